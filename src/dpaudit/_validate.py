@@ -1,0 +1,87 @@
+"""Checks of user input. Each message names the argument, its value, the range and the remedy."""
+
+from __future__ import annotations
+
+import math
+import numbers
+
+from dpaudit.errors import InvalidInput
+
+
+def real(name: str, value: object, *, remedy: str = "") -> float:
+    """Return ``value`` as a finite float."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidInput(f"{name} must be a number, got {value!r}{_and(remedy)}")
+    if not math.isfinite(value):
+        raise InvalidInput(f"{name} must be finite, got {value!r}{_and(remedy)}")
+    return float(value)
+
+
+def positive(name: str, value: object, *, remedy: str = "") -> float:
+    """Return ``value`` as a float above zero."""
+    number = real(name, value, remedy=remedy)
+    if number <= 0:
+        raise InvalidInput(f"{name} must be above 0, got {value!r}{_and(remedy)}")
+    return number
+
+
+def non_negative(name: str, value: object, *, remedy: str = "") -> float:
+    """Return ``value`` as a float of at least zero."""
+    number = real(name, value, remedy=remedy)
+    if number < 0:
+        raise InvalidInput(f"{name} must be at least 0, got {value!r}{_and(remedy)}")
+    return number
+
+
+def between(
+    name: str,
+    value: object,
+    low: float,
+    high: float,
+    *,
+    closed_low: bool = False,
+    closed_high: bool = False,
+    remedy: str = "",
+) -> float:
+    """Return ``value`` as a float inside the interval from ``low`` to ``high``."""
+    number = real(name, value, remedy=remedy)
+    above = number >= low if closed_low else number > low
+    below = number <= high if closed_high else number < high
+    if not (above and below):
+        left, right = "[" if closed_low else "(", "]" if closed_high else ")"
+        raise InvalidInput(
+            f"{name} must be in {left}{low:g}, {high:g}{right}, got {value!r}{_and(remedy)}"
+        )
+    return number
+
+
+def integer(name: str, value: object, *, at_least: int = 0, remedy: str = "") -> int:
+    """Return ``value`` as an int of at least ``at_least``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise InvalidInput(f"{name} must be a whole number, got {value!r}{_and(remedy)}")
+    if value < at_least:
+        raise InvalidInput(f"{name} must be at least {at_least}, got {value!r}{_and(remedy)}")
+    return int(value)
+
+
+def one_of(name: str, value: object, allowed: tuple[str, ...], *, remedy: str = "") -> str:
+    """Return ``value`` if it is one of the ``allowed`` words."""
+    if value not in allowed:
+        raise InvalidInput(
+            f"{name} must be one of {', '.join(allowed)}, got {value!r}{_and(remedy)}"
+        )
+    return str(value)
+
+
+def confidence(value: object) -> float:
+    """Return a confidence level strictly between 0 and 1."""
+    return between("confidence", value, 0, 1, remedy="use 0.95 for 95 %")
+
+
+def delta(value: object) -> float:
+    """Return a delta in [0, 1)."""
+    return between("delta", value, 0, 1, closed_low=True, remedy="a common choice is 1e-5")
+
+
+def _and(remedy: str) -> str:
+    return f"; {remedy}" if remedy else ""

@@ -1,0 +1,56 @@
+"""Everything dpaudit raises on purpose.
+
+    DpauditError
+    ├── InvalidInput          an argument, file or option the user can put right (also a ValueError)
+    │   ├── InvalidScores     scores or counts that no bound can be computed from
+    │   └── UnsupportedModel  a model the engine refuses to clip, with the layer's name
+    ├── MissingExtra          an optional dependency is not installed (also an ImportError)
+    ├── DataError             a data set that is absent, truncated or corrupt
+    ├── StoreError            an audit store that cannot be opened, read or written
+    │   └── ConfigurationChanged  the stored audit was started with other settings
+    └── NumericalError        a computation that could not reach its promised accuracy
+
+Command-line tools turn these into one line on standard error and exit code 2; anything else that
+escapes is a bug in dpaudit and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+
+class DpauditError(Exception):
+    """Base class of every error that dpaudit raises on purpose."""
+
+
+class InvalidInput(DpauditError, ValueError):
+    """An argument has a value outside its allowed range."""
+
+
+class InvalidScores(InvalidInput):
+    """Scores or counts that no bound can be computed from."""
+
+
+class UnsupportedModel(InvalidInput):
+    """A model that cannot be trained with per-example clipping."""
+
+
+class MissingExtra(DpauditError, ImportError):
+    """An optional dependency is needed and not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional dependency: pip install 'dpaudit[{extra}]'")
+
+
+class DataError(DpauditError):
+    """A data set that is absent, truncated or corrupt."""
+
+
+class StoreError(DpauditError):
+    """An audit store that cannot be opened, read or written."""
+
+
+class ConfigurationChanged(StoreError):
+    """The stored audit was started with other settings than the ones given now."""
+
+
+class NumericalError(DpauditError):
+    """A computation that could not reach its promised accuracy."""

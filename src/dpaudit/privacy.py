@@ -1,0 +1,121 @@
+"""The nouns every room shares: a bound on privacy loss, and what an adversary may see."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from dpaudit.errors import InvalidInput
+
+Side = Literal["lower", "upper"]
+
+
+class ThreatModel(enum.Enum):
+    """What the adversary sees of a training run.
+
+    The words are those of the paper: in the *hidden state* only the final model is released, in
+    the *standard* model every iterate is, and a *black box* answers with losses or predictions.
+    """
+
+    HIDDEN_STATE = "hidden state"
+    STANDARD = "standard"
+    BLACK_BOX = "black box"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A statement about privacy loss, with everything one must know to believe it.
+
+    A bound says: the mechanism's ``epsilon`` at this ``delta`` is at least (``side="lower"``) or
+    at most (``side="upper"``) the one given. Where ``quantity`` is ``"delta"``, epsilon was given
+    and delta is the number that was bounded.
+
+    Arguments:
+        epsilon: The privacy loss, at least 0. Infinite only in an upper bound.
+        delta: The probability that goes with it, in [0, 1].
+        side: ``"lower"`` for an audit, ``"upper"`` for an accountant.
+        method: The name of the estimator or accountant.
+        confidence: Probability, over the randomness of the audit, that a lower bound holds. `None`
+            for an upper bound, which holds always.
+        assumptions: What must be true for the bound to hold; empty when nothing is assumed beyond
+            the definition of the game.
+        sample_size: How many scores the number was computed from; `None` for an upper bound.
+        quantity: Which of the two numbers is the result.
+        mu: The Gaussian-DP parameter, where the method goes through one.
+        numerical_error: Bound on the numerical error of the result, where it is known.
+        notes: What a reader should know besides: diagnostics, why nothing could be claimed.
+        details: Further numbers of the method, by name, for machines.
+
+    Example:
+        >>> Bound(epsilon=2.0, delta=1e-5, side="lower", method="clopper-pearson", confidence=0.95)
+        Bound(epsilon >= 2.0000 at delta=1e-05, 95% confidence, clopper-pearson)
+    """
+
+    epsilon: float
+    delta: float
+    side: Side
+    method: str
+    confidence: float | None = None
+    assumptions: tuple[str, ...] = ()
+    sample_size: int | None = None
+    quantity: Literal["epsilon", "delta"] = "epsilon"
+    mu: float | None = None
+    numerical_error: float | None = None
+    notes: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # A bound that is not a number would be read as "no leak": refuse to build one.
+        if math.isnan(self.epsilon) or self.epsilon < 0:
+            raise InvalidInput(f"epsilon of a Bound must be at least 0, got {self.epsilon!r}")
+        if not 0 <= self.delta <= 1:
+            raise InvalidInput(f"delta of a Bound must be in [0, 1], got {self.delta!r}")
+        if self.side == "lower":
+            if math.isinf(self.epsilon):
+                raise InvalidInput("a lower bound on epsilon from finitely many scores is finite")
+            if self.confidence is None:
+                raise InvalidInput("a lower bound needs its confidence")
+        object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
+
+    @property
+    def value(self) -> float:
+        """The number that was bounded: epsilon, or delta where epsilon was given."""
+        return self.epsilon if self.quantity == "epsilon" else self.delta
+
+    def to_dict(self) -> dict[str, Any]:
+        """The bound as plain data: what ``--json`` prints. Infinities become the word "inf"."""
+        fields: dict[str, Any] = {
+            "method": self.method,
+            "side": self.side,
+            "quantity": self.quantity,
+            "epsilon": _finite(self.epsilon),
+            "delta": self.delta,
+            "confidence": self.confidence,
+            "assumptions": list(self.assumptions),
+            "sample_size": self.sample_size,
+        }
+        if self.mu is not None:
+            fields["mu"] = _finite(self.mu)
+        if self.numerical_error is not None:
+            fields["numerical_error"] = self.numerical_error
+        fields["notes"] = list(self.notes)
+        fields |= {name: value for name, value in self.details.items() if name not in fields}
+        return fields
+
+    def __repr__(self) -> str:
+        sign = ">=" if self.side == "lower" else "<="
+        if self.quantity == "epsilon":
+            what = f"epsilon {sign} {self.epsilon:.4f} at delta={self.delta:g}"
+        else:
+            what = f"delta {sign} {self.delta:.4g} at epsilon={self.epsilon:g}"
+        sure = f"{self.confidence * 100:g}% confidence, " if self.confidence is not None else ""
+        return f"Bound({what}, {sure}{self.method})"
+
+
+def _finite(number: float) -> float | str:
+    """JSON has no infinity."""
+    return number if math.isfinite(number) else "inf"

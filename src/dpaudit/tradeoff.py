@@ -1,0 +1,132 @@
+r"""Trade-off functions: what a privacy promise says at every false-positive rate.
+
+A mechanism is f-DP when no test of "was the record there?" with false-positive rate ``alpha`` has
+a false-negative rate below ``f(alpha)``. Both lower and upper bounds speak this language, so it
+stands on its own and imports neither.
+
+References:
+    Dong, Roth, Su: *Gaussian Differential Privacy* (JRSS-B 2022, arXiv 1905.02383v3).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_ndtr, ndtr, ndtri
+
+from dpaudit import _validate
+
+Array = NDArray[np.float64]
+
+
+def gaussian_delta(epsilon: ArrayLike, mu: ArrayLike) -> Array:
+    r"""The privacy profile of :math:`\mu`-GDP.
+
+    .. math:: \delta(\epsilon) = \Phi(-\epsilon/\mu + \mu/2) - e^\epsilon \Phi(-\epsilon/\mu - \mu/2)
+
+    Dong et al. 2022, Corollary 2.13. Both terms are taken in log space: at epsilon of several
+    hundred :math:`e^\epsilon` overflows while the product is tiny.
+
+    Example:
+        >>> float(gaussian_delta(1.0, 1.0).round(6))
+        0.126937
+    """
+    epsilon, mu = np.asarray(epsilon, dtype=float), np.asarray(mu, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        plus = log_ndtr(-epsilon / mu + mu / 2)
+        minus = epsilon + log_ndtr(-epsilon / mu - mu / 2)
+        delta = -np.exp(plus) * np.expm1(np.minimum(minus - plus, 0.0))
+    delta = np.where(mu == 0, 0.0, np.where(np.isinf(mu), 1.0, delta))
+    return np.asarray(np.where(np.isinf(epsilon), 0.0, delta))
+
+
+def gaussian_epsilon(delta: float, mu: float) -> float:
+    r"""Smallest epsilon for which :math:`\mu`-GDP implies (epsilon, delta)-DP.
+
+    Infinite where delta is 0 and mu is not. Never negative.
+
+    Example:
+        >>> round(gaussian_epsilon(1e-5, 250**0.5 / 4), 6)
+        23.995359
+    """
+    delta, mu = _validate.delta(delta), float(mu)
+    if mu <= 0 or gaussian_delta(0.0, mu) <= delta:
+        return 0.0
+    if delta == 0 or math.isinf(mu):
+        return math.inf
+    low, high = 0.0, mu * mu / 2 + mu
+    while gaussian_delta(high, mu) > delta:
+        low, high = high, 2 * high
+    # Bisection on a monotone function: 1e-15 relative, and it cannot fail.
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        if gaussian_delta(middle, mu) > delta:
+            low = middle
+        else:
+            high = middle
+    return float(high)
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    r"""Largest mu for which :math:`\mu`-GDP implies (epsilon, delta)-DP; inverse of the above.
+
+    Example:
+        >>> round(gaussian_mu(gaussian_epsilon(1e-5, 2.5), 1e-5), 9)
+        2.5
+    """
+    epsilon = _validate.non_negative("epsilon", epsilon)
+    delta = _validate.between("delta", delta, 0, 1)
+    low, high = 0.0, 1.0
+    while gaussian_delta(epsilon, high) < delta:
+        low, high = high, 2 * high
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        if gaussian_delta(epsilon, middle) < delta:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def gaussian_tradeoff(alpha: ArrayLike, mu: float) -> Array:
+    r"""The Gaussian trade-off function :math:`G_\mu(\alpha) = \Phi(\Phi^{-1}(1-\alpha) - \mu)`.
+
+    Example:
+        >>> float((1 - gaussian_tradeoff(0.1, 1.0)).round(5))
+        0.38914
+    """
+    return np.asarray(ndtr(-ndtri(np.asarray(alpha, dtype=float)) - mu))
+
+
+def mu_of_errors(false_positive_rate: ArrayLike, false_negative_rate: ArrayLike) -> Array:
+    r"""The mu whose Gaussian trade-off curve passes through one pair of error rates.
+
+    :math:`\mu = \Phi^{-1}(1-\alpha) - \Phi^{-1}(\beta)`; negative when the test is worse than
+    a coin, and never clipped here so that callers see it.
+    """
+    alpha = np.asarray(false_positive_rate, dtype=float)
+    beta = np.asarray(false_negative_rate, dtype=float)
+    return np.asarray(-ndtri(alpha) - ndtri(beta))
+
+
+def approximate_tradeoff(alpha: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Array:
+    r"""The trade-off function of (epsilon, delta)-DP, the largest over several such pairs.
+
+    :math:`f(\alpha) = \max\{0, 1-\delta-e^\epsilon\alpha, e^{-\epsilon}(1-\delta-\alpha)\}`,
+    Dong et al. 2022, Proposition 2.5. Where ``epsilon`` and ``delta`` are arrays, the mechanism
+    keeps all those promises at once.
+    """
+    alpha = np.asarray(alpha, dtype=float)[..., None]
+    epsilon = np.atleast_1d(np.asarray(epsilon, dtype=float))
+    delta = np.atleast_1d(np.asarray(delta, dtype=float))
+    with np.errstate(over="ignore", invalid="ignore"):
+        # alpha * e^eps is 0 * inf where alpha = 0 and epsilon is huge; the product is 0 there.
+        steep = 1 - delta - np.where(alpha == 0, 0.0, np.exp(epsilon) * alpha)
+        flat = np.exp(-epsilon) * (1 - delta - alpha)
+    return np.asarray(np.maximum(0.0, np.maximum(steep, flat)).max(axis=-1))
