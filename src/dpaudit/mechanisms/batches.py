@@ -1,0 +1,177 @@
+"""Which examples each step sees, and what an accountant may assume of it.
+
+The genuine examples of a step are the same in every run: a batch plan is a pure function of its
+own seed and the step, and the adversary knows it, as in the paper. What differs between plans is
+the canary: under Poisson sampling it takes part in a step only with probability ``rate``, by
+a secret coin of each run, and that coin is all that privacy amplification rests on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+
+Indices = NDArray[np.int64]
+
+
+class BatchPlan(ABC):
+    """A rule that gives the indices of the genuine examples of every step."""
+
+    @abstractmethod
+    def indices(self, step: int, examples: int) -> Indices:
+        """The examples of ``step`` (0, 1, …) out of ``examples``; their number may vary."""
+
+    @abstractmethod
+    def expected_size(self, examples: int) -> float:
+        """The B that the noisy sum is divided by: fixed, so that it tells nothing of the data."""
+
+    @abstractmethod
+    def check(self, examples: int) -> None:
+        """Raise `InvalidInput` if the plan cannot be carried out on that many examples."""
+
+    @property
+    def sampling_rate(self) -> float | None:
+        """The Poisson rate an accountant may use; `None`: assume no amplification by sampling."""
+        return None
+
+    @property
+    @abstractmethod
+    def assumption(self) -> str:
+        """One sentence: what the accountant may assume of this plan."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FixedBatches(BatchPlan):
+    """Batches cut once from one shuffle and visited in turn, known to the adversary (the paper).
+
+    Example:
+        >>> plan = FixedBatches(batch_size=2, seed=0)
+        >>> [plan.indices(step, examples=5).tolist() for step in range(3)]
+        [[0, 1], [2, 4], [0, 1]]
+    """
+
+    batch_size: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _validate.integer("batch_size", self.batch_size, at_least=1)
+        _validate.integer("seed", self.seed)
+
+    def check(self, examples: int) -> None:
+        _check_size(self.batch_size, examples)
+
+    def indices(self, step: int, examples: int) -> Indices:
+        order = np.random.default_rng((self.seed, 0)).permutation(examples)
+        first = step % (examples // self.batch_size) * self.batch_size
+        return np.sort(order[first : first + self.batch_size])
+
+    def expected_size(self, examples: int) -> float:
+        return float(self.batch_size)
+
+    @property
+    def assumption(self) -> str:
+        return "batches are fixed and known: no amplification by sampling"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ReshuffledEpochs(BatchPlan):
+    """Each epoch is a fresh shuffle cut into batches (what most training loops do)."""
+
+    batch_size: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _validate.integer("batch_size", self.batch_size, at_least=1)
+        _validate.integer("seed", self.seed)
+
+    def check(self, examples: int) -> None:
+        _check_size(self.batch_size, examples)
+
+    def indices(self, step: int, examples: int) -> Indices:
+        epoch, place = divmod(step, examples // self.batch_size)
+        order = np.random.default_rng((self.seed, epoch)).permutation(examples)
+        first = place * self.batch_size
+        return np.sort(order[first : first + self.batch_size])
+
+    def expected_size(self, examples: int) -> float:
+        return float(self.batch_size)
+
+    @property
+    def assumption(self) -> str:
+        return "shuffled, not Poisson: an accountant must not use a sampling rate"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PoissonBatches(BatchPlan):
+    """Every example joins every step independently with probability ``rate``.
+
+    The canary too, by a secret coin of each run and step: that is what the accountant's sampling
+    rate stands for. The coins of the genuine examples are known to the adversary, which can only
+    help it.
+    """
+
+    rate: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _validate.between("rate", self.rate, 0, 1, closed_high=True)
+        _validate.integer("seed", self.seed)
+
+    def check(self, examples: int) -> None:
+        if self.rate * examples < 1:
+            raise InvalidInput(
+                f"rate must give at least one example a step on average: {self.rate!r} of "
+                f"{examples} examples is {self.rate * examples:g}; use at least {1 / examples:g}"
+            )
+
+    def indices(self, step: int, examples: int) -> Indices:
+        chosen = np.random.default_rng((self.seed, step)).random(examples) < self.rate
+        return np.flatnonzero(chosen).astype(np.int64)
+
+    def expected_size(self, examples: int) -> float:
+        return self.rate * examples
+
+    @property
+    def sampling_rate(self) -> float | None:
+        return self.rate if self.rate < 1 else None
+
+    @property
+    def assumption(self) -> str:
+        return f"Poisson sampling at rate {self.rate:g}, the canary's own coins secret"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FullBatch(BatchPlan):
+    """All examples at every step."""
+
+    def check(self, examples: int) -> None:
+        _check_size(1, examples)
+
+    def indices(self, step: int, examples: int) -> Indices:
+        return np.arange(examples, dtype=np.int64)
+
+    def expected_size(self, examples: int) -> float:
+        return float(examples)
+
+    @property
+    def assumption(self) -> str:
+        return "every example at every step: no amplification by sampling"
+
+
+def _check_size(batch_size: int, examples: int) -> None:
+    if batch_size > examples:
+        raise InvalidInput(
+            f"batch_size must be at most the number of examples ({examples}), got {batch_size}; "
+            "use a smaller batch or more data"
+        )

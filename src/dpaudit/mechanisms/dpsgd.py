@@ -1,0 +1,123 @@
+r"""A DP-SGD training, described. Nothing is trained and nothing is accounted for here.
+
+.. math::
+    \theta_{t+1} = \theta_t - \frac{\eta}{B}\Big(\sum_{x \in B_t}
+        \mathrm{clip}(\nabla \ell(\theta_t; x), C) + Z_t\Big),
+    \qquad Z_t \sim \mathcal N(0, \sigma^2 C^2 I)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+from dpaudit.mechanisms.batches import BatchPlan, PoissonBatches
+
+if TYPE_CHECKING:
+    import torch
+
+    from dpaudit.data import Examples
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FixedInitialisation:
+    """One starting point for every run, known to the adversary: the model built under ``seed``."""
+
+    seed: int = 0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FreshInitialisation:
+    """A starting point drawn anew in every run, which the adversary does not see."""
+
+
+Initialisation = FixedInitialisation | FreshInitialisation
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Insertion:
+    """At which steps the canary goes in: ``offset``, ``offset + period``, …
+
+    Example:
+        >>> [step for step in range(10) if Insertion(period=4, offset=1).at(step)]
+        [1, 5, 9]
+        >>> Insertion(period=4, offset=1).count(10)
+        3
+    """
+
+    period: int = 1
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        _validate.integer("period", self.period, at_least=1)
+        _validate.integer("offset", self.offset)
+        if self.offset >= self.period:
+            raise InvalidInput(
+                f"offset must be below the period ({self.period}), got {self.offset}"
+            )
+
+    def at(self, step: int) -> bool:
+        """Whether the canary goes in at ``step`` (counted from 0)."""
+        return step % self.period == self.offset
+
+    def count(self, steps: int) -> int:
+        """How many of the first ``steps`` steps carry the canary."""
+        return max(0, (steps - self.offset + self.period - 1) // self.period)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DPSGD:
+    r"""DP-SGD on a model and a data set.
+
+    Arguments:
+        build_model: A function without arguments that builds the `torch.nn.Module`. It is called
+            under a seed of dpaudit's, so it should draw its weights from torch's global generator.
+        loss: ``loss(outputs, targets)`` with one loss *per example*, shape (batch,).
+        data: The training examples.
+        batches: Which examples each step sees.
+        steps: :math:`T`.
+        learning_rate: :math:`\eta`.
+        clip_norm: :math:`C`, the largest norm of one example's contribution.
+        noise_multiplier: :math:`\sigma`; the noise of the sum has standard deviation
+            :math:`\sigma C`. 0 is allowed, and means no privacy.
+        initialisation: Known to the adversary, or drawn anew in every run.
+        name: A short word for tables and the store.
+    """
+
+    build_model: Callable[[], torch.nn.Module]
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    data: Examples
+    batches: BatchPlan
+    steps: int
+    learning_rate: float
+    clip_norm: float
+    noise_multiplier: float
+    initialisation: Initialisation = field(default_factory=FixedInitialisation)
+    name: str = "custom"
+
+    def __post_init__(self) -> None:
+        _validate.integer("steps", self.steps, at_least=1)
+        _validate.positive("learning_rate", self.learning_rate)
+        _validate.positive("clip_norm", self.clip_norm)
+        _validate.non_negative("noise_multiplier", self.noise_multiplier)
+        self.batches.check(len(self.data))
+
+    def check_insertion(self, insertion: Insertion) -> None:
+        """Raise `InvalidInput` unless the canary goes in at least once."""
+        if insertion.period > self.steps or insertion.count(self.steps) == 0:
+            raise InvalidInput(
+                f"period must be at most the number of steps ({self.steps}), "
+                f"got {insertion.period}; insert more often or train longer"
+            )
+
+    @property
+    def sampling_rate(self) -> float | None:
+        """The Poisson rate the accountant may use, if any."""
+        return self.batches.sampling_rate if isinstance(self.batches, PoissonBatches) else None
