@@ -24,7 +24,9 @@ Array = NDArray[np.float64]
 def gaussian_delta(epsilon: ArrayLike, mu: ArrayLike) -> Array:
     r"""The privacy profile of :math:`\mu`-GDP.
 
-    .. math:: \delta(\epsilon) = \Phi(-\epsilon/\mu + \mu/2) - e^\epsilon \Phi(-\epsilon/\mu - \mu/2)
+    .. math::
+        \delta(\epsilon) = \Phi(-\epsilon/\mu + \mu/2)
+            - e^\epsilon \Phi(-\epsilon/\mu - \mu/2)
 
     Dong et al. 2022, Corollary 2.13. Both terms are taken in log space: at epsilon of several
     hundred :math:`e^\epsilon` overflows while the product is tiny.

@@ -18,7 +18,11 @@ from dpaudit.errors import DpauditError
 
 # The rooms of the command line: command name -> (module, function, one line of help).
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "estimate": ("dpaudit.cli.estimate", "estimate", "A lower bound on epsilon from scores or counts."),
+    "estimate": (
+        "dpaudit.cli.estimate",
+        "estimate",
+        "A lower bound on epsilon from scores or counts.",
+    ),
     "account": ("dpaudit.cli.account", "account", "Upper bounds on epsilon from the accountants."),
 }
 
@@ -42,7 +46,9 @@ class _LazyCommands(click.Group):
             formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
 
 
-@click.command("dpaudit", cls=_LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "dpaudit", cls=_LazyCommands, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="dpaudit")
 def cli() -> None:
     """What differentially private training really leaks: epsilon from below and from above."""

@@ -55,7 +55,7 @@ class FixedBatches(BatchPlan):
     Example:
         >>> plan = FixedBatches(batch_size=2, seed=0)
         >>> [plan.indices(step, examples=5).tolist() for step in range(3)]
-        [[0, 1], [2, 4], [0, 1]]
+        [[2, 4], [0, 3], [2, 4]]
     """
 
     batch_size: int
