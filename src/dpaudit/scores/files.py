@@ -1,0 +1,261 @@
+"""Scores in files: CSV, and Parquet where pyarrow is installed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Iterator
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import IO, Any, Literal, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.errors import InvalidInput, InvalidScores, MissingExtra
+from dpaudit.scores.table import Scores
+
+Format = Literal["csv", "parquet"]
+
+_NEEDED, _OPTIONAL = ("score", "inserted"), ("run", "canary")
+_CHUNK = 65_536  # rows converted at once: fast, and memory stays flat for any length of file
+
+
+def read_scores(
+    source: str | os.PathLike[str] | IO[str] | IO[bytes], *, format: Format | None = None
+) -> Scores:
+    """Read scores from a CSV or Parquet file, or from an open stream.
+
+    A CSV file has a header with the columns ``score`` and ``inserted`` (0 or 1, true or false) and
+    may have ``run`` and ``canary`` (whole numbers); other columns are ignored.
+
+    See also: `write_scores`, `dpaudit.scores.Scores`.
+
+    Arguments:
+        source: A path, or a text or binary stream such as `sys.stdin`, which is left open.
+        format: ``"csv"`` or ``"parquet"``; by default the file's ending decides.
+
+    Example:
+        >>> read_scores(io.StringIO("inserted,score\\n1,3.5\\n0,-0.25\\n"))
+        Scores(1 inserted, 1 not, 2 runs)
+    """
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        try:
+            with path.open("rb") as stream:
+                return _read(stream, format or _format_of(path), str(path))
+        except OSError as error:
+            raise InvalidScores(f"cannot read {path}: {error.strerror or error}") from None
+    return _read(source, format or "csv", str(getattr(source, "name", "scores")))
+
+
+def write_scores(
+    scores: Scores, path: str | os.PathLike[str], *, format: Format | None = None
+) -> None:
+    """Write scores so that `read_scores` gives back the same numbers, bit for bit.
+
+    The file appears whole or not at all.
+
+    Arguments:
+        scores: The table to write.
+        path: Where to; an existing file is replaced.
+        format: ``"csv"`` or ``"parquet"``; by default the file's ending decides.
+    """
+    path = Path(path)
+    write = _write_parquet if (format or _format_of(path)) == "parquet" else _write_csv
+    try:
+        if path.exists() and not path.is_file():
+            write(scores, path)  # a pipe or /dev/stdout must not be replaced by a file
+            return
+        target = path.resolve()
+        # In the same folder, because only there is the final rename atomic.
+        draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            write(scores, draft)
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _format_of(path: Path) -> Format:
+    return "parquet" if path.suffix.lower() in (".parquet", ".pq") else "csv"
+
+
+def _read(stream: IO[str] | IO[bytes], format: Format, name: str) -> Scores:
+    if format == "parquet":
+        return _read_parquet(stream, name)
+    if format != "csv":
+        raise InvalidInput(f"format must be one of csv, parquet, got {format!r}")
+    if isinstance(stream, io.TextIOBase) or isinstance(stream.read(0), str):
+        return _read_csv(stream, name)  # type: ignore[arg-type]
+    text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")  # type: ignore[type-var]
+    try:
+        return _read_csv(text, name)
+    except UnicodeDecodeError as error:
+        raise InvalidScores(f"{name} is not a CSV file in UTF-8: {error.reason}") from None
+    finally:
+        text.detach()  # the stream belongs to the caller
+
+
+def _read_csv(stream: IO[str], name: str) -> Scores:
+    reader = csv.reader(stream)
+    try:
+        header = next(reader, None)
+        if header is None:
+            raise InvalidScores(f"{name} is empty; expected a header with score and inserted")
+        header = [cell.lstrip("\ufeff").strip().lower() for cell in header]
+        columns = _find_columns(header, name)
+        chunks = list(_chunks(reader, columns, name))
+    except csv.Error as error:
+        raise InvalidScores(f"{name}, line {reader.line_num}: not CSV: {error}") from None
+    if not chunks:
+        raise InvalidScores(f"{name} has a header and no rows")
+    return Scores(**{column: np.concatenate([c[column] for c in chunks]) for column in columns})
+
+
+def _find_columns(header: list[str], name: str) -> dict[str, int]:
+    """Where the columns we read stand in the header."""
+    for column in (*_NEEDED, *_OPTIONAL):
+        if header.count(column) > 1:
+            raise InvalidScores(f"{name} has {header.count(column)} columns named {column!r}")
+    missing = [column for column in _NEEDED if column not in header]
+    if missing:
+        there = ", ".join(map(repr, header)) if any(header) else "nothing"
+        remedy = ""
+        if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
+            remedy = "; separate columns by commas"
+        raise InvalidScores(
+            f"{name} has no column {' and no column '.join(map(repr, missing))}; "
+            f"its header has {there}{remedy}"
+        )
+    return {c: header.index(c) for c in (*_NEEDED, *_OPTIONAL) if c in header}
+
+
+class _Labels(dict[str, bool]):
+    """The spellings of 0 and 1, learned as they are met: one dictionary look-up a row."""
+
+    def __missing__(self, cell: str) -> bool:
+        label = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0}.get(cell.strip().lower())
+        label = float(cell) if label is None else label
+        if label not in (0.0, 1.0):
+            raise ValueError
+        self[cell] = bool(label)
+        return self[cell]
+
+
+def _number(cell: str) -> float:
+    number = float(cell)
+    if number != number:
+        raise ValueError
+    return number
+
+
+def _chunks(reader: Any, columns: dict[str, int], name: str) -> Iterator[dict[str, NDArray[Any]]]:
+    labels = _Labels()
+    convert: dict[str, tuple[Callable[[str], Any], type, str]] = {
+        "score": (float, np.float64, "a number"),
+        "inserted": (labels.__getitem__, np.bool_, "0 or 1, true or false"),
+        "run": (int, np.int64, "a whole number"),
+        "canary": (int, np.int64, "a whole number"),
+    }
+    while True:
+        line = reader.line_num + 1
+        rows = list(islice(reader, _CHUNK))
+        if not rows:
+            return
+        full = rows if all(rows) else [row for row in rows if row]  # blank lines carry nothing
+        chunk: dict[str, NDArray[Any]] = {}
+        try:
+            for column, place in columns.items():
+                parse, dtype, _ = convert[column]
+                cells = map(parse, map(itemgetter(place), full))
+                chunk[column] = np.fromiter(cells, dtype, len(full))
+            if np.isnan(chunk["score"]).any():
+                raise ValueError
+        except (ValueError, IndexError, OverflowError):
+            # Rare, so slow is fine: go back over the chunk for the first row that is at fault.
+            convert["score"] = (_number, np.float64, "a number")
+            _blame(rows, line, columns, convert, name)
+        if full:
+            yield chunk
+
+
+def _blame(
+    rows: list[list[str]],
+    line: int,
+    columns: dict[str, int],
+    convert: dict[str, tuple[Callable[[str], Any], type, str]],
+    name: str,
+) -> NoReturn:
+    for offset, row in enumerate(rows):
+        for column, place in columns.items():
+            if not row:
+                continue
+            parse, dtype, wanted = convert[column]
+            where = f"{name}, line {line + offset}: {column}"
+            if place >= len(row) or not row[place].strip():
+                raise InvalidScores(f"{where} is missing")
+            try:
+                np.array(parse(row[place]), dtype)
+            except (ValueError, OverflowError):
+                raise InvalidScores(f"{where} must be {wanted}, got {row[place]!r}") from None
+    raise InvalidScores(f"{name}: a row after line {line} cannot be read")
+
+
+def _write_csv(scores: Scores, path: Path) -> None:
+    columns = (scores.score, scores.inserted.view(np.int8), scores.run, scores.canary)
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        stream.write("score,inserted,run,canary\n")
+        for start in range(0, len(scores), _CHUNK):
+            part = [column[start : start + _CHUNK].tolist() for column in columns]
+            # repr of a float is the shortest text that reads back as the same float.
+            stream.writelines(f"{s!r},{i},{r},{c}\n" for s, i, r, c in zip(*part, strict=True))
+
+
+def _read_parquet(stream: IO[Any], name: str) -> Scores:
+    arrow, parquet = _pyarrow()
+    content = stream.read()
+    if isinstance(content, str):
+        raise InvalidScores(f"{name}: Parquet is binary; open the stream in binary mode")
+    try:
+        file = parquet.ParquetFile(io.BytesIO(content))
+        names = {column.lower(): column for column in file.schema_arrow.names}
+        columns = _find_columns(list(names), name)
+        table = file.read(columns=[names[column] for column in columns])
+    except arrow.ArrowException as error:
+        raise InvalidScores(f"{name} is not a Parquet file: {_first_line(error)}") from None
+    if table.num_rows == 0:
+        raise InvalidScores(f"{name} has columns and no rows")
+    values = {}
+    for column in columns:
+        cells = table.column(names[column])
+        if cells.null_count:
+            raise InvalidScores(f"{name}: {column} is missing in {cells.null_count} rows")
+        values[column] = cells.to_numpy()
+    try:
+        return Scores(**values)
+    except InvalidScores as error:
+        raise InvalidScores(f"{name}: {error}") from None
+
+
+def _write_parquet(scores: Scores, path: Path) -> None:
+    arrow, parquet = _pyarrow()
+    columns = {c: getattr(scores, c) for c in (*_NEEDED, *_OPTIONAL)}
+    parquet.write_table(arrow.table(columns), path)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtra("reading and writing Parquet", "parquet") from None
+    return pyarrow, pyarrow.parquet
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
