@@ -1,6 +1,6 @@
 """The command line. One thin file a command; commands parse and render, they never compute.
 
-Only `typer` and `rich` are imported here. Each command imports what it needs when it runs, so that
+Only `typer` is imported here. Each command imports what it needs when it runs, so that
 ``dpaudit account`` starts without numpy's friends and never with torch.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from typing import Annotated, Any
 
-import click
 import typer
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from dpaudit import __version__
@@ -26,38 +27,72 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "account": ("dpaudit.cli.account", "account", "Upper bounds on epsilon from the accountants."),
 }
 
+# The base of typer's usage errors: no such option, value missing, not a number. New versions of
+# typer carry a click of their own, so this is not always `click.UsageError`.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
-class _LazyCommands(click.Group):
+
+class _LazyCommands(TyperGroup):
     """A group that imports a command's module only when that command is asked for."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
         module, function, _ = COMMANDS[cmd_name]
-        app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        app.command(cmd_name)(getattr(import_module(module), function))
-        return get_command(app)
+        one = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        one.command(cmd_name, context_settings=_HELP)(getattr(import_module(module), function))
+        return get_command(one)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
 
 
-@click.command(
-    "dpaudit", cls=_LazyCommands, context_settings={"help_option_names": ["-h", "--help"]}
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+app = typer.Typer(
+    cls=_LazyCommands,
+    add_completion=False,
+    # Help with rich would import every command for its first line.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings=_HELP,
 )
-@click.version_option(__version__, prog_name="dpaudit")
-def cli() -> None:
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"dpaudit, version {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
     """What differentially private training really leaks: epsilon from below and from above."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def main() -> None:
     """Entry point: a mistake of the user's is one line and exit code 2, never a traceback."""
     try:
-        cli.main(standalone_mode=True)
+        sys.exit(app(prog_name="dpaudit", standalone_mode=False))
     except DpauditError as error:
         print(f"dpaudit: {error}", file=sys.stderr)
-        sys.exit(2)
+    except _UsageError as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "dpaudit"
+        message = getattr(error, "format_message", error.__str__)().rstrip(".")
+        print(f"dpaudit: {message}; see '{command} --help'", file=sys.stderr)
+    except (typer.Abort, KeyboardInterrupt):
+        print("dpaudit: interrupted", file=sys.stderr)
+        sys.exit(130)
+    sys.exit(2)
