@@ -1,1 +1,8 @@
-"""TODO"""
+"""The paper's networks, as plain `torch.nn.Module` builders without arguments to forget."""
+
+from dpaudit.models.alexnet_head import alexnet_features, linear_head
+from dpaudit.models.convnet import convnet
+from dpaudit.models.fcnn import fcnn
+from dpaudit.models.resnet18 import resnet18
+
+__all__ = ["alexnet_features", "convnet", "fcnn", "linear_head", "resnet18"]
