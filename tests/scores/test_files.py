@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 import io
 import math
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,7 @@ def test_any_float_survives_csv(rows: list[tuple[float, bool]]) -> None:
         "score,inserted\n1.5,1\n-2,0\n",
         "\ufeffscore,inserted\r\n1.5,1\r\n-2,0\r\n",
         '"score","inserted"\n"1.5","1"\n"-2","0"\n',
+        '\ufeff"score","inserted"\n1.5,1\n-2,0\n',
         "inserted, Score ,note\ntrue, 1.5,hello\nFALSE,-2.0,\n",
         "score,inserted\n1.5,1\n\n-2,0\n\n",
         "score,inserted\r1.5,1.0\r-2,0.0",
@@ -119,6 +122,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (tmp_path / "binary.csv").write_bytes(content)
         with pytest.raises(InvalidScores, match="UTF-8"):
             read_scores(tmp_path / "binary.csv")
+        with (
+            (tmp_path / "binary.csv").open(encoding="utf-8") as stream,
+            pytest.raises(InvalidScores, match="UTF-8"),
+        ):
+            read_scores(stream)
 
 
 def test_errors_fit_one_line(tmp_path: Path) -> None:
@@ -170,6 +178,8 @@ def test_parquet_without_pyarrow_says_what_to_install(
 def test_unknown_format_and_unwritable_place(awkward: Scores, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="csv, parquet, got 'json'"):
         read_scores(io.StringIO(""), format="json")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="csv, parquet, got 'json'"):
+        write_scores(awkward, tmp_path / "x", format="json")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="cannot write"):
         write_scores(awkward, tmp_path / "no" / "folder.csv")
     with pytest.raises(InvalidInput, match="Is a directory"):
@@ -201,7 +211,15 @@ def test_a_million_rows_read_in_seconds(tmp_path: Path) -> None:
     path, rows = tmp_path / "million.csv", 1_000_000
     score = np.random.default_rng(0).standard_normal(rows)
     write_scores(Scores(score=score, inserted=np.arange(rows) % 2 == 0), path)
-    start = time.perf_counter()
+    start = time.process_time()  # not the wall clock: other processes must not fail this test
     scores = read_scores(path)
-    assert time.perf_counter() - start < 8  # about 1.5 s on an idle core; shared ones are slower
+    assert time.process_time() - start < 5  # about 1.3 s on one core
     assert np.array_equal(scores.score, score)
+
+
+def test_scores_import_neither_torch_nor_pandas() -> None:
+    code = (
+        "import sys, dpaudit.scores;"
+        "sys.exit(bool({'torch', 'pandas', 'pyarrow', 'matplotlib', 'scipy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

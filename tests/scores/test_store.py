@@ -240,9 +240,9 @@ def test_many_canaries_are_small_and_quick(path: Path) -> None:
     )
     with Store.open(path) as store:
         record = store.begin("many", CONFIGURATION, VERSIONS)
-        start = time.perf_counter()
+        start = time.process_time()
         record.add_tile(0, tile)
         scores = record.scores(100)
-        assert time.perf_counter() - start < 3  # 0.1 s on an idle core
+        assert time.process_time() - start < 1  # about 0.1 s on one core
     assert scores.score.tobytes() == tile.scores(100).score.tobytes()
     assert path.stat().st_size < 4.5 * rows  # four bytes a score, and little else

@@ -52,6 +52,10 @@ def download_cifar10(
         progress: Called with the bytes done and the bytes in all (`None` if the server does not
             say).
         timeout: Seconds without an answer after which to give up.
+
+    Example:
+        >>> download_cifar10("~/data")  # doctest: +SKIP
+        PosixPath('/home/me/data/cifar-10-batches-bin')
     """
     _validate.positive("timeout", timeout)
     if not url.startswith(("https://", "http://")):

@@ -17,13 +17,13 @@ from dpaudit.errors import InvalidInput
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Examples:
-    """Labelled examples in memory.
+    """Labelled examples in memory. The arrays are not copied: treat them as read-only.
 
     See also: `dpaudit.data.california_housing`, `dpaudit.data.cifar10`.
 
     Arguments:
-        features: Shape (N, …). Kept as float32, or as int64 where the values given are int64:
-            token numbers for an embedding. Finite.
+        features: Shape (N, …), finite. Kept as float32; an int64 array stays int64, for token
+            numbers that go into an embedding.
         targets: The class of each example, shape (N,), from 0 to ``classes - 1``; int64.
         classes: How many classes there are, at least 2.
         name: A short word for tables and the store.
@@ -52,6 +52,7 @@ class Examples:
             raise InvalidInput("features and targets must hold at least one example, got none")
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "targets", targets)
+        object.__setattr__(self, "classes", int(self.classes))
 
     def __len__(self) -> int:
         return len(self.targets)

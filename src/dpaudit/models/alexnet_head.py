@@ -74,11 +74,16 @@ def alexnet_features(
         image_size: Pixels a side that AlexNet sees, at least 63.
         batch_size: Images computed at once: bounds memory, and changes nothing else but rounding.
         device: Where to compute, as torch spells it.
+
+    Example:
+        >>> images = cifar10("~/data", normalise=False)  # doctest: +SKIP
+        >>> alexnet_features(images, "~/data/alexnet.safetensors")  # doctest: +SKIP
+        Examples('cifar10-train alexnet-128', 50000 examples of shape (2304,), 10 classes)
     """
     _validate.integer("image_size", image_size, at_least=63, remedy="smaller images vanish")
     _validate.integer("batch_size", batch_size, at_least=1)
     _check_images(images)
-    weights = _load_weights(Path(weights_path), device)
+    weights = _load_weights(Path(weights_path).expanduser(), device)
     mean = torch.tensor(_IMAGENET_MEAN, device=device).view(3, 1, 1)
     std = torch.tensor(_IMAGENET_STD, device=device).view(3, 1, 1)
     parts = []

@@ -14,11 +14,13 @@ from typing import IO, Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit import _validate
 from dpaudit.errors import InvalidInput, InvalidScores, MissingExtra
 from dpaudit.scores.table import Scores
 
 Format = Literal["csv", "parquet"]
 
+_FORMATS = ("csv", "parquet")
 _NEEDED, _OPTIONAL = ("score", "inserted"), ("run", "canary")
 _CHUNK = 65_536  # rows converted at once: fast, and memory stays flat for any length of file
 
@@ -62,9 +64,19 @@ def write_scores(
         scores: The table to write.
         path: Where to; an existing file is replaced.
         format: ``"csv"`` or ``"parquet"``; by default the file's ending decides.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     write_scores(Scores.from_samples([1 / 3], [-0.1]), Path(folder, "scores.csv"))
+        ...     print(Path(folder, "scores.csv").read_text())
+        score,inserted,run,canary
+        0.3333333333333333,1,0,0
+        -0.1,0,1,0
     """
     path = Path(path)
-    write = _write_parquet if (format or _format_of(path)) == "parquet" else _write_csv
+    chosen = _validate.one_of("format", format or _format_of(path), _FORMATS)
+    write = _write_parquet if chosen == "parquet" else _write_csv
     try:
         if path.exists() and not path.is_file():
             write(scores, path)  # a pipe or /dev/stdout must not be replaced by a file
@@ -86,19 +98,18 @@ def _format_of(path: Path) -> Format:
 
 
 def _read(stream: IO[str] | IO[bytes], format: Format, name: str) -> Scores:
-    if format == "parquet":
+    if _validate.one_of("format", format, _FORMATS) == "parquet":
         return _read_parquet(stream, name)
-    if format != "csv":
-        raise InvalidInput(f"format must be one of csv, parquet, got {format!r}")
-    if isinstance(stream, io.TextIOBase) or isinstance(stream.read(0), str):
-        return _read_csv(stream, name)  # type: ignore[arg-type]
-    text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")  # type: ignore[type-var]
     try:
-        return _read_csv(text, name)
+        if isinstance(stream, io.TextIOBase) or isinstance(stream.read(0), str):
+            return _read_csv(stream, name)  # type: ignore[arg-type]
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")  # type: ignore[type-var]
+        try:
+            return _read_csv(text, name)
+        finally:
+            text.detach()  # the stream belongs to the caller
     except UnicodeDecodeError as error:
         raise InvalidScores(f"{name} is not a CSV file in UTF-8: {error.reason}") from None
-    finally:
-        text.detach()  # the stream belongs to the caller
 
 
 def _read_csv(stream: IO[str], name: str) -> Scores:
@@ -107,7 +118,8 @@ def _read_csv(stream: IO[str], name: str) -> Scores:
         header = next(reader, None)
         if header is None:
             raise InvalidScores(f"{name} is empty; expected a header with score and inserted")
-        header = [cell.lstrip("\ufeff").strip().lower() for cell in header]
+        # A text stream keeps the byte order mark, which then hides the quotes of the first cell.
+        header = [cell.lstrip("\ufeff").strip(' "').lower() for cell in header]
         columns = _find_columns(header, name)
         chunks = list(_chunks(reader, columns, name))
     except csv.Error as error:
