@@ -1,0 +1,176 @@
+"""What an accountant is: a description of noisy steps goes in, an upper bound comes out.
+
+To add one, copy `gaussian.py`: a frozen dataclass with a ``name`` and two methods, `_epsilon` and
+`_delta`. Then hold it to `dpaudit.upper_bounds.contract.check_accountant`.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, final
+
+from dpaudit import _validate
+from dpaudit.errors import NumericalError
+from dpaudit.privacy import Bound
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NoisySteps:
+    r"""A description of DP-SGD as far as an accountant needs it.
+
+    Every step releases a sum of clipped gradients plus noise
+    :math:`\mathcal N(0, \sigma^2 C^2 I)`, where one record moves the sum by at most the clipping
+    norm :math:`C`. Neighbouring data sets differ by one record, *added or removed*.
+
+    Arguments:
+        noise_multiplier: :math:`\sigma`, the noise's standard deviation over the clipping norm.
+            At 0 nothing is promised.
+        steps: :math:`T`, how many steps the record may take part in.
+        sampling_rate: :math:`q`, where each step takes each record independently with this
+            probability (Poisson sampling). `None`, or 1, where the record is in every step; then
+            nothing is gained from sampling. Fixed batches known to the adversary are this case,
+            with ``steps`` the number of batches that hold the record.
+
+    Example:
+        >>> round(NoisySteps(noise_multiplier=4.0, steps=250).mu, 6)
+        3.952847
+    """
+
+    noise_multiplier: float
+    steps: int
+    sampling_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        _validate.non_negative("noise_multiplier", self.noise_multiplier)
+        _validate.integer("steps", self.steps, at_least=1)
+        if self.sampling_rate is not None:
+            _validate.between(
+                "sampling_rate",
+                self.sampling_rate,
+                0,
+                1,
+                closed_high=True,
+                remedy="leave it out where the record is in every step",
+            )
+
+    @property
+    def subsampled(self) -> bool:
+        """Whether a step may leave the record out."""
+        return self.sampling_rate is not None and self.sampling_rate < 1
+
+    @property
+    def mu(self) -> float:
+        r"""The Gaussian-DP parameter :math:`\sqrt T / \sigma` of the steps without sampling."""
+        if self.noise_multiplier == 0:
+            return math.inf
+        return math.sqrt(self.steps) / self.noise_multiplier
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold of the training for a bound on these steps to hold."""
+        if self.subsampled:
+            presence = (
+                f"Poisson sampling: a step takes a record with probability {self.sampling_rate:g}"
+            )
+        else:
+            presence = "the record is in every step: nothing gained from sampling"
+        return ("neighbours differ by one record, added or removed", presence)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What an accountant computed, before it becomes a `Bound`.
+
+    Arguments:
+        value: The upper bound: on epsilon, or on delta.
+        numerical_error: How far below ``value`` the exact number may lie, where that is known.
+        mu: The Gaussian-DP parameter, where the accountant goes through one.
+        assumptions: What this accountant assumes besides the description of the steps.
+        notes: What a reader should know besides.
+        details: Further numbers by name, for machines.
+    """
+
+    value: float
+    numerical_error: float | None = None
+    mu: float | None = None
+    assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    details: Mapping[str, float] = field(default_factory=dict)
+
+
+class Accountant(abc.ABC):
+    """Upper bounds on epsilon at a delta, and on delta at an epsilon.
+
+    The public methods are the same for all accountants: they answer the cases without promise
+    (no noise, delta of 0) and refuse answers that are not numbers. Subclasses are frozen
+    dataclasses whose fields are settings of accuracy, never of privacy.
+    """
+
+    name: ClassVar[str]
+
+    @final
+    def epsilon(self, steps: NoisySteps, *, delta: float) -> Bound:
+        """The smallest epsilon this accountant can promise at ``delta``."""
+        delta = _validate.delta(delta)
+        if steps.noise_multiplier == 0:
+            answer = Answer(value=math.inf, notes=("no noise: nothing is promised",))
+        elif delta == 0:
+            answer = Answer(
+                value=math.inf, notes=("Gaussian noise promises no finite epsilon at delta 0",)
+            )
+        else:
+            answer = self._epsilon(steps, delta)
+        return self._bound(steps, answer, quantity="epsilon", given=delta)
+
+    @final
+    def delta(self, steps: NoisySteps, *, epsilon: float) -> Bound:
+        """The smallest delta this accountant can promise at ``epsilon``."""
+        epsilon = _validate.non_negative("epsilon", epsilon)
+        if steps.noise_multiplier == 0:
+            answer = Answer(value=1.0, notes=("no noise: nothing is promised",))
+        else:
+            answer = self._delta(steps, epsilon)
+        return self._bound(steps, answer, quantity="delta", given=epsilon)
+
+    @abc.abstractmethod
+    def _epsilon(self, steps: NoisySteps, delta: float) -> Answer:
+        """Epsilon for a noise multiplier above 0 and a delta in (0, 1)."""
+
+    @abc.abstractmethod
+    def _delta(self, steps: NoisySteps, epsilon: float) -> Answer:
+        """Delta for a noise multiplier above 0 and an epsilon of at least 0."""
+
+    def _bound(
+        self,
+        steps: NoisySteps,
+        answer: Answer,
+        *,
+        quantity: Literal["epsilon", "delta"],
+        given: float,
+    ) -> Bound:
+        value = float(answer.value)
+        if math.isnan(value):
+            raise NumericalError(f"accountant {self.name} computed no number for {steps}")
+        description: dict[str, Any] = {
+            "noise_multiplier": float(steps.noise_multiplier),
+            "steps": int(steps.steps),
+            "sampling_rate": None if steps.sampling_rate is None else float(steps.sampling_rate),
+        }
+        return Bound(
+            # Round-off and wide brackets may leave the range of the quantity; its ends are bounds.
+            epsilon=max(value, 0.0) if quantity == "epsilon" else given,
+            delta=min(max(value, 0.0), 1.0) if quantity == "delta" else given,
+            side="upper",
+            method=self.name,
+            assumptions=steps.assumptions + answer.assumptions,
+            quantity=quantity,
+            mu=answer.mu,
+            numerical_error=answer.numerical_error,
+            notes=answer.notes,
+            details=description | dict(answer.details),
+        )

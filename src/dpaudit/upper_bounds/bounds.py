@@ -1,0 +1,185 @@
+"""One call for every accountant: epsilon or delta from above."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpaudit import _validate
+from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.privacy import Bound
+from dpaudit.tradeoff import Array, gaussian_delta
+from dpaudit.upper_bounds.accountant import Accountant, NoisySteps
+from dpaudit.upper_bounds.gaussian import GaussianAccountant
+from dpaudit.upper_bounds.privacy_loss import PldAccountant
+from dpaudit.upper_bounds.prv import PrvAccountant
+from dpaudit.upper_bounds.renyi import RdpAccountant
+
+ACCOUNTANTS: tuple[Accountant, ...] = (
+    GaussianAccountant(),
+    PldAccountant(),
+    PrvAccountant(),
+    RdpAccountant(),
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Unavailable:
+    """An accountant that has no number for this case, and why."""
+
+    method: str
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as plain data."""
+        return {"method": self.method, "reason": self.reason}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class UpperBounds:
+    """All accountants side by side: those that answered, and those that could not."""
+
+    bounds: tuple[Bound, ...]
+    unavailable: tuple[Unavailable, ...]
+
+
+def upper_bound(
+    *,
+    noise_multiplier: float,
+    steps: int,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    sampling_rate: float | None = None,
+    accountant: str | Accountant | None = None,
+) -> Bound:
+    r"""The privacy loss that an accountant promises not to exceed.
+
+    Neighbouring data sets differ by one record, added or removed; noise has standard deviation
+    ``noise_multiplier`` times the clipping norm. The bound holds for every threat model: also for
+    an adversary who sees all iterates.
+
+    See also:
+        `all_upper_bounds` for all accountants side by side, `noise_multiplier_for` for the way
+        back.
+
+    Arguments:
+        noise_multiplier: :math:`\sigma \ge 0`; at 0 the bound is infinite.
+        steps: How many steps the record may take part in.
+        delta: Give it to bound epsilon.
+        epsilon: Give it in place of ``delta`` to bound delta.
+        sampling_rate: Probability with which each step takes a record (Poisson sampling). `None`
+            where the record is in every step, as with fixed batches known to the adversary.
+        accountant: ``"gaussian"``, ``"pld"``, ``"prv"``, ``"rdp"``, or an `Accountant` with
+            settings of your own. `None` for the sharpest one: the closed form where there is no
+            sampling (it is exact), else PLD.
+
+    Example:
+        >>> upper_bound(noise_multiplier=4.0, steps=250, delta=1e-5)
+        Bound(epsilon <= 23.9954 at delta=1e-05, gaussian)
+        >>> upper_bound(noise_multiplier=3**0.5, steps=3, epsilon=1.0)
+        Bound(delta <= 0.1269 at epsilon=1, gaussian)
+    """
+    described = _described(noise_multiplier, steps, sampling_rate)
+    return _ask(choose(accountant, described), described, delta, epsilon)
+
+
+def all_upper_bounds(
+    *,
+    noise_multiplier: float,
+    steps: int,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    sampling_rate: float | None = None,
+) -> UpperBounds:
+    """Every accountant's bound; one without an answer is listed with its reason.
+
+    See also:
+        `upper_bound`, for one accountant and for the arguments.
+
+    Example:
+        >>> both = all_upper_bounds(
+        ...     noise_multiplier=2.0, steps=10, sampling_rate=0.5, delta=1e-5
+        ... )
+        >>> [bound.method for bound in both.bounds]
+        ['pld', 'prv', 'rdp']
+        >>> both.unavailable[0].reason
+        'accountant gaussian has no closed form under sampling, ...'
+    """
+    described = _described(noise_multiplier, steps, sampling_rate)
+    _check_given(delta, epsilon)
+    bounds: list[Bound] = []
+    unavailable: list[Unavailable] = []
+    for accountant in ACCOUNTANTS:
+        try:
+            bounds.append(_ask(accountant, described, delta, epsilon))
+        except DpauditError as error:
+            unavailable.append(Unavailable(method=accountant.name, reason=str(error)))
+    return UpperBounds(bounds=tuple(bounds), unavailable=tuple(unavailable))
+
+
+def privacy_profile(
+    *,
+    noise_multiplier: float,
+    steps: int,
+    epsilons: ArrayLike,
+    sampling_rate: float | None = None,
+) -> Array:
+    r"""Upper bounds on delta at many epsilons: the curve :math:`\delta(\epsilon)`.
+
+    The closed form where there is no sampling, else PLD; both hold at every epsilon at once.
+
+    See also:
+        `upper_bound`, for one point of it with its numerical error.
+
+    Example:
+        >>> privacy_profile(noise_multiplier=1.0, steps=1, epsilons=[0.0, 1.0]).round(4)
+        array([0.3829, 0.1269])
+    """
+    described = _described(noise_multiplier, steps, sampling_rate)
+    wanted = np.asarray(epsilons, dtype=float)
+    if not (np.isfinite(wanted).all() and (wanted >= 0).all()):
+        raise InvalidInput(f"epsilons must be finite and at least 0, got {epsilons!r}")
+    if described.noise_multiplier == 0:
+        return np.ones_like(wanted)
+    if not described.subsampled:
+        return gaussian_delta(wanted, described.mu)
+    return PldAccountant().deltas(described, wanted.ravel()).reshape(wanted.shape)
+
+
+def _described(noise_multiplier: float, steps: int, sampling_rate: float | None) -> NoisySteps:
+    return NoisySteps(noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate)
+
+
+def choose(accountant: str | Accountant | None, steps: NoisySteps) -> Accountant:
+    """The accountant of that name; without a name the sharpest one for these steps."""
+    if isinstance(accountant, Accountant):
+        return accountant
+    by_name = {known.name: known for known in ACCOUNTANTS}
+    name = ("pld" if steps.subsampled else "gaussian") if accountant is None else accountant
+    return by_name[_validate.one_of("accountant", name, tuple(by_name))]
+
+
+def _check_given(delta: float | None, epsilon: float | None) -> None:
+    if (delta is None) == (epsilon is None):
+        raise InvalidInput(
+            f"give either delta or epsilon, got delta={delta!r} and epsilon={epsilon!r}; "
+            "the other one is the answer"
+        )
+    if delta is not None:
+        _validate.delta(delta)
+    if epsilon is not None:
+        _validate.non_negative("epsilon", epsilon)
+
+
+def _ask(
+    accountant: Accountant, steps: NoisySteps, delta: float | None, epsilon: float | None
+) -> Bound:
+    _check_given(delta, epsilon)
+    if delta is not None:
+        return accountant.epsilon(steps, delta=delta)
+    return accountant.delta(steps, epsilon=float(epsilon or 0.0))

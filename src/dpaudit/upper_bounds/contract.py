@@ -1,0 +1,136 @@
+"""What every accountant must keep, yours included.
+
+`check_accountant` raises `AssertionError`, with the case, for the first promise that is broken. The
+truth it compares with is exact and shared with no accountant but `gaussian`: the closed form for
+steps without sampling, and the closed form of a single sampled step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from scipy.special import log_ndtr
+
+from dpaudit.tradeoff import gaussian_delta
+from dpaudit.upper_bounds.accountant import Accountant, NoisySteps
+
+WITHOUT_SAMPLING = (
+    NoisySteps(noise_multiplier=4.0, steps=250),
+    NoisySteps(noise_multiplier=1.0, steps=1),
+)
+WITH_SAMPLING = (
+    NoisySteps(noise_multiplier=1.0, steps=100, sampling_rate=0.01),
+    NoisySteps(noise_multiplier=1.0, steps=1, sampling_rate=0.1),
+)
+_DELTAS = (1e-7, 1e-5, 1e-3)
+# Grids differ from case to case, so neighbouring bounds may cross by this much.
+_SLACK = 1e-4
+
+
+def check_accountant(accountant: Accountant, *, sampling: bool = True) -> None:
+    """Raise `AssertionError` where ``accountant`` breaks the contract.
+
+    Arguments:
+        accountant: The accountant to check.
+        sampling: Whether it claims to handle Poisson sampling.
+
+    Example:
+        >>> from dpaudit.upper_bounds import GaussianAccountant
+        >>> check_accountant(GaussianAccountant(), sampling=False)
+    """
+    cases = WITHOUT_SAMPLING + (WITH_SAMPLING if sampling else ())
+    for steps in cases:
+        check_range(accountant, steps)
+        check_monotone(accountant, steps)
+        check_round_trip(accountant, steps)
+        check_truth(accountant, steps)
+    check_without_promise(accountant)
+
+
+def check_range(accountant: Accountant, steps: NoisySteps) -> None:
+    """Epsilon is at least 0, delta is in [0, 1], neither is NaN, and the bound says what it is."""
+    for delta in (*_DELTAS, 0.1, 0.9):
+        bound = accountant.epsilon(steps, delta=delta)
+        _require(bound.epsilon >= 0 and math.isfinite(bound.epsilon), bound, steps)
+        _require((bound.side, bound.quantity, bound.delta) == ("upper", "epsilon", delta), steps)
+        _require(bound.method == accountant.name and bound.confidence is None, bound, steps)
+    for epsilon in (0.0, 0.5, 5.0, 500.0):
+        bound = accountant.delta(steps, epsilon=epsilon)
+        _require(0 <= bound.delta <= 1, bound, steps)
+        _require((bound.quantity, bound.epsilon) == ("delta", epsilon), bound, steps)
+
+
+def check_monotone(accountant: Accountant, steps: NoisySteps) -> None:
+    """More delta, fewer steps, more noise, rarer sampling: never a larger epsilon."""
+
+    def epsilon(sigma: float, count: int, share: float, delta: float) -> float:
+        rate = None if steps.sampling_rate is None else share * steps.sampling_rate
+        changed = NoisySteps(noise_multiplier=sigma, steps=count, sampling_rate=rate)
+        return accountant.epsilon(changed, delta=delta).epsilon
+
+    sigma, count = steps.noise_multiplier, steps.steps
+    ladders = [
+        [epsilon(sigma, count, 1.0, delta) for delta in _DELTAS],
+        [epsilon(sigma, times * count, 1.0, 1e-5) for times in (3, 2, 1)],
+        [epsilon(times * sigma, count, 1.0, 1e-5) for times in (1.0, 1.5, 3.0)],
+        [epsilon(sigma, count, share, 1e-5) for share in (1.0, 0.5, 0.1)],
+    ]
+    for ladder in ladders:
+        for larger, smaller in itertools.pairwise(ladder):
+            _require(smaller <= larger + _SLACK, ladder, steps)
+
+
+def check_round_trip(accountant: Accountant, steps: NoisySteps) -> None:
+    """Delta at the epsilon of a delta is that delta again."""
+    for delta in _DELTAS:
+        there = accountant.epsilon(steps, delta=delta).epsilon
+        back = accountant.delta(steps, epsilon=there).delta
+        _require(there == 0 or abs(back / delta - 1) < 1e-3, delta, there, back, steps)
+
+
+def check_truth(accountant: Accountant, steps: NoisySteps) -> None:
+    """Never below the exact delta, and above it by no more than the numerical error stated."""
+    if steps.subsampled and steps.steps > 1:
+        return
+    for epsilon in (0.0, 0.3, 1.0, 4.0, 16.0):
+        exact = exact_delta(steps, epsilon)
+        bound = accountant.delta(steps, epsilon=epsilon)
+        _require(bound.delta >= exact - 1e-14, bound, exact, steps)
+        if bound.numerical_error is not None:
+            _require(bound.delta - bound.numerical_error <= exact + 1e-14, bound, exact, steps)
+
+
+def check_without_promise(accountant: Accountant) -> None:
+    """No noise and a delta of 0 give an infinite epsilon with a reason, not an error."""
+    silent = NoisySteps(noise_multiplier=0.0, steps=3)
+    for bound in (
+        accountant.epsilon(silent, delta=1e-5),
+        accountant.epsilon(WITHOUT_SAMPLING[0], delta=0.0),
+    ):
+        _require(math.isinf(bound.epsilon) and bound.notes, bound)
+    _require(accountant.delta(silent, epsilon=3.0).delta == 1, silent)
+
+
+def exact_delta(steps: NoisySteps, epsilon: float) -> float:
+    r"""The exact delta of steps without sampling, or of one sampled step.
+
+    One sampled step compares :math:`(1-q) \mathcal N(0, \sigma^2) + q \mathcal N(1, \sigma^2)` with
+    :math:`\mathcal N(0, \sigma^2)`. The loss of the first against the second exceeds epsilon right
+    of a point :math:`x`, so delta is a difference of normal tails; for epsilon of at least 0 the
+    other direction is never the larger one.
+    """
+    if not steps.subsampled:
+        return float(gaussian_delta(epsilon, steps.mu))
+    if steps.steps != 1:
+        raise ValueError("no closed form for several sampled steps")
+    rate, sigma = float(steps.sampling_rate or 1.0), steps.noise_multiplier
+    x = sigma**2 * math.log(math.expm1(epsilon) / rate + 1) + 0.5
+    with_record = math.exp(log_ndtr((1 - x) / sigma))
+    without = math.exp(log_ndtr(-x / sigma))
+    return max(0.0, rate * with_record - (math.expm1(epsilon) + rate) * without)
+
+
+def _require(kept: object, *evidence: object) -> None:
+    if not kept:
+        raise AssertionError("accountant breaks the contract: " + "; ".join(map(repr, evidence)))
