@@ -1,1 +1,17 @@
-"""TODO"""
+"""Exact privacy of the one-dimensional landscape process: densities, landscapes, search."""
+
+from dpaudit.exact.clock import ChainLandscape, Clock, fitted_clock
+from dpaudit.exact.densities import Resolution, densities
+from dpaudit.exact.escalator import Escalator, fitted_escalator
+from dpaudit.exact.landscapes import Constant, Literal, Staircase, Threshold, Wells
+from dpaudit.exact.named import (
+    SHAPES,
+    decision_point,
+    fitted_staircase,
+    fitted_wells,
+    named_landscape,
+)
+from dpaudit.exact.pair import DensityPair, DiscretePair, GaussianPair, Pair
+from dpaudit.exact.privacy import ExactPrivacy, constant_mu, exact_privacy, pairs
+from dpaudit.exact.simulate import SimulatedScores, simulate
+from dpaudit.exact.table import Table

@@ -1,0 +1,147 @@
+r"""The one-dimensional landscape process: what section 6 of the paper lets an adversary shape.
+
+A canary is added to the first gradient, then :math:`T-1` more noisy steps run over a loss landscape
+that the adversary drew before training. Only :math:`\theta_T` is released. The process is described
+here and computed elsewhere: exactly in `dpaudit.exact.exact_privacy`, by simulation in
+`dpaudit.exact.simulate`.
+
+Every length below is in units of the clipping norm :math:`C`: privacy does not depend on it, so
+:math:`C` enters only where actual parameters are produced.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+
+Array = NDArray[np.float64]
+Scaling = Literal["paper", "dpsgd"]
+
+
+class Landscape(ABC):
+    r"""A bounded update rule: where the loss landscape pushes a parameter at each position.
+
+    See also:
+        `dpaudit.exact.landscapes` for the named ones, and `dpaudit.exact.Table` for any other.
+
+    A landscape says only *in which direction and how hard* to push. How far one step can reach is
+    the process's business, so the same landscape can be run at any batch size.
+    """
+
+    @abstractmethod
+    def drift(self, position: Array, reach: float) -> Array:
+        r"""The move :math:`-g(\theta)` at each position, never longer than ``reach``."""
+
+    @abstractmethod
+    def edges(self, low: float, high: float, reach: float) -> Array:
+        """Every position strictly inside (low, high) where the drift jumps or has a kink.
+
+        Exact quadrature cuts its panels there; a forgotten edge costs accuracy, which the
+        refinement check of `dpaudit.exact.exact_privacy` then reports.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandscapeProcess:
+    r"""A pair of one-dimensional processes, with and without the canary.
+
+    See also:
+        `dpaudit.exact.exact_privacy` for what it leaks, `dpaudit.exact.simulate` for scores.
+
+    Cebere, Bellet, Papernot (ICLR 2025), equation (3), with the sign of the update absorbed in the
+    drift :math:`d`, :math:`b \in \{0, 1\}` the world, and :math:`Z_t \sim N(0, 1)`:
+
+    .. math::
+        \theta_1 = b + \sigma Z_1, \qquad
+        \theta_{t+1} = \theta_t + d(\theta_t) + \rho\,(b\,[t+1 \text{ inserts}] + \sigma Z_{t+1})
+
+    The two scalings differ in the step ratio :math:`\rho` and in the reach :math:`|d| \le \beta`:
+
+    ========= ================= ============= ===============================================
+    scaling   :math:`\rho`      :math:`\beta` what it is
+    ========= ================= ============= ===============================================
+    ``paper`` :math:`1/B`       1             as printed: the first step is B times too large
+    ``dpsgd`` 1                 B             DP-SGD's own update, in units of eta C / B
+    ========= ================= ============= ===============================================
+
+    Arguments:
+        noise_multiplier: :math:`\sigma`, the noise's standard deviation over the clipping norm.
+        batch_size: :math:`B`; the landscape is a sum of B clipped gradients, so it reaches B C.
+        steps: :math:`T`, the number of steps before the model is released.
+        landscape: The adversary's choice.
+        period: Insert the canary at steps 1, 1+k, 1+2k, …; `None` for the first step only.
+        scaling: ``"paper"`` or ``"dpsgd"``.
+        clip: The clipping norm :math:`C`; scales simulated parameters and nothing else.
+
+    Example:
+        >>> from dpaudit.exact import Threshold
+        >>> process = LandscapeProcess(
+        ...     noise_multiplier=1, batch_size=16, steps=25, landscape=Threshold()
+        ... )
+        >>> process.reach, process.step_noise, process.insertions(25)
+        (1.0, 0.0625, 1)
+    """
+
+    noise_multiplier: float
+    batch_size: int
+    steps: int
+    landscape: Landscape
+    period: int | None = None
+    scaling: Scaling = "paper"
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.positive("noise_multiplier", self.noise_multiplier)
+        _validate.integer("batch_size", self.batch_size, at_least=1)
+        _validate.integer("steps", self.steps, at_least=1)
+        _validate.one_of("scaling", self.scaling, ("paper", "dpsgd"))
+        _validate.positive("clip", self.clip)
+        if self.period is not None:
+            _validate.integer("period", self.period, at_least=1, remedy="use 1 for every step")
+        if not isinstance(self.landscape, Landscape):
+            raise InvalidInput(
+                f"landscape must be a Landscape, got {self.landscape!r}; "
+                "use dpaudit.exact.named_landscape or dpaudit.exact.Table"
+            )
+
+    @property
+    def step_ratio(self) -> float:
+        r""":math:`\rho`: size of a later step's canary and noise relative to the first step's."""
+        return 1 / self.batch_size if self.scaling == "paper" else 1.0
+
+    @property
+    def step_noise(self) -> float:
+        r"""Standard deviation :math:`\rho\sigma` of the noise of steps 2, 3, …"""
+        return self.step_ratio * self.noise_multiplier
+
+    @property
+    def reach(self) -> float:
+        """The longest move the landscape may ask for in one step."""
+        return 1.0 if self.scaling == "paper" else float(self.batch_size)
+
+    def inserts(self, step: int) -> bool:
+        """Whether the canary is in the batch of this step; steps count from 1."""
+        return step == 1 or (self.period is not None and (step - 1) % self.period == 0)
+
+    def insertions(self, step: int) -> int:
+        """How many of the first ``step`` steps contain the canary."""
+        return 1 if self.period is None else 1 + (step - 1) // self.period
+
+    def accountant_mu(self, step: int) -> float:
+        r"""What composition promises: :math:`\sqrt{\text{insertions}}/\sigma`.
+
+        Steps without the canary are post-processing, so hiding the state is not used at all.
+        """
+        return math.sqrt(self.insertions(step)) / self.noise_multiplier
+
+    def drift(self, position: Array) -> Array:
+        """The landscape's move at each position."""
+        return self.landscape.drift(position, self.reach)
