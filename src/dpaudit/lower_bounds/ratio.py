@@ -1,0 +1,284 @@
+r"""Lower bounds from confidence intervals of a ratio of two rates.
+
+Epsilon at delta 0 is at least :math:`\log(\mathrm{TPR}/\mathrm{FPR})` and
+:math:`\log(\mathrm{TNR}/\mathrm{FNR})`, so a lower limit of a ratio of two binomial proportions is
+a lower bound on epsilon. Four classical limits are here. All are *asymptotic*: they are derived
+for large counts, and with few errors (most of all none, where they put a fraction of an error
+in its place) they claim too much more often than stated. Clopper-Pearson never does.
+
+A ratio says nothing of delta at a given epsilon, :math:`\delta \ge 1-\beta-e^\epsilon\alpha`, so
+these methods answer only the one question.
+
+References:
+    Katz et al. (Biometrics 1978); Walters (Biometrika 1985); Bailey (American Journal of
+    Epidemiology 1987); Newcombe (Biometrical Journal 2001), compared in Aho and Bowyer (Methods in
+    Ecology and Evolution 2015). For auditing: Lu et al. (NeurIPS 2022, arXiv 2210.08643). The
+    treatment of zeros is that of the R package asbio, which tensorflow-privacy follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betaincinv, ndtri
+
+from dpaudit import _validate
+from dpaudit.lower_bounds._count_arrays import broadcast_counts
+
+Array = NDArray[np.float64]
+_Ratio = Callable[..., Array]
+
+
+def katz_log_ratio(
+    hits: ArrayLike, trials: ArrayLike, others: ArrayLike, other_trials: ArrayLike, *, tail: float
+) -> Array:
+    r"""Lower limit of a ratio of rates: the logarithm is taken as normal (Katz et al. 1978).
+
+    :math:`\frac{p_1}{p_2} \exp(z\sqrt{q_1/x_1 + q_2/x_2})` with :math:`z = \Phi^{-1}(tail) < 0`;
+    0 where there is no hit; half a count stands for no other hit.
+
+    Arguments:
+        hits: Counts in the numerator.
+        trials: How many were tried for them.
+        others: Counts in the denominator.
+        other_trials: How many were tried for them.
+        tail: One-sided error probability, in (0, 1/2).
+
+    Example:
+        >>> round(float(katz_log_ratio(473, 984, 755, 1705, tail=0.05)), 8)
+        1.01166194
+    """
+    x, n, y, m = _below_certainty(*_floats(hits, trials, others, other_trials))
+    z = _normal_quantile(tail)
+    y = np.where(y == 0, 0.5, y)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = np.sqrt((1 - x / n) / x + (1 - y / m) / y)
+        return np.where(x == 0, 0.0, x / n / (y / m) * np.exp(z * spread))
+
+
+def adjusted_log_ratio(
+    hits: ArrayLike, trials: ArrayLike, others: ArrayLike, other_trials: ArrayLike, *, tail: float
+) -> Array:
+    r"""Lower limit of a ratio of rates: the logarithm after adding 1/2 (Walters 1985).
+
+    As :func:`katz_log_ratio` with half a count and half a trial more on both sides.
+
+    Example:
+        >>> round(float(adjusted_log_ratio(473, 984, 755, 1705, tail=0.05)), 8)
+        1.01189079
+    """
+    x, n, y, m = _below_certainty(*_floats(hits, trials, others, other_trials))
+    z = _normal_quantile(tail)
+    spread = np.sqrt(1 / (x + 0.5) - 1 / (n + 0.5) + 1 / (y + 0.5) - 1 / (m + 0.5))
+    ratio = (x + 0.5) / (n + 0.5) * (m + 0.5) / (y + 0.5)
+    return np.where((x == 0) & (y == 0), 0.0, ratio * np.exp(z * spread))
+
+
+def bailey_ratio(
+    hits: ArrayLike, trials: ArrayLike, others: ArrayLike, other_trials: ArrayLike, *, tail: float
+) -> Array:
+    r"""Lower limit of a ratio of rates: cube roots are taken as normal (Bailey 1987).
+
+    With :math:`A = z^2 q_1/(9 x_1)` and :math:`B = z^2 q_2/(9 x_2)` it is
+    :math:`\frac{p_1}{p_2}\left(\frac{1 - \sqrt{A + B - AB}}{1 - B}\right)^3`. It is computed as
+    :math:`(1-A)/(1+\sqrt{A+B-AB})` in the bracket, which is the same number, and still the right
+    root of Bailey's equation where B is 1 or more: there the usual form blows up.
+
+    Example:
+        >>> round(float(bailey_ratio(473, 984, 755, 1705, tail=0.05)), 8)
+        1.01148934
+    """
+    x, n, y, m = _floats(hits, trials, others, other_trials)
+    z = _normal_quantile(tail)
+    x, y = np.where(x == n, n - 0.5, x), np.where(y == m, m - 0.5, y)
+    y = np.where(y == 0, 0.5, y)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        a, b = z * z * (1 - x / n) / (9 * x), z * z * (1 - y / m) / (9 * y)
+        root = (1 - a) / (1 + np.sqrt(np.maximum(a + b - a * b, 0.0)))
+        # A of 1 or more: so few hits that no positive ratio is excluded.
+        return np.where((x <= 0) | (a >= 1), 0.0, x / n / (y / m) * root**3)
+
+
+def inverse_sinh_ratio(
+    hits: ArrayLike, trials: ArrayLike, others: ArrayLike, other_trials: ArrayLike, *, tail: float
+) -> Array:
+    r"""Lower limit of a ratio of rates by the inverse hyperbolic sine (Newcombe 2001).
+
+    :math:`\frac{p_1}{p_2} \exp\left(2 \sinh^{-1}\left(\frac z2\sqrt{1/x_1 - 1/n_1 + 1/x_2 -
+    1/n_2}\right)\right)`; :math:`z^2` counts stand for no other hit.
+
+    Example:
+        >>> round(float(inverse_sinh_ratio(473, 984, 755, 1705, tail=0.05)), 8)
+        1.01167669
+    """
+    x, n, y, m = _below_certainty(*_floats(hits, trials, others, other_trials))
+    z = _normal_quantile(tail)
+    y = np.where(y == 0, np.minimum(z * z, m), y)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inside = z / 2 * np.sqrt(1 / x - 1 / n + 1 / y - 1 / m)
+        return np.where(x == 0, 0.0, x / n / (y / m) * np.exp(2 * np.arcsinh(inside)))
+
+
+def katz_log_epsilon(
+    false_positives: ArrayLike,
+    false_negatives: ArrayLike,
+    negatives: ArrayLike,
+    positives: ArrayLike,
+    *,
+    delta: float,
+    significance: float,
+) -> Array:
+    r"""Lower bound on epsilon from Katz's interval of both ratios of rates.
+
+    Half of ``significance`` goes to each of TPR/FPR and TNR/FNR, so that the larger of the two
+    may be taken; the package this method is known from takes the larger at the full level. Where
+    delta is not 0, :math:`(\mathrm{TPR}-\delta)/\mathrm{FPR}` is the ratio times
+    :math:`1-\delta/\mathrm{TPR}`, with the Clopper-Pearson lower limit for the TPR in it.
+
+    See also: :func:`katz_log_ratio`, the interval.
+
+    Lu et al. 2022. Assumes counts large enough for an asymptotic interval: see the module.
+
+    Arguments:
+        false_positives: Not inserted but guessed so; one number for each threshold.
+        false_negatives: Inserted but guessed not.
+        negatives: Number of scores not inserted.
+        positives: Number of scores inserted.
+        delta: Probability that goes with epsilon, in [0, 1).
+        significance: Accepted probability of a false claim, over both directions.
+
+    Returns:
+        One bound for each threshold, at least 0 and finite; 0 where a class is empty.
+
+    Example:
+        >>> bound = katz_log_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
+        >>> round(float(bound), 4)
+        3.2579
+    """
+    return _epsilon(
+        katz_log_ratio,
+        (false_positives, false_negatives, negatives, positives),
+        delta,
+        significance,
+    )
+
+
+def adjusted_log_epsilon(
+    false_positives: ArrayLike,
+    false_negatives: ArrayLike,
+    negatives: ArrayLike,
+    positives: ArrayLike,
+    *,
+    delta: float,
+    significance: float,
+) -> Array:
+    """Lower bound on epsilon from :func:`adjusted_log_ratio`; else as :func:`katz_log_epsilon`.
+
+    Example:
+        >>> bound = adjusted_log_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
+        >>> round(float(bound), 4)
+        3.2238
+    """
+    return _epsilon(
+        adjusted_log_ratio,
+        (false_positives, false_negatives, negatives, positives),
+        delta,
+        significance,
+    )
+
+
+def bailey_epsilon(
+    false_positives: ArrayLike,
+    false_negatives: ArrayLike,
+    negatives: ArrayLike,
+    positives: ArrayLike,
+    *,
+    delta: float,
+    significance: float,
+) -> Array:
+    """Lower bound on epsilon from :func:`bailey_ratio`; else as :func:`katz_log_epsilon`.
+
+    Example:
+        >>> bound = bailey_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
+        >>> round(float(bound), 4)
+        3.3046
+    """
+    return _epsilon(
+        bailey_ratio, (false_positives, false_negatives, negatives, positives), delta, significance
+    )
+
+
+def inverse_sinh_epsilon(
+    false_positives: ArrayLike,
+    false_negatives: ArrayLike,
+    negatives: ArrayLike,
+    positives: ArrayLike,
+    *,
+    delta: float,
+    significance: float,
+) -> Array:
+    """Lower bound on epsilon from :func:`inverse_sinh_ratio`; else as :func:`katz_log_epsilon`.
+
+    Example:
+        >>> bound = inverse_sinh_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
+        >>> round(float(bound), 4)
+        3.2675
+    """
+    return _epsilon(
+        inverse_sinh_ratio,
+        (false_positives, false_negatives, negatives, positives),
+        delta,
+        significance,
+    )
+
+
+def _epsilon(
+    ratio: _Ratio,
+    counts: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike],
+    delta: float,
+    significance: float,
+) -> Array:
+    """The larger of both directions, each with half of the error probability."""
+    delta = _validate.delta(delta)
+    tail = _validate.between("significance", significance, 0, 1) / 2
+    fp, fn, n, p = broadcast_counts(*counts)
+    known = (n > 0) & (p > 0)
+    # An empty class leaves nothing to claim; a count of 1 keeps the formulas defined meanwhile.
+    n, p = np.maximum(n, 1.0), np.maximum(p, 1.0)
+    forth = _log_ratio(ratio, p - fn, p, fp, n, delta, tail)
+    back = _log_ratio(ratio, n - fp, n, fn, p, delta, tail)
+    return np.where(known, np.maximum(np.maximum(forth, back), 0.0), 0.0)
+
+
+def _log_ratio(
+    ratio: _Ratio,
+    hits: Array,
+    trials: Array,
+    others: Array,
+    other_trials: Array,
+    delta: float,
+    tail: float,
+) -> Array:
+    """Lower bound on log((p1 - delta)/p2); minus infinity where there is none."""
+    limit = ratio(hits, trials, others, other_trials, tail=tail)
+    rate = betaincinv(np.maximum(hits, 0.5), trials - hits + 1, tail)
+    with np.errstate(divide="ignore", over="ignore"):
+        left = np.where(hits > 0, 1 - delta / np.maximum(rate, np.finfo(float).tiny), 0.0)
+        return np.asarray(np.log(limit) + np.log(np.maximum(left, 0.0)))
+
+
+def _floats(*counts: ArrayLike) -> tuple[Array, Array, Array, Array]:
+    x, n, y, m = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in counts))
+    return x, n, y, m
+
+
+def _below_certainty(x: Array, n: Array, y: Array, m: Array) -> tuple[Array, Array, Array, Array]:
+    """Half a count less on both sides where both rates are 1, or there would be no spread."""
+    certain = (x == n) & (y == m)
+    return np.where(certain, n - 0.5, x), n, np.where(certain, m - 0.5, y), m
+
+
+def _normal_quantile(tail: float) -> float:
+    return float(ndtri(_validate.between("tail", tail, 0, 0.5)))
