@@ -16,12 +16,12 @@ from dpaudit.tradeoff import gaussian_delta
 from dpaudit.upper_bounds.accountant import Accountant, NoisySteps
 
 WITHOUT_SAMPLING = (
-    NoisySteps(noise_multiplier=4.0, steps=250),
+    NoisySteps(noise_multiplier=4.0, steps=40),
     NoisySteps(noise_multiplier=1.0, steps=1),
 )
 WITH_SAMPLING = (
     NoisySteps(noise_multiplier=1.0, steps=100, sampling_rate=0.01),
-    NoisySteps(noise_multiplier=1.0, steps=1, sampling_rate=0.1),
+    NoisySteps(noise_multiplier=1.0, steps=1, sampling_rate=0.02),
 )
 _DELTAS = (1e-7, 1e-5, 1e-3)
 # Grids differ from case to case, so neighbouring bounds may cross by this much.
@@ -90,9 +90,15 @@ def check_round_trip(accountant: Accountant, steps: NoisySteps) -> None:
 
 
 def check_truth(accountant: Accountant, steps: NoisySteps) -> None:
-    """Never below the exact delta, and above it by no more than the numerical error stated."""
+    """Never below the exact number, and above it by no more than the numerical error stated."""
     if steps.subsampled and steps.steps > 1:
         return
+    for delta in _DELTAS:
+        bound = accountant.epsilon(steps, delta=delta)
+        exact = exact_delta(steps, bound.epsilon)
+        _require(exact <= delta * (1 + 1e-9), bound, exact, steps)
+        least = bound.epsilon - (bound.numerical_error or math.inf)
+        _require(least <= 0 or exact_delta(steps, least) >= delta * (1 - 1e-9), bound, steps)
     for epsilon in (0.0, 0.3, 1.0, 4.0, 16.0):
         exact = exact_delta(steps, epsilon)
         bound = accountant.delta(steps, epsilon=epsilon)

@@ -27,8 +27,8 @@ from dpaudit import _validate
 from dpaudit.errors import MissingExtra, NumericalError
 from dpaudit.upper_bounds.accountant import Accountant, Answer, NoisySteps
 
-# Grid points above which one composition takes minutes and gigabytes.
-_MOST_POINTS = 2**23
+# Grid points above which one composition takes a minute and gigabytes.
+_MOST_POINTS = 2**22
 
 
 @final

@@ -1,0 +1,159 @@
+"""``dpaudit account``: what it prints, what it imports, how it fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dpaudit.cli import main
+
+PLAIN = ["--noise-multiplier", "4", "--steps", "250"]
+AT_DELTA = [*PLAIN, "--delta", "1e-5"]
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command in this process: exit code, standard output, standard error."""
+
+    def running(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dpaudit", "account", *arguments])
+        with pytest.raises(SystemExit) as exit_of:
+            main()
+        printed = capsys.readouterr()
+        return int(exit_of.value.code or 0), printed.out, printed.err
+
+    return running
+
+
+def _bounds(output: str) -> dict[str, dict[str, Any]]:
+    return {bound["method"]: bound for bound in json.loads(output)["bounds"]}
+
+
+def test_json_is_one_object_with_the_bound(run: Run) -> None:
+    code, out, err = run(*AT_DELTA, "--accountant", "gaussian", "--json")
+    assert (code, err) == (0, "")
+    printed = json.loads(out)
+    assert list(printed) == ["bounds"]
+    (bound,) = printed["bounds"]
+    assert bound["epsilon"] == pytest.approx(23.995359, abs=1e-6)
+    assert {"method", "side", "epsilon", "delta", "confidence", "assumptions"} <= set(bound)
+    assert (bound["side"], bound["delta"], bound["confidence"]) == ("upper", 1e-5, None)
+
+
+def test_json_of_all_accountants(run: Run) -> None:
+    code, out, err = run(*AT_DELTA, "--accountant", "all", "--json")
+    assert (code, err) == (0, "")
+    bounds = _bounds(out)
+    assert list(bounds) == ["gaussian", "pld", "prv", "rdp"]
+    assert bounds["pld"]["epsilon"] == pytest.approx(23.995359, abs=1e-4)
+    assert bounds["prv"]["epsilon_lower"] == pytest.approx(23.98535, abs=1e-4)
+    assert json.loads(out)["unavailable"] == []
+
+
+def test_json_lists_who_has_no_number(run: Run) -> None:
+    _, out, _ = run(
+        *("--noise-multiplier", "1", "--steps", "10", "--sampling-rate", "0.1"),
+        *("--epsilon", "1", "--accountant", "all", "--json"),
+    )
+    assert list(_bounds(out)) == ["pld", "prv", "rdp"]
+    (missing,) = json.loads(out)["unavailable"]
+    assert missing["method"] == "gaussian"
+    assert "sampling" in missing["reason"]
+
+
+def test_infinity_is_a_word_in_json(run: Run) -> None:
+    _, out, _ = run("--noise-multiplier", "0", "--steps", "1", "--delta", "1e-5", "--json")
+    assert _bounds(out)["gaussian"]["epsilon"] == "inf"
+
+
+def test_calibration(run: Run) -> None:
+    arguments = ["--target-epsilon", "23.995359", "--steps", "250", "--delta", "1e-5"]
+    code, out, _ = run(*arguments, "--json")
+    assert code == 0
+    assert json.loads(out)["noise_multiplier"] == pytest.approx(4.0, rel=1e-6)
+    assert _bounds(out)["gaussian"]["epsilon"] <= 23.995359
+    _, table, _ = run(*arguments)
+    assert "noise multiplier 4 over 250 steps" in table
+
+
+def test_table_for_people(run: Run) -> None:
+    code, out, err = run(*AT_DELTA, "--accountant", "all")
+    assert (code, err) == (0, "")
+    for text in ("≤ 23.9954", "≤ 24.0054", "≤ 25.5184", "numerical error", "250 steps"):
+        assert text in out
+    told = " ".join(out.split())
+    assert "Assumes: neighbours differ by one record, added or removed" in told
+    assert "the record is in every step" in told
+
+
+def test_table_tells_who_has_no_number(run: Run) -> None:
+    _, out, _ = run(
+        *("--noise-multiplier", "1", "--steps", "10", "--sampling-rate", "0.1"),
+        *("--delta", "1e-5", "--accountant", "all"),
+    )
+    told = " ".join(out.split())
+    assert "No number: accountant gaussian" in told
+    assert "Poisson sampling: a step takes a record with probability 0.1" in told
+    assert "prv also assumes: removing the record" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (PLAIN, "give either delta or epsilon"),
+        ([*AT_DELTA, "--epsilon", "1"], "give either delta or epsilon"),
+        (["--steps", "250", "--delta", "1e-5"], "--noise-multiplier"),
+        ([*AT_DELTA, "--target-epsilon", "1"], "either --noise-multiplier or --target-epsilon"),
+        (["--steps", "250", "--target-epsilon", "1"], "--target-epsilon needs --delta"),
+        (["--steps", "9", "--target-epsilon", "1", "--delta", "0.1", "--accountant", "all"], "one"),
+        (["--noise-multiplier", "4", "--delta", "1e-5"], "Missing option '--steps'"),
+        ([*AT_DELTA, "--steps", "many"], "--steps"),
+        ([*AT_DELTA, "--noise-multiplier", "-1"], "noise_multiplier must be at least 0, got -1"),
+        ([*AT_DELTA, "--noise-multiplier", "nan"], "noise_multiplier must be finite, got nan"),
+        ([*AT_DELTA, "--delta", "1"], "delta must be in [0, 1), got 1"),
+        ([*AT_DELTA, "--sampling-rate", "0"], "sampling_rate must be in (0, 1], got 0"),
+        ([*AT_DELTA, "--accountant", "moments"], "must be one of gaussian, pld, prv, rdp"),
+        ([*AT_DELTA, "--accountant", "gaussian", "--sampling-rate", "0.5"], "use pld, prv or rdp"),
+        ([*AT_DELTA, "--frobnicate"], "No such option"),
+    ],
+)
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["table", "json"])
+def test_bad_input_is_one_line_and_exit_code_2(
+    run: Run, arguments: list[str], message: str, form: list[str]
+) -> None:
+    code, out, err = run(*arguments, *form)
+    assert (code, out) == (2, "")
+    assert err.startswith("dpaudit: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_help_names_every_option(run: Run) -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    for option in ("--noise-multiplier", "--target-epsilon", "--sampling-rate", "--json"):
+        assert option in out
+
+
+def test_the_closed_form_imports_nothing_heavy() -> None:
+    """No timing test: what costs the time is named."""
+    program = (
+        "import sys; from dpaudit.cli import main\n"
+        f"sys.argv = {['dpaudit', 'account', *AT_DELTA, '--accountant', 'gaussian']!r}\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'matplotlib', 'pandas', 'dp_accounting', 'prv_accountant',\n"
+        "         'scipy.stats', 'scipy.optimize'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "23.9954" in finished.stdout
+    assert "HEAVY []" in finished.stdout

@@ -1,0 +1,97 @@
+"""One call for all accountants: what is chosen, what is refused, what a bound says."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.upper_bounds import PldAccountant, all_upper_bounds, upper_bound
+
+TRAINING: dict[str, Any] = {"noise_multiplier": 4.0, "steps": 250}
+
+
+def test_the_sharpest_accountant_is_the_default() -> None:
+    assert upper_bound(**TRAINING, delta=1e-5).method == "gaussian"
+    assert upper_bound(**TRAINING, sampling_rate=1.0, delta=1e-5).method == "gaussian"
+    assert upper_bound(**TRAINING, sampling_rate=0.1, delta=1e-5).method == "pld"
+
+
+@pytest.mark.parametrize("accountant", ["gaussian", "pld", "prv", "rdp"])
+def test_a_sampling_rate_of_1_is_no_sampling(accountant: str) -> None:
+    settings = {"delta": 1e-4, "accountant": accountant}
+    every_step = upper_bound(noise_multiplier=2.0, steps=4, **settings)
+    rate_of_1 = upper_bound(noise_multiplier=2.0, steps=4, sampling_rate=1.0, **settings)
+    assert rate_of_1.epsilon == every_step.epsilon
+    assert rate_of_1.assumptions == every_step.assumptions
+
+
+def test_accountants_in_order_of_sharpness() -> None:
+    exact, pld, prv, rdp = all_upper_bounds(**TRAINING, delta=1e-5).bounds
+    assert exact.epsilon <= pld.epsilon <= prv.epsilon <= rdp.epsilon
+    assert pld.epsilon - exact.epsilon <= 1e-4
+
+
+def test_all_of_them_bound_delta_too() -> None:
+    result = all_upper_bounds(noise_multiplier=1.0, steps=4, sampling_rate=0.2, epsilon=1.5)
+    assert [bound.quantity for bound in result.bounds] == ["delta"] * 3
+    assert [entry.method for entry in result.unavailable] == ["gaussian"]
+    pld, prv, rdp = (bound.delta for bound in result.bounds)
+    assert pld <= prv <= rdp
+
+
+def test_an_accountant_of_ones_own_settings() -> None:
+    described = {"noise_multiplier": 1.0, "steps": 4, "sampling_rate": 0.2, "delta": 1e-5}
+    fine = upper_bound(**described)
+    coarse = upper_bound(**described, accountant=PldAccountant(interval=0.01))
+    assert coarse.details["interval"] > 10 * fine.details["interval"]
+    assert fine.epsilon < coarse.epsilon < fine.epsilon + 1e-3
+
+
+def test_a_bound_says_what_it_assumes() -> None:
+    plain = upper_bound(**TRAINING, delta=1e-5)
+    assert any("added or removed" in assumption for assumption in plain.assumptions)
+    assert any("every step" in assumption for assumption in plain.assumptions)
+    sampled = upper_bound(**TRAINING, sampling_rate=0.125, delta=1e-5)
+    assert any(
+        "Poisson" in assumption and "0.125" in assumption for assumption in sampled.assumptions
+    )
+    assert (sampled.side, sampled.confidence) == ("upper", None)
+
+
+def test_bounds_are_plain_data_for_json() -> None:
+    for bound in all_upper_bounds(**TRAINING, delta=1e-5).bounds:
+        assert json.loads(json.dumps(bound.to_dict(), allow_nan=False))["steps"] == 250
+    infinite = upper_bound(noise_multiplier=0, steps=1, delta=1e-5)
+    assert math.isinf(infinite.epsilon)
+    assert json.loads(json.dumps(infinite.to_dict(), allow_nan=False))["epsilon"] == "inf"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({}, "give either delta or epsilon"),
+        ({"delta": 1e-5, "epsilon": 1.0}, "give either delta or epsilon"),
+        ({"delta": 1.0}, r"delta must be in \[0, 1\), got 1.0"),
+        ({"delta": -1e-5}, "delta must be in"),
+        ({"delta": math.nan}, "delta must be finite"),
+        ({"epsilon": -1.0}, "epsilon must be at least 0, got -1.0"),
+        ({"epsilon": math.inf}, "epsilon must be finite"),
+        ({"delta": 1e-5, "noise_multiplier": -1.0}, "noise_multiplier must be at least 0"),
+        ({"delta": 1e-5, "noise_multiplier": math.inf}, "noise_multiplier must be finite"),
+        ({"delta": 1e-5, "steps": 0}, "steps must be at least 1, got 0"),
+        ({"delta": 1e-5, "steps": 2.5}, "steps must be a whole number, got 2.5"),
+        ({"delta": 1e-5, "sampling_rate": 0.0}, r"sampling_rate must be in \(0, 1\], got 0.0"),
+        ({"delta": 1e-5, "sampling_rate": 1.1}, "sampling_rate must be in"),
+        ({"delta": 1e-5, "accountant": "moments"}, "accountant must be one of gaussian, pld"),
+    ],
+)
+def test_refuses(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        upper_bound(**(TRAINING | wrong))
+    if "accountant" not in wrong:
+        with pytest.raises(DpauditError, match=message):
+            all_upper_bounds(**(TRAINING | wrong))

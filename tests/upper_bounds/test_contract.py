@@ -1,0 +1,112 @@
+"""Every accountant keeps the contract, and the contract notices accountants that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from dpaudit.errors import NumericalError
+from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
+from dpaudit.upper_bounds import (
+    Accountant,
+    Answer,
+    GaussianAccountant,
+    NoisySteps,
+    PldAccountant,
+    PrvAccountant,
+    RdpAccountant,
+    contract,
+)
+
+# Accuracy settings are coarser than the defaults, for speed: the contract holds at any accuracy.
+ACCOUNTANTS = [
+    GaussianAccountant(),
+    PldAccountant(interval=1e-3),
+    PrvAccountant(),
+    RdpAccountant(),
+]
+CHECKS: list[Callable[[Accountant, NoisySteps], None]] = [
+    contract.check_range,
+    contract.check_monotone,
+    contract.check_round_trip,
+    contract.check_truth,
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("accountant", ACCOUNTANTS, ids=lambda accountant: accountant.name)
+def test_keeps_the_contract(
+    accountant: Accountant, check: Callable[[Accountant, NoisySteps], None]
+) -> None:
+    cases = contract.WITHOUT_SAMPLING
+    if accountant.name != "gaussian":
+        cases += contract.WITH_SAMPLING
+    for steps in cases:
+        check(accountant, steps)
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS, ids=lambda accountant: accountant.name)
+def test_no_promise_without_noise_or_delta(accountant: Accountant) -> None:
+    contract.check_without_promise(accountant)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Flawed(Accountant):
+    """The closed form, with a flaw: a share of epsilon kept, delta kept, or error claimed."""
+
+    name: ClassVar[str] = "flawed"
+    epsilon_share: float = 1.0
+    delta_share: float = 1.0
+    claimed_error: float | None = None
+
+    def _epsilon(self, steps: NoisySteps, delta: float) -> Answer:
+        return Answer(value=self.epsilon_share * gaussian_epsilon(delta, steps.mu))
+
+    def _delta(self, steps: NoisySteps, epsilon: float) -> Answer:
+        delta = self.delta_share * float(gaussian_delta(epsilon, steps.mu))
+        return Answer(value=delta, numerical_error=self.claimed_error)
+
+
+def test_the_contract_accepts_the_exact_accountant() -> None:
+    contract.check_accountant(_Flawed(), sampling=False)
+
+
+@pytest.mark.parametrize(
+    "flawed",
+    [
+        _Flawed(epsilon_share=0.99),
+        _Flawed(delta_share=0.99),
+        _Flawed(delta_share=1.001, claimed_error=1e-6),
+        _Flawed(epsilon_share=-1.0),
+    ],
+    ids=["epsilon too small", "delta too small", "error understated", "wrong way"],
+)
+def test_the_contract_refuses(flawed: Accountant) -> None:
+    with pytest.raises(AssertionError, match="breaks the contract"):
+        contract.check_accountant(flawed, sampling=False)
+
+
+def test_the_contract_refuses_to_ignore_sampling_the_wrong_way() -> None:
+    # Noise over the rate is not the mechanism with that rate: it promises too little delta.
+    @dataclass(frozen=True, kw_only=True)
+    class Rescaled(Accountant):
+        name: ClassVar[str] = "rescaled"
+
+        def _epsilon(self, steps: NoisySteps, delta: float) -> Answer:
+            return Answer(value=gaussian_epsilon(delta, steps.mu * (steps.sampling_rate or 1)))
+
+        def _delta(self, steps: NoisySteps, epsilon: float) -> Answer:
+            mu = steps.mu * (steps.sampling_rate or 1)
+            return Answer(value=float(gaussian_delta(epsilon, mu)))
+
+    contract.check_accountant(Rescaled(), sampling=False)
+    with pytest.raises(AssertionError, match="sampling_rate"):
+        contract.check_accountant(Rescaled())
+
+
+def test_an_answer_that_is_no_number_is_an_error() -> None:
+    with pytest.raises(NumericalError, match="flawed"):
+        _Flawed(epsilon_share=float("nan")).epsilon(contract.WITHOUT_SAMPLING[0], delta=1e-5)
