@@ -25,7 +25,7 @@ class GaussianAccountant(Accountant):
     References:
         Dong, Roth, Su: *Gaussian Differential Privacy* (JRSS-B 2022, arXiv 1905.02383v3),
         Corollaries 2.13 and 3.3. Balle, Wang: *Improving the Gaussian Mechanism for Differential
-        Privacy* (ICML 2018, arXiv 1805.06530v2), Theorem 8.
+        Privacy* (ICML 2018, arXiv 1805.06530), Theorem 8.
 
     Example:
         >>> GaussianAccountant().epsilon(NoisySteps(noise_multiplier=4.0, steps=250), delta=1e-5)

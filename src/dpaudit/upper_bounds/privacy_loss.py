@@ -16,9 +16,9 @@ mechanism also bound delta, and so epsilon, from below.
 
 References:
     Doroshenko, Ghazi, Kamath, Kumar, Manurangsi: *Connect the Dots: Tighter Discrete
-    Approximations of Privacy Loss Distributions* (PoPETs 2022, arXiv 2207.04380v1), Algorithm 1.
+    Approximations of Privacy Loss Distributions* (PoPETs 2022, arXiv 2207.04380), Algorithm 1.
     The argument about the error follows Gopi, Lee, Wutschitz: *Numerical Composition of
-    Differential Privacy* (NeurIPS 2021, arXiv 2106.02848v3), Section 5.
+    Differential Privacy* (NeurIPS 2021, arXiv 2106.02848), Section 5.
 """
 
 from __future__ import annotations

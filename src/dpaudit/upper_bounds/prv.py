@@ -41,7 +41,7 @@ class PrvAccountant(Accountant):
 
     References:
         Gopi, Lee, Wutschitz: *Numerical Composition of Differential Privacy* (NeurIPS 2021,
-        arXiv 2106.02848v3), Theorem 5.5 for the grid and Remark 5.6 for its range.
+        arXiv 2106.02848), Theorem 5.5 for the grid and Remark 5.6 for its range.
 
     Arguments:
         epsilon_error: :math:`\epsilon_{err}`, half the width of the bracket.

@@ -40,7 +40,7 @@ class RdpAccountant(Accountant):
 
     References:
         Mironov, Talwar, Zhang: *Rényi Differential Privacy of the Sampled Gaussian Mechanism*
-        (arXiv 1908.10530v1), Section 3, for the divergences; Canonne, Kamath, Steinke: *The
+        (arXiv 1908.10530), Section 3, for the divergences; Canonne, Kamath, Steinke: *The
         Discrete Gaussian for Differential Privacy* (NeurIPS 2020, arXiv 2004.00010v4),
         Proposition 12, for the conversion.
 
