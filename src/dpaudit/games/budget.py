@@ -1,0 +1,161 @@
+"""How many runs to play together, and whether compiling and several processes pay.
+
+Estimates, not promises: a tile that does not fit after all is halved while it is played.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+
+from dpaudit.adversaries.contract import CanaryPoints, StandardAdversary
+from dpaudit.games.check import Checked
+from dpaudit.games.game import Game
+from dpaudit.games.rules import rules
+from dpaudit.games.schedule import schedule
+from dpaudit.games.speed import Speed, cores
+from dpaudit.games.starting_points import as_tensor, known_model, trainable
+from dpaudit.games.tapping import Call, TappedModel
+
+CACHE = 4 * 2**20
+"""Bytes of one tile on a CPU: what stays in cache is several times faster than what does not."""
+
+GPU_SHARE = 0.5
+GPU_BYTES = 32 * 2**30
+MOST_RUNS = 8192
+
+EAGER_RATE = {"cpu": 0.6e9, "cuda": 5e12}
+"""Operations a second without compilation, measured on the paper's models; on a CPU, one core."""
+
+WORTH_COMPILING = 60.0
+"""Seconds of uncompiled training from which compiling pays for itself."""
+
+WORTH_WORKERS = 60.0
+"""Seconds of uncompiled training on one core from which starting further processes pays."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one run costs.
+
+    Arguments:
+        bytes: Memory, while it is played.
+        operations: Multiplications and additions of the whole training.
+    """
+
+    bytes: int
+    operations: float
+
+
+def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
+    """Estimate the cost of one run."""
+    mechanism = game.mechanism
+    plan = schedule(mechanism.batches, mechanism.steps, len(mechanism.data))
+    examples = plan.width
+    if isinstance(game.canaries, CanaryPoints):
+        examples += game.canaries.count
+    template = known_model(mechanism)
+    model = TappedModel(template, rules(convolutions_as_products=False), whole=checked.whole)
+    probe = as_tensor(mechanism.data.features[:1])
+    probe = probe.to(trainable(template)[0].dtype) if probe.is_floating_point() else probe
+    calls = model.measure([p.detach() for p in trainable(template)], probe)
+    numbers = sum(_numbers(model, call) for call in calls) * examples
+    operations = sum(_operations(model, call) for call in calls) * examples
+    unruled = sum(
+        model.sizes[place]
+        for unit in model.units
+        if unit.rule is None
+        for place in unit.parameters.values()
+    )
+    numbers += 4 * unruled * examples + 6 * model.parameters
+    operations += 6 * unruled * examples
+    if isinstance(game.adversary, StandardAdversary):
+        numbers += 2 * (game.horizons[-1] + 1) * model.parameters
+    return Cost(
+        bytes=numbers * torch.finfo(speed.dtype).bits // 8,
+        operations=float(operations) * game.horizons[-1],
+    )
+
+
+def settle(game: Game, speed: Speed, checked: Checked) -> Speed:
+    """``speed`` with every open choice made.
+
+    Store what comes out with an audit: scores depend on the tile size, if only by rounding, and
+    free memory may be another when the audit goes on.
+    """
+    device = speed.torch_device()
+    price = cost(game, checked, speed)
+    seconds = price.operations * game.runs / EAGER_RATE[device.type]
+    size = speed.tile_size
+    if size is None:
+        size = max(1, min(MOST_RUNS, _memory(device) // price.bytes, game.runs))
+        tiles = math.ceil(game.runs / size)
+        size = math.ceil(game.runs / tiles)  # no small tile at the end
+    tiles = math.ceil(game.runs / size)
+    workers = 1 if device.type != "cpu" else speed.workers or 0
+    if workers == 0:
+        workers = cores() if seconds > WORTH_WORKERS and can_be_sent(game) else 1
+    compiled = seconds > WORTH_COMPILING if speed.compile == "auto" else speed.compile
+    return replace(
+        speed,
+        device=str(device),
+        tile_size=size,
+        workers=min(workers, tiles),
+        compile=compiled,
+    )
+
+
+def can_be_sent(game: Game) -> bool:
+    """Whether another process can be handed the game: functions must be importable there."""
+    functions = (game.mechanism.build_model, game.mechanism.loss, type(game.adversary))
+    if any(getattr(one, "__module__", None) == "__main__" for one in functions):
+        return False
+    try:
+        pickle.dumps((game.mechanism.build_model, game.mechanism.loss, game.adversary))
+    except Exception:  # pickle raises whatever the object's own code raises
+        return False
+    return True
+
+
+def _memory(device: torch.device) -> int:
+    if device.type != "cuda":
+        return CACHE
+    free, _ = torch.cuda.mem_get_info(device)
+    return min(GPU_BYTES, int(free * GPU_SHARE))
+
+
+def _numbers(model: TappedModel, call: Call) -> int:
+    """Numbers kept for one example: outputs and their gradients, patches twice."""
+    outputs = math.prod(call.shape[1:])
+    return 4 * outputs + 2 * _places(model, call) * _columns(model, call)
+
+
+def _operations(model: TappedModel, call: Call) -> int:
+    weights = sum(model.sizes[place] for place in model.units[call.unit].parameters.values())
+    return 6 * weights * _places(model, call)
+
+
+def _places(model: TappedModel, call: Call) -> int:
+    """How often the layer's weight is used for one example."""
+    return math.prod(call.shape[1:]) // max(1, _rows(model, call))
+
+
+def _rows(model: TappedModel, call: Call) -> int:
+    layer = model.units[call.unit].layer
+    if isinstance(layer, torch.nn.Linear):
+        return layer.out_features
+    if isinstance(layer, torch.nn.Conv1d | torch.nn.Conv2d):
+        return layer.out_channels
+    return math.prod(call.shape[1:])
+
+
+def _columns(model: TappedModel, call: Call) -> int:
+    layer = model.units[call.unit].layer
+    if isinstance(layer, torch.nn.Conv1d | torch.nn.Conv2d):
+        return layer.weight[0].numel()
+    return 0

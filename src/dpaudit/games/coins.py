@@ -1,0 +1,34 @@
+"""The secret coins: which canaries are in which run, and in which steps they take part."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dpaudit.games import noise
+from dpaudit.games.game import Coin
+from dpaudit.games.noise import Stream
+
+
+def insertion_coins(*, seed: int, runs: int, canaries: int, coin: Coin) -> Tensor:
+    """Whether each canary is inserted in each run, shape (runs, canaries), bool, on the CPU.
+
+    Every (run, canary) has a random word. A fair coin is its highest bit; for exactly half of the
+    runs, those whose words are the smaller half.
+
+    Example:
+        >>> insertion_coins(seed=0, runs=6, canaries=3, coin="half").sum(0).tolist()
+        [3, 3, 3]
+    """
+    start = torch.zeros((), dtype=torch.int64)
+    numbers = torch.arange(runs)
+    words = noise.words(noise.key(seed), Stream.INSERTION, numbers, start, canaries)[0]
+    if coin == "fair":
+        return words.ge(2**31)
+    rank: Tensor = words.argsort(dim=0, stable=True).argsort(dim=0)
+    return rank.lt(runs // 2)
+
+
+def participation(key: Tensor, runs: Tensor, step: Tensor, canaries: int, rate: float) -> Tensor:
+    """Whether each canary takes part in ``step`` under Poisson sampling, (runs, canaries), bool."""
+    return noise.uniforms(key, Stream.PARTICIPATION, runs, step, canaries).lt(rate)

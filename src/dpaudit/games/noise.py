@@ -1,0 +1,130 @@
+r"""Random numbers without a state: every draw is a function of where it is used.
+
+A generator with a state ties the noise of a run to the order in which runs are played. Here the
+word for (seed, stream, run, step, coordinate) is the value of the block cipher Philox4x32-10 at
+that counter, so the noise of a run is the same in a tile of one or of a thousand, on two threads
+or after a restart; and because it is plain arithmetic, the compiler fuses it into the update.
+
+Paper:
+    Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011), section 3.3.
+    Box, Muller: A note on the generation of random normal deviates (1958).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+import torch
+from torch import Tensor
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+
+Words = tuple[Tensor, Tensor, Tensor, Tensor]
+
+_LOW = 0xFFFFFFFF
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_ROUNDS = 10
+
+
+class Stream(enum.IntEnum):
+    """What a random word is for. Distinct streams of one seed are independent."""
+
+    NOISE = 0
+    INSERTION = 1
+    PARTICIPATION = 2
+    INITIALISATION = 3
+    SIMULATED_NOISE = 4
+    """The adversary's own simulations: never the noise of the game, whatever seed they share."""
+
+
+def key(seed: int, device: torch.device | str = "cpu") -> Tensor:
+    """The Philox key of ``seed``: its low and its high 32 bits, shape (2,).
+
+    Example:
+        >>> key(2**32 + 7).tolist()
+        [7, 1]
+    """
+    _validate.integer("seed", seed)
+    if seed >= 2**64:
+        raise InvalidInput(f"seed must be below 2**64, got {seed!r}; use a smaller one")
+    return torch.tensor([seed & _LOW, seed >> 32], dtype=torch.int64, device=device)
+
+
+def philox(counter: Words, key: Tensor) -> Words:
+    """Philox4x32-10: four 32-bit words, held in int64, for every counter.
+
+    Arguments:
+        counter: Four int64 tensors of words below 2**32, of shapes that broadcast.
+        key: Two words below 2**32, shape (2,).
+
+    Example:
+        >>> zero = torch.zeros((), dtype=torch.int64)
+        >>> [hex(int(word)) for word in philox((zero,) * 4, torch.zeros(2, dtype=torch.int64))]
+        ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
+    """
+    first, second, third, fourth = counter
+    left, right = key[0], key[1]
+    for _ in range(_ROUNDS):
+        # A product of two 32-bit words fills all 64 bits: int64 wraps without loss, and masking
+        # after the shift removes the sign that the arithmetic shift drags in.
+        one, two = first * _MULTIPLIERS[0], third * _MULTIPLIERS[1]
+        first, third = ((two >> 32) & _LOW) ^ second ^ left, ((one >> 32) & _LOW) ^ fourth ^ right
+        second, fourth = two & _LOW, one & _LOW
+        left, right = (left + _WEYL[0]) & _LOW, (right + _WEYL[1]) & _LOW
+    return first, second, third, fourth
+
+
+def words(key: Tensor, stream: Stream, runs: Tensor, step: Tensor, count: int) -> Words:
+    """Four words for each (run, place) with place 0, …, count - 1; shape (runs, count)."""
+    places = torch.arange(count, dtype=torch.int64, device=runs.device)
+    tag = torch.full((), int(stream), dtype=torch.int64, device=runs.device)
+    return philox((places.unsqueeze(0), runs.unsqueeze(1), step, tag), key)
+
+
+def normals(
+    key: Tensor,
+    stream: Stream,
+    runs: Tensor,
+    step: Tensor,
+    count: int,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    r"""Standard normal variables for ``count`` coordinates of every run at one step.
+
+    Two words give the radius and the angle of a pair (Box-Muller). The radius comes from 32 bits,
+    offset by a half so that its logarithm is finite, and small values keep their full precision
+    as floats; the largest normal is therefore :math:`\sqrt{66 \ln 2} = 6.76`, beyond which the
+    true law has mass 1.4e-11. Word i of block j serves coordinate ``i * ceil(count / 4) + j``:
+    four long rows, not interleaved, so that the processor writes whole vectors.
+
+    Arguments:
+        key: From `key`.
+        stream: What the numbers are for.
+        runs: Run numbers, shape (runs,), int64.
+        step: The step, a scalar int64 tensor (a tensor, so that one compiled graph serves all).
+        count: How many coordinates.
+        dtype: float64 refines the float32 numbers of the same words; it does not replace them.
+
+    Example:
+        >>> runs, step = torch.arange(5), torch.tensor(3)
+        >>> noise = normals(key(0), Stream.NOISE, runs, step, count=6)
+        >>> torch.allclose(noise[2:3], normals(key(0), Stream.NOISE, runs[2:3], step, count=6))
+        True
+    """
+    first, second, third, fourth = words(key, stream, runs, step, (count + 3) // 4)
+    pairs = (*_box_muller(first, second, dtype), *_box_muller(third, fourth, dtype))
+    return torch.cat(pairs, dim=1)[:, :count]
+
+
+def uniforms(key: Tensor, stream: Stream, runs: Tensor, step: Tensor, count: int) -> Tensor:
+    """Uniform variables in (0, 1), float64, shape (runs, count)."""
+    return (words(key, stream, runs, step, count)[0].to(torch.float64) + 0.5) * 2.0**-32
+
+
+def _box_muller(radius: Tensor, angle: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    length = torch.sqrt(-2 * torch.log((radius.to(dtype) + 0.5) * 2.0**-32))
+    turn = angle.to(dtype) * (2 * math.pi * 2.0**-32)
+    return length * torch.cos(turn), length * torch.sin(turn)

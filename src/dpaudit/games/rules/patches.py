@@ -1,0 +1,90 @@
+"""Patches of an image: what a convolution multiplies its weight with, and the way back.
+
+torch's own way back (`col2im`) becomes an atomic addition in compiled code, which is slow, and on
+a GPU adds in another order each time. Here it is a sum of shifted copies, always in one order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Pair = tuple[int, int]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """The window of a two-dimensional convolution, on inputs that are padded already."""
+
+    size: Pair
+    stride: Pair
+    dilation: Pair
+
+    def places(self, height: int, width: int) -> Pair:
+        """How many windows fit, down and across."""
+        down, across = (
+            (length - dilation * (size - 1) - 1) // stride + 1
+            for length, size, stride, dilation in zip(
+                (height, width), self.size, self.stride, self.dilation, strict=True
+            )
+        )
+        return down, across
+
+
+def patches(images: Tensor, window: Window) -> Tensor:
+    """(examples, channels, height, width) to (examples, places, channels * window).
+
+    Example:
+        >>> window = Window(size=(2, 2), stride=(1, 1), dilation=(1, 1))
+        >>> patches(torch.arange(9.0).view(1, 1, 3, 3), window)[0].int().tolist()
+        [[0, 1, 3, 4], [1, 2, 4, 5], [3, 4, 6, 7], [4, 5, 7, 8]]
+    """
+    return cast(Tensor, _Patches.apply(images, window))  # type: ignore[no-untyped-call]
+
+
+class _Patches(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(images: Tensor, window: Window) -> Tensor:
+        columns = functional.unfold(images, window.size, window.dilation, 0, window.stride)
+        return columns.transpose(1, 2).contiguous()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Window], output: Tensor) -> None:
+        images, ctx.window = inputs
+        ctx.shape = images.shape
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return _sum_of_shifts(gradient, ctx.shape[1:], ctx.window), None
+
+
+def _sum_of_shifts(gradient: Tensor, shape: tuple[int, int, int], window: Window) -> Tensor:
+    channels, height, width = shape
+    places = window.places(height, width)
+    parts = torch.unflatten(gradient, 2, (channels, *window.size))
+    parts = torch.unflatten(parts, 1, places)
+    total: Tensor | None = None
+    for down in range(window.size[0]):
+        for across in range(window.size[1]):
+            part = parts[..., down, across].movedim(3, 1)  # (examples, channels, *places)
+            part = _spread(part, 2, height, down * window.dilation[0], window.stride[0])
+            part = _spread(part, 3, width, across * window.dilation[1], window.stride[1])
+            total = part if total is None else total + part
+    return cast(Tensor, total)
+
+
+def _spread(values: Tensor, axis: int, length: int, first: int, stride: int) -> Tensor:
+    """``values`` at first, first + stride, … of an axis that is zero elsewhere."""
+    if stride > 1:
+        gaps = [0, 0] * (values.ndim - 1 - axis) + [0, stride - 1]
+        values = functional.pad(values.unsqueeze(axis + 1), gaps).flatten(axis, axis + 1)
+    # The gap after the last value may reach past the end: a negative pad then cuts it off.
+    after = length - first - values.shape[axis]
+    return functional.pad(values, [0, 0] * (values.ndim - 1 - axis) + [first, after])

@@ -1,0 +1,62 @@
+"""All batches of a training in one table of fixed width, so that compiled code has fixed shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.mechanisms.batches import BatchPlan
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Schedule:
+    """Which examples each step sees.
+
+    Different batches are kept once: fixed batches come round again, a full batch is always one.
+
+    Arguments:
+        batches: The different batches, shape (distinct, width); short ones padded with example 0.
+        present: 1 for examples, 0 for padding, shape (distinct, width).
+        at: Which of the batches each step sees, shape (steps,).
+    """
+
+    batches: NDArray[np.int64]
+    present: NDArray[np.float32]
+    at: NDArray[np.int64]
+
+    @property
+    def width(self) -> int:
+        """Examples in the widest batch, and in every padded one."""
+        return int(self.batches.shape[1])
+
+
+@lru_cache(maxsize=8)
+def schedule(plan: BatchPlan, steps: int, examples: int) -> Schedule:
+    """The batches of the first ``steps`` steps on ``examples`` examples.
+
+    Example:
+        >>> from dpaudit.mechanisms.batches import FixedBatches
+        >>> schedule(FixedBatches(batch_size=2), 4, 5).at.tolist()
+        [0, 1, 0, 1]
+    """
+    known: dict[bytes, int] = {}
+    rows: list[NDArray[np.int64]] = []
+    at = np.empty(steps, dtype=np.int64)
+    for step in range(steps):
+        indices = plan.indices(step, examples)
+        place = known.setdefault(indices.tobytes(), len(rows))
+        if place == len(rows):
+            rows.append(indices)
+        at[step] = place
+    width = max(1, *(len(row) for row in rows)) if rows else 1
+    batches = np.zeros((len(rows), width), dtype=np.int64)
+    present = np.zeros((len(rows), width), dtype=np.float32)
+    for place, row in enumerate(rows):
+        batches[place, : len(row)] = row
+        present[place, : len(row)] = 1
+    return Schedule(batches=batches, present=present, at=at)

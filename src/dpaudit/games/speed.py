@@ -1,0 +1,90 @@
+"""How a game is played, as far as it must not change what is measured."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+
+Precision = Literal["float32", "tf32", "bfloat16", "float64"]
+Convolutions = Literal["auto", "product", "library"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Speed settings. They change scores by rounding at most; precision by how much it rounds.
+
+    Arguments:
+        device: ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"``, ``"cuda:1"``, …
+        precision: ``"float32"`` as the paper; ``"tf32"`` and ``"bfloat16"`` round products (on
+            GPUs that have them), while parameters, noise and updates stay in float32;
+            ``"float64"`` for checks.
+        compile: Use `torch.compile`; ``"auto"`` where the game is long enough to pay for it.
+        tile_size: Runs played together; `None`: from the model and free memory.
+        workers: Processes on a CPU, each with one thread; `None`: one per core where it pays.
+            Scores do not depend on it.
+        convolutions: ``"product"``: as batched matrix products; ``"library"``: in the vendor's
+            library; ``"auto"``: whichever is expected to be faster.
+
+    Example:
+        >>> Speed(precision="float64").dtype
+        torch.float64
+        >>> Speed(tile_size=0)
+        Traceback (most recent call last):
+        dpaudit.errors.InvalidInput: tile_size must be at least 1, got 0
+    """
+
+    device: str = "auto"
+    precision: Precision = "float32"
+    compile: bool | Literal["auto"] = "auto"
+    tile_size: int | None = None
+    workers: int | None = None
+    convolutions: Convolutions = "auto"
+
+    def __post_init__(self) -> None:
+        _validate.one_of("precision", self.precision, ("float32", "tf32", "bfloat16", "float64"))
+        _validate.one_of("convolutions", self.convolutions, ("auto", "product", "library"))
+        if self.compile not in (True, False, "auto"):
+            raise InvalidInput(f"compile must be True, False or 'auto', got {self.compile!r}")
+        if self.tile_size is not None:
+            _validate.integer("tile_size", self.tile_size, at_least=1)
+        if self.workers is not None:
+            _validate.integer("workers", self.workers, at_least=1)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of parameters, noise and updates."""
+        return torch.float64 if self.precision == "float64" else torch.float32
+
+    @property
+    def product_dtype(self) -> torch.dtype:
+        """Of the forward and backward pass."""
+        return torch.bfloat16 if self.precision == "bfloat16" else self.dtype
+
+    def torch_device(self) -> torch.device:
+        """The device, which must be there."""
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            device = torch.device(self.device)
+        except RuntimeError:
+            raise InvalidInput(
+                f"device must be auto, cpu, cuda or cuda:N, got {self.device!r}"
+            ) from None
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise InvalidInput(
+                f"device {self.device!r} is not there: torch sees {torch.cuda.device_count()} "
+                "GPU(s); use device='cpu'"
+            )
+        return device
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,261 @@
+"""Games cut into tiles: the unit that processes, GPUs and later a cluster schedule.
+
+A tile is a pure function of the game, the settled speed and its number. Nothing else enters: not
+the order of tiles, not what was played before, not the number of threads or processes.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpaudit import _validate
+from dpaudit.adversaries.contract import (
+    Canaries,
+    HiddenStateAdversary,
+    HiddenStateView,
+    StandardAdversary,
+    StandardView,
+)
+from dpaudit.errors import InvalidInput, NumericalError
+from dpaudit.games.budget import settle
+from dpaudit.games.check import Checked, check_game
+from dpaudit.games.coins import insertion_coins
+from dpaudit.games.compilation import numerics
+from dpaudit.games.engine import Engine, Training
+from dpaudit.games.game import Game
+from dpaudit.games.speed import Speed
+from dpaudit.games.starting_points import flat_parameters, initial_parameters, known_model
+from dpaudit.mechanisms.dpsgd import FixedInitialisation
+from dpaudit.scores import ScoreBlock
+
+Notify = Callable[[str], None]
+
+_log = logging.getLogger(__name__)
+
+
+def tile_count(game: Game, speed: Speed) -> int:
+    """How many tiles the game has at a settled speed.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> tile_count(SimpleNamespace(runs=5000), Speed(tile_size=64))
+        79
+    """
+    if speed.tile_size is None:
+        raise InvalidInput("speed must be settled first; use dpaudit.games.settle")
+    return math.ceil(game.runs / speed.tile_size)
+
+
+def play(
+    game: Game,
+    speed: Speed | None = None,
+    *,
+    done: Collection[int] = (),
+    notify: Notify | None = None,
+) -> Iterator[tuple[int, ScoreBlock]]:
+    """Play the tiles that are not ``done``; give each with its number as soon as it is there.
+
+    Arguments:
+        game: What to play.
+        speed: How; settled here where it is not (see `dpaudit.games.settle`).
+        done: Numbers of tiles that need not be played again.
+        notify: Is told what the user should know, once each.
+    """
+    speed = Speed() if speed is None else speed
+    checked = check_game(game)
+    speed = settle(game, speed, checked)
+    told: set[str] = set()
+
+    def tell(notice: str) -> None:
+        if notice not in told:
+            told.add(notice)
+            _log.info(notice)
+            if notify is not None:
+                notify(notice)
+
+    for notice in checked.notices:
+        tell(notice)
+    tiles = [tile for tile in range(tile_count(game, speed)) if tile not in frozenset(done)]
+    if (speed.workers or 1) > 1 and len(tiles) > 1:
+        from dpaudit.games.workers import play_in_processes
+
+        yield from play_in_processes(game, speed, checked, tiles, tell)
+        return
+    player = Player(game, speed, checked)
+    for tile in tiles:
+        yield tile, player.play_tile(tile, tell)
+
+
+def play_tile(game: Game, tile: int, speed: Speed) -> ScoreBlock:
+    """The scores of one tile, at a settled speed: a pure function of its arguments."""
+    return Player(game, speed, check_game(game)).play_tile(tile)
+
+
+@final
+class Player:
+    """Plays tiles of one game in this process, keeping what was compiled from one to the next.
+
+    Arguments:
+        game: What to play.
+        speed: How, settled.
+        checked: What the check of the game found out.
+    """
+
+    def __init__(self, game: Game, speed: Speed, checked: Checked) -> None:
+        self._game, self._speed, self._device = game, speed, speed.torch_device()
+        self._tiles = tile_count(game, speed)
+        self._training = Training(
+            mechanism=game.mechanism,
+            canaries=game.canaries,
+            insertion=game.insertion,
+            seed=game.seed,
+            whole=checked.whole,
+        )
+        self._coins = insertion_coins(
+            seed=game.seed, runs=game.runs, canaries=game.canaries.count, coin=game.coin
+        )
+        self._canaries = _on_device(game.canaries, self._device)
+        self._together = speed.tile_size or 1
+        self._engine: Engine | None = None
+
+    def play_tile(self, tile: int, notify: Notify = _log.info) -> ScoreBlock:
+        """The scores of tile number ``tile``."""
+        if not 0 <= _validate.integer("tile", tile) < self._tiles:
+            raise InvalidInput(f"tile must be from 0 to {self._tiles - 1}, got {tile}")
+        size = self._speed.tile_size or 1
+        runs = torch.arange(tile * size, min((tile + 1) * size, self._game.runs))
+        while True:
+            try:
+                parts = [self._play(some) for some in torch.split(runs, self._together)]
+            except torch.OutOfMemoryError:
+                if self._together == 1:
+                    raise
+                self._together = math.ceil(self._together / 2)
+                self._engine = None
+                torch.cuda.empty_cache()
+                notify(f"out of memory: going on with {self._together} runs at a time")
+                continue
+            break
+        for notice in self._engine.notices if self._engine is not None else ():
+            notify(notice)
+        return _concatenate(parts)
+
+    def _play(self, runs: Tensor) -> ScoreBlock:
+        with numerics(self._speed.precision, self._device):
+            return self._score(runs, self._train(runs))
+
+    def _train(self, runs: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """The number of steps done and the parameters, from (0, start) to the last horizon."""
+        if self._engine is None:
+            self._engine = Engine(
+                self._training,
+                runs=self._together,
+                speed=self._speed,
+                compiled=bool(self._speed.compile),
+            )
+        # Shapes are fixed: a short tile is filled up with runs whose scores nobody looks at.
+        filled = torch.arange(int(runs[0]), int(runs[0]) + self._together)
+        coins = torch.zeros(self._together, self._game.canaries.count)
+        coins[: len(runs)] = self._coins[runs].float()
+        start = initial_parameters(
+            self._game.mechanism, seed=self._game.seed, runs=filled, dtype=self._speed.dtype
+        ).to(self._device)
+        yield 0, start[: len(runs)]
+        for steps, current in enumerate(self._engine.play(start, filled, coins), start=1):
+            yield steps, current[: len(runs)]
+            if steps == self._game.horizons[-1]:
+                return
+
+    def _score(self, runs: Tensor, training: Iterator[tuple[int, Tensor]]) -> ScoreBlock:
+        """Score at every horizon. A hidden-state adversary's iterates are never collected."""
+        game, adversary = self._game, self._game.adversary
+        scores, iterates = [], []
+        for steps, current in training:
+            if isinstance(adversary, StandardAdversary):
+                iterates.append(current)
+            if steps not in game.horizons:
+                continue
+            _refuse_divergence(runs, steps, current)
+            if isinstance(adversary, StandardAdversary):
+                standard = StandardView(mechanism=game.mechanism, iterates=torch.stack(iterates))
+                found = adversary.score(standard, self._canaries)
+            elif isinstance(adversary, HiddenStateAdversary):
+                hidden = HiddenStateView(
+                    mechanism=game.mechanism,
+                    steps=steps,
+                    initial=self._known_start(),
+                    final=current,
+                )
+                found = adversary.score(hidden, self._canaries)
+            else:
+                raise InvalidInput(
+                    "adversary must be a HiddenStateAdversary or a StandardAdversary, "
+                    f"got {type(adversary).__name__}"
+                )
+            scores.append(_checked_scores(found, len(runs), game.canaries.count, adversary.name))
+        return self._block(runs, np.stack(scores))
+
+    def _known_start(self) -> Tensor | None:
+        mechanism = self._game.mechanism
+        if not isinstance(mechanism.initialisation, FixedInitialisation):
+            return None
+        return flat_parameters(known_model(mechanism), self._speed.dtype).to(self._device)
+
+    def _block(self, runs: Tensor, scores: np.ndarray) -> ScoreBlock:
+        shape = scores.shape  # (horizons, runs, canaries)
+        horizon, run, canary = np.meshgrid(
+            np.array(self._game.horizons), runs.numpy(), np.arange(shape[2]), indexing="ij"
+        )
+        inserted = np.broadcast_to(self._coins[runs].numpy(), shape)
+        return ScoreBlock(
+            run=run.ravel(),
+            canary=canary.ravel(),
+            horizon=horizon.ravel(),
+            inserted=inserted.ravel(),
+            score=scores.ravel(),
+        )
+
+
+def _refuse_divergence(runs: Tensor, steps: int, current: Tensor) -> None:
+    finite = torch.isfinite(current).all(1).cpu()
+    if not finite.all():
+        raise NumericalError(
+            f"run {int(runs[~finite][0])} diverged to infinity within {steps} steps; lower the "
+            "learning rate, or start from smaller parameters"
+        )
+
+
+def _checked_scores(found: Tensor, runs: int, canaries: int, adversary: str) -> np.ndarray:
+    if tuple(found.shape) != (runs, canaries):
+        raise InvalidInput(
+            f"adversary {adversary!r} must give scores of shape (runs, canaries) = "
+            f"{(runs, canaries)}, got {tuple(found.shape)}"
+        )
+    return found.detach().cpu().double().numpy()
+
+
+def _on_device(canaries: Canaries, device: torch.device) -> Canaries:
+    """The canaries with their tensors beside the parameters they will be compared with."""
+    tensors = {
+        name: value.to(device)
+        for name, value in vars(canaries).items()
+        if isinstance(value, Tensor)
+    }
+    return replace(canaries, **tensors)  # type: ignore[type-var]
+
+
+def _concatenate(blocks: list[ScoreBlock]) -> ScoreBlock:
+    if len(blocks) == 1:
+        return blocks[0]
+    columns = ("run", "canary", "horizon", "inserted", "score")
+    return ScoreBlock(
+        **{name: np.concatenate([getattr(block, name) for block in blocks]) for name in columns}
+    )
