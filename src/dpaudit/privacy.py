@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 from dpaudit.errors import InvalidInput
 
@@ -26,6 +26,7 @@ class ThreatModel(enum.Enum):
     BLACK_BOX = "black box"
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class Bound:
     """A statement about privacy loss, with everything one must know to believe it.
@@ -114,6 +115,45 @@ class Bound:
             what = f"delta {sign} {self.delta:.4g} at epsilon={self.epsilon:g}"
         sure = f"{self.confidence * 100:g}% confidence, " if self.confidence is not None else ""
         return f"Bound({what}, {sure}{self.method})"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Unavailable:
+    """A method that has no number for this case, and why."""
+
+    method: str
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as plain data."""
+        return {"method": self.method, "reason": self.reason}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Several methods side by side: those that answered, and those that could not.
+
+    Each bound holds at its own confidence. The best of them, picked after the fact, does not.
+    """
+
+    bounds: tuple[Bound, ...]
+    unavailable: tuple[Unavailable, ...] = ()
+
+    def __iter__(self) -> Iterator[Bound]:
+        return iter(self.bounds)
+
+    def __getitem__(self, method: str) -> Bound:
+        """The bound of one method, by name."""
+        for bound in self.bounds:
+            if bound.method == method:
+                return bound
+        for missing in self.unavailable:
+            if missing.method == method:
+                raise InvalidInput(f"method {method!r} is not available here: {missing.reason}")
+        names = ", ".join(bound.method for bound in self.bounds)
+        raise InvalidInput(f"method must be one of {names}, got {method!r}")
 
 
 def _finite(number: float) -> float | str:

@@ -99,7 +99,7 @@ def test_table_tells_who_has_no_number(run: Run) -> None:
         *("--delta", "1e-5", "--accountant", "all"),
     )
     told = " ".join(out.split())
-    assert "No number: accountant gaussian" in told
+    assert "gaussian: no number. accountant gaussian" in told
     assert "Poisson sampling: a step takes a record with probability 0.1" in told
     assert "prv also assumes: removing the record" in told
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit.privacy import Bound
+from dpaudit.privacy import Bound, Bounds
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -27,18 +27,45 @@ def console() -> Console:
     return Console(highlight=False, soft_wrap=False)
 
 
-def bounds_table(bounds: Sequence[Bound], title: str) -> Table:
-    """Bounds from below or above as a table, leaving out columns that none of them fills.
+def print_bounds(screen: Console, result: Bounds, title: str) -> None:
+    """Print bounds as a table, and below it what they assume and what else there is to say.
 
-    Assumptions have a column for lower bounds, where each method has its own; upper bounds of one
-    training share theirs, and the caller says them once.
+    What all of them assume is said once; what only some assume has a letter, which stands in the
+    rows it belongs to, so that the table stays narrow.
     """
-    shown = [column for column in _COLUMNS if any(column.text(bound) for bound in bounds)]
+    assumptions = list(dict.fromkeys(text for bound in result for text in bound.assumptions))
+    shared = [text for text in assumptions if all(text in each.assumptions for each in result)]
+    own = [text for text in assumptions if text not in shared]
+    letters = dict(zip(own, _LETTERS, strict=False))
+    if result.bounds:
+        screen.print(_table(result.bounds, title, letters))
+    for text in shared:
+        screen.print(Text(f"Assumes: {text}."))
+    for text, letter in letters.items():
+        screen.print(Text(f" {letter}  assumes: {text}"))
+    for bound in result:
+        for note in bound.notes:
+            screen.print(Text(f"{bound.method}: {note}", style="dim"))
+    for missing in result.unavailable:
+        screen.print(Text(f"{missing.method}: no number. {missing.reason}", style="dim"))
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def _table(bounds: Sequence[Bound], title: str, letters: Mapping[str, str]) -> Table:
+    """The table itself, leaving out columns that no bound fills."""
+
+    def marks(bound: Bound) -> str:
+        return " ".join(letters[text] for text in bound.assumptions if text in letters)
+
+    columns = [*_COLUMNS, _Column("assumes", marks)]
+    shown = [column for column in columns if any(column.text(bound) for bound in bounds)]
     # A title may be wider than the table under it.
     heading = Text(title, style="bold", no_wrap=True, overflow="ignore")
     table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD)
     for column in shown:
-        table.add_column(column.header, justify=column.justify, no_wrap=column.rigid)
+        table.add_column(column.header, justify=column.justify, no_wrap=True)
     for bound in bounds:
         table.add_row(*(column.text(bound) for column in shown))
     return table
@@ -47,10 +74,9 @@ def bounds_table(bounds: Sequence[Bound], title: str) -> Table:
 class _Column:
     """One column: its header, its alignment and how a bound fills it."""
 
-    def __init__(self, header: str, text: Any, *, rigid: bool = True, right: bool = False) -> None:
+    def __init__(self, header: str, text: Any, *, right: bool = False) -> None:
         self.header = header
         self.text = text
-        self.rigid = rigid
         self.justify: Any = "right" if right else "left"
 
 
@@ -81,12 +107,8 @@ def _numerical_error(bound: Bound) -> str:
     return "" if bound.numerical_error is None else f"{bound.numerical_error:.1g}"
 
 
-def _own_assumptions(bound: Bound) -> str:
-    return "; ".join(bound.assumptions) if bound.side == "lower" else ""
-
-
-def _notes(bound: Bound) -> str:
-    return "; ".join(bound.notes)
+def _sample_size(bound: Bound) -> str:
+    return "" if bound.sample_size is None else f"{bound.sample_size:,}"
 
 
 _COLUMNS = (
@@ -95,9 +117,8 @@ _COLUMNS = (
     _Column("delta", _delta, right=True),
     _Column("mu", _mu, right=True),
     _Column("confidence", _confidence, right=True),
+    _Column("scores", _sample_size, right=True),
     _Column("numerical error", _numerical_error, right=True),
-    _Column("assumes", _own_assumptions, rigid=False),
-    _Column("note", _notes, rigid=False),
 )
 
 

@@ -55,7 +55,8 @@ def account(
     How much noise an epsilon takes:
     [bold]dpaudit account --target-epsilon 8 --steps 1000 --delta 1e-5[/]
     """
-    from dpaudit.upper_bounds import UpperBounds, all_upper_bounds, upper_bound
+    from dpaudit.privacy import Bounds
+    from dpaudit.upper_bounds import all_upper_bounds, upper_bound
 
     calibrated = target_epsilon is not None
     if noise_multiplier is None:
@@ -76,7 +77,7 @@ def account(
         result = all_upper_bounds(**described)
     else:
         bound = upper_bound(**described, accountant=accountant)
-        result = UpperBounds(bounds=(bound,), unavailable=())
+        result = Bounds(bounds=(bound,))
 
     if json:
         _print_json(result, every=accountant == _EVERY, calibrated=calibrated)
@@ -122,22 +123,7 @@ def _print_json(result: Any, *, every: bool, calibrated: bool) -> None:
 
 
 def _print_table(result: Any, training: str, *, calibrated: bool) -> None:
-    from rich.markup import escape
+    from dpaudit.cli._render import console, print_bounds
 
-    from dpaudit.cli._render import bounds_table, console
-
-    screen = console()
     heading = "Smallest noise for that epsilon" if calibrated else "Upper bounds"
-    screen.print(bounds_table(result.bounds, f"{heading}: {training}"))
-    for entry in result.unavailable:
-        screen.print(f"[dim]No number: {escape(entry.reason)}.[/]")
-    # What all accountants assume is said once; what only one assumes, with its name.
-    everything = dict.fromkeys(text for bound in result.bounds for text in bound.assumptions)
-    shared = [
-        text for text in everything if all(text in bound.assumptions for bound in result.bounds)
-    ]
-    screen.print(escape(f"Assumes: {'; '.join(shared)}."))
-    for bound in result.bounds:
-        for text in bound.assumptions:
-            if text not in shared:
-                screen.print(escape(f"{bound.method} also assumes: {text}."))
+    print_bounds(console(), result, f"{heading}: {training}")

@@ -21,6 +21,7 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,7 @@ _NODES, _WEIGHTS = (0.5 * v for v in np.polynomial.legendre.leggauss(48))
 _NODES = _NODES + 0.5
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class RatePosterior:
     """Beta posteriors of one error rate, one for each threshold.

@@ -5,12 +5,15 @@ quantile of its own posterior and takes the worst corner; ``joint-beta`` looks a
 epsilon itself, a function of both rates, and so wastes nothing on corners.
 
 These are *credible* bounds: the stated probability is over the prior, not over repetitions of
-the audit. As confidence bounds they are approximate, and can fall short of the stated level where
-errors are few. One more reading is left open by the paper and settled here: a test that does worse
-than a coin leaks too, by its opposite. If the opposite counts, the posterior of epsilon has no
-mass at 0 and its lower quantile is above 0 even where nothing leaks. So the lower bounds here take
-the test as it is, "a high score means inserted"; :func:`joint_beta_interval` counts
-both, as the paper does.
+the audit. As confidence bounds they fall short. Enumerating all counts of 50 to 2,500 a side at
+95 %, we saw false claims up to 6.8 % for ``jeffreys``; for ``joint-beta`` 5 % where one direction
+decides, 10-12 % at epsilon 1 and up to 20 % where both error rates are small and alike. There
+epsilon is the larger of two equal numbers, and a posterior of a maximum lies above it.
+
+A test that does worse than a coin leaks too, by its opposite. If the opposite counts, as in the
+paper, the posterior of epsilon has no mass at 0 and its lower quantile is above 0 even where
+nothing leaks: a false claim every time. So the lower bounds here take the test as it is, "a high
+score means inserted"; :func:`joint_beta_interval` counts both, as published.
 
 References:
     Zanella-Béguelin et al.: *Bayesian Estimation of Differential Privacy* (ICML 2023,
@@ -100,7 +103,7 @@ def jeffreys_delta(
     Example:
         >>> bound = jeffreys_delta(20, 10, 500, 500, epsilon=1.0, significance=0.05)
         >>> round(float(bound), 4)
-        0.8404
+        0.8444
     """
     epsilon = _validate.non_negative("epsilon", epsilon)
     alpha, beta, known = _jeffreys_upper(
@@ -122,7 +125,8 @@ def joint_beta_epsilon(
 
     Epsilon is a function of both error rates, so it has a posterior:
     :math:`P(\epsilon \le e)` is the mass of the pairs of rates that keep (e, delta). The bound is
-    the e where this is ``significance``. Accurate to 1e-7.
+    the e where this is ``significance``. Accurate to 1e-7 for significance of 1e-8 or more; the
+    public implementation stops its search at 1e-2 and gives 3.4072 for the example below.
 
     See also: :func:`joint_beta_interval` for both ends.
 
@@ -143,7 +147,7 @@ def joint_beta_epsilon(
     Example:
         >>> bound = joint_beta_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
         >>> round(float(bound), 4)
-        3.4066
+        3.4055
     """
     delta = _validate.delta(delta)
     significance = _validate.between("significance", significance, 0, 1)
@@ -165,7 +169,7 @@ def joint_beta_delta(
     Example:
         >>> bound = joint_beta_delta(20, 10, 500, 500, epsilon=1.0, significance=0.05)
         >>> round(float(bound), 4)
-        0.8629
+        0.8685
     """
     epsilon = _validate.non_negative("epsilon", epsilon)
     significance = _validate.between("significance", significance, 0, 1)
@@ -204,7 +208,7 @@ def joint_beta_interval(
     Example:
         >>> low, high = joint_beta_interval(512, 0, 513, 487, delta=1e-5, significance=0.1)
         >>> round(float(low), 3), round(float(high), 3)
-        (0.145, 6.399)
+        (0.144, 6.416)
     """
     delta = _validate.delta(delta)
     tail = _validate.between("significance", significance, 0, 1) / 2

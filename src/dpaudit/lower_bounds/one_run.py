@@ -21,33 +21,27 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincinv, expit, gammaln, logit
 
 from dpaudit import _validate
-from dpaudit.errors import InvalidInput, InvalidScores
+from dpaudit.errors import InvalidScores
+from dpaudit.lower_bounds.guesses import GuessPlan, best_plan, candidate_plans, count_guesses
 
-Array = NDArray[np.float64]
+__all__ = [
+    "GuessPlan",
+    "check_counts",
+    "choose_guesses",
+    "count_guesses",
+    "one_run_delta",
+    "one_run_epsilon",
+    "one_run_p_value",
+]
 
 # Halvings of an interval of epsilon: 1e-14 of its length, where rounding of the p-value takes over.
 _HALVINGS = 46
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuessPlan:
-    """How many canaries to guess at each end of the ranking; the ones between are abstentions.
-
-    Arguments:
-        top: Number of highest scores guessed "inserted".
-        bottom: Number of lowest scores guessed "not inserted".
-    """
-
-    top: int
-    bottom: int
 
 
 def one_run_p_value(
@@ -150,55 +144,6 @@ def one_run_delta(
     return min(1.0, (significance - tail) / (2 * canaries * slope))
 
 
-def count_guesses(
-    scores: ArrayLike,
-    inserted: ArrayLike,
-    top: int,
-    bottom: int,
-    *,
-    tie_break: np.random.Generator | None = None,
-) -> tuple[int, int]:
-    """Right guesses and guesses when the highest scores are called inserted, the lowest not.
-
-    Canaries that tie at the edge of either group could be taken or left. Without ``tie_break``
-    the least favourable of them are taken, so that the count is at most what any rule blind to
-    the coins would give and the bound stays valid. With it they are taken at random, which is
-    valid too, and better where scores take few values.
-
-    The number of guesses never depends on the scores; the f-DP bound needs that.
-
-    See also: :func:`choose_guesses`.
-
-    Arguments:
-        scores: One score for each canary; higher means "inserted".
-        inserted: The coins, 0 or 1, in the same order.
-        top: Number of highest scores guessed "inserted".
-        bottom: Number of lowest scores guessed "not inserted".
-        tie_break: Source of randomness for ties; `None` takes the least favourable.
-
-    Example:
-        >>> count_guesses([0.1, 0.9, 0.8, 0.2, 0.5], [0, 1, 1, 1, 0], top=2, bottom=2)
-        (3, 4)
-        >>> count_guesses([1.0, 1.0, 1.0, 1.0], [1, 1, 0, 0], top=2, bottom=0)
-        (0, 2)
-    """
-    scores, coins = _check_scores(scores, inserted)
-    top, bottom = _validate.integer("top", top), _validate.integer("bottom", bottom)
-    if top + bottom > scores.size:
-        raise InvalidInput(
-            f"top + bottom must be at most the number of canaries, {scores.size}, "
-            f"got {top} + {bottom}; no canary can be guessed twice"
-        )
-    if tie_break is not None:
-        shuffled = tie_break.permutation(scores.size)
-        order = shuffled[np.argsort(-scores[shuffled], kind="stable")]
-        right = coins[order[:top]].sum() + (1 - coins[order[scores.size - bottom :]]).sum()
-        return int(right), top + bottom
-    right = _least_favourable(-scores, coins, np.array([top]))
-    right = right + _least_favourable(scores, 1 - coins, np.array([bottom]))
-    return int(right[0]), top + bottom
-
-
 def choose_guesses(
     pilot_scores: ArrayLike,
     pilot_inserted: ArrayLike,
@@ -249,73 +194,6 @@ def choose_guesses(
     return best_plan(plans, ceilings, bound)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CandidatePlans:
-    """Plans for the remaining canaries, and what the pilot predicts of each; arrays of one length.
-
-    Arguments:
-        top: Numbers of guesses "inserted".
-        bottom: Numbers of guesses "not inserted".
-        correct: Predicted numbers of right guesses.
-    """
-
-    top: NDArray[np.int64]
-    bottom: NDArray[np.int64]
-    correct: NDArray[np.int64]
-
-    @property
-    def guesses(self) -> NDArray[np.int64]:
-        """Numbers of guesses."""
-        return self.top + self.bottom
-
-
-def candidate_plans(
-    pilot_scores: ArrayLike, pilot_inserted: ArrayLike, remaining: int
-) -> CandidatePlans:
-    """Plans worth considering, with the right guesses the pilot predicts for the rest."""
-    scores, coins = _check_scores(pilot_scores, pilot_inserted)
-    remaining = _validate.integer("remaining", remaining)
-    size = scores.size
-    if size == 0 or remaining == 0:
-        nothing = np.zeros(1, dtype=np.int64)
-        return CandidatePlans(top=nothing, bottom=nothing, correct=nothing)
-    # Shares grow geometrically: what matters is the order of magnitude of the number of guesses.
-    ends = np.unique(np.r_[0, np.geomspace(1, size, 32).round(), size // 2]).astype(np.int64)
-    right_top = _least_favourable(-scores, coins, ends)
-    right_bottom = _least_favourable(scores, 1 - coins, ends)
-    first, second = (
-        grid.ravel() for grid in np.meshgrid(np.arange(ends.size), np.arange(ends.size))
-    )
-    fits = ends[first] + ends[second] <= size
-    first, second = first[fits], second[fits]
-    guesses = ends[first] + ends[second]
-    right = right_top[first] + right_bottom[second]
-    # Posterior median under Jeffreys' prior, not the raw share: one lucky guess at the very top of
-    # a small pilot must not look like certainty.
-    accuracy = betaincinv(right + 0.5, guesses - right + 0.5, 0.5)
-    top, bottom = ends[first] * remaining // size, ends[second] * remaining // size
-    correct = np.floor(accuracy * (top + bottom)).astype(np.int64)
-    return CandidatePlans(top=top, bottom=bottom, correct=correct)
-
-
-def best_plan(
-    plans: CandidatePlans, ceilings: Array, bound: Callable[[int, int], float]
-) -> GuessPlan:
-    """The plan with the largest ``bound(correct, guesses)``.
-
-    ``ceilings`` are cheap numbers no smaller than the bounds: plans are tried from the highest
-    ceiling down, and the search ends where no plan left can win.
-    """
-    best, winner = -math.inf, 0
-    for index in np.argsort(-ceilings, kind="stable"):
-        if ceilings[index] <= best:
-            break
-        value = bound(int(plans.correct[index]), int(plans.guesses[index]))
-        if value > best:
-            best, winner = value, int(index)
-    return GuessPlan(top=int(plans.top[winner]), bottom=int(plans.bottom[winner]))
-
-
 def _pure_epsilon(correct: int, guesses: int, significance: float) -> float:
     """The bound at delta 0: the Clopper-Pearson lower limit of a guess's accuracy, as log-odds."""
     if correct == 0:
@@ -334,7 +212,7 @@ def _tail_and_slope(correct: int, guesses: int, epsilon: float) -> tuple[float, 
     if correct == 0:
         return 1.0, 0.0
     success, failure = float(expit(epsilon)), float(expit(-epsilon))
-    log_odds = epsilon
+    mode = math.floor((guesses + 1) * success)
     log_start = gammaln(guesses + 1) + guesses * math.log(failure) if failure > 0 else -math.inf
     tail = float(betainc(correct, guesses - correct + 1, success))
 
@@ -347,44 +225,23 @@ def _tail_and_slope(correct: int, guesses: int, epsilon: float) -> tuple[float, 
     def probability(k: int) -> float:
         if k < 0:
             return 0.0
-        log_p = log_start - gammaln(k + 1) - gammaln(guesses - k + 1) + k * log_odds
+        log_p = log_start - gammaln(k + 1) - gammaln(guesses - k + 1) + k * epsilon
         return math.exp(min(0.0, log_p))
 
     low, high = 1, correct
     while low < high:
         middle = (low + high) // 2
-        if probability(correct - middle - 1) > average(middle):
+        following = correct - middle - 1
+        # Above the mode they still rise; asked first, since far above it all of them underflow.
+        if following >= mode or probability(following) > average(middle):
             low = middle + 1
         else:
             high = middle
     return tail, max(0.0, average(low))
 
 
-def _least_favourable(
-    keys: Array, hits: NDArray[np.int64], counts: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Fewest hits among the ``counts`` smallest keys, over all ways to break ties."""
-    # Within a tie the misses come first.
-    order = np.lexsort((hits, keys))
-    return np.r_[0, np.cumsum(hits[order])][counts]
-
-
-def _check_scores(scores: ArrayLike, inserted: ArrayLike) -> tuple[Array, NDArray[np.int64]]:
-    values = np.asarray(scores, dtype=float)
-    coins = np.asarray(inserted)
-    if values.ndim != 1 or values.shape != coins.shape:
-        raise InvalidScores(
-            "scores and inserted must be one-dimensional and of one length, "
-            f"got shapes {values.shape} and {coins.shape}"
-        )
-    if np.isnan(values).any():
-        raise InvalidScores(f"scores must not be NaN, {int(np.isnan(values).sum())} of them are")
-    if not np.isin(coins, (0, 1)).all():
-        raise InvalidScores("inserted must hold only 0 and 1")
-    return values, coins.astype(np.int64)
-
-
 def check_counts(correct: int, guesses: int, canaries: int) -> tuple[int, int, int]:
+    """The three counts as integers, or an error where they contradict each other."""
     canaries = _validate.integer("canaries", canaries)
     guesses = _validate.integer("guesses", guesses)
     correct = _validate.integer("correct", correct)

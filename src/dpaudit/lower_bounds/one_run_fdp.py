@@ -31,20 +31,13 @@ References:
 
 from __future__ import annotations
 
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from dpaudit import _validate
-from dpaudit.lower_bounds.one_run import (
-    GuessPlan,
-    best_plan,
-    candidate_plans,
-    check_counts,
-)
-
-Array = NDArray[np.float64]
+from dpaudit.lower_bounds.guesses import GuessPlan, best_plan, candidate_plans
+from dpaudit.lower_bounds.one_run import check_counts
 
 # Halvings of an interval of mu: to about 1e-12, at a cost of a few thousand normal quantiles each.
 _HALVINGS = 42

@@ -2,9 +2,10 @@ r"""Lower bounds from confidence intervals of a ratio of two rates.
 
 Epsilon at delta 0 is at least :math:`\log(\mathrm{TPR}/\mathrm{FPR})` and
 :math:`\log(\mathrm{TNR}/\mathrm{FNR})`, so a lower limit of a ratio of two binomial proportions is
-a lower bound on epsilon. Four classical limits are here. All are *asymptotic*: they are derived
-for large counts, and with few errors (most of all none, where they put a fraction of an error
-in its place) they claim too much more often than stated. Clopper-Pearson never does.
+a lower bound on epsilon. Four classical limits are here. All are *asymptotic*, derived for large
+counts; where there are no errors a fraction of one is put in their place. Enumerating all counts
+of 50 to 2,500 a side at 95 %, we saw false claims up to 4.7 % (Katz, inverse sinh), 4.6 % (adjusted
+log) and 5.8 % (Bailey). Only Clopper-Pearson promises its level.
 
 A ratio says nothing of delta at a given epsilon, :math:`\delta \ge 1-\beta-e^\epsilon\alpha`, so
 these methods answer only the one question.
@@ -155,7 +156,7 @@ def katz_log_epsilon(
     Example:
         >>> bound = katz_log_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
         >>> round(float(bound), 4)
-        3.2579
+        3.2574
     """
     return _epsilon(
         katz_log_ratio,
@@ -179,7 +180,7 @@ def adjusted_log_epsilon(
     Example:
         >>> bound = adjusted_log_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
         >>> round(float(bound), 4)
-        3.2238
+        3.2247
     """
     return _epsilon(
         adjusted_log_ratio,
@@ -203,7 +204,7 @@ def bailey_epsilon(
     Example:
         >>> bound = bailey_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
         >>> round(float(bound), 4)
-        3.3046
+        3.3126
     """
     return _epsilon(
         bailey_ratio, (false_positives, false_negatives, negatives, positives), delta, significance
@@ -224,7 +225,7 @@ def inverse_sinh_epsilon(
     Example:
         >>> bound = inverse_sinh_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
         >>> round(float(bound), 4)
-        3.2675
+        3.2666
     """
     return _epsilon(
         inverse_sinh_ratio,

@@ -7,8 +7,6 @@ One file an accountant, all of one shape (`accountant.Accountant`), held to one 
 from dpaudit.upper_bounds.accountant import Accountant, Answer, NoisySteps
 from dpaudit.upper_bounds.bounds import (
     ACCOUNTANTS,
-    Unavailable,
-    UpperBounds,
     all_upper_bounds,
     privacy_profile,
     upper_bound,
@@ -28,8 +26,6 @@ __all__ = [
     "PldAccountant",
     "PrvAccountant",
     "RdpAccountant",
-    "Unavailable",
-    "UpperBounds",
     "all_upper_bounds",
     "noise_multiplier_for",
     "privacy_profile",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, final
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput
-from dpaudit.privacy import Bound
+from dpaudit.privacy import Bound, Bounds, Unavailable
 from dpaudit.tradeoff import Array, gaussian_delta
 from dpaudit.upper_bounds.accountant import Accountant, NoisySteps
 from dpaudit.upper_bounds.gaussian import GaussianAccountant
@@ -24,28 +21,6 @@ ACCOUNTANTS: tuple[Accountant, ...] = (
     PrvAccountant(),
     RdpAccountant(),
 )
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Unavailable:
-    """An accountant that has no number for this case, and why."""
-
-    method: str
-    reason: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The entry as plain data."""
-        return {"method": self.method, "reason": self.reason}
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class UpperBounds:
-    """All accountants side by side: those that answered, and those that could not."""
-
-    bounds: tuple[Bound, ...]
-    unavailable: tuple[Unavailable, ...]
 
 
 def upper_bound(
@@ -95,7 +70,7 @@ def all_upper_bounds(
     delta: float | None = None,
     epsilon: float | None = None,
     sampling_rate: float | None = None,
-) -> UpperBounds:
+) -> Bounds:
     """Every accountant's bound; one without an answer is listed with its reason.
 
     See also:
@@ -119,7 +94,7 @@ def all_upper_bounds(
             bounds.append(_ask(accountant, described, delta, epsilon))
         except DpauditError as error:
             unavailable.append(Unavailable(method=accountant.name, reason=str(error)))
-    return UpperBounds(bounds=tuple(bounds), unavailable=tuple(unavailable))
+    return Bounds(bounds=tuple(bounds), unavailable=tuple(unavailable))
 
 
 def privacy_profile(

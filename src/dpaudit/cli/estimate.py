@@ -1,0 +1,205 @@
+"""``dpaudit estimate``: what the scores, or the counts, of an audit prove."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from dpaudit.errors import InvalidInput
+
+_EVERY = "all"
+# The assumption-free bound stands beside the paper's.
+_DEFAULT = ("gaussian-dp", "clopper-pearson")
+
+
+def estimate(
+    scores: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SCORES.csv|.parquet|-",
+            help="A table with columns score and inserted (0 or 1), optionally run and canary; "
+            "- reads CSV from standard input. Higher scores must mean inserted.",
+        ),
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="Bound epsilon at this delta.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Bound delta at this epsilon.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M|all",
+            help="gaussian-dp, clopper-pearson, jeffreys, joint-beta, katz-log, adjusted-log, "
+            "bailey, inverse-sinh, gaussian-fit, one-run, one-run-fdp, profile, or all. "
+            "Without it gaussian-dp and clopper-pearson.",
+        ),
+    ] = None,
+    threshold: Annotated[
+        str,
+        typer.Option(
+            metavar="RULE",
+            help="pilot, simultaneous, bonferroni, best (not valid), or fixed=VALUE.",
+        ),
+    ] = "pilot",
+    confidence: Annotated[float, typer.Option(help="Probability that a bound holds.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Draws the pilot scores.")] = 0,
+    true_positives: Annotated[int | None, typer.Option(help="Inserted, guessed so.")] = None,
+    false_negatives: Annotated[int | None, typer.Option(help="Inserted, guessed not.")] = None,
+    false_positives: Annotated[int | None, typer.Option(help="Not inserted, guessed so.")] = None,
+    true_negatives: Annotated[int | None, typer.Option(help="Not inserted, guessed not.")] = None,
+    claim_epsilon: Annotated[float | None, typer.Option(help="Test this claimed epsilon.")] = None,
+    claim_delta: Annotated[float | None, typer.Option(help="Its delta.")] = None,
+    claim_mu: Annotated[float | None, typer.Option(help="Test a claim of mu-GDP.")] = None,
+    claim_noise_multiplier: Annotated[
+        float | None, typer.Option(help="Test the claim of a DP-SGD training with this noise.")
+    ] = None,
+    claim_steps: Annotated[int | None, typer.Option(help="Its number of steps.")] = None,
+    claim_sampling_rate: Annotated[
+        float | None, typer.Option(help="Its Poisson sampling rate.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Lower bounds on the privacy loss, from the scores or the counts of an audit.
+
+    Scores of any audit of anything:
+    [bold]dpaudit estimate scores.csv --delta 1e-5[/]
+
+    Counts, by one method:
+    [bold]dpaudit estimate --true-positives 490 --false-negatives 10[/]
+    [bold]  --false-positives 20 --true-negatives 480 --delta 1e-5 --method joint-beta[/]
+
+    Is the accountant's promise kept?
+    [bold]dpaudit estimate scores.csv --delta 1e-5 --claim-noise-multiplier 4 --claim-steps 250[/]
+    """
+    from dpaudit.lower_bounds import METHODS, estimate_all
+    from dpaudit.lower_bounds import estimate as estimate_one
+    from dpaudit.privacy import Bounds
+
+    counts = {
+        "true_positives": true_positives,
+        "false_negatives": false_negatives,
+        "false_positives": false_positives,
+        "true_negatives": true_negatives,
+    }
+    claim = _claim(
+        claim_epsilon, claim_delta, claim_mu, claim_noise_multiplier, claim_steps,
+        claim_sampling_rate,
+    )  # fmt: skip
+    evidence = _evidence(scores, counts)
+    asked: dict[str, Any] = {
+        "delta": delta,
+        "epsilon": epsilon,
+        "threshold": threshold,
+        "confidence": confidence,
+        "seed": seed,
+    }
+    if method in (None, _EVERY):
+        result = estimate_all(evidence, methods=METHODS if method else _DEFAULT, **asked)
+    else:
+        result = Bounds(bounds=(estimate_one(evidence, method=method, **asked),))
+    verdict = None
+    if claim is not None:
+        from dpaudit.claims import test_claim
+
+        rule = threshold if threshold.startswith(("pilot", "fixed")) else "pilot"
+        verdict = test_claim(evidence, claim, confidence=confidence, threshold=rule, seed=seed)
+
+    if json:
+        _print_json(result, verdict)
+    else:
+        _print_table(result, verdict, _source(scores, evidence))
+
+
+def _evidence(scores: str | None, counts: dict[str, int | None]) -> Any:
+    """Scores from a file or standard input, or the four counts; exactly one of the two."""
+    given = [name for name, value in counts.items() if value is not None]
+    if scores is not None and given:
+        raise InvalidInput(f"give scores or counts, not both: got {scores!r} and {given[0]}")
+    if scores is not None:
+        from dpaudit.scores import read_scores
+
+        return read_scores(sys.stdin.buffer if scores == "-" else scores)
+    if not given:
+        raise InvalidInput("give a file of scores, or the four counts; see --help")
+    missing = [name for name in counts if name not in given]
+    if missing:
+        options = ", ".join("--" + name.replace("_", "-") for name in missing)
+        raise InvalidInput(f"counts need all four numbers; missing {options}")
+    from dpaudit.lower_bounds import ErrorCounts
+
+    return ErrorCounts.given(**{name: int(value or 0) for name, value in counts.items()})
+
+
+def _claim(
+    epsilon: float | None,
+    delta: float | None,
+    mu: float | None,
+    noise_multiplier: float | None,
+    steps: int | None,
+    sampling_rate: float | None,
+) -> Any:
+    """The claim to test, if one was given; one way of saying it at a time."""
+    ways = {
+        "--claim-epsilon": epsilon is not None or delta is not None,
+        "--claim-mu": mu is not None,
+        "--claim-noise-multiplier": any(x is not None for x in (noise_multiplier, steps)),
+    }
+    said = [way for way, used in ways.items() if used]
+    if not said:
+        if sampling_rate is not None:
+            raise InvalidInput("--claim-sampling-rate needs --claim-noise-multiplier")
+        return None
+    if len(said) > 1:
+        raise InvalidInput(f"state one claim at a time, got {' and '.join(said)}")
+    from dpaudit.claims import Claim
+
+    if mu is not None:
+        return Claim.from_mu(mu)
+    if epsilon is not None or delta is not None:
+        if epsilon is None or delta is None:
+            raise InvalidInput("a claimed epsilon needs both --claim-epsilon and --claim-delta")
+        return Claim.from_points([(epsilon, delta)])
+    if noise_multiplier is None or steps is None:
+        raise InvalidInput("a DP-SGD claim needs --claim-noise-multiplier and --claim-steps")
+    return Claim.from_dpsgd(
+        noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate
+    )
+
+
+def _source(scores: str | None, evidence: Any) -> str:
+    size = evidence.sample_size if scores is None else len(evidence)
+    name = "counts" if scores is None else ("standard input" if scores == "-" else scores)
+    return f"{size:,} scores from {name}"
+
+
+def _print_json(result: Any, verdict: Any) -> None:
+    from dpaudit.cli._render import print_json
+
+    printed: dict[str, Any] = {"bounds": [bound.to_dict() for bound in result]}
+    if result.unavailable:
+        printed["unavailable"] = [entry.to_dict() for entry in result.unavailable]
+    if verdict is not None:
+        printed |= {"verdict": verdict.verdict, "p_value": verdict.p_value}
+        printed["claim"] = verdict.to_dict()
+    print_json(printed)
+
+
+def _print_table(result: Any, verdict: Any, source: str) -> None:
+    from rich.text import Text
+
+    from dpaudit.cli._render import console, print_bounds
+
+    screen = console()
+    print_bounds(screen, result, f"Lower bounds: {source}")
+    if len(result.bounds) > 1:
+        screen.print(
+            "Each bound holds at its own confidence; choose the method before looking.", style="dim"
+        )
+    if verdict is not None:
+        colour = {"violation": "red", "consistent": "green"}.get(verdict.verdict, "yellow")
+        line = Text.assemble((verdict.verdict, f"bold {colour}"))
+        line.append(f" · claim: {verdict.claim.description} · p = {verdict.p_value:.3g}")
+        line.append(f" · tested at {100 * verdict.confidence:g} % confidence")
+        screen.print(line)
+        for note in verdict.notes:
+            screen.print(Text(note, style="dim"))

@@ -1,0 +1,132 @@
+"""Errors of a thresholded score, counted at one threshold or at all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidScores
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# More thresholds than this add nothing but time: neighbours differ by less than the noise.
+MOST_THRESHOLDS = 20_000
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ErrorCounts:
+    """Wrong guesses at each of some thresholds, when ``score > threshold`` means "inserted".
+
+    Arguments:
+        false_positives: Not inserted, but guessed to be; one number a threshold.
+        false_negatives: Inserted, but guessed not to be.
+        negatives: How many scores were not inserted.
+        positives: How many scores were inserted.
+        thresholds: The thresholds, ascending; NaN where the counts were given without one.
+    """
+
+    false_positives: Ints
+    false_negatives: Ints
+    negatives: int
+    positives: int
+    thresholds: Array
+
+    @classmethod
+    def given(
+        cls, *, true_positives: int, false_negatives: int, false_positives: int, true_negatives: int
+    ) -> ErrorCounts:
+        """The four counts of an audit that was thresholded elsewhere."""
+        tp, fn, fp, tn = (
+            _validate.integer(name, value)
+            for name, value in (
+                ("true_positives", true_positives),
+                ("false_negatives", false_negatives),
+                ("false_positives", false_positives),
+                ("true_negatives", true_negatives),
+            )
+        )
+        for name, total in (("inserted", tp + fn), ("not inserted", fp + tn)):
+            if total == 0:
+                raise InvalidScores(
+                    f"the counts hold no {name} score; a bound needs at least one of each kind"
+                )
+        return cls(
+            false_positives=np.array([fp]),
+            false_negatives=np.array([fn]),
+            negatives=fp + tn,
+            positives=tp + fn,
+            thresholds=np.array([np.nan]),
+        )
+
+    @classmethod
+    def at(cls, inserted: Array, not_inserted: Array, thresholds: ArrayLike) -> ErrorCounts:
+        """The errors at the given thresholds."""
+        cuts = np.atleast_1d(np.asarray(thresholds, dtype=float))
+        return cls(
+            false_positives=_above(np.sort(not_inserted), cuts),
+            false_negatives=len(inserted) - _above(np.sort(inserted), cuts),
+            negatives=len(not_inserted),
+            positives=len(inserted),
+            thresholds=cuts,
+        )
+
+    @classmethod
+    def sweep(cls, inserted: Array, not_inserted: Array) -> ErrorCounts:
+        """The errors at every threshold that separates two distinct scores.
+
+        Ties stay together: no threshold falls inside them. Past `MOST_THRESHOLDS` the sweep is
+        thinned to evenly spaced ranks and all ranks near both ends.
+        """
+        distinct = np.unique(np.concatenate([inserted, not_inserted]))
+        return cls.at(inserted, not_inserted, _thin(midpoints(distinct)))
+
+    @property
+    def sample_size(self) -> int:
+        """How many scores were counted."""
+        return self.negatives + self.positives
+
+    def __len__(self) -> int:
+        return len(self.thresholds)
+
+    def __getitem__(self, which: ArrayLike) -> ErrorCounts:
+        """The counts at some of the thresholds."""
+        index = np.atleast_1d(np.asarray(which))
+        return ErrorCounts(
+            false_positives=self.false_positives[index],
+            false_negatives=self.false_negatives[index],
+            negatives=self.negatives,
+            positives=self.positives,
+            thresholds=self.thresholds[index],
+        )
+
+
+def midpoints(distinct: Array) -> Array:
+    """One threshold between each two neighbours of an ascending array without repeats.
+
+    Between a finite and an infinite score the mid-point is infinite itself, and between two
+    adjacent floats it may round up to the larger; there the smaller of the two serves, since
+    "inserted" means strictly above.
+    """
+    low, high = distinct[:-1], distinct[1:]
+    with np.errstate(invalid="ignore", over="ignore"):
+        middle = low / 2 + high / 2
+    return np.asarray(np.where((middle >= low) & (middle < high), middle, low))
+
+
+def _above(ascending: Array, cuts: Array) -> Ints:
+    return np.asarray(len(ascending) - np.searchsorted(ascending, cuts, side="right"), np.int64)
+
+
+def _thin(thresholds: Array) -> Array:
+    if len(thresholds) <= MOST_THRESHOLDS:
+        return thresholds
+    ends = np.arange(MOST_THRESHOLDS // 8)
+    even = np.linspace(0, len(thresholds) - 1, MOST_THRESHOLDS * 3 // 4).round().astype(np.int64)
+    kept = np.unique(np.concatenate([ends, even, len(thresholds) - 1 - ends]))
+    return np.asarray(thresholds[kept])

@@ -1,0 +1,66 @@
+"""How much the canaries of one run move together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from dpaudit.scores import Scores
+
+INDEPENDENT_CANARIES = "canaries of the same run are independent"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class WithinRunDependence:
+    """Intraclass correlation of scores within a run, after taking out what insertion does.
+
+    Arguments:
+        correlation: 0 where canaries of a run are no more alike than canaries of different runs;
+            `None` where a single run gives nothing to compare with.
+        design_effect: By how much dependence inflates the variance of a mean: an audit of n scores
+            is worth n divided by this.
+    """
+
+    correlation: float | None
+    design_effect: float | None
+
+    @property
+    def sentence(self) -> str:
+        """The diagnostic in words."""
+        if self.correlation is None or self.design_effect is None:
+            return "one run only: dependence between its canaries cannot be measured"
+        return (
+            f"within-run correlation of scores {self.correlation:.4f} "
+            f"(design effect {self.design_effect:.2f})"
+        )
+
+
+def within_run_dependence(scores: Scores) -> WithinRunDependence:
+    """One-way analysis of variance of the residual scores by run.
+
+    Example:
+        >>> scores = Scores(score=[0, 1, 5, 6], inserted=[0, 1, 0, 1], run=[0, 0, 1, 1])
+        >>> within_run_dependence(scores).correlation
+        1.0
+    """
+    finite = np.isfinite(scores.score)
+    runs, run = np.unique(scores.run[finite], return_inverse=True)
+    if len(runs) < 2 or len(run) <= len(runs):
+        return WithinRunDependence(correlation=None, design_effect=None)
+    residual = scores.score[finite].copy()
+    for world in (True, False):
+        rows = scores.inserted[finite] == world
+        if rows.any():
+            residual[rows] -= residual[rows].mean()
+    size = np.bincount(run)
+    mean = np.bincount(run, residual) / size
+    between = float(size @ (mean - residual.mean()) ** 2) / (len(runs) - 1)
+    within = float(((residual - mean[run]) ** 2).sum()) / (len(run) - len(runs))
+    typical = (len(run) - float(size @ size) / len(run)) / (len(runs) - 1)
+    total = between + (typical - 1) * within
+    correlation = (between - within) / total if total > 0 else 0.0
+    effect = 1 + (float(size.mean()) - 1) * correlation
+    return WithinRunDependence(correlation=correlation, design_effect=max(effect, 0.0))

@@ -1,0 +1,99 @@
+r"""The whole curve at once: delta at every epsilon, and the trade-off curve, with one confidence.
+
+With simultaneous bands of both distribution functions, *every* threshold gives a proven pair of
+error rates, so every point of the curve may be read, and any epsilon chosen afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit import _validate
+from dpaudit.lower_bounds.bands import simultaneous_band
+from dpaudit.lower_bounds.clopper_pearson import epsilon_of_errors
+from dpaudit.lower_bounds.contract import Everywhere
+from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.scores import Scores
+
+Array = NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ProvenCurve:
+    """Points of the trade-off curve that the audit proves, all together.
+
+    The mechanism's true trade-off curve passes below every point
+    ``(false_positive_upper[i], false_negative_upper[i])``, with probability ``confidence`` for all
+    i at once. Without a correction the observed rates are beside them.
+    """
+
+    thresholds: Array
+    false_positive_rate: Array
+    false_negative_rate: Array
+    false_positive_upper: Array
+    false_negative_upper: Array
+    confidence: float
+    sample_size: int
+
+    def delta_at(self, epsilon: ArrayLike) -> Array:
+        """Lower bound on delta at each epsilon; they hold together."""
+        growth = np.exp(np.minimum(np.asarray(epsilon, dtype=float), 700.0))[..., None]
+        alpha, beta = self.false_positive_upper, self.false_negative_upper
+        if len(alpha) == 0:
+            return np.zeros(growth.shape[:-1])
+        best = np.maximum(1 - beta - growth * alpha, 1 - alpha - growth * beta).max(axis=-1)
+        return np.asarray(np.maximum(best, 0.0))
+
+    def epsilon_at(self, delta: float) -> float:
+        """Lower bound on epsilon at one delta; all of them hold together."""
+        delta = _validate.delta(delta)
+        alpha, beta = self.false_positive_upper, self.false_negative_upper
+        return float(epsilon_of_errors(alpha, beta, delta).max(initial=0.0))
+
+    def to_dict(self, *, points: int = 101) -> dict[str, Any]:
+        """Curve and trade-off points as plain lists, thinned to about ``points``."""
+        top = max(self.epsilon_at(0.0), 1e-3)
+        epsilons = np.linspace(0.0, top, points)
+        keep = np.unique(np.linspace(0, len(self.thresholds) - 1, points).astype(int))
+        keep = keep[keep >= 0]
+        return {
+            "profile": {"epsilon": epsilons.tolist(), "delta": self.delta_at(epsilons).tolist()},
+            "trade_off": {
+                "false_positive_rate": self.false_positive_rate[keep].tolist(),
+                "false_negative_rate": self.false_negative_rate[keep].tolist(),
+                "false_positive_upper": self.false_positive_upper[keep].tolist(),
+                "false_negative_upper": self.false_negative_upper[keep].tolist(),
+            },
+        }
+
+
+def proven_curve(scores: Scores, *, confidence: float = 0.95) -> ProvenCurve:
+    """The proven trade-off points of ``scores``, at one simultaneous confidence.
+
+    Example:
+        >>> random = np.random.default_rng(0)
+        >>> scores = Scores.from_samples(random.normal(2, 1, 500), random.normal(0, 1, 500))
+        >>> curve = proven_curve(scores)
+        >>> bool((np.diff(curve.delta_at([0, 0.5, 1, 2])) <= 0).all())
+        True
+    """
+    tail = (1 - _validate.confidence(confidence)) / 2
+    counts = ErrorCounts.sweep(scores.inserted_scores, scores.other_scores)
+    levels = Everywhere(
+        false_positive_band=simultaneous_band(counts.negatives, tail),
+        false_negative_band=simultaneous_band(counts.positives, tail),
+    )
+    return ProvenCurve(
+        thresholds=counts.thresholds,
+        false_positive_rate=counts.false_positives / counts.negatives,
+        false_negative_rate=counts.false_negatives / counts.positives,
+        false_positive_upper=levels.upper_false_positive_rate(counts),
+        false_negative_upper=levels.upper_false_negative_rate(counts),
+        confidence=confidence,
+        sample_size=counts.sample_size,
+    )

@@ -1,0 +1,295 @@
+"""How the threshold is chosen, and what that costs.
+
+Taking the threshold at which the bound is largest, on the very scores it is then evaluated on, is
+choosing among thousands of bounds the one that was luckiest. `Pilot` and `Simultaneous` pay for the
+choice, each in its own way; `Best` does not, and says so; `Bonferroni` is kept for comparison.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput, InvalidScores
+from dpaudit.lower_bounds.bands import simultaneous_band
+from dpaudit.lower_bounds.contract import CountEstimator, Everywhere, Levels, Pointwise, Question
+from dpaudit.lower_bounds.counts import ErrorCounts
+
+Array = NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """A threshold, the errors there, and the levels at which they may be read."""
+
+    counts: ErrorCounts  # at exactly one threshold
+    levels: Levels
+    notes: tuple[str, ...] = ()
+
+    @property
+    def threshold(self) -> float:
+        """The threshold itself; NaN where only counts were given."""
+        return float(self.counts.thresholds[0])
+
+
+class ThresholdRule(ABC):
+    """Chooses the threshold at which an estimator reads the scores."""
+
+    name: ClassVar[str]
+    assumptions: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def choose(
+        self,
+        estimator: CountEstimator,
+        inserted: Array,
+        not_inserted: Array,
+        question: Question,
+        significance: float,
+    ) -> Chosen | None:
+        """The chosen threshold; `None` where all scores are equal and there is none."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Pilot(ThresholdRule):
+    """A share of the scores, drawn by seed, chooses the threshold; the rest is evaluated.
+
+    The evaluated scores had no part in the choice, so the threshold is as good as fixed for them.
+    """
+
+    share: float = 0.1
+    seed: int = 0
+    name: ClassVar[str] = "pilot"
+
+    def __post_init__(self) -> None:
+        _validate.between("share", self.share, 0, 1, remedy="0.1 keeps 90 % for the bound")
+        _validate.integer("seed", self.seed)
+
+    def choose(
+        self,
+        estimator: CountEstimator,
+        inserted: Array,
+        not_inserted: Array,
+        question: Question,
+        significance: float,
+    ) -> Chosen | None:
+        random = np.random.default_rng(self.seed)
+        pilot_in, rest_in = self.split(inserted, "inserted", random)
+        pilot_out, rest_out = self.split(not_inserted, "not inserted", random)
+        pilot = ErrorCounts.sweep(pilot_in, pilot_out)
+        if len(pilot) == 0:
+            # The pilot is all ties. Its one value is still a threshold, chosen without the rest.
+            return Chosen(
+                counts=ErrorCounts.at(rest_in, rest_out, pilot_in[:1]),
+                levels=Pointwise(significance),
+                notes=("the pilot scores are all equal; cut just above them",),
+            )
+        merit = estimator.merit(pilot, question, Pointwise(significance))
+        return Chosen(
+            counts=ErrorCounts.at(rest_in, rest_out, pilot.thresholds[_middle_of_best(merit)]),
+            levels=Pointwise(significance),
+        )
+
+    def split(self, scores: Array, kind: str, random: np.random.Generator) -> tuple[Array, Array]:
+        """Pilot and rest, at least one score each."""
+        if len(scores) < 2:
+            raise InvalidScores(
+                f"the pilot rule needs at least 2 {kind} scores, got {len(scores)}; use more runs, "
+                "threshold 'simultaneous', or 'fixed=VALUE' chosen before the scores were seen"
+            )
+        order = random.permutation(len(scores))
+        size = min(max(1, round(self.share * len(scores))), len(scores) - 1)
+        return scores[order[:size]], scores[order[size:]]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Simultaneous(ThresholdRule):
+    """All thresholds at once, from simultaneous bands of both distribution functions."""
+
+    name: ClassVar[str] = "simultaneous"
+
+    def choose(
+        self,
+        estimator: CountEstimator,
+        inserted: Array,
+        not_inserted: Array,
+        question: Question,
+        significance: float,
+    ) -> Chosen | None:
+        if not estimator.simultaneous:
+            raise InvalidInput(
+                f"threshold 'simultaneous' needs a method built on bounds of both error rates, "
+                f"got method {estimator.name!r}; use 'pilot', or clopper-pearson or gaussian-dp"
+            )
+        levels = Everywhere(
+            false_positive_band=simultaneous_band(len(not_inserted), significance / 2),
+            false_negative_band=simultaneous_band(len(inserted), significance / 2),
+        )
+        return _best_of_sweep(
+            estimator, ErrorCounts.sweep(inserted, not_inserted), question, levels
+        )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Bonferroni(ThresholdRule):
+    """A union bound over the thresholds on the convex hull of the error counts.
+
+    This is the rule of jax-privacy 2.0, kept for comparison. The hull is found on the same scores,
+    so that the number of thresholds it corrects for is itself a choice; `Simultaneous` needs no
+    such step and is as tight.
+    """
+
+    name: ClassVar[str] = "bonferroni"
+    assumptions: ClassVar[tuple[str, ...]] = (
+        "the thresholds that the union bound runs over, the hull of the error counts, "
+        "are as good as fixed beforehand",
+    )
+
+    def choose(
+        self,
+        estimator: CountEstimator,
+        inserted: Array,
+        not_inserted: Array,
+        question: Question,
+        significance: float,
+    ) -> Chosen | None:
+        counts = ErrorCounts.sweep(inserted, not_inserted)
+        if len(counts) == 0:
+            return None
+        hull = _convex_hull(counts)
+        corners = 2  # "all inserted" and "none inserted" are thresholds of the union bound too
+        levels = Pointwise(significance / (len(hull) + corners))
+        chosen = _best_of_sweep(estimator, counts[hull], question, levels)
+        return chosen
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Best(ThresholdRule):
+    """The best threshold on the same scores, uncorrected: the paper's rule."""
+
+    name: ClassVar[str] = "best"
+    assumptions: ClassVar[tuple[str, ...]] = (
+        "the threshold was fixed before the scores were seen (it was not: selection is not "
+        "accounted for)",
+    )
+
+    def choose(
+        self,
+        estimator: CountEstimator,
+        inserted: Array,
+        not_inserted: Array,
+        question: Question,
+        significance: float,
+    ) -> Chosen | None:
+        counts = ErrorCounts.sweep(inserted, not_inserted)
+        return _best_of_sweep(estimator, counts, question, Pointwise(significance))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Fixed(ThresholdRule):
+    """A threshold that was chosen before the scores were seen."""
+
+    value: float
+    name: ClassVar[str] = "fixed"
+    assumptions: ClassVar[tuple[str, ...]] = (
+        "the threshold was fixed before the scores were seen",
+    )
+
+    def __post_init__(self) -> None:
+        _validate.real("threshold value", self.value)
+
+    def choose(
+        self,
+        estimator: CountEstimator,
+        inserted: Array,
+        not_inserted: Array,
+        question: Question,
+        significance: float,
+    ) -> Chosen | None:
+        counts = ErrorCounts.at(inserted, not_inserted, self.value)
+        return Chosen(counts=counts, levels=Pointwise(significance))
+
+
+RULES = ("pilot", "simultaneous", "bonferroni", "best", "fixed=VALUE")
+
+
+def threshold_rule(rule: str | ThresholdRule, *, seed: int = 0) -> ThresholdRule:
+    """The rule that a word stands for: one of `RULES`, or ``pilot=SHARE``.
+
+    Example:
+        >>> threshold_rule("fixed=0.5")
+        Fixed(value=0.5)
+        >>> threshold_rule("pilot=0.2", seed=3)
+        Pilot(share=0.2, seed=3)
+    """
+    if isinstance(rule, ThresholdRule):
+        return rule
+    word, _, argument = str(rule).strip().replace(" ", "=", 1).partition("=")
+    plain: dict[str, ThresholdRule] = {
+        "simultaneous": Simultaneous(),
+        "bonferroni": Bonferroni(),
+        "best": Best(),
+    }
+    if word in plain and not argument:
+        return plain[word]
+    if word == "pilot":
+        return Pilot(share=_number(argument), seed=seed) if argument else Pilot(seed=seed)
+    if word == "fixed" and argument:
+        return Fixed(value=_number(argument))
+    raise InvalidInput(f"threshold must be one of {', '.join(RULES)}, got {rule!r}")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(f"threshold needs a number after '=', got {text!r}") from None
+
+
+def _best_of_sweep(
+    estimator: CountEstimator, counts: ErrorCounts, question: Question, levels: Levels
+) -> Chosen | None:
+    if len(counts) == 0:
+        return None
+    merit = estimator.merit(counts, question, levels)
+    return Chosen(counts=counts[_middle_of_best(merit)], levels=levels)
+
+
+def _middle_of_best(merit: Array) -> int:
+    """The middle one of several equally good thresholds: the least exposed to chance."""
+    best = np.flatnonzero(merit == merit.max())
+    return int(best[len(best) // 2])
+
+
+def _convex_hull(counts: ErrorCounts) -> NDArray[np.int64]:
+    """Indices of the thresholds that no mixture of two others beats in both kinds of error."""
+    x = counts.false_negatives.astype(float)
+    y = counts.negatives - counts.false_positives.astype(float)
+    x = np.concatenate([[0.0], x, [float(counts.positives)]])
+    y = np.concatenate([[0.0], y, [float(counts.negatives)]])
+    hull: list[int] = []
+    for i in range(len(x)):
+        while len(hull) >= 2 and _turns_left(x, y, hull[-2], hull[-1], i):
+            hull.pop()
+        hull.append(i)
+    inner = np.array(hull[1:-1], dtype=np.int64) - 1
+    # With no bulge at all every threshold is as good as a coin; any one of them will do.
+    return inner if len(inner) else np.array([len(counts) // 2])
+
+
+def _turns_left(x: Array, y: Array, first: int, middle: int, last: int) -> bool:
+    return bool(
+        (y[middle] - y[first]) * (x[last] - x[middle])
+        <= (y[last] - y[middle]) * (x[middle] - x[first])
+    )
