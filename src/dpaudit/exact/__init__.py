@@ -13,5 +13,7 @@ from dpaudit.exact.named import (
 )
 from dpaudit.exact.pair import DensityPair, DiscretePair, GaussianPair, Pair
 from dpaudit.exact.privacy import ExactPrivacy, constant_mu, exact_privacy, pairs
+from dpaudit.exact.search import LandscapeSearch, search_landscape
 from dpaudit.exact.simulate import SimulatedScores, simulate
 from dpaudit.exact.table import Table
+from dpaudit.exact.thresholds import ThresholdSearch, best_threshold, threshold_search

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import final
 
 import numpy as np
@@ -112,7 +112,7 @@ class Pair(ABC):
                 epsilon = 0.0
                 continue
             following = max(0.0, math.log((mine - delta) / other))
-            if abs(following - epsilon) <= 1e-12 * max(1.0, epsilon):
+            if abs(following - epsilon) <= 1e-11 * max(1.0, epsilon):
                 return following
             epsilon = following
         return epsilon
@@ -160,7 +160,7 @@ class DensityPair(Pair):
     def _ratio_range(self) -> tuple[Array, Array]:
         """Smallest and largest log-likelihood ratio on each panel, ends included."""
         ratio = self._logs[1] - self._logs[0]
-        ends = ratio @ self.panels.rule.at(np.array([-1.0, 1.0])).T
+        ends = ratio @ _mesh_matrix(self.panels.rule.order)[[0, -1]].T
         low = np.minimum(ratio.min(axis=1), ends.min(axis=1))
         high = np.maximum(ratio.max(axis=1), ends.max(axis=1))
         return low, high
@@ -186,7 +186,7 @@ class DensityPair(Pair):
         """
         rule = self.panels.rule
         log_0, log_1 = self._logs[0][mixed], self._logs[1][mixed]
-        on_mesh = (sign * (log_1 - log_0)) @ rule.at(_MESH).T - epsilon
+        on_mesh = (sign * (log_1 - log_0)) @ _mesh_matrix(rule.order).T - epsilon
         left, right = on_mesh[:, :-1], on_mesh[:, 1:]
         panel, cell = np.nonzero((left > 0) | (right > 0))
         left, right = left[panel, cell], right[panel, cell]
@@ -202,8 +202,8 @@ class DensityPair(Pair):
         # magnitude, which a polynomial follows badly, while its logarithm is nearly a parabola.
         basis = legendre.legvander(points, rule.order - 1)
         coefficients = np.stack([log_0, log_1]) @ rule.to_coefficients.T
-        logs = np.einsum("ijk,wik->wij", basis, coefficients[:, panel])
-        in_0, in_1 = (np.exp(logs) * weights).sum(axis=(1, 2))
+        logs = basis @ coefficients[:, panel].transpose(1, 2, 0)  # (piece, point, world)
+        in_0, in_1 = np.einsum("ijw,ij->w", np.exp(logs), weights)
         return float(in_0), float(in_1)
 
     def error_rates(self) -> tuple[Array, Array]:
@@ -223,9 +223,9 @@ class DensityPair(Pair):
         near = np.arange(max(0, best - 2), min(len(self.panels), best + 2))
         half = ((self.panels.right - self.panels.left) / 2)[near, None, None]
         cell = (_MESH[1] - _MESH[0]) / 2
-        points = (_MESH[:-1, None] + cell) + cell * _FINE.nodes
-        interpolate = self.panels.rule.at(points)
-        logs = np.einsum("wpn,cqn->wpcq", np.stack(self._logs)[:, near], interpolate)
+        logs = np.einsum(
+            "wpn,cqn->wpcq", np.stack(self._logs)[:, near], _cell_matrix(self.panels.rule.order)
+        )
         in_0, in_1 = (np.exp(logs) * (half * cell * _FINE.weights)).sum(axis=-1)
         above = np.append(alpha, 0.0)[near + 1]
         alpha_near = above[:, None] + np.cumsum(in_0[:, ::-1], axis=1)[:, ::-1]
@@ -309,3 +309,16 @@ def normal_mass(low: ArrayLike, high: ArrayLike) -> Array:
     mirrored = low > 0
     upper = ndtr(np.where(mirrored, -low, high))
     return np.asarray(np.maximum(upper - ndtr(np.where(mirrored, -high, low)), 0.0))
+
+
+@lru_cache(maxsize=32)
+def _mesh_matrix(order: int) -> Array:
+    """Interpolation from a panel's nodes to its mesh."""
+    return rule(order).at(_MESH)
+
+
+@lru_cache(maxsize=32)
+def _cell_matrix(order: int) -> Array:
+    """Interpolation from a panel's nodes to the fine nodes of each cell of its mesh."""
+    half = (_MESH[1] - _MESH[0]) / 2
+    return rule(order).at((_MESH[:-1, None] + half) + half * _FINE.nodes)

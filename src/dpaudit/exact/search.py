@@ -1,158 +1,215 @@
-r"""The strongest landscape a bounded adversary can draw, by gradient through the propagation.
+r"""The strongest landscape a bounded adversary can draw, searched from many sides.
 
-The exact epsilon after T steps is a function of the drift on a grid of cells. Forward steps carry
-both densities; one backward sweep gives the derivative with respect to every cell at once. With
-:math:`A = \{p_1 > e^\epsilon p_0\}` at step T, :math:`v_T = 1_A`, :math:`m_t = p_{1,t} - e^\epsilon
-p_{0,t}` and :math:`v_t(x) = E[v_{t+1}(x + d(x) + sZ)]`,
-
-.. math::
-    \frac{\partial \delta}{\partial d(x)} = \sum_t m_t(x)\, \partial_d E[v_{t+1}(x + d + sZ)],
-    \qquad \frac{\partial \epsilon}{\partial d} =
-    \frac{\partial \delta / \partial d}{e^\epsilon P_0(A)} .
-
-The same sums say which drift would be best at x if only that cell changed and all else stayed,
-which is how the search leaves the local maxima that a gradient alone gets caught in.
+The drift is free in every cell of a grid, half a noise deviation wide, and bounded by the reach.
+Each start is improved in two ways in turn: sweeps of best replies, which change many cells at once
+and are kept only if the exact epsilon grows, then a bounded quasi-Newton method on the gradient of
+`dpaudit.exact.adjoint`. The winner is judged on the fine grid of `dpaudit.exact.exact_privacy`,
+beside every named landscape, so the result is never worse than the best of those.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import ndtr
 
 from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+from dpaudit.exact.adjoint import DriftGrid
+from dpaudit.exact.clock import ChainLandscape
+from dpaudit.exact.landscapes import Constant, Threshold, Wells
+from dpaudit.exact.named import decision_point, fitted_staircase, fitted_wells
+from dpaudit.exact.privacy import ExactPrivacy, exact_privacy
 from dpaudit.exact.table import Table
-from dpaudit.exact.pair import DiscretePair
-from dpaudit.exact.panels import Panels, rule
+from dpaudit.exact.thresholds import best_threshold, final_epsilon
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
+from dpaudit.tradeoff import gaussian_epsilon
 
 Array = NDArray[np.float64]
 
-CELL = 0.5  # width of a cell in units of the step noise
-NODES = 3  # Gauss nodes in a cell
-CANDIDATES = 33  # drifts tried in a sweep
+SWEEPS = 25
+DESCENTS = 40  # iterations of the quasi-Newton method
+WELL_WIDTHS = (1.0, 0.5, 1.5)  # relative to the decision point's distance from C/2
 
 
-@dataclass(frozen=True, eq=False)
-class _Engine:
-    """Forward and backward propagation on a fixed window; what leaves it never returns."""
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Where one search began and how far it came, on the search's own grid."""
 
-    process: LandscapeProcess
-    delta: float
+    name: str
+    before: float
+    after: float
 
-    @cached_property
-    def cells(self) -> Panels:
-        process, noise = self.process, self.process.step_noise
-        spread = math.hypot(process.noise_multiplier, noise * math.sqrt(process.steps - 1))
-        half = 7.5 * spread + min(4 * process.reach, 12 * noise)
-        count = 2 * math.ceil(half / (CELL * noise))
-        edges = 0.5 + CELL * noise * (np.arange(count + 1) - count / 2)
-        return Panels(edges[:-1], edges[1:], rule(NODES))
 
-    @cached_property
-    def start(self) -> Array:
-        """Densities times weights after the first step, and the mass outside: (nodes + 2, 2)."""
-        x, sigma = self.cells.nodes.ravel(), self.process.noise_multiplier
-        low, high = self.cells.left[0], self.cells.right[-1]
-        worlds = []
-        for mean in (0.0, 1.0):
-            z = (x - mean) / sigma
-            inside = np.exp(-z * z / 2) / (sigma * math.sqrt(2 * math.pi)) * self.cells.weights.ravel()
-            outside = ndtr([(low - mean) / sigma, (mean - high) / sigma])
-            worlds.append(np.concatenate([inside, outside]))
-        return np.stack(worlds, axis=-1)
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """A named landscape and its exact epsilon at step T."""
 
-    def kernel(self, drift: Array) -> tuple[Array, Array]:
-        """Transition probabilities (to, from) between nodes, and their derivative in the drift."""
-        noise = self.process.step_noise
-        x, w = self.cells.nodes.ravel(), self.cells.weights.ravel()
-        mean = x + np.repeat(drift, NODES)
-        z = (x[:, None] - mean) / noise
-        density = np.exp(-0.5 * z * z) / (noise * math.sqrt(2 * math.pi))
-        low, high = self.cells.left[0], self.cells.right[-1]
-        down, up = (low - mean) / noise, (mean - high) / noise
-        bell = [np.exp(-0.5 * t * t) / (noise * math.sqrt(2 * math.pi)) for t in (down, up)]
-        size = x.size
-        matrix, slope = np.zeros((size + 2, size + 2)), np.zeros((size + 2, size + 2))
-        matrix[:size, :size] = density * w[:, None]
-        slope[:size, :size] = matrix[:size, :size] * (z / noise)
-        matrix[size, :size], matrix[size + 1, :size] = ndtr(down), ndtr(up)
-        slope[size, :size], slope[size + 1, :size] = -bell[0], bell[1]
-        matrix[size, size] = matrix[size + 1, size + 1] = 1.0
-        return matrix, slope
+    name: str
+    landscape: Landscape
+    epsilon: float
 
-    def forward(self, matrix: Array) -> list[Array]:
-        states = [self.start]
-        for _ in range(self.process.steps - 1):
-            states.append(matrix @ states[-1])
-        return states
 
-    def epsilon(self, drift: Array) -> float:
-        return self._epsilon(self.forward(self.kernel(drift)[0])[-1])
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LandscapeSearch:
+    """The best landscape found for one process, and what it was compared with.
 
-    def _epsilon(self, state: Array) -> float:
-        return DiscretePair(state[:, 0], state[:, 1]).one_sided_epsilon(self.delta)
+    Arguments:
+        name: What the winner is: ``"searched"`` for a table, ``"moved threshold"``, or a name.
+        privacy: What the winner leaks at every step.
+        named: The named landscapes, each at its best width.
+        moved_threshold: The threshold landscape at its best place.
+        starts: One entry for each start; empty where nothing was left to gain.
+    """
 
-    def backward(self, matrix: Array, states: list[Array]) -> tuple[float, Array, list[Array], float]:
-        """Epsilon, the signed masses m_t and the values v_{t+1} stacked over t, and e^eps P_0(A)."""
-        last = states[-1]
-        epsilon = self._epsilon(last)
-        weight = math.exp(epsilon)
-        value = (last[:, 1] > weight * last[:, 0]).astype(float)
-        scale = weight * float(value @ last[:, 0])
-        values = [value]
-        for _ in range(self.process.steps - 2):
-            values.append(values[-1] @ matrix)
-        signed = np.stack([s[:, 1] - weight * s[:, 0] for s in states[:-1]], axis=-1)
-        return epsilon, signed, values[::-1], scale
+    name: str
+    privacy: ExactPrivacy
+    named: tuple[Named, ...]
+    moved_threshold: Named
+    starts: tuple[Start, ...]
 
-    def value_and_gradient(self, drift: Array) -> tuple[float, Array]:
-        matrix, slope = self.kernel(drift)
-        epsilon, signed, values, scale = self.backward(matrix, self.forward(matrix))
-        if scale <= 0:
-            return epsilon, np.zeros_like(drift)
-        pull = slope.T @ np.stack(values, axis=-1)
-        at_nodes = (signed * pull).sum(axis=-1)[:-2]
-        return epsilon, at_nodes.reshape(-1, NODES).sum(axis=1) / scale
+    @property
+    def landscape(self) -> Landscape:
+        """The winner."""
+        return self.privacy.process.landscape
 
-    def best_replies(self, drift: Array) -> tuple[float, Array, Array]:
-        """For each cell the drift that would help most if only it changed, and by how much."""
-        matrix, _ = self.kernel(drift)
-        epsilon, signed, values, _ = self.backward(matrix, self.forward(matrix))
-        # Smooth each v once by a step of pure noise; a candidate drift then reads it elsewhere.
-        still, _ = self.kernel(np.zeros_like(drift))
-        smooth = np.stack(values, axis=-1).T @ still
-        x = self.cells.nodes.ravel()
-        reach = self.process.reach
-        candidates = np.linspace(-reach, reach, CANDIDATES)
-        gains = np.empty((CANDIDATES, drift.size))
-        for i, d in enumerate(candidates):
-            reply = self._value_of(x + d, x, smooth, signed)
-            gains[i] = reply.reshape(-1, NODES).sum(axis=1)
-        now = self._value_of(x + np.repeat(drift, NODES), x, smooth, signed)
-        choice = gains.argmax(axis=0)
-        gain = gains[choice, np.arange(drift.size)] - now.reshape(-1, NODES).sum(axis=1)
-        return epsilon, candidates[choice], np.maximum(gain, 0.0)
+    @property
+    def epsilon(self) -> float:
+        """The winner's exact epsilon at step T."""
+        return float(self.privacy.epsilon[-1])
 
-    @staticmethod
-    def _value_of(where: Array, x: Array, smooth: Array, signed: Array) -> Array:
-        total = np.zeros_like(where)
-        for t in range(smooth.shape[0]):
-            read = np.interp(where, x, smooth[t, :-2], left=smooth[t, -2], right=smooth[t, -1])
-            total += signed[:-2, t] * read
-        return total
 
-    def sample(self, landscape: Landscape) -> Array:
-        """A landscape on the cells."""
-        middle = (self.cells.left + self.cells.right) / 2
-        return landscape.drift(middle, self.process.reach)
+def search_landscape(
+    process: LandscapeProcess, *, delta: float = 1e-5, random_starts: int = 2, seed: int = 0
+) -> LandscapeSearch:
+    """Maximise the exact epsilon at step T over all landscapes within reach.
 
-    def table(self, drift: Array) -> Table:
-        """Cells as a landscape: constant on each, so every edge stands twice."""
-        positions = np.stack([self.cells.left, self.cells.right], axis=-1).ravel()
-        return Table(positions=positions, push=np.repeat(drift, 2) / self.process.reach)
+    See also:
+        `dpaudit.exact.best_threshold`, which is usually where every start ends.
+
+    Arguments:
+        process: Noise, batch size, steps, scaling; its landscape joins the starts. One insertion
+            only: later ones need a landscape that keeps time, see `dpaudit.exact.Clock`.
+        delta: Where epsilon is wanted.
+        random_starts: How many random landscapes to start from besides the named ones.
+        seed: For those.
+
+    Example:
+        >>> process = LandscapeProcess(
+        ...     noise_multiplier=2, batch_size=1, steps=4, landscape=Threshold()
+        ... )
+        >>> found = search_landscape(process, random_starts=0)
+        >>> found.epsilon > max(named.epsilon for named in found.named) + 0.2
+        True
+    """
+    delta = _validate.between("delta", delta, 0, 1)
+    if process.insertions(process.steps) > 1 or isinstance(process.landscape, ChainLandscape):
+        raise InvalidInput(
+            f"period must be left out for a search, got {process.period!r}; "
+            "for periodic insertion use the clock or the escalator"
+        )
+    if process.steps < 2:
+        raise InvalidInput("steps must be at least 2 for a search, got 1; one step has no drift")
+    moved = best_threshold(process, delta=delta)
+    named = _named(process, delta)
+    grid = DriftGrid(process, delta, edge=moved.at)
+    starts: list[Start] = []
+    found: list[tuple[float, Table]] = []
+    ceiling = gaussian_epsilon(delta, process.accountant_mu(process.steps))
+    if final_epsilon(process, moved, delta=delta) < ceiling * (1 - 1e-6):
+        for name, drift in _starts(grid, process, named, moved, random_starts, seed):
+            before = grid.epsilon(drift)
+            drift, after = _improve(grid, drift, before)
+            starts.append(Start(name=name, before=before, after=after))
+            found.append((after, grid.table(drift)))
+    candidates = [*named, Named(name="moved threshold", landscape=moved, epsilon=0.0)]
+    if found:
+        table = max(found, key=lambda item: item[0])[1]
+        candidates.append(Named(name="searched", landscape=table, epsilon=0.0))
+    judged = [exact_privacy(replace(process, landscape=c.landscape), delta=delta) for c in candidates]
+    best = max(range(len(judged)), key=lambda index: judged[index].epsilon[-1])
+    results = [
+        replace(c, epsilon=float(j.epsilon[-1])) for c, j in zip(candidates, judged, strict=True)
+    ]
+    return LandscapeSearch(
+        name=candidates[best].name,
+        privacy=judged[best],
+        named=tuple(results[: len(named)]),
+        moved_threshold=results[len(named)],
+        starts=tuple(starts),
+    )
+
+
+def _named(process: LandscapeProcess, delta: float) -> list[Named]:
+    """The named landscapes; wells at the best of several widths."""
+    span = decision_point(process, delta=delta) - 0.5
+    wells = [fitted_wells(process, delta=delta), *(Wells(width=w * span) for w in WELL_WIDTHS)]
+    best_wells = max(wells, key=lambda shape: final_epsilon(process, shape, delta=delta))
+    shapes: list[tuple[str, Landscape]] = [
+        ("constant", Constant()),
+        ("threshold", Threshold()),
+        ("wells", best_wells),
+        ("staircase", fitted_staircase(process, delta=delta)),
+    ]
+    return [Named(name=name, landscape=shape, epsilon=0.0) for name, shape in shapes]
+
+
+def _starts(
+    grid: DriftGrid,
+    process: LandscapeProcess,
+    named: list[Named],
+    moved: Threshold,
+    random_starts: int,
+    seed: int,
+) -> list[tuple[str, Array]]:
+    span = moved.at - 0.5
+    shapes = [(shape.name, shape.landscape) for shape in named]
+    shapes += [("moved threshold", moved), ("given", process.landscape)]
+    shapes += [(f"wells {w:g}", Wells(width=max(w * span, grid.process.step_noise))) for w in (0.5, 2)]
+    starts = [(name, grid.sample(shape)) for name, shape in shapes]
+    generator = np.random.default_rng(seed)
+    for index in range(random_starts):
+        rough = generator.uniform(-1, 1, size=len(grid.cells))
+        # Smoothed over two noise deviations: white noise would average out in one step.
+        smooth = np.convolve(rough, np.ones(5) / 5, mode="same")
+        starts.append((f"random {index + 1}", process.reach * smooth / np.abs(smooth).max()))
+    return starts
+
+
+def _improve(grid: DriftGrid, drift: Array, reached: float) -> tuple[Array, float]:
+    """Best replies while they help, then the gradient."""
+    share = 1.0
+    for _ in range(SWEEPS):
+        reply, gain = grid.best_replies(drift)
+        improved = False
+        while share > 0.02 and gain.max() > 0:
+            # Change only the cells that gain most: replies are best against the *old* landscape.
+            needed = np.quantile(gain[gain > 0], 1 - share)
+            trial = np.where((gain > 0) & (gain >= needed), reply, drift)
+            now = grid.epsilon(trial)
+            if now > reached + 1e-9:
+                drift, reached, improved = trial, now, True
+                share = min(1.0, 1.5 * share)
+                break
+            share /= 2
+        if not improved:
+            break
+    reach = grid.process.reach
+
+    def loss(push: Array) -> tuple[float, Array]:
+        value, gradient = grid.value_and_gradient(push * reach)
+        return -value, -gradient * reach
+
+    found = minimize(
+        loss,
+        drift / reach,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-1.0, 1.0)] * drift.size,
+        options={"maxiter": DESCENTS, "maxcor": 20},
+    )
+    if -found.fun > reached:
+        return np.asarray(found.x) * reach, float(-found.fun)
+    return drift, reached
