@@ -27,9 +27,9 @@ from scipy.special import betainccinv, gammaln, ndtr, ndtri, xlog1py, xlogy
 Array = NDArray[np.float64]
 
 # The exact recursion costs n^2; past this the union bound over a fixed grid of ranks is cheaper
-# and, its local level being 2e-4 against the exact 3.6e-4 at this n, loses little.
+# and costs one or two hundredths of mu: its local level is 2.4e-5, against 3.9e-4 exactly.
 MOST_EXACT = 4_000
-GRID = 128
+GRID = 1024
 
 
 def upper_rate(errors: ArrayLike, trials: int, tail: float) -> Array:

@@ -101,6 +101,9 @@ class CountEstimator(ABC):
     name: ClassVar[str]
     paper: ClassVar[str]
     assumptions: ClassVar[tuple[str, ...]]
+    # By how much stricter a pilot reads the merit than the final bound is read. Where many
+    # thresholds are equally good (Gaussian scores), caution keeps a lucky tail from winning.
+    pilot_caution: ClassVar[float] = 1.0
 
     @abstractmethod
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:

@@ -33,6 +33,7 @@ class GaussianDP(CountEstimator):
     name = "gaussian-dp"
     paper = "Nasr et al. 2023"
     assumptions = (GAUSSIAN_TRADE_OFF,)
+    pilot_caution = 100.0
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
         # A rate of 1 says nothing: mu is minus infinity there, which never wins.

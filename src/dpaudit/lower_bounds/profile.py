@@ -59,8 +59,8 @@ class ProvenCurve:
         """Curve and trade-off points as plain lists, thinned to about ``points``."""
         top = max(self.epsilon_at(0.0), 1e-3)
         epsilons = np.linspace(0.0, top, points)
-        keep = np.unique(np.linspace(0, len(self.thresholds) - 1, points).astype(int))
-        keep = keep[keep >= 0]
+        size = len(self.thresholds)
+        keep = np.unique(np.linspace(0, max(size - 1, 0), min(points, size)).astype(int))
         return {
             "profile": {"epsilon": epsilons.tolist(), "delta": self.delta_at(epsilons).tolist()},
             "trade_off": {

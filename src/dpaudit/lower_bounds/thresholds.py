@@ -91,7 +91,8 @@ class Pilot(ThresholdRule):
                 levels=Pointwise(significance),
                 notes=("the pilot scores are all equal; cut just above them",),
             )
-        merit = estimator.merit(pilot, question, Pointwise(significance))
+        cautious = Pointwise(significance / estimator.pilot_caution)
+        merit = estimator.merit(pilot, question, cautious)
         return Chosen(
             counts=ErrorCounts.at(rest_in, rest_out, pilot.thresholds[_middle_of_best(merit)]),
             levels=Pointwise(significance),

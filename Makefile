@@ -1,0 +1,50 @@
+# Two commands on a fresh machine:
+#   make audit   set up, then audit a DP-SGD training on California Housing
+#   make test    set up, then run the tests
+# Both make .venv from pinned versions (constraints.txt). PYTHON may name another interpreter.
+
+PYTHON ?= python3
+VENV := .venv
+PIP := $(VENV)/bin/pip install --quiet --constraint constraints.txt
+OPTIONS ?=
+
+.PHONY: audit test quick lint types docs benchmarks clean
+
+audit: $(VENV)/.audit
+	$(VENV)/bin/dpaudit audit $(OPTIONS)
+
+test: $(VENV)/.dev
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(OPTIONS)
+
+quick: $(VENV)/.dev
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile -m "not slow" $(OPTIONS)
+
+lint: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: $(VENV)/.dev
+	$(VENV)/bin/mypy
+
+docs: $(VENV)/.dev
+	$(VENV)/bin/mkdocs build --strict --quiet
+
+clean:
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/bin/pip:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dpaudit needs Python 3.11 or later: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and by its exact version, so that no other package's range picks another build.
+$(VENV)/.torch: $(VENV)/bin/pip constraints.txt
+	$(PIP) "$$(grep '^torch==' constraints.txt)"
+	@touch $@
+
+$(VENV)/.audit: $(VENV)/.torch pyproject.toml
+	$(PIP) --editable '.[all]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.audit
+	$(PIP) --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,129 @@
+"""``dpaudit estimate`` as a user meets it."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dpaudit import Scores, write_scores
+from dpaudit.cli import main
+
+COUNTS = [
+    "--true-positives", "490", "--false-negatives", "10",
+    "--false-positives", "20", "--true-negatives", "480",
+]  # fmt: skip
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dpaudit", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def scores_file(tmp_path):
+    random = np.random.default_rng(0)
+    path = tmp_path / "scores.csv"
+    write_scores(Scores.from_samples(random.normal(3, 1, 500), random.normal(0, 1, 500)), path)
+    return str(path)
+
+
+def test_json_is_one_object_and_nothing_else(run, scores_file):
+    code, out, err = run("estimate", scores_file, "--delta", "1e-5", "--json")
+    assert (code, err) == (0, "")
+    bounds = json.loads(out)["bounds"]
+    assert [bound["method"] for bound in bounds] == ["gaussian-dp", "clopper-pearson"]
+    for bound in bounds:
+        assert {"method", "side", "epsilon", "delta", "confidence", "assumptions"} <= set(bound)
+    assert bounds[0]["mu"] > 2
+
+
+def test_every_method_at_once(run, scores_file):
+    code, out, _ = run("estimate", scores_file, "--delta", "1e-5", "--method", "all", "--json")
+    assert code == 0
+    assert len(json.loads(out)["bounds"]) == 12
+    code, out, _ = run("estimate", scores_file, "--epsilon", "1", "--method", "all", "--json")
+    answer = json.loads(out)
+    assert {bound["quantity"] for bound in answer["bounds"]} == {"delta"}
+    assert {entry["method"] for entry in answer["unavailable"]} == {
+        "katz-log", "adjusted-log", "bailey", "inverse-sinh",
+    }  # fmt: skip
+
+
+def test_counts(run):
+    code, out, _ = run(
+        "estimate", *COUNTS, "--delta", "1e-5", "--method", "clopper-pearson", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["bounds"][0]["epsilon"] == pytest.approx(3.248140, rel=1e-6)
+
+
+def test_a_table_for_people(run, scores_file):
+    code, out, _ = run("estimate", scores_file, "--delta", "1e-5", "--claim-mu", "1")
+    assert code == 0
+    for words in ("Lower bounds: 1,000 scores", "gaussian-dp", "≥", "assumes", "violation"):
+        assert words in out
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        (["--claim-mu", "1"], "violation"),
+        (["--claim-mu", "4"], "consistent"),
+        (["--claim-epsilon", "1", "--claim-delta", "1e-5"], "violation"),
+        (["--claim-noise-multiplier", "4", "--claim-steps", "250"], "consistent"),
+        (["--claim-noise-multiplier", "1", "--claim-steps", "10",
+          "--claim-sampling-rate", "0.01"], "violation"),
+    ],
+)  # fmt: skip
+def test_claims(run, scores_file, claim, verdict):
+    code, out, _ = run("estimate", scores_file, "--delta", "1e-5", *claim, "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["verdict"] == verdict
+    assert 0 <= answer["p_value"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give a file of scores, or the four counts"),
+        (["missing.csv", "--delta", "1e-5"], "missing.csv"),
+        ([*COUNTS[:4], "--delta", "1e-5"], "missing --false-positives, --true-negatives"),
+        ([*COUNTS], "exactly one of delta and epsilon"),
+        ([*COUNTS, "--delta", "2"], r"delta must be in [0, 1), got 2.0"),
+        ([*COUNTS, "--delta", "x"], "--delta"),
+        ([*COUNTS, "--delta", "1e-5", "--method", "magic"], "got 'magic'"),
+        ([*COUNTS, "--delta", "1e-5", "--threshold", "magic"], "got 'magic'"),
+        ([*COUNTS, "--delta", "1e-5", "--claim-epsilon", "1"], "--claim-delta"),
+        ([*COUNTS, "--delta", "1e-5", "--claim-steps", "1"], "--claim-noise-multiplier"),
+        ([*COUNTS, "--delta", "1e-5", "--claim-mu", "1", "--claim-steps", "1"], "one claim"),
+        ([*COUNTS, "--delta", "1e-5", "--claim-sampling-rate", "0.1"], "--claim-sampling-rate"),
+        (["scores.csv", *COUNTS, "--delta", "1e-5"], "not both"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(run, arguments, message):
+    code, out, err = run("estimate", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_standard_input(scores_file):
+    with open(scores_file, "rb") as stream:  # noqa: PTH123
+        done = subprocess.run(
+            [sys.executable, "-m", "dpaudit", "estimate", "-", "--delta", "1e-5", "--json"],
+            stdin=stream, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    assert len(json.loads(done.stdout)["bounds"]) == 2

@@ -1,0 +1,229 @@
+"""Every method on every kind of input: a correct number, or a clear error."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpaudit import Bound, ErrorCounts, Scores, estimate, estimate_all, lower_bound
+from dpaudit.errors import DpauditError, InvalidInput, InvalidScores
+from dpaudit.lower_bounds import METHODS
+from dpaudit.tradeoff import gaussian_epsilon
+
+RULES = ("pilot", "simultaneous", "bonferroni", "best", "fixed=0.5")
+
+
+def gaussian_scores(mu: float, size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    return random.normal(mu, 1, size), random.normal(0, 1, size)
+
+
+def test_clopper_pearson_at_delta_zero():
+    counts = ErrorCounts.given(
+        true_positives=500, false_negatives=0, false_positives=0, true_negatives=500
+    )
+    bound = estimate(counts, delta=0.0, method="clopper-pearson", confidence=0.99)
+    assert bound.epsilon == pytest.approx(4.541915810224092, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("method", "epsilon"),
+    [("clopper-pearson", 3.248140), ("jeffreys", 3.285296), ("joint-beta", 3.407190)],
+)
+def test_counts_agree_with_privacy_estimates(method, epsilon):
+    counts = ErrorCounts.given(
+        true_positives=490, false_negatives=10, false_positives=20, true_negatives=480
+    )
+    bound = estimate(counts, delta=1e-5, method=method)
+    # The public joint-beta integrates on a coarse grid; see tests/lower_bounds/test_bayesian.py.
+    assert bound.epsilon == pytest.approx(epsilon, rel=1e-3 if method == "joint-beta" else 1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_bound_carries_what_one_must_know(method):
+    bound = lower_bound(*gaussian_scores(2, 500), delta=1e-5, method=method)
+    assert (bound.side, bound.method, bound.delta) == ("lower", method, 1e-5)
+    assert bound.confidence == 0.95
+    assert 0 < bound.sample_size <= 1000
+    assert 0 < bound.epsilon < 30
+    plain = bound.to_dict()
+    assert plain["epsilon"] == bound.epsilon
+    assert isinstance(plain["assumptions"], list)
+    assert ("mu" in plain) == (method in ("gaussian-dp", "gaussian-fit", "one-run-fdp"))
+    free = method in ("clopper-pearson", "profile")
+    assert (bound.assumptions == ()) == free
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_more_delta_never_proves_more(method):
+    scores = gaussian_scores(2, 300)
+    values = [
+        lower_bound(*scores, delta=delta, method=method, threshold="fixed=1").epsilon
+        for delta in (1e-9, 1e-5, 1e-2, 0.2)
+    ]
+    assert (np.diff(values) <= 1e-9).all()
+
+
+@pytest.mark.parametrize("method", ["clopper-pearson", "gaussian-dp", "profile", "jeffreys"])
+def test_delta_at_epsilon_is_the_way_back(method):
+    scores = gaussian_scores(3, 1000)
+    asked = {"method": method, "threshold": "fixed=1.5"}
+    there = lower_bound(*scores, delta=0.01, **asked)
+    back = lower_bound(*scores, epsilon=there.epsilon, **asked)
+    assert back.quantity == "delta"
+    assert back.value == back.delta == pytest.approx(0.01, rel=1e-6)
+
+
+def test_questions_are_asked_one_at_a_time():
+    for asked in ({}, {"delta": 1e-5, "epsilon": 1.0}):
+        with pytest.raises(InvalidInput, match="exactly one of delta and epsilon"):
+            lower_bound([1, 2], [0, 1], **asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"delta": 1.0}, r"delta must be in \[0, 1\), got 1.0"),
+        ({"delta": -0.1}, r"delta must be in \[0, 1\)"),
+        ({"delta": math.nan}, "delta must be finite"),
+        ({"epsilon": -1.0}, "epsilon must be at least 0"),
+        ({"delta": 1e-5, "confidence": 95}, "confidence must be in .* use 0.95"),
+        ({"delta": 1e-5, "method": "magic"}, "method must be one of .*, got 'magic'"),
+        ({"delta": 1e-5, "seed": -1}, "seed must be at least 0"),
+        ({"delta": 0.0, "method": "gaussian-dp"}, "delta must be above 0 for gaussian-dp"),
+        ({"epsilon": 1.0, "method": "katz-log"}, "ratio"),
+    ],
+)
+def test_bad_questions(asked, message):
+    with pytest.raises(InvalidInput, match=message):
+        lower_bound([1, 2, 3], [0, 1, 2], **asked)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("ones", "zeros"), [([], [1.0, 2.0]), ([1.0, 2.0], []), ([], [])])
+def test_a_missing_class_is_an_error(method, ones, zeros):
+    with pytest.raises(InvalidScores, match="canary"):
+        lower_bound(ones, zeros, delta=1e-5, method=method)
+
+
+def test_nan_is_an_error():
+    with pytest.raises(InvalidScores, match=r"NaN"):
+        lower_bound([1.0, math.nan], [0.0, 1.0], delta=1e-5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_equal_scores_claim_nothing_and_say_why(rule):
+    bound = lower_bound([1.0] * 50, [1.0] * 50, delta=1e-5, threshold=rule)
+    assert bound.epsilon == 0
+    assert any("nothing can be claimed" in note for note in bound.notes) or rule == "pilot"
+    assert bound.notes
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("method", METHODS)
+def test_perfect_separation_is_finite(method, rule):
+    ones, zeros = np.linspace(1, 2, 200), np.linspace(-2, -1, 200)
+    result = estimate_all(
+        Scores.from_samples(ones, zeros), methods=[method], delta=1e-5, threshold=rule
+    )
+    for bound in result:
+        assert 0 < bound.epsilon < 50 or bound.notes
+    for missing in result.unavailable:
+        assert rule == "simultaneous"
+        assert "both error rates" in missing.reason
+
+
+def test_infinite_scores_keep_their_order():
+    ones = np.array([math.inf] * 300 + [0.0] * 10)
+    zeros = np.array([-math.inf] * 290 + [0.0] * 20)
+    for rule in ("pilot", "simultaneous", "best"):
+        assert lower_bound(ones, zeros, delta=1e-5, threshold=rule).epsilon > 2
+    with pytest.raises(InvalidScores, match="finite"):
+        lower_bound(ones, zeros, delta=1e-5, method="gaussian-fit")
+
+
+def test_scores_that_point_the_wrong_way_are_noticed():
+    ones, zeros = gaussian_scores(2, 500)
+    bound = lower_bound(zeros, ones, delta=1e-5, method="gaussian-dp")
+    assert bound.epsilon == 0
+    assert any("wrong way" in note for note in bound.notes)
+
+
+def test_many_canaries_in_a_run_are_declared():
+    random = np.random.default_rng(0)
+    coins = random.random(400) < 0.5
+    score = random.normal(size=400) + 3 * coins + np.repeat(random.normal(size=20) * 2, 20)
+    scores = Scores(score=score, inserted=coins, run=np.repeat(np.arange(20), 20))
+    bound = estimate(scores, delta=1e-5, method="gaussian-dp")
+    assert "canaries of the same run are independent" in bound.assumptions
+    assert any("within-run correlation" in note for note in bound.notes)
+    for method in ("one-run", "one-run-fdp"):
+        assert not any("independent" in text for text in estimate(
+            scores, delta=1e-5, method=method
+        ).assumptions)  # fmt: skip
+    alone = Scores(score=score, inserted=coins, run=np.zeros(400, dtype=int))
+    assert any("one run only" in note for note in estimate(alone, delta=1e-5).notes)
+
+
+def test_gaussian_dp_on_exact_counts_is_the_formula():
+    from scipy.special import betaincinv, ndtri
+
+    counts = ErrorCounts.given(
+        true_positives=470, false_negatives=30, false_positives=20, true_negatives=480
+    )
+    alpha, beta = betaincinv([21, 31], [480, 470], 0.975)
+    mu = -ndtri(alpha) - ndtri(beta)
+    bound = estimate(counts, delta=1e-5, method="gaussian-dp")
+    assert bound.mu == pytest.approx(mu, rel=1e-12)
+    assert bound.epsilon == pytest.approx(gaussian_epsilon(1e-5, mu), rel=1e-12)
+
+
+def test_counts_refuse_methods_that_need_scores():
+    counts = ErrorCounts.given(
+        true_positives=5, false_negatives=1, false_positives=1, true_negatives=5
+    )
+    with pytest.raises(InvalidInput, match="needs the scores"):
+        estimate(counts, delta=1e-5, method="one-run")
+    with pytest.raises(InvalidScores, match="no inserted"):
+        ErrorCounts.given(true_positives=0, false_negatives=0, false_positives=1, true_negatives=5)
+    with pytest.raises(InvalidInput, match="false_positives must be at least 0, got -1"):
+        ErrorCounts.given(true_positives=1, false_negatives=1, false_positives=-1, true_negatives=5)
+
+
+@given(
+    ones=st.lists(st.floats(allow_nan=False, width=32), min_size=1, max_size=12),
+    zeros=st.lists(st.floats(allow_nan=False, width=32), min_size=1, max_size=12),
+    method=st.sampled_from(METHODS),
+    rule=st.sampled_from(RULES),
+    delta=st.sampled_from([0.0, 1e-5, 0.1]),
+)
+@settings(max_examples=300, deadline=None)
+def test_any_scores_give_a_bound_or_a_clear_error(ones, zeros, method, rule, delta):
+    try:
+        bound = lower_bound(ones, zeros, delta=delta, method=method, threshold=rule)
+    except DpauditError:
+        return  # a clear error is as good; anything else escapes and fails
+    assert 0 <= bound.epsilon < math.inf
+
+
+def test_a_million_scores():
+    random = np.random.default_rng(0)
+    ones, zeros = random.normal(1, 1, 500_000), random.normal(0, 1, 500_000)
+    exact = gaussian_epsilon(1e-5, 1.0)
+    for rule in ("pilot", "simultaneous", "best"):
+        bound = lower_bound(ones, zeros, delta=1e-5, method="gaussian-dp", threshold=rule)
+        assert 0.95 * exact < bound.epsilon < 1.01 * exact
+
+
+def test_bounds_refuse_what_is_no_bound():
+    for wrong in (
+        {"epsilon": -1.0, "delta": 0.1, "side": "upper", "method": "x"},
+        {"epsilon": math.nan, "delta": 0.1, "side": "upper", "method": "x"},
+        {"epsilon": 1.0, "delta": 1.1, "side": "upper", "method": "x"},
+        {"epsilon": math.inf, "delta": 0.1, "side": "lower", "method": "x", "confidence": 0.9},
+        {"epsilon": 1.0, "delta": 0.1, "side": "lower", "method": "x"},
+    ):
+        with pytest.raises(InvalidInput):
+            Bound(**wrong)

@@ -1,0 +1,58 @@
+"""The fit of two normal distributions: exact coverage, and refusal where it does not fit."""
+
+import numpy as np
+import pytest
+
+from dpaudit import lower_bound
+from dpaudit.errors import InvalidScores
+from dpaudit.lower_bounds.gaussian_fit import fit_gaussian, noncentrality_lower_bound
+
+
+def test_noncentral_t_against_scipy_stats():
+    from scipy.stats import nct
+
+    for t, freedom in ((2.0, 10), (-1.0, 30), (20.0, 98)):
+        bound = noncentrality_lower_bound(t, freedom, 0.05)
+        assert nct.sf(t, freedom, bound) == pytest.approx(0.05, rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [3, 20, 200])
+@pytest.mark.parametrize("mu", [0.0, 1.0, 4.0])
+def test_coverage_is_exact(size, mu):
+    random = np.random.default_rng((size, int(mu)))
+    repetitions = 600
+    false = 0
+    for _ in range(repetitions):
+        ones, zeros = random.normal(3 + 2 * mu, 2, size), random.normal(3, 2, size)
+        false += fit_gaussian(ones, zeros, significance=0.1).mu > mu
+    spread = 3.5 * np.sqrt(0.1 * 0.9 / repetitions)
+    # Exactly nominal, not merely below: the bound wastes nothing.
+    assert 0.1 - spread < false / repetitions < 0.1 + spread
+
+
+def test_far_fewer_runs_than_counting():
+    random = np.random.default_rng(0)
+    ones, zeros = random.normal(3.95, 1, 100), random.normal(0, 1, 100)
+    fitted = lower_bound(ones, zeros, delta=1e-5, method="gaussian-fit")
+    counted = lower_bound(ones, zeros, delta=1e-5, method="gaussian-dp")
+    assert fitted.epsilon > counted.epsilon + 4
+    assert "normality" in " ".join(fitted.notes)
+
+
+@pytest.mark.parametrize("world", ["heavy", "spread"])
+def test_scores_that_contradict_the_assumption_claim_nothing(world):
+    random = np.random.default_rng(0)
+    if world == "heavy":
+        ones, zeros = random.laplace(3, 1, 2000), random.laplace(0, 1, 2000)
+    else:
+        ones, zeros = random.normal(3, 2, 2000), random.normal(0, 1, 2000)
+    bound = lower_bound(ones, zeros, delta=1e-5, method="gaussian-fit")
+    assert bound.epsilon == 0
+    assert "nothing can be claimed" in bound.notes[0]
+
+
+def test_too_little_to_fit():
+    with pytest.raises(InvalidScores, match="at least 2"):
+        lower_bound([1.0], [0.0, 1.0], delta=1e-5, method="gaussian-fit")
+    with pytest.raises(InvalidScores, match="vary"):
+        lower_bound([1.0, 1.0], [0.0, 0.0], delta=1e-5, method="gaussian-fit")

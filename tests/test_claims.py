@@ -1,0 +1,114 @@
+"""Claims as curves, and their test: no false alarms, and power where it matters."""
+
+import numpy as np
+import pytest
+
+from dpaudit import Claim, ErrorCounts, Scores, test_claim
+from dpaudit.claims import claim_p_value
+from dpaudit.errors import InvalidInput, InvalidScores
+from dpaudit.tradeoff import gaussian_delta, gaussian_tradeoff
+
+
+def scores_of(mu: float, size: int, seed: int) -> Scores:
+    random = np.random.default_rng(seed)
+    return Scores.from_samples(random.normal(mu, 1, size), random.normal(0, 1, size))
+
+
+def test_claims_say_the_same_in_other_words():
+    alpha = np.linspace(0, 1, 101)
+    gaussian = Claim.from_dpsgd(noise_multiplier=4, steps=250)
+    assert gaussian.tradeoff(alpha) == pytest.approx(gaussian_tradeoff(alpha, 250**0.5 / 4))
+    epsilons = np.linspace(0, 30, 600)
+    points = Claim.from_points(zip(epsilons, gaussian_delta(epsilons, 1.0), strict=True))
+    curve = Claim.from_mu(1.0).tradeoff(alpha)
+    assert (points.tradeoff(alpha) <= curve + 1e-12).all()
+    assert points.tradeoff(alpha) == pytest.approx(curve, abs=1e-3)
+
+
+def test_every_claim_is_its_own_inverse():
+    for claim in (Claim.from_mu(1.3), Claim.from_points([(1.0, 0.1), (2.0, 0.001)])):
+        alpha = np.linspace(0.01, 0.5, 50)
+        beta = claim.tradeoff(alpha)
+        inside = beta > 1e-9
+        assert claim.tradeoff(beta)[inside] == pytest.approx(alpha[inside], abs=1e-9)
+
+
+def test_sampling_through_pld_promises_more():
+    sampled = Claim.from_dpsgd(noise_multiplier=1.0, steps=100, sampling_rate=0.01)
+    plain = Claim.from_dpsgd(noise_multiplier=1.0, steps=100)
+    alpha = np.array([0.01, 0.1, 0.5])
+    assert (sampled.tradeoff(alpha) > plain.tradeoff(alpha)).all()
+
+
+@pytest.mark.parametrize("mu", [0.5, 2.0, 3.95])
+def test_false_alarms_at_most_nominal(mu):
+    repetitions = 300
+    alarms = sum(
+        test_claim(scores_of(mu, 200, seed), Claim.from_mu(mu), confidence=0.9).verdict
+        == "violation"
+        for seed in range(repetitions)
+    )
+    assert alarms <= 0.1 * repetitions + 3 * np.sqrt(0.09 * repetitions)
+
+
+def test_p_value_is_valid_at_every_point_of_the_curve():
+    # Exact check: enumerate all counts of a small audit whose rates lie on the claimed curve.
+    from scipy.special import gammaln, xlog1py, xlogy
+
+    def pmf(k, n, p):
+        logs = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+        return np.exp(logs + xlogy(k, p) + xlog1py(n - k, -p))
+
+    n, claim = 12, Claim.from_mu(1.5)
+    fp, fn = (grid.ravel() for grid in np.meshgrid(np.arange(n + 1), np.arange(n + 1)))
+    counts = ErrorCounts(
+        false_positives=fp, false_negatives=fn, negatives=n, positives=n,
+        thresholds=np.full(len(fp), np.nan),
+    )  # fmt: skip
+    p_values = claim_p_value(counts, claim)
+    for alpha in (0.001, 0.05, 0.2266, 0.5, 0.9):
+        beta = float(claim.tradeoff(alpha))
+        weight = pmf(fp, n, alpha) * pmf(fn, n, beta)
+        for level in (0.01, 0.05, 0.2):
+            assert weight[p_values <= level].sum() <= level + 1e-12
+
+
+def test_noise_a_fifth_too_small_is_seen():
+    # sigma 20 % too small: mu is 25 % too large.
+    found = sum(
+        test_claim(scores_of(1.25 * 2, 2000, seed), Claim.from_mu(2.0)).verdict == "violation"
+        for seed in range(20)
+    )
+    assert found >= 18
+
+
+def test_a_safe_mechanism_is_consistent():
+    verdict = test_claim(scores_of(0.5, 500, 0), Claim.from_mu(2.0))
+    assert verdict.verdict == "consistent"
+    assert verdict.p_value > 0.5
+
+
+def test_too_few_scores_are_inconclusive():
+    verdict = test_claim(scores_of(50.0, 5, 0), Claim.from_points([(8.0, 1e-5)]))
+    assert verdict.verdict == "inconclusive"
+    assert any("perfect separation" in note for note in verdict.notes)
+
+
+def test_counts_are_evidence_too():
+    counts = ErrorCounts.given(
+        true_positives=990, false_negatives=10, false_positives=10, true_negatives=990
+    )
+    assert test_claim(counts, Claim.from_points([(1.0, 1e-5)])).verdict == "violation"
+
+
+def test_bad_claims():
+    with pytest.raises(InvalidInput, match="mu must be at least 0"):
+        Claim.from_mu(-1)
+    with pytest.raises(InvalidInput, match="at least one"):
+        Claim.from_points([])
+    with pytest.raises(InvalidInput, match="noise_multiplier must be above 0"):
+        Claim.from_dpsgd(noise_multiplier=0, steps=10)
+    with pytest.raises(InvalidInput, match="pilot or fixed"):
+        test_claim(scores_of(1, 50, 0), Claim.from_mu(1), threshold="best")
+    with pytest.raises(InvalidScores, match="both kinds"):
+        test_claim(Scores(score=[1.0], inserted=[1]), Claim.from_mu(1))

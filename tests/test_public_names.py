@@ -1,0 +1,55 @@
+"""The public names are a promise: adding or losing one is a decision, not an accident."""
+
+import dpaudit
+from dpaudit import lower_bounds, upper_bounds
+
+
+def test_public_names():
+    assert sorted(dpaudit.__all__) == PUBLIC
+    for name in dpaudit.__all__:
+        assert getattr(dpaudit, name) is not None
+    assert set(PUBLIC) <= set(dir(dpaudit))
+
+
+def test_lower_bound_methods():
+    assert lower_bounds.METHODS == (
+        "clopper-pearson",
+        "gaussian-dp",
+        "jeffreys",
+        "joint-beta",
+        "katz-log",
+        "adjusted-log",
+        "bailey",
+        "inverse-sinh",
+        "gaussian-fit",
+        "one-run",
+        "one-run-fdp",
+        "profile",
+    )
+
+
+def test_accountants():
+    names = [accountant.name for accountant in upper_bounds.ACCOUNTANTS]
+    assert names == ["gaussian", "pld", "prv", "rdp"]
+
+
+PUBLIC = [
+    "Bound",
+    "Bounds",
+    "Claim",
+    "ClaimTest",
+    "DpauditError",
+    "ErrorCounts",
+    "Scores",
+    "ThreatModel",
+    "all_upper_bounds",
+    "estimate",
+    "estimate_all",
+    "lower_bound",
+    "noise_multiplier_for",
+    "proven_curve",
+    "read_scores",
+    "test_claim",
+    "upper_bound",
+    "write_scores",
+]
