@@ -28,7 +28,14 @@ from scipy.special import betainc, betaincinv, expit, gammaln, logit
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidScores
-from dpaudit.lower_bounds.guesses import GuessPlan, best_plan, candidate_plans, count_guesses
+from dpaudit.lower_bounds.guesses import (
+    Array,
+    GuessPlan,
+    Ints,
+    best_plan,
+    candidate_plans,
+    count_guesses,
+)
 
 __all__ = [
     "GuessPlan",
@@ -101,7 +108,7 @@ def one_run_epsilon(
     correct, guesses, canaries = check_counts(correct, guesses, canaries)
     delta = _validate.delta(delta)
     significance = _validate.between("significance", significance, 0, 1)
-    high = _pure_epsilon(correct, guesses, significance)
+    high = float(_pure_epsilon(np.asarray(correct), np.asarray(guesses), significance))
     if delta == 0 or high == 0:
         return high
 
@@ -182,24 +189,21 @@ def choose_guesses(
     significance = _validate.between("significance", significance, 0, 1)
     plans = candidate_plans(pilot_scores, pilot_inserted, remaining)
 
+    def refutes(correct: int, guesses: int, epsilon: float) -> bool:
+        p = one_run_p_value(correct, guesses, remaining, epsilon=epsilon, delta=delta)
+        return p <= significance
+
     def bound(correct: int, guesses: int) -> float:
         return one_run_epsilon(correct, guesses, remaining, delta=delta, significance=significance)
 
-    ceilings = np.array(
-        [
-            _pure_epsilon(c, g, significance)
-            for c, g in zip(plans.correct, plans.guesses, strict=True)
-        ]
-    )
-    return best_plan(plans, ceilings, bound)
+    ceilings = _pure_epsilon(plans.correct, plans.guesses, significance)
+    return best_plan(plans, ceilings, refutes, bound)
 
 
-def _pure_epsilon(correct: int, guesses: int, significance: float) -> float:
+def _pure_epsilon(correct: Ints, guesses: Ints, significance: float) -> Array:
     """The bound at delta 0: the Clopper-Pearson lower limit of a guess's accuracy, as log-odds."""
-    if correct == 0:
-        return 0.0
-    accuracy = betaincinv(correct, guesses - correct + 1, significance)
-    return max(0.0, float(logit(accuracy)))
+    accuracy = betaincinv(np.maximum(correct, 1), guesses - correct + 1, significance)
+    return np.where(correct == 0, 0.0, np.maximum(logit(accuracy), 0.0))
 
 
 def _tail_and_slope(correct: int, guesses: int, epsilon: float) -> tuple[float, float]:

@@ -105,10 +105,13 @@ def choose_gaussian_guesses(
         ceilings = ndtri(share * plans.correct) - ndtri(share * wrong)
     ceilings = np.where(plans.correct == 0, 0.0, np.where(wrong == 0, np.inf, ceilings))
 
+    def refutes(correct: int, guesses: int, mu: float) -> bool:
+        return _refutes(mu, correct, guesses, remaining, significance)
+
     def bound(correct: int, guesses: int) -> float:
         return one_run_gaussian_mu(correct, guesses, remaining, significance=significance)
 
-    return best_plan(plans, ceilings, bound)
+    return best_plan(plans, ceilings, refutes, bound)
 
 
 def _refutes(mu: float, correct: int, guesses: int, canaries: int, significance: float) -> bool:

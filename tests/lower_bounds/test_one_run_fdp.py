@@ -1,0 +1,116 @@
+"""The one-run bound on mu: against a linear program, and against simulated audits."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+from scipy.special import ndtr, ndtri
+
+from dpaudit.errors import InvalidScores
+from dpaudit.lower_bounds.guesses import count_guesses
+from dpaudit.lower_bounds.one_run_fdp import choose_gaussian_guesses, one_run_gaussian_mu
+from dpaudit.tradeoff import gaussian_epsilon
+
+
+def largest_probability(mu: float, correct: int, guesses: int, canaries: int) -> float:
+    """Largest P(W >= correct) that the inequalities of mu-GDP allow, by linear programming.
+
+    Unknown are the probabilities of 0..guesses right guesses. The concave curve is replaced by
+    tangents, which only adds freedom; with many of them, hardly any.
+    """
+    w = np.arange(guesses + 1)
+    at = ndtr(np.linspace(-7, 7, 200))
+    height, slope = ndtr(ndtri(at) + mu), np.exp(-mu * ndtri(at) - mu * mu / 2)
+    rows, limits = [], []
+    for c in range(1, guesses + 1):
+        right = np.where(w >= c, w, 0) / canaries
+        wrong = np.where(w >= c - 1, guesses - w, 0) / canaries
+        rows.append(right[None, :] - slope[:, None] * wrong)
+        limits.append(height - slope * at)
+    solution = linprog(
+        -(w >= correct).astype(float),
+        A_ub=np.vstack(rows),
+        b_ub=np.concatenate(limits),
+        A_eq=np.ones((1, guesses + 1)),
+        b_eq=[1.0],
+    )
+    assert solution.status == 0
+    return -solution.fun
+
+
+@pytest.mark.parametrize(
+    ("correct", "guesses", "canaries"), [(9, 10, 10), (14, 15, 40), (13, 18, 18), (6, 6, 30)]
+)
+def test_bound_is_where_the_inequalities_allow_just_the_significance(
+    correct: int, guesses: int, canaries: int
+) -> None:
+    # The recursion assumes which distribution is the worst; the linear program does not.
+    significance = 0.1
+    mu = one_run_gaussian_mu(correct, guesses, canaries, significance=significance)
+    allowed = largest_probability(mu, correct, guesses, canaries)
+    assert allowed == pytest.approx(significance, rel=0.03)
+
+
+def test_published_figure_with_the_guess_counts_it_was_made_from() -> None:
+    # Normal quantiles, 10,000 a side, shift 1: jax-privacy's best threshold guesses 406 canaries,
+    # 379 right, at a significance divided by the 386 corners of the convex hull.
+    mu = one_run_gaussian_mu(379, 406, 20_000, significance=0.05 / 386)
+    assert gaussian_epsilon(1e-6, mu) == pytest.approx(2.164749, abs=1e-6)
+    quantiles = ndtri((np.arange(10_000) + 0.5) / 10_000)
+    scores = np.r_[quantiles + 1, quantiles]
+    coins = np.r_[np.ones(10_000, int), np.zeros(10_000, int)]
+    assert count_guesses(scores, coins, top=406, bottom=0) == (379, 406)
+
+
+@pytest.mark.parametrize(("mu", "shared_noise"), [(0.0, 0.0), (0.5, 1.0), (2.0, 0.0)])
+def test_false_claims_on_gaussian_canaries(mu: float, shared_noise: float) -> None:
+    # Noise that all canaries of a run share makes them dependent and no less private.
+    rng = np.random.default_rng(11)
+    audits, canaries, pilot = 670, 300, 60
+    coins = rng.integers(0, 2, (audits, canaries))
+    noise = rng.normal(size=(audits, canaries)) + shared_noise * rng.normal(size=(audits, 1))
+    scores = mu * coins + noise
+    false = 0
+    for coin, score in zip(coins, scores, strict=True):
+        plan = choose_gaussian_guesses(
+            score[:pilot], coin[:pilot], canaries - pilot, significance=0.05
+        )
+        correct, guesses = count_guesses(score[pilot:], coin[pilot:], plan.top, plan.bottom)
+        false += one_run_gaussian_mu(correct, guesses, canaries - pilot, significance=0.05) > mu
+    assert false / audits <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / audits)
+
+
+def test_bound_grows_with_right_guesses_and_with_the_significance() -> None:
+    by_correct = [one_run_gaussian_mu(v, 100, 200, significance=0.05) for v in range(101)]
+    assert by_correct == sorted(by_correct)
+    by_level = [one_run_gaussian_mu(90, 100, 200, significance=s) for s in (1e-6, 1e-3, 0.05, 0.5)]
+    assert by_level == sorted(by_level)
+
+
+def test_few_certain_guesses_beat_many_likely_ones() -> None:
+    # The two tails of the same Gaussian canaries (mu = 1): why the plan is worth choosing.
+    def bound(cut: float) -> float:
+        right, wrong = ndtr(0.5 - cut), ndtr(-0.5 - cut)
+        guesses = round(20_000 * (right + wrong))
+        return one_run_gaussian_mu(round(20_000 * right), guesses, 20_000, significance=0.05)
+
+    assert bound(2.0) > 1.5 * bound(0.0) > 0
+
+
+def test_nothing_is_claimed_without_evidence() -> None:
+    for counts in ((0, 0, 0), (0, 0, 10), (0, 10, 10), (5, 10, 10)):
+        assert one_run_gaussian_mu(*counts, significance=0.05) == 0.0
+    with pytest.raises(InvalidScores, match="correct <= guesses <= canaries"):
+        one_run_gaussian_mu(3, 2, 10, significance=0.05)
+
+
+def test_large_runs_are_fast_and_finite() -> None:
+    for counts in ((9500, 10_000, 20_000), (20_000, 20_000, 20_000), (999_990, 10**6, 10**6)):
+        start = time.perf_counter()
+        mu = one_run_gaussian_mu(*counts, significance=0.05)
+        assert time.perf_counter() - start < 1.0
+        assert 0 < mu < 10
