@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "A lower bound on epsilon from scores or counts.",
     ),
     "account": ("dpaudit.cli.account", "account", "Upper bounds on epsilon from the accountants."),
+    "landscape": ("dpaudit.cli.landscape", "landscape", "Crafted loss landscapes, exactly."),
 }
 
 # The base of typer's usage errors: no such option, value missing, not a number. New versions of

@@ -59,7 +59,7 @@ class DriftGrid:
         half = 7.5 * spread + min(4 * process.reach, 12 * process.step_noise)
         first = math.floor((0.5 - half - self.edge) / width)
         last = math.ceil((0.5 + half - self.edge) / width)
-        edges = self.edge + width * np.arange(first, last + 1)
+        edges = np.asarray(self.edge + width * np.arange(first, last + 1), dtype=np.float64)
         return Panels(edges[:-1], edges[1:], rule(NODES))
 
     @cached_property
@@ -165,9 +165,7 @@ class DriftGrid:
         begins = np.append(True, np.diff(push) != 0)
         left, push = self.cells.left[begins], push[begins]
         right = np.append(left[1:], self.cells.right[-1])
-        return Table(
-            positions=np.stack([left, right], axis=-1).ravel(), push=np.repeat(push, 2)
-        )
+        return Table(positions=np.stack([left, right], axis=-1).ravel(), push=np.repeat(push, 2))
 
 
 def _bell(distance: Array, deviation: float) -> Array:

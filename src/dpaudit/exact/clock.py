@@ -1,11 +1,11 @@
 r"""A landscape with a clock: keep a running sum through many steps without the canary.
 
 Between insertions a flat landscape adds noise to what it remembers. This one keeps time: it knows,
-from the position alone, how long ago the last insertion was and what the sum of all (canary + noise)
-seen at insertions has been. Node :math:`(n, j)` stands at :math:`(nk + j)W`; j is the phase and n
-the sum in units of q. In phases without insertion the drift returns to the node's centre and moves
-on by W, which erases the step's noise. After an insertion it reads the residual, rounds it to m
-units and jumps to node :math:`(n + m, 1)`: a jump of :math:`mkW`, hence the large batch.
+from the position alone, how long ago the last insertion was and what the sum of all (canary +
+noise) seen at insertions has been. Node :math:`(n, j)` stands at :math:`(nk + j)W`; j is the phase
+and n the sum in units of q. In phases without insertion the drift returns to the node's centre and
+moves on by W, which erases the step's noise. After an insertion it reads the residual, rounds it to
+m units and jumps to node :math:`(n + m, 1)`: a jump of :math:`mkW`, hence the large batch.
 
 Every step starts at a node's centre exactly, so the nodes form a Markov chain whose transition
 probabilities are normal probabilities of intervals. The chain *is* the process, coarse-grained, and

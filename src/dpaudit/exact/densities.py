@@ -203,6 +203,7 @@ def densities(
     grid.cover(np.array([-tail * sigma]), np.array([1 + tail * sigma]))
     nodes = grid.panels().nodes
     worlds = np.stack([_normal(nodes / sigma), _normal((nodes - 1) / sigma)], axis=-1) / sigma
+    active = np.ones(len(nodes), dtype=bool)
     for step in range(1, process.steps + 1):
         if step > 1:
             if process.inserts(step):
@@ -219,7 +220,7 @@ def densities(
         if lost > resolution.mass_tolerance:
             raise NumericalError(
                 f"probability mass drifted by {lost:.1e} at step {step}, more than "
-                f"{resolution.mass_tolerance:g}; the landscape varies faster than the panels resolve"
+                f"{resolution.mass_tolerance:g}; the landscape varies too fast for the panels"
             )
         worlds[~active] = 0.0
         ascending = np.flatnonzero(active)

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from dpaudit.exact.landscapes import inside
 from dpaudit.exact.pair import DiscretePair, normal_mass
 from dpaudit.mechanisms.landscape import Array, LandscapeProcess
 from dpaudit.tradeoff import gaussian_epsilon
-
 
 MOST_LANES = 120  # a fit's limit: more change nothing for a few hundred insertions
 
@@ -59,7 +58,7 @@ class Escalator(ChainLandscape):
         ...     phases=5, lanes=15, lane=30.0, unit=4.8, most=3, climb=2.0, start=8, guard=40.0
         ... )
         >>> math.ceil(escalator.least_reach)
-        611
+        609
     """
 
     phases: int
@@ -79,9 +78,7 @@ class Escalator(ChainLandscape):
         for name in ("lane", "unit", "guard", "margin"):
             _validate.positive(name, getattr(self, name))
         _validate.real("climb", self.climb)
-        _validate.between(
-            "start", self.start, 1, self.lanes, closed_low=True, closed_high=True
-        )
+        _validate.between("start", self.start, 1, self.lanes, closed_low=True, closed_high=True)
 
     @property
     def bottom(self) -> float:
@@ -176,7 +173,9 @@ class Escalator(ChainLandscape):
         where = normal_mass(z[:, :-1], z[:, 1:])
         next_pit = normal_mass(z[:, -1], z[:, -1] + 2 * self.guard / sigma)
         where[:, 0] += next_pit
-        lost = normal_mass(-np.inf, z[:, 0]) + normal_mass(z[:, -1] + 2 * self.guard / sigma, np.inf)
+        lost = normal_mass(-np.inf, z[:, 0]) + normal_mass(
+            z[:, -1] + 2 * self.guard / sigma, np.inf
+        )
 
         units = np.arange(-self.most, self.most + 1)
         rounding = np.concatenate([[-np.inf], self.climb + self.unit * (units[1:] - 0.5), [np.inf]])
@@ -238,7 +237,7 @@ class _Plan:
         )
 
 
-_CHOICES: dict[str, tuple[float, ...]] = {
+_CHOICES: dict[str, tuple[Any, ...]] = {
     "unit": (0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.05, 1.2, 1.5, 2.0),
     "most": (1, 2, 3, 4, 6, 8),
     "lane": (5.5, 6.0, 6.5, 7.0, 7.5, 8.0, 9.0, 10.0),

@@ -16,7 +16,16 @@ from dpaudit.exact.landscapes import Constant, Literal, Staircase, Threshold, We
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
 from dpaudit.tradeoff import gaussian_epsilon
 
-SHAPES = ("threshold", "decision", "literal", "constant", "wells", "staircase", "clock", "escalator")
+SHAPES = (
+    "threshold",
+    "decision",
+    "literal",
+    "constant",
+    "wells",
+    "staircase",
+    "clock",
+    "escalator",
+)
 
 WELL_WIDTH = 12.0  # in step-noise deviations: half of it is overstepped once in 10^9 steps
 LANDING = 7.0  # in first-step deviations: the first step ends beyond it once in 10^12 runs
@@ -48,15 +57,16 @@ def fitted_staircase(
     process: LandscapeProcess, *, delta: float = 1e-5, cell: float | None = None
 ) -> Staircase:
     """As many wells as one jump can reach, cells as fine as that number allows."""
-    landing = max(
-        LANDING * process.noise_multiplier, decision_point(process, delta=delta) + 0.5
-    )
+    decision = decision_point(process, delta=delta)
+    landing = max(LANDING * process.noise_multiplier, decision + 0.5)
     spacing = WELL_WIDTH * process.step_noise
     cells = max(1, math.floor((process.reach - landing) / spacing + 0.5))
-    span = decision_point(process, delta=delta) - 0.5
+    if cell is None and cells == 1:
+        # Only one bit can be kept, so it had better be the bit that decides.
+        return Staircase(cell=landing, cells=1, spacing=spacing, landing=landing, at=decision)
     if cell is None:
         # Edges at 0, cell, …, (cells - 1) cell: the last of them is the decision point.
-        cell = span / (cells - 1) if cells > 1 and span > 0 else landing
+        cell = max(decision - 0.5, 1e-3 * spacing) / (cells - 1)
     cells = max(1, min(cells, math.floor(landing / cell)))
     return Staircase(cell=min(cell, landing), cells=cells, spacing=spacing, landing=landing)
 

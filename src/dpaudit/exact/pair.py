@@ -3,7 +3,9 @@ r"""What two known densities reveal: privacy profile, epsilon, trade-off curve, 
 Everything about privacy between two worlds is in the pair :math:`(p_0, p_1)`. With
 :math:`L = \log(p_1 / p_0)`,
 
-.. math:: \delta(\epsilon) = \int (p_1 - e^\epsilon p_0)_+ = P_1(L > \epsilon) - e^\epsilon P_0(L > \epsilon)
+.. math::
+    \delta(\epsilon) = \int (p_1 - e^\epsilon p_0)_+
+    = P_1(L > \epsilon) - e^\epsilon P_0(L > \epsilon)
 
 and the same with the worlds exchanged; differential privacy is about the larger of the two.
 """
@@ -27,7 +29,7 @@ from dpaudit.exact.panels import Panels, rule
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-SMALLEST_RATE = 1e-12  # error rates below this are not used by the GDP rule
+SMALLEST_RATE = 1e-12  # thresholds with a smaller error rate are left out where tails are pruned
 _MESH = np.linspace(-1.0, 1.0, 17)  # subdivides panels in which the ratio crosses e^epsilon
 _FINE = rule(4)
 
@@ -70,9 +72,10 @@ class Pair(ABC):
         Turning it into an epsilon assumes that the trade-off curve is a Gaussian's.
         """
         alpha, beta = self.error_rates()
-        usable = (np.minimum(alpha, beta) > SMALLEST_RATE) & (np.maximum(alpha, beta) < 1)
+        # Near 1 a rate is a rounded sum, and its quantile noise.
+        usable = (np.minimum(alpha, beta) > 0) & (np.maximum(alpha, beta) < 1 - SMALLEST_RATE)
         if not usable.any():
-            return math.inf if alpha.size else 0.0
+            return 0.0
         mu = -ndtri(alpha[usable]) - ndtri(beta[usable])
         return max(0.0, float(mu.max()))
 
@@ -214,9 +217,10 @@ class DensityPair(Pair):
         beta = np.cumsum(canary) - canary
         with np.errstate(invalid="ignore"):
             mu = -ndtri(np.minimum(alpha, 1.0)) - ndtri(np.minimum(beta, 1.0))
+        # Beyond this the pruned tails are missing from the sums.
         usable = np.minimum(alpha, beta) > SMALLEST_RATE
         if not usable.any():
-            return alpha, beta
+            return alpha[usable], beta[usable]
         # Between two edges the rates are known from the interpolated logarithms: look closer
         # around the best edge only, that is all the GDP rule will ask for.
         best = int(np.argmax(np.where(usable, mu, -np.inf)))
@@ -230,7 +234,8 @@ class DensityPair(Pair):
         above = np.append(alpha, 0.0)[near + 1]
         alpha_near = above[:, None] + np.cumsum(in_0[:, ::-1], axis=1)[:, ::-1]
         beta_near = beta[near, None] + np.cumsum(in_1, axis=1) - in_1
-        return np.append(alpha, alpha_near.ravel()), np.append(beta, beta_near.ravel())
+        alpha = np.append(alpha[usable], alpha_near.ravel())
+        return alpha, np.append(beta[usable], beta_near.ravel())
 
     def atoms(self) -> tuple[Array, Array]:
         weights = self.panels.weights

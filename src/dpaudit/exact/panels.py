@@ -1,8 +1,8 @@
 r"""Gauss-Legendre quadrature on panels, and calculus of the interpolants it stands for.
 
-A density is kept by its values at ``n`` Gauss nodes of each panel. On a panel it is analytic (it has
-just been convolved with a Gaussian), so the degree ``n - 1`` interpolant through those values is
-accurate to rounding once a panel is not much wider than the noise.
+A density is kept by its values at ``n`` Gauss nodes of each panel. On a panel it is analytic (it
+has just been convolved with a Gaussian), so the interpolant of degree ``n - 1`` through those
+values is accurate to rounding once a panel is not much wider than the noise.
 """
 
 from __future__ import annotations

@@ -126,10 +126,14 @@ class Table(Landscape):
         table = np.array(rows, dtype=float)
         return cls.from_gradients(table[:, 0], table[:, 1], batch_size=batch_size)
 
+    def to_gradients(self, *, batch_size: int) -> tuple[Array, Array]:
+        r"""Positions and the paper's :math:`g` there, in units of C."""
+        return self._grid, -np.asarray(self.push, dtype=float) * batch_size
+
     def to_file(self, path: str | Path, *, batch_size: int) -> None:
         """Write the CSV file that `from_file` reads."""
-        gradients = -np.asarray(self.push) * batch_size
-        lines = [f"{x!r},{g!r}" for x, g in zip(self._grid.tolist(), gradients.tolist(), strict=True)]
+        rows = np.stack(self.to_gradients(batch_size=batch_size), axis=-1).tolist()
+        lines = [f"{position!r},{gradient!r}" for position, gradient in rows]
         Path(path).write_text("position,gradient\n" + "\n".join(lines) + "\n", encoding="utf-8")
 
     @property
@@ -144,7 +148,7 @@ class Table(Landscape):
         width = grid[right] - grid[right - 1]
         share = np.clip((position - grid[right - 1]) / np.where(width > 0, width, 1.0), 0.0, 1.0)
         share = np.where(position >= grid[-1], 1.0, share)
-        return reach * (push[right - 1] + share * (push[right] - push[right - 1]))
+        return np.asarray(reach * (push[right - 1] + share * (push[right] - push[right - 1])))
 
     def edges(self, low: float, high: float, reach: float) -> Array:
         return inside(self._grid, low, high)

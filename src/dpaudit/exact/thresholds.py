@@ -5,7 +5,7 @@ places, and the decision point of `dpaudit.exact.decision_point` is close to the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,11 +78,9 @@ def threshold_search(
     places = np.sort(np.asarray(thresholds, dtype=float).ravel())
     exact, mu = np.empty(places.size), np.empty(places.size)
     for index, place in enumerate(places):
-        *_, last = densities(replace(process, landscape=Threshold(at=float(place))), delta=delta)
+        *_, last = densities(process.with_landscape(Threshold(at=float(place))), delta=delta)
         exact[index], mu[index] = last.epsilon(delta), last.gdp_rule_mu()
-    return ThresholdSearch(
-        thresholds=places, exact=exact, gdp_rule=gaussian_epsilons(delta, mu)
-    )
+    return ThresholdSearch(thresholds=places, exact=exact, gdp_rule=gaussian_epsilons(delta, mu))
 
 
 def best_threshold(process: LandscapeProcess, *, delta: float = 1e-5) -> Threshold:
@@ -121,7 +119,5 @@ def best_threshold(process: LandscapeProcess, *, delta: float = 1e-5) -> Thresho
 
 def final_epsilon(process: LandscapeProcess, landscape: Landscape, *, delta: float) -> float:
     """Epsilon of world 1 over world 0 after step T, on a quick grid: for searches, not reports."""
-    *_, last = densities(
-        replace(process, landscape=landscape), delta=delta, resolution=_QUICK
-    )
+    *_, last = densities(process.with_landscape(landscape), delta=delta, resolution=_QUICK)
     return last.one_sided_epsilon(delta)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -145,3 +145,7 @@ class LandscapeProcess:
     def drift(self, position: Array) -> Array:
         """The landscape's move at each position."""
         return self.landscape.drift(position, self.reach)
+
+    def with_landscape(self, landscape: Landscape) -> LandscapeProcess:
+        """The same process over another landscape."""
+        return replace(self, landscape=landscape)

@@ -1,0 +1,274 @@
+"""``dpaudit landscape``: what a crafted loss landscape keeps of one gradient, exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpaudit.errors import InvalidInput
+
+
+def landscape(
+    noise_multiplier: Annotated[
+        float, typer.Option(help="Standard deviation of the noise over the clipping norm.")
+    ],
+    batch_size: Annotated[
+        int, typer.Option(help="B: the landscape pushes with at most B clipped gradients.")
+    ],
+    steps: Annotated[int, typer.Option(help="T: steps before the model is released.")],
+    delta: Annotated[float, typer.Option(help="Delta at which epsilon is given.")] = 1e-5,
+    shape: Annotated[
+        str,
+        typer.Option(
+            metavar="threshold|decision|literal|constant|wells|staircase|clock|escalator|FILE",
+            help="The landscape, by name, or a CSV file of position,gradient in units of C.",
+        ),
+    ] = "threshold",
+    width: Annotated[
+        float | None,
+        typer.Option(help="Width of a well or of a staircase's cell, in units of C."),
+    ] = None,
+    scaling: Annotated[
+        str,
+        typer.Option(
+            metavar="paper|dpsgd",
+            help="paper: later steps are B times smaller than the first, as printed. "
+            "dpsgd: every step has the same noise.",
+        ),
+    ] = "paper",
+    period: Annotated[
+        int | None,
+        typer.Option(help="Insert the canary at every k-th step instead of the first only."),
+    ] = None,
+    simulate: Annotated[
+        int | None,
+        typer.Option(metavar="RUNS", help="Also simulate, and audit the scores by every bound."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the simulation.")] = 0,
+    search: Annotated[
+        bool, typer.Option("--search", help="Also search for the strongest landscape.")
+    ] = False,
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE.png", help="Draw landscape, densities, epsilon.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """The exact privacy loss of the one-dimensional landscape process (section 6 of the paper).
+
+    A canary enters the first step; the adversary's landscape shapes the others; only the last
+    position is released. Nothing is sampled: both densities are propagated step by step.
+
+    The paper's adversary, with its sign corrected:
+    [bold]dpaudit landscape --noise-multiplier 1 --batch-size 16 --steps 25[/]
+
+    The same threshold where it hurts most, in DP-SGD's own scaling:
+    [bold]dpaudit landscape --noise-multiplier 1 --batch-size 4 --steps 25[/]
+    [bold]  --scaling dpsgd --shape decision[/]
+
+    A canary in every 25th of 6,250 steps:
+    [bold]dpaudit landscape --noise-multiplier 4 --batch-size 700 --steps 6250[/]
+    [bold]  --scaling dpsgd --period 25 --shape escalator[/]
+    """
+    from dpaudit.exact import exact_privacy
+
+    if plot is not None and Path(plot).suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InvalidInput(f"plot must be a .png, .svg or .pdf file, got {plot!r}")
+    process = _process(noise_multiplier, batch_size, steps, scaling, period, shape, width, delta)
+    result = exact_privacy(process, delta=delta)
+    audited = None if simulate is None else _audit(process, simulate, delta, seed)
+    found = None
+    if search:
+        from dpaudit.exact import search_landscape
+
+        found = search_landscape(process, delta=delta, seed=seed)
+    if plot is not None:
+        _draw(result, plot)
+    if json:
+        _print_json(result, audited, found, batch_size)
+    else:
+        _print_text(result, shape, audited, found)
+        if plot is not None:
+            typer.echo(f"Drawn in {plot}.")
+
+
+def _process(
+    noise_multiplier: float,
+    batch_size: int,
+    steps: int,
+    scaling: str,
+    period: int | None,
+    shape: str,
+    width: float | None,
+    delta: float,
+) -> Any:
+    from dpaudit import _validate
+    from dpaudit.exact import SHAPES, Constant, Table, named_landscape
+    from dpaudit.mechanisms.landscape import LandscapeProcess
+
+    _validate.between("delta", delta, 0, 1, remedy="a common choice is 1e-5")
+    blank = LandscapeProcess(
+        noise_multiplier=noise_multiplier,
+        batch_size=batch_size,
+        steps=steps,
+        scaling=scaling,  # type: ignore[arg-type]  # checked by the process itself
+        period=period,
+        landscape=Constant(),
+    )
+    if shape in SHAPES:
+        return blank.with_landscape(named_landscape(shape, blank, delta=delta, width=width))
+    if not Path(shape).is_file():
+        raise InvalidInput(
+            f"shape must be one of {', '.join(SHAPES)}, or a CSV file that exists, got {shape!r}"
+        )
+    if width is not None:
+        raise InvalidInput(f"width must be left out for a landscape from a file, got {width!r}")
+    return blank.with_landscape(Table.from_file(shape, batch_size=batch_size))
+
+
+def _audit(process: Any, runs: int, delta: float, seed: int) -> Any:
+    """Every bound on the simulated scores; last the paper's: GDP at the best threshold."""
+    from dataclasses import replace
+
+    from dpaudit.exact import simulate
+    from dpaudit.lower_bounds import estimate, estimate_all
+    from dpaudit.scores import Scores
+
+    simulated = simulate(process, runs=runs, seed=seed)
+    scores = Scores.from_samples(simulated.inserted, simulated.not_inserted)
+    result = estimate_all(scores, delta=delta, seed=seed)
+    papers = estimate(scores, delta=delta, method="gaussian-dp", threshold="best")
+    papers = replace(papers, method="gaussian-dp, best")
+    return replace(result, bounds=(*result.bounds, papers))
+
+
+def _draw(result: Any, path: str) -> None:
+    from dpaudit.exact import DensityPair, pairs
+    from dpaudit.report.landscape_figures import draw_process
+
+    wanted = sorted({1, 2, max(1, result.process.steps // 5), result.process.steps})
+    shown = []
+    if result.method == "densities":
+        for step, pair in enumerate(pairs(result.process, delta=result.delta), start=1):
+            if step in wanted and isinstance(pair, DensityPair):
+                shown.append((step, pair))
+    draw_process(result, shown, path)
+
+
+def _print_json(result: Any, audited: Any, found: Any, batch_size: int) -> None:
+    from dpaudit.cli._render import print_json
+    from dpaudit.exact import Table
+
+    printed: dict[str, Any] = result.to_dict()
+    printed["landscape"] = repr(result.process.landscape)
+    if audited is not None:
+        printed["simulated"] = {
+            "bounds": [bound.to_dict() for bound in audited.bounds],
+            "unavailable": [entry.to_dict() for entry in audited.unavailable],
+        }
+    if found is not None:
+        printed["search"] = {
+            "landscape": found.name,
+            "exact": [float(epsilon) for epsilon in found.privacy.epsilon],
+            "error": found.privacy.error,
+            "named": {named.name: named.epsilon for named in found.named},
+            "moved_threshold": {
+                "at": found.moved_threshold.landscape.at,
+                "epsilon": found.moved_threshold.epsilon,
+            },
+            "starts": [
+                {"name": start.name, "before": start.before, "after": start.after}
+                for start in found.starts
+            ],
+        }
+        if isinstance(found.landscape, Table):
+            positions, gradients = found.landscape.to_gradients(batch_size=batch_size)
+            printed["search"]["positions"] = positions.tolist()
+            printed["search"]["gradients"] = gradients.tolist()
+    print_json(printed)
+
+
+def _print_text(result: Any, shape: str, audited: Any, found: Any) -> None:
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    from dpaudit.cli._render import console, print_bounds
+
+    process, screen = result.process, console()
+    setting = (
+        f"{shape} landscape, sigma {process.noise_multiplier:g}, B {process.batch_size}, "
+        f"{process.scaling} scaling, delta {result.delta:g}"
+    )
+    heading = Text(setting, style="bold", no_wrap=True, overflow="ignore")
+    grid = Grid(title=heading, title_justify="left", box=box.SIMPLE_HEAD)
+    for header in ("step", "insertions", "exact epsilon", "GDP rule says"):
+        grid.add_column(header, justify="right", no_wrap=True)
+    for step in _milestones(process.steps):
+        grid.add_row(
+            f"{step:,}",
+            str(process.insertions(step)),
+            f"[bold]{result.epsilon[step - 1]:.4f}[/]",
+            f"{result.gdp_rule[step - 1]:.4f}",
+        )
+    screen.print(grid)
+    screen.print(_sentence(result), markup=False)
+    if audited is not None:
+        screen.print()
+        print_bounds(screen, audited, "The same process simulated and audited")
+    if found is not None:
+        screen.print()
+        _print_search(screen, found)
+
+
+def _sentence(result: Any) -> str:
+    last, claimed = float(result.epsilon[-1]), float(result.gdp_rule[-1])
+    kept = f"{100 * last / result.accountant:.1f} %" if result.accountant > 0 else "all"
+    exactly = "at least" if result.method == "chain" else "exactly"
+    error = f" (two grids agree to {result.error:.0e})" if result.error else ""
+    text = (
+        f"After step {result.process.steps:,} the released position leaks {exactly} "
+        f"epsilon = {last:.4f}{error}: {kept} of the accountant's {result.accountant:.4f}."
+    )
+    if claimed > last * 1.01 + 1e-4:
+        text += f" The GDP rule would claim {claimed:.4f}, which is more than the truth."
+    return text
+
+
+def _print_search(screen: Any, found: Any) -> None:
+    from rich import box
+    from rich.table import Table as Grid
+
+    grid = Grid(
+        title=f"Strongest landscape found: {found.name}",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+    )
+    grid.add_column("landscape", no_wrap=True)
+    grid.add_column("exact epsilon", justify="right", no_wrap=True)
+    for named in found.named:
+        grid.add_row(named.name, f"{named.epsilon:.4f}")
+    moved = found.moved_threshold
+    grid.add_row(f"threshold moved to {moved.landscape.at:.3f} C", f"{moved.epsilon:.4f}")
+    grid.add_row("[bold]best found[/]", f"[bold]{found.epsilon:.4f}[/]")
+    grid.add_row("accountant", f"{found.privacy.accountant:.4f}")
+    screen.print(grid)
+    if found.starts:
+        worst = min(start.after for start in found.starts)
+        best = max(start.after for start in found.starts)
+        screen.print(
+            f"{len(found.starts)} starts ended between {worst:.4f} and {best:.4f} "
+            "on the search's own grid.",
+            markup=False,
+        )
+    else:
+        screen.print("The moved threshold keeps everything; there was nothing to search for.")
+
+
+def _milestones(steps: int) -> list[int]:
+    """A few steps worth a row: 1, 2, 5, 10, 25, 50, 100, …, and the last."""
+    rounds = [scale * digit for scale in (1, 10, 100, 1000, 10_000) for digit in (1, 2.5, 5)]
+    wanted = {1, 2, *(int(step) for step in rounds if step == int(step))}
+    return sorted({step for step in wanted if step < steps} | {steps})
