@@ -1,1 +1,36 @@
-"""TODO"""
+"""Adversaries: each crafts before training and scores after it. One small file an idea."""
+
+from dpaudit.adversaries.contract import (
+    Adversary,
+    Canaries,
+    CanaryPoints,
+    CraftedDimensions,
+    CraftedGradients,
+    HiddenStateAdversary,
+    HiddenStateView,
+    StandardAdversary,
+    StandardView,
+)
+from dpaudit.adversaries.flipped_label import FlippedLabel
+from dpaudit.adversaries.random_dimension import RandomDimension
+from dpaudit.adversaries.random_direction import RandomDirection
+from dpaudit.adversaries.registry import ADVERSARIES, adversary
+from dpaudit.adversaries.simulated_dimension import SimulatedDimension
+
+__all__ = [
+    "ADVERSARIES",
+    "Adversary",
+    "Canaries",
+    "CanaryPoints",
+    "CraftedDimensions",
+    "CraftedGradients",
+    "FlippedLabel",
+    "HiddenStateAdversary",
+    "HiddenStateView",
+    "RandomDimension",
+    "RandomDirection",
+    "SimulatedDimension",
+    "StandardAdversary",
+    "StandardView",
+    "adversary",
+]
