@@ -16,10 +16,12 @@ Paper:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
+
+from dpaudit.games.products import per_example_product
 
 MEMORY_WEIGHT = 60
 """How many multiplications take as long as moving one number to memory and back, on the processors
@@ -53,9 +55,11 @@ class Explicit(ParameterGradients):
         return sum_of_squares(self._gradients)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        gradients = self._gradients
-        flat = gradients.flatten(1) if gradients.ndim > 1 else gradients.unsqueeze(1)
-        return (weights.to(flat.dtype) @ flat).reshape(gradients.shape[1:])
+        gradients, weights = self._gradients, weights.to(self._gradients.dtype)
+        if gradients.ndim <= 2:
+            # A product with a single row; as a sum it joins the loops around it.
+            return (gradients * weights.view(-1, *(1,) * (gradients.ndim - 1))).sum(0)
+        return (weights @ gradients.flatten(1)).reshape(gradients.shape[1:])
 
     def materialise(self) -> Tensor:
         return self._gradients
@@ -151,46 +155,6 @@ def sum_of_squares(values: Tensor) -> Tensor:
     return squares.flatten(1).sum(1) if squares.ndim > 1 else squares
 
 
-def per_example_product(left: Tensor, right: Tensor) -> Tensor:
-    """(examples, m, l) times (examples, l, n), one product for each example.
-
-    Like `torch.bmm`, but where only ``left`` differs between runs, the runs become further rows of
-    ``left`` instead of further copies of ``right``.
-    """
-    product: Tensor = _PerExampleProduct.apply(left, right)  # type: ignore[no-untyped-call]
-    return product
-
-
 def _wide(values: Tensor) -> Tensor:
     """float32 for the half precisions: a sum of squares must not lose its small terms."""
     return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
-
-
-class _PerExampleProduct(torch.autograd.Function):
-    """Never differentiated: it is used after the backward pass."""
-
-    @staticmethod
-    def forward(left: Tensor, right: Tensor) -> Tensor:
-        return torch.bmm(left, right)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, int | None], left: Tensor, right: Tensor
-    ) -> tuple[Tensor, int]:
-        runs = info.batch_size
-        if in_dims[1] is None and in_dims[0] is not None:
-            rows = left.movedim(in_dims[0], 1)  # (examples, runs, m, l)
-            product = torch.bmm(rows.flatten(1, 2), right)
-            return torch.unflatten(product, 1, (runs, -1)), 1
-        left = _with_runs(left, in_dims[0], runs)
-        right = _with_runs(right, in_dims[1], runs)
-        product = torch.bmm(left.flatten(0, 1), right.flatten(0, 1))
-        return torch.unflatten(product, 0, (runs, -1)), 0
-
-
-def _with_runs(values: Tensor, axis: int | None, runs: int) -> Tensor:
-    return values.expand(runs, *values.shape) if axis is None else values.movedim(axis, 0)

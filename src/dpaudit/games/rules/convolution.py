@@ -12,8 +12,8 @@ from dpaudit.games.gradients import (
     Explicit,
     OuterProducts,
     ParameterGradients,
-    per_example_product,
 )
+from dpaudit.games.products import per_example_product, weight_product
 from dpaudit.games.rules.contract import LayerRule, Notes, is_plain
 from dpaudit.games.rules.patches import Window, patches
 
@@ -42,7 +42,7 @@ class ConvolutionRule(LayerRule):
             return layer._conv_forward(inputs, layer.weight, layer.bias), (inputs,)
         columns = _patches(layer, inputs)
         examples = len(columns)
-        flat = layer.weight.flatten(1) @ columns.flatten(0, 1).transpose(0, 1)
+        flat = weight_product(layer.weight.flatten(1), columns.flatten(0, 1))
         outputs = torch.unflatten(flat, 1, (examples, *_places(layer, inputs))).movedim(0, 1)
         if layer.bias is not None:
             outputs = outputs + layer.bias.view(-1, *(1,) * (outputs.ndim - 2))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dpaudit.games.gradients import Explicit, OuterProducts, ParameterGradients
+from dpaudit.games.products import weight_product
 from dpaudit.games.rules.contract import LayerRule, Notes, is_plain
 
 
@@ -21,9 +22,9 @@ class LinearRule(LayerRule):
     def forward(self, layer: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Notes]:
         layer = cast(torch.nn.Linear, layer)
         # Weight on the left: examples are then contiguous in memory, which is what vectorises when
-        # layers are narrow, and the weights of all runs stack into one matrix if they share inputs.
+        # layers are narrow.
         flat = inputs.flatten(0, -2)
-        outputs = (layer.weight @ flat.transpose(0, 1)).transpose(0, 1)
+        outputs = weight_product(layer.weight, flat).transpose(0, 1)
         outputs = outputs.reshape(*inputs.shape[:-1], layer.out_features)
         return (outputs if layer.bias is None else outputs + layer.bias), (inputs,)
 

@@ -1,0 +1,86 @@
+"""Matrix products that know about runs.
+
+Inside `torch.func.vmap` a product of something that differs between runs with something that does
+not would copy the latter for every run. Here the runs become further rows of the former instead:
+one large product in place of many small ones. That is what makes the first layer cheap, because
+all runs see the same examples.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+Axes = tuple[int | None, int | None]
+
+
+def weight_product(weight: Tensor, inputs: Tensor) -> Tensor:
+    """(rows, columns) times the transpose of (places, columns), to (rows, places).
+
+    Differentiable with respect to ``inputs`` alone: nobody here asks for the weight's own gradient,
+    because per-example gradients are made from notes.
+    """
+    return cast(Tensor, _WeightProduct.apply(weight, inputs))  # type: ignore[no-untyped-call]
+
+
+def per_example_product(left: Tensor, right: Tensor) -> Tensor:
+    """(examples, m, l) times (examples, l, n), one product for each example.
+
+    Like `torch.bmm`, but where only ``left`` differs between runs, the runs become further rows of
+    ``left`` instead of further copies of ``right``.
+    """
+    return cast(Tensor, _PerExampleProduct.apply(left, right))  # type: ignore[no-untyped-call]
+
+
+class _WeightProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(weight: Tensor, inputs: Tensor) -> Tensor:
+        return weight @ inputs.transpose(0, 1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        (weight,) = ctx.saved_tensors
+        return None, (weight.transpose(0, 1) @ gradient).transpose(0, 1)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Axes, weight: Tensor, inputs: Tensor) -> tuple[Tensor, int]:
+        runs = info.batch_size
+        if in_dims[0] is not None and in_dims[1] is None:
+            stacked = weight.movedim(in_dims[0], 0).flatten(0, 1)
+            return torch.unflatten(stacked @ inputs.transpose(0, 1), 0, (runs, -1)), 0
+        weight, inputs = _with_runs(weight, in_dims[0], runs), _with_runs(inputs, in_dims[1], runs)
+        return torch.bmm(weight, inputs.transpose(1, 2)), 0
+
+
+class _PerExampleProduct(torch.autograd.Function):
+    """Never differentiated: it is used after the backward pass."""
+
+    @staticmethod
+    def forward(left: Tensor, right: Tensor) -> Tensor:
+        return torch.bmm(left, right)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Axes, left: Tensor, right: Tensor) -> tuple[Tensor, int]:
+        runs = info.batch_size
+        if in_dims[1] is None and in_dims[0] is not None:
+            rows = left.movedim(in_dims[0], 1)  # (examples, runs, m, l)
+            product = torch.bmm(rows.flatten(1, 2), right)
+            return torch.unflatten(product, 1, (runs, -1)), 1
+        left = _with_runs(left, in_dims[0], runs)
+        right = _with_runs(right, in_dims[1], runs)
+        product = torch.bmm(left.flatten(0, 1), right.flatten(0, 1))
+        return torch.unflatten(product, 0, (runs, -1)), 0
+
+
+def _with_runs(values: Tensor, axis: int | None, runs: int) -> Tensor:
+    return values.expand(runs, *values.shape) if axis is None else values.movedim(axis, 0)
