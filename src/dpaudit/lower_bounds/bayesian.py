@@ -18,7 +18,7 @@ score means inserted"; :func:`joint_beta_interval` counts both, as published.
 
 References:
     Zanella-Béguelin et al.: *Bayesian Estimation of Differential Privacy* (ICML 2023,
-    arXiv 2206.05199), Section 4.
+    arXiv 2206.05199).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def jeffreys_epsilon(
 
     See also: :func:`joint_beta_epsilon`, tighter; Clopper-Pearson, with guaranteed coverage.
 
-    Zanella-Béguelin et al. 2023, Section 4. Credible, not confidence: see the module.
+    Zanella-Béguelin et al. 2023. Credible, not confidence: see the module.
 
     Arguments:
         false_positives: Not inserted but guessed so; one number for each threshold.
@@ -131,7 +131,7 @@ def joint_beta_epsilon(
 
     See also: :func:`joint_beta_interval` for both ends.
 
-    Zanella-Béguelin et al. 2023, Section 4, the joint model of two independent binomials, for the
+    Zanella-Béguelin et al. 2023, the joint model of two independent binomials, for the
     test as it is and not its opposite. Credible, not confidence: see the module.
 
     Arguments:
@@ -204,7 +204,7 @@ def joint_beta_interval(
     definition: its lower end is above 0 also where nothing leaks, so it is not a lower bound in
     this library's sense; :func:`joint_beta_epsilon` is.
 
-    Zanella-Béguelin et al. 2023, Section 4. Arguments as for :func:`joint_beta_epsilon`.
+    Zanella-Béguelin et al. 2023. Arguments as for :func:`joint_beta_epsilon`.
 
     Example:
         >>> low, high = joint_beta_interval(512, 0, 513, 487, delta=1e-5, significance=0.1)

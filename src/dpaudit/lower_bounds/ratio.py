@@ -12,8 +12,8 @@ A ratio says nothing of delta at a given epsilon, :math:`\delta \ge 1-\beta-e^\e
 these methods answer only the one question.
 
 References:
-    Katz et al. (Biometrics 1978); Walters (Biometrika 1985); Bailey (American Journal of
-    Epidemiology 1987); Newcombe (Biometrical Journal 2001), compared in Aho and Bowyer (Methods in
+    Katz et al. (Biometrics 1978); Walters (1985); Bailey (Biometrics 1987); Newcombe (The American
+    Statistician 2001); compared in Aho and Bowyer (Methods in
     Ecology and Evolution 2015). For auditing: Lu et al. (NeurIPS 2022, arXiv 2210.08643). The
     treatment of zeros is that of the R package asbio, which tensorflow-privacy follows.
 """
