@@ -3,8 +3,8 @@ r"""Lower bounds from confidence intervals of a ratio of two rates.
 Epsilon at delta 0 is at least :math:`\log(\mathrm{TPR}/\mathrm{FPR})` and
 :math:`\log(\mathrm{TNR}/\mathrm{FNR})`, so a lower limit of a ratio of two binomial proportions is
 a lower bound on epsilon. Four classical limits are here. All are *asymptotic*, derived for large
-counts; where there are no errors a fraction of one is put in their place. Enumerating all counts
-of 20 to 2,500 a side at 95 %, over many pairs of error rates, false claims reached 4.7 % (Katz,
+counts; where there are no errors a fraction of one is put in their place. Over all counts (sampled
+at the largest sizes) of 20 to 2,500 a side at 95 %, false claims reached 4.7 % (Katz,
 inverse sinh), 4.6 % (adjusted log) and 9.3 % (Bailey, with some 5 errors expected on either
 side). Only Clopper-Pearson promises its level.
 
