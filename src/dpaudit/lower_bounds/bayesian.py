@@ -6,10 +6,11 @@ epsilon itself, a function of both rates, and so wastes nothing on corners.
 
 These are *credible* bounds: the stated probability is over the prior, not over repetitions of
 the audit. As confidence bounds they fall short. Over all counts (sampled at the largest sizes)
-of 20 to 2,500 a side at 95 %, and many pairs of error rates, false claims reached 13 % for ``jeffreys`` (few errors on
-both sides). For ``joint-beta`` they are 5 % where one direction decides, 10-12 % for randomised
-response at epsilon 1, and reach 27 % where both error rates are small and alike: there epsilon is
-the larger of two equal numbers, and the posterior of a maximum lies above it.
+of 20 to 2,500 a side at 95 %, and many pairs of error rates, false claims reached 13 % for
+``jeffreys`` (few errors on both sides). For ``joint-beta`` they are 5 % where one
+direction decides, 10-12 % for randomised response at epsilon 1, and reach 27 % where both error
+rates are small and alike: there epsilon is the larger of two equal numbers, and the posterior of a
+maximum lies above it.
 
 A test that does worse than a coin leaks too, by its opposite. If the opposite counts, as in the
 paper, the posterior of epsilon has no mass at 0 and its lower quantile is above 0 even where
