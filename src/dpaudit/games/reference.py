@@ -10,8 +10,13 @@ import copy
 import torch
 from torch import Tensor
 
+from dpaudit.adversaries.contract import CanaryPoints, CraftedDimensions, CraftedGradients
+from dpaudit.games import noise
 from dpaudit.games.clipping import Loss
-from dpaudit.games.starting_points import trainable
+from dpaudit.games.coins import insertion_coins, participation
+from dpaudit.games.game import Game
+from dpaudit.games.noise import Stream
+from dpaudit.games.starting_points import as_tensor, initial_parameters, known_model, trainable
 
 
 def clipped_sum(
@@ -59,3 +64,62 @@ def _gradient(model: torch.nn.Module, loss: Loss, features: Tensor, targets: Ten
             for gradient, parameter in zip(gradients, trainable(model), strict=True)
         ]
     )
+
+
+def play(game: Game, run: int, steps: int | None = None) -> Tensor:
+    """All iterates of one run of ``game`` in float64, shape (steps + 1, parameters).
+
+    Same coins, batches and random words as the engine's; everything else is written anew.
+
+    Arguments:
+        game: What to play.
+        run: The number of the run.
+        steps: Stop after so many steps; by default at the last horizon.
+    """
+    mechanism, canaries = game.mechanism, game.canaries
+    number = torch.tensor([run])
+    start = initial_parameters(mechanism, seed=game.seed, runs=number, dtype=torch.float64)[0]
+    model = known_model(mechanism).double()
+    coins = insertion_coins(
+        seed=game.seed, runs=game.runs, canaries=canaries.count, coin=game.coin
+    )[run].double()
+    features, targets = as_tensor(mechanism.data.features), as_tensor(mechanism.data.targets)
+    size = mechanism.batches.expected_size(len(mechanism.data))
+    key = noise.key(game.seed)
+    iterates = [start]
+    for step in range(game.horizons[-1] if steps is None else steps):
+        when = torch.tensor(step)
+        batch = torch.from_numpy(mechanism.batches.indices(step, len(mechanism.data)))
+        present = coins * float(game.insertion.at(step))
+        if mechanism.sampling_rate is not None:
+            present *= participation(key, number, when, canaries.count, mechanism.sampling_rate)[0]
+        inputs, labels, weights = features[batch], targets[batch], torch.ones(len(batch))
+        if isinstance(canaries, CanaryPoints):
+            inputs = torch.cat([inputs, canaries.features.to(inputs.dtype)])
+            labels, weights = torch.cat([labels, canaries.targets]), torch.cat([weights, present])
+        _load(model, iterates[-1])
+        total = clipped_sum(
+            model,
+            mechanism.loss,
+            inputs,
+            labels,
+            clip_norm=mechanism.clip_norm,
+            weights=weights,
+        )
+        # The canaries one by one, as Algorithm 1 has it.
+        for canary, coin in enumerate(present.tolist()):
+            if isinstance(canaries, CraftedDimensions):
+                total[canaries.dimensions[canary]] += coin * canaries.norm
+            elif isinstance(canaries, CraftedGradients):
+                total += coin * canaries.gradients[canary].double()
+        spread = mechanism.noise_multiplier * mechanism.clip_norm
+        draws = noise.normals(key, Stream.NOISE, number, when, len(total), torch.float64)[0]
+        iterates.append(iterates[-1] - mechanism.learning_rate / size * (total + spread * draws))
+    return torch.stack(iterates)
+
+
+def _load(model: torch.nn.Module, flat: Tensor) -> None:
+    first = 0
+    for parameter in trainable(model):
+        parameter.data = flat[first : first + parameter.numel()].view(parameter.shape).clone()
+        first += parameter.numel()

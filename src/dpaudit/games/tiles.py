@@ -253,9 +253,10 @@ def _on_device(canaries: Canaries, device: torch.device) -> Canaries:
 
 
 def _concatenate(blocks: list[ScoreBlock]) -> ScoreBlock:
+    """The blocks of a halved tile, in the order of rows that the whole tile would have had."""
     if len(blocks) == 1:
         return blocks[0]
-    columns = ("run", "canary", "horizon", "inserted", "score")
-    return ScoreBlock(
-        **{name: np.concatenate([getattr(block, name) for block in blocks]) for name in columns}
-    )
+    names = ("run", "canary", "horizon", "inserted", "score")
+    columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in names}
+    order = np.lexsort((columns["canary"], columns["run"], columns["horizon"]))
+    return ScoreBlock(**{name: column[order] for name, column in columns.items()})
