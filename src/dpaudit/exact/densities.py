@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 LARGEST_MU = 25.0
-MOST_PANELS = 60_000  # about 5 GB of kernels: beyond this, say so instead of swapping
+MOST_PANELS = 30_000  # about 2 GB while kernels are built: beyond this, say so, do not swap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +92,6 @@ class _Grid:
         first = start + self.left.size
         self.left = np.concatenate([self.left, *lefts])
         self.right = np.concatenate([self.right, *rights])
-        if self.left.size > MOST_PANELS:
-            raise NumericalError(
-                f"the exact densities need more than {MOST_PANELS} panels of "
-                f"{self.width:g} C; use fewer steps, a smaller batch size, or --simulate"
-            )
         order = np.argsort(np.concatenate([self.cells, unique]))
         self.cells = np.concatenate([self.cells, unique])[order]
         self.first = np.concatenate([self.first, first])[order]
@@ -106,6 +101,11 @@ class _Grid:
         """All pairs (interval, panel) where the panel's lattice cell meets [low, high]."""
         start = np.floor(low / self.width).astype(np.int64)
         stop = np.floor(high / self.width).astype(np.int64) + 1
+        if self.left.size + (stop - start).max() > MOST_PANELS:
+            raise NumericalError(
+                f"the exact densities need more than {MOST_PANELS:,} panels of {self.width:.2g} C; "
+                "use fewer steps or a smaller batch size, or simulate"
+            )
         interval, cell = _ranges(start, stop - start)
         self.discover(np.unique(cell))
         place = np.searchsorted(self.cells, cell)

@@ -29,7 +29,8 @@ from dpaudit.exact.panels import Panels, rule
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-SMALLEST_RATE = 1e-12  # thresholds with a smaller error rate are left out where tails are pruned
+SMALLEST_RATE = 1e-12  # beyond it a sum misses part of the tails that densities prune
+LARGEST_RATE = 1 - 1e-9  # beyond it a sum is rounded, and its normal quantile is noise
 _MESH = np.linspace(-1.0, 1.0, 17)  # subdivides panels in which the ratio crosses e^epsilon
 _FINE = rule(4)
 
@@ -52,6 +53,10 @@ class Pair(ABC):
     def atoms(self) -> tuple[Array, Array]:
         """Masses of both worlds on a fine partition of the line."""
 
+    @abstractmethod
+    def rough_atoms(self) -> tuple[Array, Array]:
+        """Masses on a partition just fine enough for a first guess."""
+
     def delta(self, epsilon: float) -> float:
         r"""The smallest delta for which the pair is (epsilon, delta)-indistinguishable."""
         epsilon = _validate.real("epsilon", epsilon)
@@ -72,8 +77,7 @@ class Pair(ABC):
         Turning it into an epsilon assumes that the trade-off curve is a Gaussian's.
         """
         alpha, beta = self.error_rates()
-        # Near 1 a rate is a rounded sum, and its quantile noise.
-        usable = (np.minimum(alpha, beta) > 0) & (np.maximum(alpha, beta) < 1 - SMALLEST_RATE)
+        usable = (np.minimum(alpha, beta) > 0) & (np.maximum(alpha, beta) < LARGEST_RATE)
         if not usable.any():
             return 0.0
         mu = -ndtri(alpha[usable]) - ndtri(beta[usable])
@@ -104,9 +108,9 @@ class Pair(ABC):
 
         The slope is minus the other world's mass, so a step is the exact solution for the current
         region. From the left of the root Newton never overshoots; from the right it lands on the
-        left. The first guess takes the partition of `atoms` for the truth.
+        left. The first guess takes `rough_atoms` for the truth.
         """
-        epsilon = self._epsilon_of_atoms(delta, swapped=swapped)
+        epsilon = self._first_guess(delta, swapped=swapped)
         for _ in range(100):
             mine, other = self.tails(epsilon, swapped=swapped)
             if mine <= delta or other <= 0:  # right of the root, and nothing to aim with
@@ -120,8 +124,8 @@ class Pair(ABC):
             epsilon = following
         return epsilon
 
-    def _epsilon_of_atoms(self, delta: float, *, swapped: bool) -> float:
-        other, mine = self.atoms()[::-1] if swapped else self.atoms()
+    def _first_guess(self, delta: float, *, swapped: bool) -> float:
+        other, mine = self.rough_atoms()[::-1] if swapped else self.rough_atoms()
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.nan_to_num(np.log(mine) - np.log(other), nan=-np.inf)
         order = np.argsort(-ratio)
@@ -217,7 +221,6 @@ class DensityPair(Pair):
         beta = np.cumsum(canary) - canary
         with np.errstate(invalid="ignore"):
             mu = -ndtri(np.minimum(alpha, 1.0)) - ndtri(np.minimum(beta, 1.0))
-        # Beyond this the pruned tails are missing from the sums.
         usable = np.minimum(alpha, beta) > SMALLEST_RATE
         if not usable.any():
             return alpha[usable], beta[usable]
@@ -225,12 +228,7 @@ class DensityPair(Pair):
         # around the best edge only, that is all the GDP rule will ask for.
         best = int(np.argmax(np.where(usable, mu, -np.inf)))
         near = np.arange(max(0, best - 2), min(len(self.panels), best + 2))
-        half = ((self.panels.right - self.panels.left) / 2)[near, None, None]
-        cell = (_MESH[1] - _MESH[0]) / 2
-        logs = np.einsum(
-            "wpn,cqn->wpcq", np.stack(self._logs)[:, near], _cell_matrix(self.panels.rule.order)
-        )
-        in_0, in_1 = (np.exp(logs) * (half * cell * _FINE.weights)).sum(axis=-1)
+        in_0, in_1 = self._cell_masses(near)
         above = np.append(alpha, 0.0)[near + 1]
         alpha_near = above[:, None] + np.cumsum(in_0[:, ::-1], axis=1)[:, ::-1]
         beta_near = beta[near, None] + np.cumsum(in_1, axis=1) - in_1
@@ -238,8 +236,21 @@ class DensityPair(Pair):
         return alpha, np.append(beta[usable], beta_near.ravel())
 
     def atoms(self) -> tuple[Array, Array]:
+        without, canary = self._cell_masses(np.arange(len(self.panels)))
+        return without.ravel(), canary.ravel()
+
+    def rough_atoms(self) -> tuple[Array, Array]:
         weights = self.panels.weights
         return (weights * self.without).ravel(), (weights * self.canary).ravel()
+
+    def _cell_masses(self, panels: Indices) -> tuple[Array, Array]:
+        """Both masses in every cell of the mesh of these panels, from the interpolated logs."""
+        half = ((self.panels.right - self.panels.left) / 2)[panels, None, None]
+        cell = (_MESH[1] - _MESH[0]) / 2
+        matrix = _cell_matrix(self.panels.rule.order)
+        logs = np.einsum("wpn,cqn->wpcq", np.stack(self._logs)[:, panels], matrix)
+        without, canary = (np.exp(logs) * (half * cell * _FINE.weights)).sum(axis=-1)
+        return without, canary
 
 
 @final
@@ -279,6 +290,9 @@ class DiscretePair(Pair):
     def atoms(self) -> tuple[Array, Array]:
         return self.without, self.canary
 
+    def rough_atoms(self) -> tuple[Array, Array]:
+        return self.without, self.canary
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -301,10 +315,15 @@ class GaussianPair(Pair):
         return np.asarray(ndtr(-threshold)), np.asarray(ndtr(threshold - self.mu))
 
     def atoms(self) -> tuple[Array, Array]:
-        edges = self.mu / 2 + np.linspace(-12.0 - self.mu, 12.0 + self.mu, 4001)
-        return normal_mass(edges[:-1], edges[1:]), normal_mass(
-            edges[:-1] - self.mu, edges[1:] - self.mu
-        )
+        return self._partition(4000)
+
+    def rough_atoms(self) -> tuple[Array, Array]:
+        return self._partition(200)
+
+    def _partition(self, cells: int) -> tuple[Array, Array]:
+        edges = self.mu / 2 + np.linspace(-12.0 - self.mu, 12.0 + self.mu, cells + 1)
+        without = normal_mass(edges[:-1], edges[1:])
+        return without, normal_mass(edges[:-1] - self.mu, edges[1:] - self.mu)
 
 
 def normal_mass(low: ArrayLike, high: ArrayLike) -> Array:

@@ -144,7 +144,7 @@ def exact_privacy(process: LandscapeProcess, *, delta: float = 1e-5) -> ExactPri
     """
     _validate.between("delta", delta, 0, 1, remedy="a common choice is 1e-5")
     if isinstance(process.landscape, Constant):
-        return _summary(process, delta, None, "closed form")
+        return _closed_form(process, delta)
     if isinstance(process.landscape, ChainLandscape):
         return _summary(process, delta, None, "chain")
     error = math.inf
@@ -189,6 +189,22 @@ def _summary(
         error=0.0,
         last=pair,
         method=method,
+    )
+
+
+def _closed_form(process: LandscapeProcess, delta: float) -> ExactPrivacy:
+    mu = np.array([constant_mu(process, step) for step in range(1, process.steps + 1)])
+    epsilon = gaussian_epsilons(delta, mu)
+    return ExactPrivacy(
+        process=process,
+        delta=delta,
+        epsilon=epsilon,
+        gdp_rule_mu=mu,
+        gdp_rule=epsilon,
+        accountant=gaussian_epsilon(delta, process.accountant_mu(process.steps)),
+        error=0.0,
+        last=GaussianPair(float(mu[-1])),
+        method="closed form",
     )
 
 

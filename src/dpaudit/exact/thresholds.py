@@ -71,7 +71,7 @@ def threshold_search(
         ([2.943, 4.377], [4.377, 4.377])
     """
     if thresholds is None:
-        rates = np.concatenate([np.logspace(-9, -2, 36)[:-1], np.linspace(0.01, 0.3, 12)])
+        rates = np.concatenate([np.logspace(-9, -2, 36)[:-1], np.linspace(0.01, 0.3, 30)])
         above = -process.noise_multiplier * np.asarray(ndtri(rates))
         above = above[above > 0.5]
         thresholds = np.concatenate([1 - above, [0.5], above])

@@ -139,20 +139,22 @@ def draw_threshold_search(
     panels: Sequence[tuple[str, ThresholdSearch, float]], accountant: float, path: str
 ) -> None:
     """Epsilon at T = 2 over the threshold's place; the decision point is marked."""
-    with _figure(path, columns=len(panels), height=2.4) as (_, axes):
+    lowest = min(float(search.exact.min()) for _, search, _ in panels)
+    with _figure(path, columns=len(panels), height=2.6) as (figure, axes):
         for axis, (title, search, decision) in zip(axes, panels, strict=True):
             axis.axhline(accountant, color=GREY, linestyle=":", label="accountant")
             axis.plot(
                 search.thresholds, search.gdp_rule, color=ORANGE, linestyle="--", label="GDP rule"
             )
             axis.plot(search.thresholds, search.exact, color=BLUE, label="exact")
-            axis.axvline(0.5, color=GREY, lw=0.6)
-            axis.annotate("C/2", (0.5, 0.04), xycoords=("data", "axes fraction"), fontsize=7)
+            axis.axvline(0.5, color=GREY, lw=0.6, label="C/2")
             for place in (decision, 1 - decision):
-                axis.axvline(place, color=GREEN, lw=0.8, linestyle="-.")
+                axis.axvline(place, color=GREEN, lw=0.8, linestyle="-.", label="decision point")
             axis.set(title=title, xlabel="threshold h / C")
+            axis.set_ylim(lowest - 0.06 * accountant, 1.03 * accountant)
         axes[0].set_ylabel("epsilon at T = 2")
-        axes[0].legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 0.1))
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles[:-1], labels[:-1], loc="outside lower center", ncols=5, frameon=False)
 
 
 def draw_kept_over_ratio(
