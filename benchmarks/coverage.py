@@ -1,0 +1,85 @@
+"""The full table of false claims and of the power of the claim test; writes docs/coverage.md.
+
+    OMP_NUM_THREADS=1 python benchmarks/coverage.py --audits 2000 --processes 2
+
+Every number comes from the public functions on simulated audits whose exact epsilon is known. Seeds
+are fixed: the same command gives the same table. ``--page-only`` renders the stored results anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from coverage_bounds import BoundsTask, Row, add_up, bounds_tasks
+from coverage_claims import BoundaryTask, ClaimRow, PowerTask, claim_tasks
+from coverage_page import Results, page
+
+ROOT = Path(__file__).parents[1]
+STORED = ROOT / "benchmarks" / "results" / "coverage.json"
+PAGE = ROOT / "docs" / "coverage.md"
+
+Task = BoundsTask | BoundaryTask | PowerTask
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--audits", type=int, default=2000, help="simulated audits a cell")
+    parser.add_argument("--power-audits", type=int, default=200, help="audits a cell of power")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--page-only", action="store_true", help="render the stored results")
+    parser.add_argument("--stored", type=Path, default=STORED, help="where the results are kept")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    arguments = parser.parse_args()
+    if not arguments.page_only:
+        results = measure(arguments.audits, arguments.power_audits, arguments.processes)
+        arguments.stored.parent.mkdir(parents=True, exist_ok=True)
+        arguments.stored.write_text(json.dumps(asdict(results), indent=0) + "\n")
+    arguments.page.write_text(page(_load(arguments.stored)))
+
+
+def measure(audits: int, power_audits: int, processes: int) -> Results:
+    """Run every task, in a pool where more than one process is allowed."""
+    started = time.perf_counter()
+    tasks: list[Task] = [*bounds_tasks(audits), *claim_tasks(audits, power_audits)]
+    rows: list[Row] = []
+    claims: list[ClaimRow] = []
+    spent = 0.0
+    with multiprocessing.Pool(processes) as pool:
+        for done, (result, seconds) in enumerate(pool.imap_unordered(_timed, tasks), start=1):
+            spent += seconds
+            rows += [row for row in result if isinstance(row, Row)]
+            claims += [row for row in result if isinstance(row, ClaimRow)]
+            if done % 20 == 0 or done == len(tasks):
+                elapsed = time.perf_counter() - started
+                print(f"{done} of {len(tasks)} tasks, {elapsed:.0f} s", file=sys.stderr)
+    return Results(
+        audits=audits,
+        power_audits=power_audits,
+        core_seconds=spent,
+        rows=add_up(rows),
+        claims=claims,
+    )
+
+
+def _timed(task: Task) -> tuple[list[Any], float]:
+    started = time.process_time()
+    result: list[Any] = list(task.run())
+    return result, time.process_time() - started
+
+
+def _load(stored: Path) -> Results:
+    plain = json.loads(stored.read_text())
+    plain["rows"] = [Row(**row) for row in plain["rows"]]
+    plain["claims"] = [ClaimRow(**row) for row in plain["claims"]]
+    return Results(**plain)
+
+
+if __name__ == "__main__":
+    main()
