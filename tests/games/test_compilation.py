@@ -1,0 +1,87 @@
+"""Compiled and uncompiled steps agree; without a compiler the game goes on, and says so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from dpaudit.games import noise
+from dpaudit.games.compilation import Traced, numerics
+from dpaudit.games.noise import Stream
+
+PROGRAM = """
+import torch
+from dpaudit.games.compilation import Traced
+
+step = Traced(lambda x: x * 2 + 1, (torch.zeros(4),), compiled=True)
+print(step(torch.arange(4.0)).tolist())
+print(*step.notices)
+"""
+
+
+def test_without_a_compiler_the_notice_says_so(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "CXX": str(tmp_path / "no-such-compiler"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    result, notice = done.stdout.strip().splitlines()
+    assert result == "[1.0, 3.0, 5.0, 7.0]"
+    assert "C++ compiler" in notice
+    assert "slower" in notice
+
+
+def test_out_of_memory_is_no_reason_to_give_up_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, **__: object) -> object:
+        def call(*_: object) -> object:
+            raise torch.OutOfMemoryError("pretended")
+
+        return call
+
+    step = Traced(lambda x: x + 1, (torch.zeros(2),), compiled=True)
+    monkeypatch.setattr(torch, "compile", failing)
+    with pytest.raises(torch.OutOfMemoryError):
+        step(torch.zeros(2))
+    assert step.notices == ()
+
+
+@pytest.mark.slow
+def test_compiled_noise_equals_eager_noise_but_for_the_last_bit() -> None:
+    def draw(key: Tensor, runs: Tensor, step: Tensor) -> Tensor:
+        return noise.normals(key, Stream.NOISE, runs, step, 101)
+
+    example = (noise.key(7), torch.arange(33), torch.tensor(5))
+    compiled = Traced(draw, example, compiled=True)
+    with numerics("float32", torch.device("cpu")):
+        found = compiled(*example)
+    assert compiled.notices == ()
+    torch.testing.assert_close(found, draw(*example), rtol=1e-6, atol=1e-6)
+
+
+def _switches() -> tuple[object, ...]:
+    cudnn = torch.backends.cudnn
+    precision = torch.get_float32_matmul_precision()
+    return torch.get_num_threads(), precision, cudnn.allow_tf32, cudnn.deterministic
+
+
+def test_numerics_are_put_back() -> None:
+    before = _switches()
+    with numerics("tf32", torch.device("cpu")):
+        assert _switches() == (1, "high", True, True)
+    with numerics("float32", torch.device("cpu")):
+        assert _switches() == (1, "highest", False, True)
+    assert _switches() == before
