@@ -81,7 +81,9 @@ def words(key: Tensor, stream: Stream, runs: Tensor, step: Tensor, count: int) -
     """Four words for each (run, place) with place 0, …, count - 1; shape (runs, count)."""
     places = torch.arange(count, dtype=torch.int64, device=runs.device)
     tag = torch.full((), int(stream), dtype=torch.int64, device=runs.device)
-    return philox((places.unsqueeze(0), runs.unsqueeze(1), step, tag), key)
+    # The place stands second, where the cipher never multiplies it: triton holds an index that
+    # comes from `arange` in 32 bits, and Philox's multipliers do not fit beside it.
+    return philox((runs.unsqueeze(1), places.unsqueeze(0), step, tag), key)
 
 
 def normals(

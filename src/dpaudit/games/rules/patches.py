@@ -35,6 +35,10 @@ class Window:
         )
         return down, across
 
+    def offsets(self) -> list[Pair]:
+        """The places of the window, row by row."""
+        return [(down, across) for down in range(self.size[0]) for across in range(self.size[1])]
+
 
 def patches(images: Tensor, window: Window) -> Tensor:
     """(examples, channels, height, width) to (examples, places, channels * window).
@@ -52,8 +56,11 @@ class _Patches(torch.autograd.Function):
 
     @staticmethod
     def forward(images: Tensor, window: Window) -> Tensor:
-        columns = functional.unfold(images, window.size, window.dilation, 0, window.stride)
-        return columns.transpose(1, 2).contiguous()
+        # Shifted views, stacked: the compiler fuses them into one gather, while torch's own
+        # `im2col` is launched once for every image on a GPU.
+        shifted = [_shift(images, window, down, across) for down, across in window.offsets()]
+        columns = torch.stack(shifted, dim=2)  # (examples, channels, window, *places)
+        return columns.movedim((1, 2), (3, 4)).flatten(3).flatten(1, 2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Window], output: Tensor) -> None:
@@ -65,18 +72,28 @@ class _Patches(torch.autograd.Function):
         return _sum_of_shifts(gradient, ctx.shape[1:], ctx.window), None
 
 
+def _shift(images: Tensor, window: Window, down: int, across: int) -> Tensor:
+    """What one place of the window meets of the images: (examples, channels, *places)."""
+    (rows, columns), (row_step, column_step) = window.places(*images.shape[-2:]), window.stride
+    first, left = down * window.dilation[0], across * window.dilation[1]
+    return images[
+        ...,
+        first : first + (rows - 1) * row_step + 1 : row_step,
+        left : left + (columns - 1) * column_step + 1 : column_step,
+    ]
+
+
 def _sum_of_shifts(gradient: Tensor, shape: tuple[int, int, int], window: Window) -> Tensor:
     channels, height, width = shape
     places = window.places(height, width)
     parts = torch.unflatten(gradient, 2, (channels, *window.size))
     parts = torch.unflatten(parts, 1, places)
     total: Tensor | None = None
-    for down in range(window.size[0]):
-        for across in range(window.size[1]):
-            part = parts[..., down, across].movedim(3, 1)  # (examples, channels, *places)
-            part = _spread(part, 2, height, down * window.dilation[0], window.stride[0])
-            part = _spread(part, 3, width, across * window.dilation[1], window.stride[1])
-            total = part if total is None else total + part
+    for down, across in window.offsets():
+        part = parts[..., down, across].movedim(3, 1)  # (examples, channels, *places)
+        part = _spread(part, 2, height, down * window.dilation[0], window.stride[0])
+        part = _spread(part, 3, width, across * window.dilation[1], window.stride[1])
+        total = part if total is None else total + part
     return cast(Tensor, total)
 
 
