@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     import torch
 
     from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
-
-_TOGETHER = 4096  # (run, canary) pairs evaluated at once: bounds memory, changes nothing else
 
 
 @final
@@ -71,39 +68,10 @@ class FlippedLabel(HiddenStateAdversary):
 
     def score(self, view: HiddenStateView, canaries: Canaries) -> torch.Tensor:
         """Minus the loss of each final model on each canary."""
-        import torch
+        from dpaudit.games.evaluate import losses
 
         if not isinstance(canaries, CanaryPoints):
             raise InvalidInput(
                 f"canaries must be CanaryPoints to be scored here, got {type(canaries).__name__}"
             )
-        of_all_runs = torch.vmap(_losses(view, canaries))
-        together = max(1, _TOGETHER // canaries.count)
-        with torch.no_grad():
-            return -torch.cat([of_all_runs(some) for some in torch.split(view.final, together)])
-
-
-def _losses(
-    view: HiddenStateView, canaries: CanaryPoints
-) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A function from the flat parameters of a run to its losses on the canaries."""
-    import torch
-
-    from dpaudit.games.starting_points import known_model
-
-    mechanism, device, dtype = view.mechanism, view.final.device, view.final.dtype
-    model = known_model(mechanism).to(device, dtype)
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    sizes = [parameter.numel() for parameter in trained.values()]
-    features, targets = canaries.features.to(device), canaries.targets.to(device)
-    features = features.to(dtype) if features.is_floating_point() else features
-
-    def losses(flat: torch.Tensor) -> torch.Tensor:
-        pieces = torch.split(flat, sizes)
-        given = {
-            name: piece.view_as(parameter)
-            for piece, (name, parameter) in zip(pieces, trained.items(), strict=True)
-        }
-        return mechanism.loss(torch.func.functional_call(model, given, (features,)), targets)
-
-    return losses
+        return -losses(view.mechanism, view.final, canaries.features, canaries.targets)

@@ -25,6 +25,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "A lower bound on epsilon from scores or counts.",
     ),
     "account": ("dpaudit.cli.account", "account", "Upper bounds on epsilon from the accountants."),
+    "audit": ("dpaudit.cli.audit", "audit", "Audit a DP-SGD training: play the game."),
+    "plan": ("dpaudit.cli.plan", "plan", "What an audit will find and cost, before training."),
+    "list": ("dpaudit.cli.audits", "list_audits", "List the audits in the store."),
+    "show": ("dpaudit.cli.audits", "show", "Show one audit in the store."),
     "landscape": ("dpaudit.cli.landscape", "landscape", "Crafted loss landscapes, exactly."),
 }
 

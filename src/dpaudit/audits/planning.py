@@ -1,0 +1,230 @@
+"""What an audit will find and cost, before anything is trained."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, final
+
+from dpaudit.adversaries.contract import Adversary
+from dpaudit.audits.assessment import lower_methods
+from dpaudit.audits.auditing import make_game
+from dpaudit.audits.prediction import expected_bound, predicted_mu, scores_needed
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.privacy import Bound, Bounds
+from dpaudit.tradeoff import gaussian_epsilon
+from dpaudit.upper_bounds import upper_bound
+
+if TYPE_CHECKING:
+    from dpaudit.games import Game, Speed
+
+SHARES = (0.8, 0.9, 0.95)
+"""Shares of the predicted epsilon for which the plan says how many runs they take."""
+
+_PROBE_SECONDS = 2.0
+_PROBE_STEPS = 20
+
+PREDICTION = (
+    "genuine gradients neither grow nor shrink the canary's trace: right for a dimension that "
+    "training leaves alone, a ceiling for other canaries"
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What an audit will find, what it costs, and how many runs it takes to get close.
+
+    Arguments:
+        upper: What the accountant promises.
+        mu: How far apart the worlds will be, in standard deviations.
+        epsilon: What infinitely many runs would prove.
+        lower: What the runs asked for are expected to prove, by method.
+        runs: How many runs were asked for.
+        canaries: In each.
+        runs_needed: For each of several shares of ``epsilon``, how many runs prove it; `None`
+            where a million scores would not.
+        seconds: About how long it takes, from a short probe of the training itself.
+        bytes: About how much memory the runs take that are played together.
+        speed: How it would be played.
+        device: On what.
+        notices: What the user should know besides.
+    """
+
+    upper: Bound
+    mu: float
+    epsilon: float
+    lower: Bounds
+    runs: int
+    canaries: int
+    runs_needed: Mapping[float, int | None]
+    seconds: float
+    bytes: int
+    speed: Speed
+    device: str
+    notices: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        return {
+            "upper": [self.upper.to_dict()],
+            "predicted_mu": self.mu if math.isfinite(self.mu) else "inf",
+            "predicted_epsilon": self.epsilon if math.isfinite(self.epsilon) else "inf",
+            "prediction_assumes": PREDICTION,
+            "expected_lower": [bound.to_dict() for bound in self.lower],
+            "runs": self.runs,
+            "canaries": self.canaries,
+            "runs_needed": {f"{share:g}": runs for share, runs in self.runs_needed.items()},
+            "seconds": round(self.seconds, 3),
+            "bytes": self.bytes,
+            "tile_size": self.speed.tile_size,
+            "workers": self.speed.workers,
+            "device": self.device,
+            "notices": list(self.notices),
+        }
+
+
+def plan(
+    mechanism: DPSGD,
+    adversary: Adversary,
+    *,
+    runs: int = 5000,
+    canaries: int = 1,
+    insertion: Insertion | None = None,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    seed: int = 0,
+    speed: Speed | None = None,
+) -> Plan:
+    """Predict an audit: bounds, runs, time and memory. Arguments as for `dpaudit.audit`.
+
+    A few steps of one tile are timed; the canaries are crafted, because who crafts them by
+    simulation must know how long that takes.
+
+    See also: `dpaudit.audits.prediction`, for the bounds alone and without torch.
+    """
+    insertion = Insertion() if insertion is None else insertion
+    began = time.perf_counter()
+    game, asked = make_game(
+        mechanism,
+        adversary,
+        runs=runs,
+        canaries=canaries,
+        insertion=insertion,
+        seed=seed,
+        horizons=(),
+        speed=speed,
+    )
+    crafting = time.perf_counter() - began
+    cost = _probe(game, asked)
+    rate = mechanism.sampling_rate
+    insertions = insertion.count(mechanism.steps)
+    mu = predicted_mu(
+        noise_multiplier=mechanism.noise_multiplier,
+        steps=mechanism.steps,
+        insertions=insertions,
+        sampling_rate=rate,
+    )
+    scores = runs * canaries
+    return Plan(
+        upper=upper_bound(
+            noise_multiplier=mechanism.noise_multiplier,
+            steps=insertions if rate is None else mechanism.steps,
+            sampling_rate=rate,
+            delta=delta,
+        ),
+        mu=mu,
+        epsilon=gaussian_epsilon(delta, mu),
+        lower=Bounds(
+            bounds=tuple(
+                expected_bound(mu, scores=scores, delta=delta, confidence=confidence, method=method)
+                for method in lower_methods(clustered=False)
+                if delta > 0 or method == "clopper-pearson"
+            )
+        ),
+        runs=runs,
+        canaries=canaries,
+        runs_needed=_runs_needed(mu, canaries, delta, confidence),
+        seconds=crafting + cost.seconds,
+        bytes=cost.bytes,
+        speed=cost.speed,
+        device=cost.device,
+        notices=cost.notices,
+    )
+
+
+def _runs_needed(
+    mu: float, canaries: int, delta: float, confidence: float
+) -> dict[float, int | None]:
+    found: dict[float, int | None] = {}
+    for share in SHARES if delta > 0 else ():
+        scores = scores_needed(mu, share=share, delta=delta, confidence=confidence)
+        found[share] = None if scores is None else math.ceil(scores / canaries)
+    return found
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Cost:
+    seconds: float
+    bytes: int
+    speed: Speed
+    device: str
+    notices: tuple[str, ...]
+
+
+def _probe(game: Game, asked: Speed) -> _Cost:
+    """Time a few steps of the first tile, compiled if the audit would be."""
+    import torch
+
+    from dpaudit.audits.description import device_name
+    from dpaudit.games import check_game, settle, tile_count
+    from dpaudit.games.budget import cost
+    from dpaudit.games.compilation import numerics
+    from dpaudit.games.engine import Engine, Training
+    from dpaudit.games.starting_points import initial_parameters
+
+    began = time.perf_counter()
+    checked = check_game(game)
+    speed = settle(game, asked, checked)
+    device, size = speed.torch_device(), speed.tile_size or 1
+    training = Training(
+        mechanism=game.mechanism,
+        canaries=game.canaries,
+        insertion=game.insertion,
+        seed=game.seed,
+        whole=checked.whole,
+    )
+    runs = torch.arange(size)
+    start = initial_parameters(game.mechanism, seed=game.seed, runs=runs, dtype=speed.dtype)
+    with numerics(speed.precision, device):
+        engine = Engine(training, runs=size, speed=speed, compiled=bool(speed.compile))
+        steps = engine.play(start, runs, torch.zeros(size, game.canaries.count))
+        next(steps)  # compiles
+        _wait(device)
+        setup, timed, steps_done = time.perf_counter() - began, time.perf_counter(), 0
+        for _ in islice(steps, _PROBE_STEPS):
+            _wait(device)
+            steps_done += 1
+            if time.perf_counter() - timed > _PROBE_SECONDS:
+                break
+        one_step = (time.perf_counter() - timed) / max(1, steps_done)
+    rounds = math.ceil(tile_count(game, speed) / (speed.workers or 1))
+    return _Cost(
+        seconds=setup + rounds * game.horizons[-1] * one_step,
+        bytes=size * (speed.workers or 1) * cost(game, checked, speed).bytes,
+        speed=speed,
+        device=device_name(device),
+        notices=(*checked.notices, *engine.notices),
+    )
+
+
+def _wait(device: Any) -> None:
+    """A GPU is handed work and does it later; a clock must wait for it."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,102 @@
+r"""What an audit will find, before anything is trained.
+
+If genuine gradients neither grow nor shrink the canary's trace, it moves by :math:`\eta C/B` at
+each of :math:`n` insertions, against noise of :math:`\eta \sigma C/B` at each of :math:`T` steps.
+The scores of the two worlds are then normal and :math:`\mu = n / (\sigma\sqrt T)` apart.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import ndtri
+
+from dpaudit import _validate
+from dpaudit.lower_bounds import estimate
+from dpaudit.privacy import Bound
+from dpaudit.scores import Scores
+from dpaudit.tradeoff import gaussian_epsilon
+
+MOST_SCORES = 1_000_000
+"""Where the search for the number of scores gives up."""
+
+
+def predicted_mu(
+    *, noise_multiplier: float, steps: int, insertions: int, sampling_rate: float | None = None
+) -> float:
+    r"""How far apart the scores of the two worlds will be, in standard deviations.
+
+    Under Poisson sampling the canary takes part in :math:`q n` steps on average, and the spread of
+    that number adds to the noise of the inserted world; we take the average of both variances.
+
+    Paper: the appendix of Cebere, Bellet, Papernot (ICLR 2025) has the accountant's
+    :math:`\sqrt n/\sigma` for known insertion steps; the two agree where every step is one.
+
+    Arguments:
+        noise_multiplier: :math:`\sigma`; at 0 the worlds are infinitely far apart.
+        steps: :math:`T`.
+        insertions: :math:`n`.
+        sampling_rate: :math:`q`, `None` without sampling.
+
+    Example:
+        >>> [round(predicted_mu(noise_multiplier=4.0, steps=250 * k, insertions=250), 3)
+        ...  for k in (1, 5, 25)]
+        [3.953, 1.768, 0.791]
+    """
+    _validate.non_negative("noise_multiplier", noise_multiplier)
+    rate = 1.0 if sampling_rate is None else sampling_rate
+    variance = noise_multiplier**2 * steps + insertions * rate * (1 - rate) / 2
+    return math.inf if variance == 0 else rate * insertions / math.sqrt(variance)
+
+
+def expected_bound(
+    mu: float,
+    *,
+    scores: int,
+    delta: float,
+    confidence: float = 0.95,
+    method: str = "gaussian-dp",
+) -> Bound:
+    """The lower bound that perfectly normal scores give: a typical one, with no luck in it.
+
+    Arguments:
+        mu: How far apart the worlds are.
+        scores: How many scores there will be, half of them inserted.
+        delta: Of the bound.
+        confidence: Of the bound.
+        method: As in `dpaudit.estimate`.
+
+    Example:
+        >>> bound = expected_bound(3.953, scores=5000, delta=1e-5)
+        >>> 21 < bound.epsilon < 23.995
+        True
+    """
+    half = max(2, scores // 2)
+    quantiles = ndtri((np.arange(half) + 0.5) / half)
+    evidence = Scores.from_samples(quantiles + min(mu, 1e3), quantiles)
+    return estimate(evidence, delta=delta, confidence=confidence, method=method)
+
+
+def scores_needed(
+    mu: float, *, share: float, delta: float, confidence: float = 0.95, method: str = "gaussian-dp"
+) -> int | None:
+    """The fewest scores with which to expect ``share`` of the epsilon of mu-GDP, to a tenth.
+
+    `None` where a million would not do.
+
+    Example:
+        >>> scores_needed(3.953, share=0.8, delta=1e-5)
+        816
+    """
+    _validate.between("share", share, 0, 1)
+    target = share * gaussian_epsilon(delta, mu)
+    if math.isinf(target):
+        return None
+    scores = 20
+    while scores <= MOST_SCORES:
+        bound = expected_bound(mu, scores=scores, delta=delta, confidence=confidence, method=method)
+        if bound.epsilon >= target:
+            return scores
+        scores = 2 * math.ceil(scores * 1.1 / 2)
+    return None

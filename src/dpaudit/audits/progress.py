@@ -1,0 +1,131 @@
+"""Telling how an audit goes on. Nothing here decides anything."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any, Self, final
+
+
+class Progress(ABC):
+    """Who is told how an audit goes on; a context manager around the playing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @abstractmethod
+    def begin(self, *, runs: int, done: int) -> None:
+        """Playing begins: this many runs in all, this many of them in the store already."""
+
+    @abstractmethod
+    def advance(self, runs: int) -> None:
+        """So many more runs are done and stored."""
+
+    @abstractmethod
+    def bound(self, epsilon: float) -> None:
+        """The lower bound so far."""
+
+    @abstractmethod
+    def notice(self, text: str) -> None:
+        """What the user should know."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Playing has ended, well or badly."""
+
+    @property
+    @abstractmethod
+    def wants_bounds(self) -> bool:
+        """Whether computing the bound so far is worth it."""
+
+
+@final
+class Silent(Progress):
+    """Says nothing."""
+
+    def begin(self, *, runs: int, done: int) -> None:
+        pass
+
+    def advance(self, runs: int) -> None:
+        pass
+
+    def bound(self, epsilon: float) -> None:
+        pass
+
+    def notice(self, text: str) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    @property
+    def wants_bounds(self) -> bool:
+        return False
+
+
+@final
+class Bar(Progress):
+    """A bar on standard error: runs done, rate, time left, and the bound so far.
+
+    Where standard error is no terminal there is no bar; notices are still printed.
+    """
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=True, highlight=False)
+        self.runs = self.done = 0
+        self._bar: Any = None
+        self._task: Any = None
+
+    def begin(self, *, runs: int, done: int) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.runs, self.done = runs, done
+        if not self._console.is_terminal:
+            return
+        self._bar = Progress(
+            TextColumn("{task.completed:,.0f} of {task.total:,.0f} runs"),
+            BarColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[found]}"),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("runs", total=runs, rate="", found="")
+        self._bar.start()
+        # Runs from the store took no time: they must not count in the rate.
+        self._bar.reset(self._task, completed=done, total=runs)
+
+    def advance(self, runs: int) -> None:
+        self.done += runs
+        if self._bar is None:
+            return
+        self._bar.advance(self._task, runs)
+        speed = self._bar.tasks[0].speed
+        self._bar.update(self._task, rate="" if not speed else f"{speed:,.0f} runs/s")
+
+    def bound(self, epsilon: float) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, found=f"epsilon >= {epsilon:.2f} so far")
+
+    def notice(self, text: str) -> None:
+        self._console.print(f"dpaudit: {text}", markup=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    @property
+    def wants_bounds(self) -> bool:
+        return self._bar is not None

@@ -1,0 +1,106 @@
+"""The options that ``dpaudit audit`` and ``dpaudit plan`` share, and what they come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpaudit.configuration import CompleteSettings, Settings, read_settings
+
+Config = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="CONFIG.toml",
+        help="Settings from a file: the options below by name, and delta, confidence, horizons, "
+        "precision, tile_size, simulation, ranking, simulations. Options on the command line go "
+        "before it, and it before the preset.",
+    ),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        metavar="housing|convnet|resnet18|alexnet-head",
+        help="One of the paper's trainings.",
+        show_default="housing",
+    ),
+]
+Adversary = Annotated[
+    str | None,
+    typer.Option(
+        metavar="random-dimension|simulated-dimension|random-direction|flipped-label",
+        help="Who crafts the canary and scores the models.",
+        show_default="simulated-dimension",
+    ),
+]
+Runs = Annotated[int | None, typer.Option(metavar="N", help="Trainings.", show_default="5000")]
+CanaryCount = Annotated[
+    int | None,
+    typer.Option(metavar="M", help="Canaries in each training, a coin for each.", show_default="1"),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(metavar="T", help="Steps of a training.", show_default="250 times the period"),
+]
+Period = Annotated[
+    int | None, typer.Option(metavar="k", help="Insert at every k-th step.", show_default="1")
+]
+NoiseMultiplier = Annotated[
+    float | None,
+    typer.Option(
+        metavar="s", help="Standard deviation of the noise over the clip norm.", show_default="4"
+    ),
+]
+ClipNorm = Annotated[
+    float | None,
+    typer.Option(metavar="C", help="Largest norm of one example's gradient.", show_default="1"),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(metavar="B", help="Examples in a batch.", show_default="400; 128 on CIFAR-10"),
+]
+LearningRate = Annotated[
+    float | None, typer.Option(metavar="e", help="Step size.", show_default="0.1; 0.01 on CIFAR-10")
+]
+Delta = Annotated[float | None, typer.Option(help="Of all bounds.", show_default="1e-5")]
+Seed = Annotated[
+    int | None, typer.Option(metavar="S", help="Of everything that is drawn.", show_default="0")
+]
+DataDir = Annotated[
+    str | None,
+    typer.Option(
+        metavar="D", help="Folder with CIFAR-10.", show_default="the environment's DPAUDIT_DATA"
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|cpu|cuda", help="Where to train.", show_default="auto, a GPU if there is one"
+    ),
+]
+StoreFile = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="FILE",
+        help="Where audits are kept, and from which the same command goes on.",
+        show_default="the environment's DPAUDIT_STORE, or dpaudit.sqlite",
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        help="What to call the audit in the store; the same name with other settings is refused."
+    ),
+]
+ScoresOut = Annotated[
+    str | None, typer.Option(metavar="FILE.csv", help="Write the scores to this file too.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def complete(config: Path | None, options: Settings) -> CompleteSettings:
+    """Options over the file over the preset, checked."""
+    given = Settings() if config is None else read_settings(config)
+    return options.over(given).resolved()

@@ -1,0 +1,148 @@
+"""``dpaudit list`` and ``dpaudit show``: what is in the store. Neither needs torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from dpaudit.cli._audit_options import Json, StoreFile
+from dpaudit.configuration import DEFAULT_STORE
+
+
+def list_audits(store: StoreFile = None, json: Json = False) -> None:
+    """List the audits in the store, the oldest first.
+
+    [bold]dpaudit list --store audits.sqlite[/]
+    """
+    with _open(store) as opened:
+        entries = [_entry(record) for record in opened.audits()]
+        path = opened.path
+    if json:
+        from dpaudit.cli._render import print_json
+
+        print_json({"store": path, "audits": entries})
+    else:
+        _print_list(entries, path)
+
+
+def show(
+    audit: Annotated[
+        str, typer.Argument(metavar="AUDIT", help="Its name, or the first digits of its identity.")
+    ],
+    store: StoreFile = None,
+    delta: Annotated[float, typer.Option(help="Of all bounds.")] = 1e-5,
+    confidence: Annotated[float, typer.Option(help="Probability that a lower bound holds.")] = 0.95,
+    json: Json = False,
+) -> None:
+    """Show one audit: its settings, its bounds, and how much of it is done.
+
+    Bounds are read from the stored scores, so delta and confidence may be any.
+    [bold]dpaudit show 3f2a91 --delta 1e-6[/]
+    """
+    from dpaudit.audits.stored import read_result
+
+    with _open(store) as opened:
+        record = opened.audit(audit)
+        result = read_result(record, delta=delta, confidence=confidence)
+        entry = _entry(record)
+        path = opened.path
+        sessions = [dict(one) for one in record.versions]
+    if json:
+        from dpaudit.cli._render import print_json
+
+        state = {key: entry[key] for key in ("state", "created", "finished", "runs_asked")}
+        print_json({**result.to_dict(), **state, "sessions": sessions, "store": path})
+    else:
+        _print_one(result, entry, path)
+
+
+def _open(store: str | None) -> Any:
+    from dpaudit.scores import Store
+
+    return Store.open(store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE, create=False)
+
+
+def _entry(record: Any) -> dict[str, Any]:
+    """One audit for a list, without reading its scores."""
+    configuration, summary = record.configuration, record.summary
+    size = configuration["speed"]["tile_size"]
+    runs = configuration["runs"]
+    done = sum(min(size, runs - tile * size) for tile in record.finished_tiles())
+    return {
+        "audit": record.id,
+        "name": record.name,
+        "training": configuration["mechanism"]["name"],
+        "adversary": configuration["adversary"]["name"],
+        "runs": done,
+        "runs_asked": runs,
+        "canaries": configuration["canaries"],
+        "state": "finished" if record.finished else "unfinished",
+        "created": record.created,
+        "finished": record.finished,
+        "verdict": None if summary is None else summary["verdict"],
+        "lower": None if summary is None else summary["lower"]["epsilon"],
+        "upper": None if summary is None else summary["upper"]["epsilon"],
+    }
+
+
+def _print_list(entries: list[dict[str, Any]], path: str) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from dpaudit.cli._render import console
+
+    table = Table(title=f"Audits in {path}", title_justify="left", box=box.SIMPLE_HEAD)
+    for header in ("audit", "name", "training", "adversary"):
+        table.add_column(header)
+    for header in ("runs", "lower", "upper"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    for entry in entries:
+        whole = entry["runs"] == entry["runs_asked"]
+        table.add_row(
+            entry["audit"][:8],
+            entry["name"] or "",
+            entry["training"],
+            entry["adversary"],
+            f"{entry['runs']:,}" if whole else f"{entry['runs']:,} of {entry['runs_asked']:,}",
+            _number(entry["lower"]),
+            _number(entry["upper"]),
+            entry["verdict"] or "unfinished",
+        )
+    console().print(table)
+
+
+def _number(value: float | str | None) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else "∞" if value == "inf" else ""
+
+
+def _lines(configuration: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """Settings as indented lines."""
+    for key, value in configuration.items():
+        if isinstance(value, Mapping):
+            yield f"{indent}{key}"
+            yield from _lines(value, indent + "  ")
+        else:
+            yield f"{indent}{key}: {value}"
+
+
+def _print_one(result: Any, entry: dict[str, Any], path: str) -> None:
+    from rich.text import Text
+
+    from dpaudit.cli._audit_table import print_result
+    from dpaudit.cli._render import console
+
+    screen = console()
+    for line in _lines(result.configuration):
+        screen.print(Text(line, style="dim"))
+    print_result(result, where=path)
+    if entry["runs"] < entry["runs_asked"]:
+        screen.print(
+            Text(
+                f"Unfinished: {entry['runs']:,} of {entry['runs_asked']:,} runs are done; the "
+                "command that began it goes on with it."
+            )
+        )

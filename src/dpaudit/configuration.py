@@ -1,0 +1,275 @@
+"""The settings of ``dpaudit audit`` and ``dpaudit plan``: options over CONFIG.toml over the preset.
+
+A setting that nobody gave is `None` until `Settings.resolved` fills it in; only then is anything
+read, built or trained.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from dpaudit import _validate
+from dpaudit.adversaries.contract import Adversary
+from dpaudit.adversaries.registry import adversary
+from dpaudit.adversaries.simulated_dimension import SimulatedDimension
+from dpaudit.errors import InvalidInput
+from dpaudit.mechanisms.dpsgd import Insertion
+from dpaudit.presets import INSERTIONS, preset
+
+if TYPE_CHECKING:
+    from dpaudit.games import Speed
+    from dpaudit.mechanisms.dpsgd import DPSGD
+
+DEFAULT_STORE = "dpaudit.sqlite"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What somebody asked for; `None` where they did not.
+
+    Arguments:
+        preset: One of the paper's trainings.
+        adversary: By name.
+        simulation: Of the simulated dimension: noiseless or noisy.
+        ranking: Of the simulated dimension: per-step or final-model.
+        simulations: Of the simulated dimension: how many.
+        runs: Trainings.
+        canaries: In each.
+        steps: T; 250 times the period where only that is given.
+        period: k.
+        noise_multiplier: sigma.
+        clip_norm: C.
+        batch_size: B.
+        learning_rate: eta.
+        delta: Of the bounds.
+        confidence: Of the lower bounds.
+        horizons: Further numbers of steps to assess.
+        seed: Of everything that is drawn.
+        data_dir: Where CIFAR-10 is.
+        device: auto, cpu or cuda.
+        precision: float32, tf32, bfloat16 or float64.
+        tile_size: Runs played together.
+        store: The file that audits are kept in.
+        name: What to call the audit there.
+        scores_out: A file to write the scores to.
+    """
+
+    preset: str | None = None
+    adversary: str | None = None
+    simulation: str | None = None
+    ranking: str | None = None
+    simulations: int | None = None
+    runs: int | None = None
+    canaries: int | None = None
+    steps: int | None = None
+    period: int | None = None
+    noise_multiplier: float | None = None
+    clip_norm: float | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    delta: float | None = None
+    confidence: float | None = None
+    horizons: tuple[int, ...] | None = None
+    seed: int | None = None
+    data_dir: str | None = None
+    device: str | None = None
+    precision: str | None = None
+    tile_size: int | None = None
+    store: str | None = None
+    name: str | None = None
+    scores_out: str | None = None
+
+    def over(self, other: Settings) -> Settings:
+        """These settings, and the other's where these have none.
+
+        Example:
+            >>> Settings(runs=10).over(Settings(runs=20, seed=3)).seed
+            3
+        """
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return dataclasses.replace(other, **given)
+
+    def resolved(self) -> CompleteSettings:
+        """Every setting checked and filled in; nothing is read or built yet.
+
+        Example:
+            >>> Settings(period=5).resolved().steps
+            1250
+        """
+        chosen = preset("housing" if self.preset is None else self.preset)
+        period = 1 if self.period is None else self.period
+        insertion = Insertion(period=period)
+        steps = INSERTIONS * period if self.steps is None else self.steps
+        _validate.integer("steps", steps, at_least=1)
+        if period > steps:
+            raise InvalidInput(
+                f"period must be at most the number of steps ({steps}), got {period}; insert more "
+                "often or train longer"
+            )
+        return CompleteSettings(
+            preset=chosen.name,
+            adversary=self._adversary(),
+            runs=_or(self.runs, 5000),
+            canaries=_or(self.canaries, 1),
+            steps=steps,
+            insertion=insertion,
+            noise_multiplier=_or(self.noise_multiplier, chosen.noise_multiplier),
+            clip_norm=_or(self.clip_norm, chosen.clip_norm),
+            batch_size=_or(self.batch_size, chosen.batch_size),
+            learning_rate=_or(self.learning_rate, chosen.learning_rate),
+            delta=_or(self.delta, 1e-5),
+            confidence=_or(self.confidence, 0.95),
+            horizons=_or(self.horizons, ()),
+            seed=_or(self.seed, 0),
+            data_dir=self.data_dir,
+            device=_or(self.device, "auto"),
+            precision=_or(self.precision, "float32"),
+            tile_size=self.tile_size,
+            store=_or(self.store, os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE),
+            name=self.name,
+            scores_out=self.scores_out,
+        )
+
+    def _adversary(self) -> Adversary:
+        chosen = adversary(_or(self.adversary, SimulatedDimension.name))
+        own = {
+            name: value
+            for name in ("simulation", "ranking", "simulations")
+            if (value := getattr(self, name)) is not None
+        }
+        if not own:
+            return chosen
+        if not isinstance(chosen, SimulatedDimension):
+            raise InvalidInput(
+                f"{next(iter(own))} is a setting of simulated-dimension only, and the adversary is "
+                f"{chosen.name}; leave it out"
+            )
+        return dataclasses.replace(chosen, **own)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CompleteSettings:
+    """An audit with every setting filled in and in its range."""
+
+    preset: str
+    adversary: Adversary
+    runs: int
+    canaries: int
+    steps: int
+    insertion: Insertion
+    noise_multiplier: float
+    clip_norm: float
+    batch_size: int
+    learning_rate: float
+    delta: float
+    confidence: float
+    horizons: tuple[int, ...]
+    seed: int
+    data_dir: str | None
+    device: str
+    precision: str
+    tile_size: int | None
+    store: str
+    name: str | None
+    scores_out: str | None
+
+    def __post_init__(self) -> None:
+        _validate.integer("runs", self.runs, at_least=2)
+        _validate.integer("canaries", self.canaries, at_least=1)
+        if self.canaries == 1 and self.runs % 2:
+            raise InvalidInput(
+                f"runs must be even, for half of them to have the canary, got {self.runs}"
+            )
+        _validate.non_negative("noise_multiplier", self.noise_multiplier)
+        _validate.positive("clip_norm", self.clip_norm)
+        _validate.integer("batch_size", self.batch_size, at_least=1)
+        _validate.positive("learning_rate", self.learning_rate)
+        _validate.delta(self.delta)
+        _validate.confidence(self.confidence)
+        _validate.integer("seed", self.seed)
+        for horizon in self.horizons:
+            _validate.integer("horizons", horizon, at_least=1)
+        if self.scores_out is not None and not Path(self.scores_out).absolute().parent.is_dir():
+            raise InvalidInput(f"scores_out must be in a folder that is there: {self.scores_out}")
+
+    def training(self) -> DPSGD:
+        """The training; reads its data and imports torch."""
+        return preset(self.preset).training(
+            steps=self.steps,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            clip_norm=self.clip_norm,
+            noise_multiplier=self.noise_multiplier,
+            seed=self.seed,
+            data_dir=self.data_dir,
+        )
+
+    def speed(self) -> Speed:
+        """The speed settings; imports torch."""
+        from dpaudit.games import Speed
+
+        return Speed(
+            device=self.device,
+            precision=self.precision,  # type: ignore[arg-type]  # Speed checks it
+            tile_size=self.tile_size,
+        )
+
+
+def read_settings(path: str | os.PathLike[str]) -> Settings:
+    """The settings in a CONFIG.toml: the fields of `Settings`, by name, at the top of the file.
+
+    Relative paths in it start at its own folder. An audit is named after the file unless the file
+    names it, so that a changed file does not quietly become another audit.
+    """
+    file = Path(path)
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"cannot read {file}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{file} is not TOML: {error}") from None
+    fields = {field.name: str(field.type) for field in dataclasses.fields(Settings)}
+    for key, value in content.items():
+        name = key.replace("-", "_")
+        if name not in fields:
+            raise InvalidInput(
+                f"{file} has an unknown key {key!r}; the known ones are {', '.join(fields)}"
+            )
+        _check_type(file, key, value, fields[name])
+    given = {key.replace("-", "_"): value for key, value in content.items()}
+    if "horizons" in given:
+        given["horizons"] = tuple(given["horizons"])
+    for key in ("data_dir", "store", "scores_out"):
+        if key in given and given[key] != ":memory:":
+            given[key] = str(file.parent / Path(given[key]).expanduser())
+    return Settings(**({"name": file.stem} | given))
+
+
+def _check_type(file: Path, key: str, value: Any, declared: str) -> None:
+    """Raise unless a TOML value has the type that the field declares."""
+    kind = declared.removesuffix(" | None").partition("[")[0]
+    expected = {
+        "str": "text",
+        "int": "a whole number",
+        "float": "a number",
+        "tuple": "a list of whole numbers",
+    }[kind]
+    fits = {
+        "str": isinstance(value, str),
+        "int": type(value) is int,
+        "float": type(value) in (int, float),
+        "tuple": isinstance(value, list) and all(type(item) is int for item in value),
+    }[kind]
+    if not fits:
+        raise InvalidInput(f"{key} in {file} must be {expected}, got {value!r}")
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value

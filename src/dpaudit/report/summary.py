@@ -1,0 +1,75 @@
+"""An assessment in words. Nothing is computed here."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dpaudit.privacy import Bound, ThreatModel
+
+if TYPE_CHECKING:
+    from dpaudit.audits.assessment import Assessment
+
+
+def sentence(assessment: Assessment) -> str:
+    """What an audit comes to, in one sentence."""
+    lower, upper = assessment.leading, assessment.least_upper
+    sure = f"{100 * (lower.confidence or 0):g} %"
+    proven = f"epsilon >= {lower.epsilon:.2f} at delta = {lower.delta:g} with {sure} confidence"
+    promised = f"{upper.epsilon:.2f}"
+    share = f"{lower.epsilon / upper.epsilon:.0%}" if upper.epsilon > 0 else "all"
+    match assessment.verdict:
+        case "violation":
+            p_value = "" if assessment.test is None else f" (p = {assessment.test.p_value:.2g})"
+            return (
+                f"Violation: a training that keeps the accountant's promise of {promised} would "
+                f"hardly give these scores{p_value}; look for a bug in the training or in its "
+                "accounting."
+            )
+        case "tight":
+            return (
+                f"Tight: the audit proves {proven}, {share} of the {promised} that the accountant "
+                f"allows, for an adversary who sees {_SEEN[assessment.threat_model]}."
+            )
+        case "few-runs":
+            return (
+                f"Too few scores to tell: the audit proves {proven}, {share} of the {promised} "
+                f"promised, and {len(assessment.scores):,} perfect scores would prove about "
+                f"{assessment.attainable:.2f}; play more runs."
+            )
+        case "gap":
+            return (
+                f"Gap: the audit proves {proven}, {share} of the {promised} that the accountant "
+                "allows; either this training leaks less than that to an adversary who sees "
+                f"{_SEEN[assessment.threat_model]}, or a stronger adversary exists."
+            )
+        case "no-promise":
+            return f"No promise: the upper bound is infinite; the audit proves {proven}."
+
+
+_SEEN = {
+    ThreatModel.HIDDEN_STATE: "only the final model",
+    ThreatModel.STANDARD: "every iterate",
+    ThreatModel.BLACK_BOX: "only losses or predictions",
+}
+
+
+def summary(assessment: Assessment) -> str:
+    """Upper bound, lower bounds with what each assumes, and the sentence, as plain text."""
+    lines = [f"upper  {_line(assessment.least_upper)}"]
+    for bound in assessment.lower:
+        lines.append(f"lower  {_line(bound)}")
+        lines += [f"           assumes: {assumption}" for assumption in bound.assumptions]
+    lines += [
+        f"lower  {missing.method}: no number. {missing.reason}"
+        for missing in assessment.lower.unavailable
+    ]
+    return "\n".join([*lines, "", sentence(assessment)])
+
+
+def _line(bound: Bound) -> str:
+    sign = "<=" if bound.side == "upper" else ">="
+    value = "infinite" if math.isinf(bound.epsilon) else f"{bound.epsilon:.4f}"
+    rule = bound.details.get("threshold_rule")
+    how = f"{bound.method} ({rule})" if rule else bound.method
+    return f"epsilon {sign} {value:>8}  {how}"
