@@ -76,7 +76,9 @@ class ClippedSums:
         model = self._model
         pieces = torch.split(own, list(model.sizes))
         parameters = [piece.view(shape) for piece, shape in zip(pieces, model.shapes, strict=True)]
-        outputs = [own.new_zeros(call.shape) for call in self._calls]
+        # Zeros that take no memory, and that are not one for each run.
+        zero = torch.zeros((), dtype=own.dtype, device=own.device)
+        outputs = [zero.expand(call.shape) for call in self._calls]
 
         def total_loss(
             taps: tuple[list[Tensor], list[dict[str, Tensor]]],

@@ -56,11 +56,16 @@ class _Patches(torch.autograd.Function):
 
     @staticmethod
     def forward(images: Tensor, window: Window) -> Tensor:
-        # Shifted views, stacked: the compiler fuses them into one gather, while torch's own
-        # `im2col` is launched once for every image on a GPU.
-        shifted = [_shift(images, window, down, across) for down, across in window.offsets()]
-        columns = torch.stack(shifted, dim=2)  # (examples, channels, window, *places)
-        return columns.movedim((1, 2), (3, 4)).flatten(3).flatten(1, 2)
+        # Views until the last line: one copy, which the compiler makes part of one loop. torch's
+        # own `im2col` is launched once for every image on a GPU, and traced as a copy for each
+        # place of the window.
+        view = images
+        for axis in (0, 1):
+            reach = window.dilation[axis] * (window.size[axis] - 1) + 1
+            view = view.unfold(2 + axis, reach, window.stride[axis])
+            view = view[..., :: window.dilation[axis]]
+        # (examples, channels, *places, *size) to (examples, places, channels and size)
+        return view.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Window], output: Tensor) -> None:
@@ -70,17 +75,6 @@ class _Patches(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return _sum_of_shifts(gradient, ctx.shape[1:], ctx.window), None
-
-
-def _shift(images: Tensor, window: Window, down: int, across: int) -> Tensor:
-    """What one place of the window meets of the images: (examples, channels, *places)."""
-    (rows, columns), (row_step, column_step) = window.places(*images.shape[-2:]), window.stride
-    first, left = down * window.dilation[0], across * window.dilation[1]
-    return images[
-        ...,
-        first : first + (rows - 1) * row_step + 1 : row_step,
-        left : left + (columns - 1) * column_step + 1 : column_step,
-    ]
 
 
 def _sum_of_shifts(gradient: Tensor, shape: tuple[int, int, int], window: Window) -> Tensor:
