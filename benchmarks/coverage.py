@@ -22,7 +22,7 @@ from coverage_claims import BoundaryTask, ClaimRow, PowerTask, claim_tasks
 from coverage_page import Results, page
 
 ROOT = Path(__file__).parents[1]
-STORED = ROOT / "benchmarks" / "results" / "coverage.json"
+STORED = ROOT / "benchmarks" / "coverage.json"
 PAGE = ROOT / "docs" / "coverage.md"
 
 Task = BoundsTask | BoundaryTask | PowerTask
