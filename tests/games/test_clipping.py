@@ -13,6 +13,7 @@ from torch.nn import functional
 from dpaudit.games import reference
 from dpaudit.games.clipping import ClippedSums
 from dpaudit.games.rules import rules
+from dpaudit.games.rules.patches import ALIGNMENT
 from dpaudit.games.starting_points import trainable
 from dpaudit.games.tapping import TappedModel
 
@@ -88,3 +89,18 @@ def test_clipped_sums_equal_the_slow_twins(
         found = fast(case, built, weights, clip_norm, dtype, as_products=as_products)
         expected = slow(case, built, weights, clip_norm)
         assert relative(found, expected) < tolerance, clip_norm
+
+
+def test_columns_padded_for_tensor_cores_change_nothing(
+    cases: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU the columns of patches are padded with zeros; here the CPU does the same."""
+    for name in ("convnet", "all kinds of convolutions"):
+        case = cases[name]
+        built = models(case, 2)
+        weights = torch.ones(2, len(case.targets))
+        plain = fast(case, built, weights, 0.5, torch.float64)
+        with monkeypatch.context() as patch:
+            patch.setitem(ALIGNMENT, "cpu", 8)
+            padded = fast(case, built, weights, 0.5, torch.float64)
+        torch.testing.assert_close(padded, plain, rtol=1e-10, atol=1e-12)

@@ -6,14 +6,21 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from dpaudit.games import noise
+from dpaudit.games.clipping import ClippedSums
 from dpaudit.games.compilation import Traced, numerics
 from dpaudit.games.noise import Stream
+from dpaudit.games.rules import rules
+from dpaudit.games.rules.patches import ALIGNMENT
+from dpaudit.games.starting_points import flat_parameters, trainable
+from dpaudit.games.tapping import TappedModel
 
 PROGRAM = """
 import torch
@@ -23,6 +30,10 @@ step = Traced(lambda x: x * 2 + 1, (torch.zeros(4),), compiled=True)
 print(step(torch.arange(4.0)).tolist())
 print(*step.notices)
 """
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, targets, reduction="none")
 
 
 def test_without_a_compiler_the_notice_says_so(tmp_path: Path) -> None:
@@ -85,3 +96,26 @@ def test_numerics_are_put_back() -> None:
     with numerics("float32", torch.device("cpu")):
         assert _switches() == (1, "highest", False, True)
     assert _switches() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alignment", [1, 8])
+def test_compiled_clipped_sums_equal_uncompiled_ones(
+    cases: dict[str, Any], monkeypatch: pytest.MonkeyPatch, alignment: int
+) -> None:
+    """With convolutions as products, and with the padding that a GPU gets."""
+    monkeypatch.setitem(ALIGNMENT, "cpu", alignment)
+    case = cases["convnet"]
+    template = case.build()
+    model = TappedModel(template, rules(convolutions_as_products=True))
+    calls = model.measure([p.detach() for p in trainable(template)], case.features)
+    sums = ClippedSums(model, cross_entropy, calls)
+    flat = torch.stack([flat_parameters(case.build()) for _ in range(3)])
+    weights = torch.ones(3, len(case.targets))
+    example = (flat, case.features, case.targets, weights, torch.tensor(0.5))
+    with numerics("float32", torch.device("cpu")):
+        plain = Traced(sums, example, compiled=False)(*example)
+        compiled = Traced(sums, example, compiled=True)
+        found = compiled(*example)
+    assert compiled.notices == ()
+    assert float((found - plain).norm() / plain.norm()) < 1e-5

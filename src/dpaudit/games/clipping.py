@@ -75,7 +75,10 @@ class ClippedSums:
     ) -> dict[int, ParameterGradients]:
         model = self._model
         pieces = torch.split(own, list(model.sizes))
-        parameters = [piece.view(shape) for piece, shape in zip(pieces, model.shapes, strict=True)]
+        # Copies, so that each parameter begins at an even address: rows of all parameters do not.
+        parameters = [
+            piece.clone().view(shape) for piece, shape in zip(pieces, model.shapes, strict=True)
+        ]
         # Zeros that take no memory, and that are not one for each run.
         zero = torch.zeros((), dtype=own.dtype, device=own.device)
         outputs = [zero.expand(call.shape) for call in self._calls]

@@ -71,7 +71,8 @@ class OuterProducts(ParameterGradients):
 
     Arguments:
         outputs: :math:`g`, gradients of the products, shape (examples, places, rows).
-        inputs: :math:`a`, what was multiplied, shape (examples, places, columns).
+        inputs: :math:`a`, what was multiplied, shape (examples, places, columns); columns beyond
+            those of the parameter are zeros, which add nothing to norms.
         shape: Of the parameter; rows times columns numbers.
     """
 
@@ -81,7 +82,7 @@ class OuterProducts(ParameterGradients):
 
     def squared_norms(self) -> Tensor:
         if not self._gram_is_cheaper():
-            self._explicit = Explicit(self.materialise())
+            self._explicit = Explicit(self._products())
             return self._explicit.squared_norms()
         if self._outputs.shape[1] == 1:
             return sum_of_squares(self._outputs) * sum_of_squares(self._inputs)
@@ -91,14 +92,21 @@ class OuterProducts(ParameterGradients):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         if self._explicit is not None:
-            return self._explicit.weighted_sum(weights)
-        scaled = self._outputs * weights.to(self._outputs.dtype)[:, None, None]
-        summed = scaled.flatten(0, 1).transpose(0, 1) @ self._inputs.flatten(0, 1)
-        return summed.reshape(self._shape)
+            summed = self._explicit.weighted_sum(weights)
+        else:
+            scaled = self._outputs * weights.to(self._outputs.dtype)[:, None, None]
+            summed = scaled.flatten(0, 1).transpose(0, 1) @ self._inputs.flatten(0, 1)
+        return self._shaped(summed)
 
     def materialise(self) -> Tensor:
-        products = per_example_product(self._outputs.transpose(1, 2), self._inputs)
-        return products.reshape(len(products), *self._shape)
+        return self._shaped(self._products())
+
+    def _products(self) -> Tensor:
+        return per_example_product(self._outputs.transpose(1, 2), self._inputs)
+
+    def _shaped(self, matrix: Tensor) -> Tensor:
+        columns = self._shape.numel() // matrix.shape[-2]
+        return matrix[..., :columns].reshape(*matrix.shape[:-2], *self._shape)
 
     def _gram_is_cheaper(self) -> bool:
         places, rows = self._outputs.shape[1:]

@@ -15,7 +15,7 @@ from dpaudit.games.gradients import (
 )
 from dpaudit.games.products import per_example_product, weight_product
 from dpaudit.games.rules.contract import LayerRule, Notes, is_plain
-from dpaudit.games.rules.patches import Window, patches
+from dpaudit.games.rules.patches import Window, aligned, patches
 
 Convolution = torch.nn.Conv1d | torch.nn.Conv2d
 
@@ -42,7 +42,7 @@ class ConvolutionRule(LayerRule):
             return layer._conv_forward(inputs, layer.weight, layer.bias), (inputs,)
         columns = _patches(layer, inputs)
         examples = len(columns)
-        flat = weight_product(layer.weight.flatten(1), columns.flatten(0, 1))
+        flat = weight_product(aligned(layer.weight.flatten(1)), columns.flatten(0, 1))
         outputs = torch.unflatten(flat, 1, (examples, *_places(layer, inputs))).movedim(0, 1)
         if layer.bias is not None:
             outputs = outputs + layer.bias.view(-1, *(1,) * (outputs.ndim - 2))
@@ -65,6 +65,7 @@ class ConvolutionRule(LayerRule):
 
 def _grouped(layer: Convolution, outputs: Tensor, columns: Tensor) -> ParameterGradients:
     """Each group is a small convolution of its own; the groups count as further examples."""
+    columns = columns[..., : layer.groups * layer.weight[0].numel()]
     left = torch.unflatten(outputs, 1, (layer.groups, -1)).flatten(0, 1)
     right = torch.unflatten(columns, 2, (layer.groups, -1)).movedim(2, 1).flatten(0, 1)
     products = per_example_product(left, right)

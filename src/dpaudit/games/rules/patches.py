@@ -15,6 +15,9 @@ from torch.nn import functional
 
 Pair = tuple[int, int]
 
+ALIGNMENT = {"cuda": 8}
+"""The tensor cores of a GPU want rows of whole 16 bytes: 8 numbers in the half precisions."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,9 @@ class Window:
 
 
 def patches(images: Tensor, window: Window) -> Tensor:
-    """(examples, channels, height, width) to (examples, places, channels * window).
+    """(examples, channels, height, width) to (examples, places, columns).
+
+    Columns are channels times window, and on a GPU zeros up to a multiple of `ALIGNMENT`.
 
     Example:
         >>> window = Window(size=(2, 2), stride=(1, 1), dilation=(1, 1))
@@ -51,21 +56,41 @@ def patches(images: Tensor, window: Window) -> Tensor:
     return cast(Tensor, _Patches.apply(images, window))  # type: ignore[no-untyped-call]
 
 
-class _Patches(torch.autograd.Function):
-    generate_vmap_rule = True
+def aligned(values: Tensor) -> Tensor:
+    """``values`` with zeros behind its last axis, up to a multiple of `ALIGNMENT`."""
+    missing = -values.shape[-1] % ALIGNMENT.get(values.device.type, 1)
+    return functional.pad(values, (0, missing)) if missing else values
 
+
+class _Patches(torch.autograd.Function):
     @staticmethod
     def forward(images: Tensor, window: Window) -> Tensor:
-        # Views until the last line: one copy, which the compiler makes part of one loop. torch's
-        # own `im2col` is launched once for every image on a GPU, and traced as a copy for each
-        # place of the window.
-        view = images
-        for axis in (0, 1):
-            reach = window.dilation[axis] * (window.size[axis] - 1) + 1
-            view = view.unfold(2 + axis, reach, window.stride[axis])
-            view = view[..., :: window.dilation[axis]]
-        # (examples, channels, *places, *size) to (examples, places, channels and size)
-        return view.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+        # One strided view and one copy. torch's own `im2col` is launched once for every image on a
+        # GPU, and traced as a copy for each place of the window. `as_strided` also keeps the
+        # compiler from computing the images again for every window they are in.
+        images = images.contiguous()
+        examples, channels, height, width = images.shape
+        example, channel, row, column = images.stride()
+        view = images.as_strided(
+            (examples, *window.places(height, width), channels, *window.size),
+            (
+                example,
+                row * window.stride[0],
+                column * window.stride[1],
+                channel,
+                row * window.dilation[0],
+                column * window.dilation[1],
+            ),
+        )
+        return aligned(view.flatten(3).flatten(1, 2))
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, None], images: Tensor, window: Window
+    ) -> tuple[Tensor, int]:
+        runs = images.movedim(in_dims[0] or 0, 0)
+        columns = patches(runs.flatten(0, 1), window)
+        return torch.unflatten(columns, 0, (info.batch_size, -1)), 0
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Window], output: Tensor) -> None:
@@ -80,6 +105,7 @@ class _Patches(torch.autograd.Function):
 def _sum_of_shifts(gradient: Tensor, shape: tuple[int, int, int], window: Window) -> Tensor:
     channels, height, width = shape
     places = window.places(height, width)
+    gradient = gradient[..., : channels * window.size[0] * window.size[1]]
     parts = torch.unflatten(gradient, 2, (channels, *window.size))
     parts = torch.unflatten(parts, 1, places)
     total: Tensor | None = None
