@@ -1,0 +1,101 @@
+"""What the engine is measured against: a loop around Opacus, and `vmap(vmap(grad))`.
+
+Both train like the engine does: clip, add noise, update. Neither inserts canaries.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+import warnings
+
+import torch
+from torch import Tensor
+
+from dpaudit.games.starting_points import as_tensor, flat_parameters, known_model, trainable
+from dpaudit.mechanisms.dpsgd import DPSGD
+
+
+def seconds_per_step(step: object, *, device: torch.device, warm_up: int, steps: int) -> float:
+    """The mean time of ``step()``, the device's queue emptied before and after."""
+    for _ in range(warm_up):
+        step()  # type: ignore[operator]
+    _wait(device)
+    begin = time.perf_counter()
+    for _ in range(steps):
+        step()  # type: ignore[operator]
+    _wait(device)
+    return (time.perf_counter() - begin) / steps
+
+
+def opacus(mechanism: DPSGD, device: torch.device, *, steps: int) -> float | None:
+    """Seconds a step of one model in Opacus; `None` where it is not installed."""
+    if importlib.util.find_spec("opacus") is None:
+        return None
+    from opacus.grad_sample import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+
+    features, targets = _batch(mechanism, device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = GradSampleModule(known_model(mechanism).to(device))
+        optimizer = DPOptimizer(
+            torch.optim.SGD(model.parameters(), lr=mechanism.learning_rate),
+            noise_multiplier=mechanism.noise_multiplier,
+            max_grad_norm=mechanism.clip_norm,
+            expected_batch_size=len(targets),
+        )
+
+        def step() -> None:
+            optimizer.zero_grad()
+            mechanism.loss(model(features), targets).mean().backward()
+            optimizer.step()
+
+        return seconds_per_step(step, device=device, warm_up=5, steps=steps)
+
+
+def nested_vmap(
+    mechanism: DPSGD, device: torch.device, *, runs: int, steps: int, dtype: torch.dtype
+) -> float:
+    """Seconds a model-step of `vmap` over runs of `vmap` over examples of `grad`."""
+    template = known_model(mechanism).to(device, dtype)
+    names = [name for name, p in template.named_parameters() if p.requires_grad]
+    shapes = [p.shape for p in trainable(template)]
+    sizes = [p.numel() for p in trainable(template)]
+    features, targets = _batch(mechanism, device)
+    features = features.to(dtype)
+    rate = mechanism.learning_rate / len(targets)
+    spread = mechanism.noise_multiplier * mechanism.clip_norm
+
+    def loss(flat: Tensor, feature: Tensor, target: Tensor) -> Tensor:
+        pieces = zip(torch.split(flat, sizes), shapes, strict=True)
+        given = dict(zip(names, (piece.view(shape) for piece, shape in pieces), strict=True))
+        outputs = torch.func.functional_call(template, given, (feature.unsqueeze(0),))
+        return mechanism.loss(outputs, target.unsqueeze(0)).sum()
+
+    def one_run(flat: Tensor) -> Tensor:
+        each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+        gradients = each(flat, features, targets)
+        factors = torch.clamp(mechanism.clip_norm / gradients.float().norm(dim=1), max=1.0)
+        return factors.to(dtype) @ gradients
+
+    current = flat_parameters(template, dtype).to(device).expand(runs, -1).contiguous()
+
+    def step() -> None:
+        nonlocal current
+        with torch.no_grad():
+            sums = torch.func.vmap(one_run)(current)
+            current = current - rate * (sums + spread * torch.randn_like(sums))
+
+    return seconds_per_step(step, device=device, warm_up=2, steps=steps) / runs
+
+
+def _batch(mechanism: DPSGD, device: torch.device) -> tuple[Tensor, Tensor]:
+    chosen = mechanism.batches.indices(0, len(mechanism.data))
+    features = as_tensor(mechanism.data.features[chosen]).to(device)
+    return features, as_tensor(mechanism.data.targets[chosen]).to(device)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
