@@ -70,13 +70,12 @@ def audit(
         progress: Who is told how it goes on; nobody by default.
 
     Example:
-        >>> import dpaudit
         >>> from dpaudit.adversaries import RandomDimension
         >>> from dpaudit.adversaries.testing import easy_training
         >>> training = easy_training(noise_multiplier=2.0)
         >>> result = audit(training, RandomDimension(), runs=200)
         >>> result.upper["gaussian"]
-        Bound(epsilon <= 11.3... at delta=1e-05, gaussian)
+        Bound(epsilon <= 11.4800 at delta=1e-05, gaussian)
         >>> result.scores
         Scores(100 inserted, 100 not, 200 runs)
     """
@@ -93,9 +92,12 @@ def audit(
         horizons=horizons,
         speed=speed,
     )
+    settled = _settled(game, asked)
     progress = Silent() if progress is None else progress
     with _opened(store) as opened, progress:
-        record, resumed, device, notices = _play(game, asked, opened, name, progress, delta)
+        record, resumed, device, notices = _play(
+            game, opened, name, progress, delta, asked=asked, settled=settled
+        )
         result = read_result(
             record,
             delta=delta,
@@ -136,6 +138,8 @@ def make_game(
     _validate.integer("runs", runs, at_least=2)
     _validate.integer("canaries", canaries, at_least=1)
     mechanism.check_insertion(insertion)
+    speed = Speed() if speed is None else speed
+    speed.torch_device()  # which must be there
     if horizons:
         horizons = (*horizons, mechanism.steps)
     crafted = adversary.craft(mechanism, insertion, canaries=canaries, seed=seed)
@@ -149,23 +153,31 @@ def make_game(
         horizons=tuple(horizons),
         coin="half" if canaries == 1 else "fair",
     )
-    return game, Speed() if speed is None else speed
+    return game, speed
+
+
+def _settled(game: Game, asked: Speed) -> Speed:
+    """Check the whole game, then make the choices of speed that were left open."""
+    from dpaudit.games import check_game, settle
+
+    return settle(game, asked, check_game(game))
 
 
 def _play(
     game: Game,
-    asked: Speed,
     store: Store,
     name: str | None,
     progress: Progress,
     delta: float,
+    *,
+    asked: Speed,
+    settled: Speed,
 ) -> tuple[AuditRecord, int, str, tuple[str, ...]]:
     """Play what the store does not have yet, and store each tile as soon as it is there."""
     from dpaudit.audits.description import describe, device_name, versions
     from dpaudit.audits.recording import begin
-    from dpaudit.games import check_game, play, settle
+    from dpaudit.games import play
 
-    settled = settle(game, asked, check_game(game))
     device = settled.torch_device()
     record, settled = begin(
         store, name, describe(game, settled), versions(device), asked=asked, settled=settled

@@ -1,0 +1,230 @@
+"""What each adversary crafts, and what its scores obey."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from dpaudit.adversaries import (
+    Canaries,
+    CanaryPoints,
+    CraftedDimensions,
+    CraftedGradients,
+    FlippedLabel,
+    HiddenStateAdversary,
+    HiddenStateView,
+    RandomDimension,
+    RandomDirection,
+    SimulatedDimension,
+)
+from dpaudit.adversaries.testing import easy_training
+from dpaudit.audits.prediction import predicted_mu
+from dpaudit.data import Examples
+from dpaudit.errors import InvalidInput
+from dpaudit.games import Game, Speed, play, simulate
+from dpaudit.games.starting_points import build_model, flat_parameters
+from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
+from dpaudit.scores import Scores
+
+SPEED = Speed(device="cpu", compile=False, workers=1)
+EVERY_STEP = Insertion()
+
+
+def _view(training: DPSGD, final: torch.Tensor, initial: torch.Tensor | None) -> HiddenStateView:
+    return HiddenStateView(mechanism=training, steps=training.steps, initial=initial, final=final)
+
+
+def _with_dead_features(noise_multiplier: float) -> DPSGD:
+    """The last two features are 0, so their six weights never have a gradient."""
+    training = easy_training(noise_multiplier=noise_multiplier)
+    features = training.data.features.copy()
+    features[:, 4:] = 0
+    data = dataclasses.replace(training.data, features=features)
+    return dataclasses.replace(training, data=data)
+
+
+DEAD_WEIGHTS = {4, 5, 10, 11, 16, 17}
+
+
+def test_random_dimensions_are_spread_over_all_parameters() -> None:
+    training = easy_training()
+    counts = np.zeros(21)
+    for seed in range(200):
+        crafted = RandomDimension().craft(training, EVERY_STEP, canaries=5, seed=seed)
+        counts[crafted.dimensions.numpy()] += 1
+    # 200 x 5 draws over 21 dimensions: 47.6 each, standard deviation 6.
+    assert counts.sum() == 1000
+    assert counts.min() > 20
+    assert counts.max() < 80
+
+
+@pytest.mark.parametrize("ranking", ["per-step", "final-model"])
+def test_noiseless_simulation_finds_the_dimensions_without_gradient(ranking: str) -> None:
+    crafted = SimulatedDimension(ranking=ranking).craft(  # type: ignore[arg-type]
+        _with_dead_features(4.0), EVERY_STEP, canaries=6, seed=0
+    )
+    assert set(crafted.dimensions.tolist()) == DEAD_WEIGHTS
+    assert crafted.norm == 1.0
+
+
+def test_noisy_simulation_finds_them_where_noise_is_small() -> None:
+    adversary = SimulatedDimension(simulation="noisy")
+    crafted = adversary.craft(_with_dead_features(0.05), EVERY_STEP, canaries=6, seed=0)
+    assert set(crafted.dimensions.tolist()) == DEAD_WEIGHTS
+
+
+def test_noisy_simulations_differ_by_seed_and_noiseless_ones_do_not() -> None:
+    training = easy_training(noise_multiplier=4.0)
+
+    def dimensions(simulation: str, seed: int) -> list[int]:
+        adversary = SimulatedDimension(simulation=simulation)  # type: ignore[arg-type]
+        return adversary.craft(training, EVERY_STEP, canaries=8, seed=seed).dimensions.tolist()
+
+    assert dimensions("noiseless", 1) == dimensions("noiseless", 2)
+    assert dimensions("noisy", 1) != dimensions("noisy", 2)
+
+
+def test_the_least_moved_come_first() -> None:
+    training = easy_training()
+    crafted = SimulatedDimension().craft(training, EVERY_STEP, canaries=21, seed=0)
+    moved = simulate(training, noisy=False, runs=1, seed=0, speed=SPEED).per_step
+    assert (moved[crafted.dimensions].diff() >= 0).all()
+
+
+@pytest.mark.parametrize(("period", "steps"), [(1, 40), (4, 40)])
+def test_where_training_is_silent_the_linear_prediction_is_exact(period: int, steps: int) -> None:
+    """Scores are normal with a known mean and variance: both within 4 standard errors."""
+    training = dataclasses.replace(_with_dead_features(2.0), steps=steps)
+    insertion, adversary, runs = Insertion(period=period), SimulatedDimension(), 600
+    crafted = adversary.craft(training, insertion, canaries=1, seed=0)
+    assert set(crafted.dimensions.tolist()) <= DEAD_WEIGHTS
+    game = Game(
+        mechanism=training,
+        adversary=adversary,
+        canaries=crafted,
+        insertion=insertion,
+        runs=runs,
+        seed=3,
+        coin="half",
+    )
+    scores = Scores.concat(block.scores(steps) for _, block in play(game, SPEED))
+    unit = training.learning_rate * training.clip_norm / 30
+    spread = unit * training.noise_multiplier * math.sqrt(steps)
+    shift = unit * insertion.count(steps)
+    half = runs // 2
+    assert scores.other_scores.mean() == pytest.approx(0, abs=4 * spread / math.sqrt(half))
+    assert scores.inserted_scores.mean() == pytest.approx(shift, abs=4 * spread / math.sqrt(half))
+    for part in (scores.inserted_scores, scores.other_scores):
+        assert part.std() == pytest.approx(spread, rel=4 / math.sqrt(2 * half))
+    mu = predicted_mu(noise_multiplier=2.0, steps=steps, insertions=insertion.count(steps))
+    assert shift / spread == pytest.approx(mu)
+
+
+def test_random_directions_are_uniform_on_the_sphere() -> None:
+    training = dataclasses.replace(easy_training(), clip_norm=3.0)
+    many = torch.cat(
+        [
+            RandomDirection().craft(training, EVERY_STEP, canaries=21, seed=seed).gradients
+            for seed in range(100)
+        ]
+    )
+    np.testing.assert_allclose(many.double().norm(dim=1), 3.0, rtol=1e-6)
+    # Mean 0 and second moment C^2/p in every coordinate; 2,100 draws.
+    assert many.mean(0).abs().max() < 5 * 3.0 / math.sqrt(21 * 2100)
+    np.testing.assert_allclose(many.square().mean(0), 9 / 21, rtol=0.2)
+
+
+def test_the_cosine_is_one_along_the_canary_and_knows_no_length() -> None:
+    training = easy_training()
+    crafted = RandomDirection().craft(training, EVERY_STEP, canaries=2, seed=0)
+    start = torch.randn(21, generator=torch.Generator().manual_seed(0))
+    final = torch.stack([start - 0.1 * crafted.gradients[0], start - 5.0 * crafted.gradients[0]])
+    scores = RandomDirection().score(_view(training, final, start), crafted)
+    np.testing.assert_allclose(scores[:, 0], 1.0, rtol=1e-4)
+    np.testing.assert_allclose(scores[0], scores[1], atol=1e-4)
+    still = RandomDirection().score(_view(training, start.expand(1, -1), start), crafted)
+    assert torch.equal(still, torch.zeros(1, 2))
+
+
+def test_flipped_labels_are_wrong_and_their_points_are_genuine() -> None:
+    training = easy_training()
+    crafted = FlippedLabel().craft(training, EVERY_STEP, canaries=120, seed=0)
+    places = [
+        int(np.flatnonzero((training.data.features == point).all(1))[0])
+        for point in crafted.features.numpy()
+    ]
+    assert sorted(places) == list(range(120))
+    truth = torch.from_numpy(training.data.targets[places])
+    assert (crafted.targets != truth).all()
+    # Three classes: both wrong labels occur.
+    assert set(((crafted.targets - truth) % 3).tolist()) == {1, 2}
+
+
+def test_the_loss_score_is_that_of_one_model_at_a_time() -> None:
+    training = easy_training()
+    crafted = FlippedLabel().craft(training, EVERY_STEP, canaries=4, seed=0)
+    models = [build_model(training, seed=seed) for seed in range(3)]
+    final = torch.stack([flat_parameters(model) for model in models])
+    scores = FlippedLabel().score(_view(training, final, None), crafted)
+    for model, row in zip(models, scores, strict=True):
+        with torch.no_grad():
+            expected = -training.loss(model(crafted.features), crafted.targets)
+        np.testing.assert_allclose(row, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("adversary", [RandomDimension(), SimulatedDimension(), RandomDirection()])
+def test_without_a_known_start_the_final_model_alone_is_scored(
+    adversary: HiddenStateAdversary,
+) -> None:
+    """An unknown start is the same as one at the origin."""
+    training = dataclasses.replace(easy_training(), initialisation=FreshInitialisation())
+    crafted = adversary.craft(training, EVERY_STEP, canaries=3, seed=0)
+    final = torch.randn(4, 21, generator=torch.Generator().manual_seed(0))
+    unknown = adversary.score(_view(training, final, None), crafted)
+    origin = adversary.score(_view(training, final, torch.zeros(21)), crafted)
+    np.testing.assert_allclose(unknown, origin, rtol=1e-6)
+
+
+@pytest.mark.parametrize("adversary", [RandomDimension(), SimulatedDimension(), RandomDirection()])
+def test_more_canaries_than_parameters_are_refused(adversary: HiddenStateAdversary) -> None:
+    with pytest.raises(InvalidInput, match=r"canaries must be at most .* parameters .21., got 22"):
+        adversary.craft(easy_training(), EVERY_STEP, canaries=22, seed=0)
+
+
+def test_more_flipped_points_than_examples_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"canaries must be at most .* examples .120., got 121"):
+        FlippedLabel().craft(easy_training(), EVERY_STEP, canaries=121, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("adversary", "canaries"),
+    [
+        (RandomDimension(), CraftedGradients(gradients=torch.eye(21)[:1])),
+        (RandomDirection(), CraftedDimensions(dimensions=torch.arange(1), norm=1.0)),
+        (FlippedLabel(), CraftedDimensions(dimensions=torch.arange(1), norm=1.0)),
+        (
+            SimulatedDimension(),
+            CanaryPoints(features=torch.zeros(1, 6), targets=torch.zeros(1, dtype=torch.int64)),
+        ),
+    ],
+)
+def test_somebody_elses_canaries_cannot_be_scored(
+    adversary: HiddenStateAdversary, canaries: Canaries
+) -> None:
+    view = _view(easy_training(), torch.zeros(1, 21), None)
+    with pytest.raises(InvalidInput, match=f"canaries must be .*got {type(canaries).__name__}"):
+        adversary.score(view, canaries)
+
+
+def test_integer_features_make_integer_canaries() -> None:
+    data = Examples(features=np.arange(12).reshape(6, 2), targets=[0, 1] * 3, classes=2)
+    training = easy_training()
+    tokens = dataclasses.replace(
+        training, data=data, batches=dataclasses.replace(training.batches, batch_size=2)
+    )
+    crafted = FlippedLabel().craft(tokens, EVERY_STEP, canaries=1, seed=0)
+    assert crafted.features.dtype == torch.int64

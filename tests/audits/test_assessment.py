@@ -1,0 +1,151 @@
+"""What the scores come to: upper bounds of the right steps, and verdicts that are earned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpaudit.audits import Assessment, assess
+from dpaudit.audits.assessment import Promise
+from dpaudit.report.summary import sentence, summary
+from dpaudit.scores import Scores
+from dpaudit.upper_bounds import upper_bound
+
+
+def _configuration(
+    *,
+    noise_multiplier: float = 4.0,
+    steps: int = 250,
+    period: int = 1,
+    offset: int = 0,
+    sampling_rate: float | None = None,
+    threat_model: str = "hidden state",
+) -> dict[str, Any]:
+    return {
+        "mechanism": {
+            "noise_multiplier": noise_multiplier,
+            "steps": steps,
+            "sampling_rate": sampling_rate,
+        },
+        "adversary": {"threat_model": threat_model},
+        "insertion": {"period": period, "offset": offset},
+    }
+
+
+def _scores(mu: float, a_side: int, seed: int = 0) -> Scores:
+    random = np.random.default_rng(seed)
+    return Scores.from_samples(random.normal(mu, 1, a_side), random.normal(0, 1, a_side))
+
+
+def _assess(mu: float, a_side: int, **configuration: Any) -> Assessment:
+    described = _configuration(**configuration)
+    return assess(described, _scores(mu, a_side), horizon=described["mechanism"]["steps"])
+
+
+@pytest.mark.parametrize("period", [1, 5, 25])
+def test_only_insertion_steps_are_composed(period: int) -> None:
+    configuration = _configuration(steps=250 * period, period=period)
+    promise = Promise.of(configuration, 250 * period)
+    assert promise.steps == 250
+    (bound,) = promise.upper_bounds(1e-5, every=False)
+    assert bound.epsilon == pytest.approx(23.995359, abs=1e-6)
+
+
+def test_an_earlier_horizon_composes_fewer() -> None:
+    configuration = _configuration(steps=50, period=5, offset=2)
+    assert [Promise.of(configuration, horizon).steps for horizon in (3, 7, 8, 50)] == [1, 1, 2, 10]
+
+
+def test_poisson_sampling_counts_every_step_at_its_rate() -> None:
+    configuration = _configuration(noise_multiplier=1.0, steps=100, period=5, sampling_rate=0.02)
+    promise = Promise.of(configuration, 100)
+    expected = upper_bound(noise_multiplier=1.0, steps=100, sampling_rate=0.02, delta=1e-5)
+    (found,) = promise.upper_bounds(1e-5, every=False)
+    assert found.epsilon == expected.epsilon
+    assert found.epsilon < upper_bound(noise_multiplier=1.0, steps=20, delta=1e-5).epsilon
+
+
+def test_all_accountants_stand_in_the_upper_bounds() -> None:
+    found = _assess(3.953, 100)
+    assert [bound.method for bound in found.upper] == ["gaussian", "pld", "prv", "rdp"]
+    assert found.least_upper.method == "gaussian"
+
+
+def test_lower_bounds_of_one_canary_and_of_many() -> None:
+    single = _assess(3.953, 200)
+    assert [(b.method, b.details.get("threshold_rule")) for b in single.lower] == [
+        ("gaussian-dp", "pilot"),
+        ("clopper-pearson", "pilot"),
+        ("clopper-pearson", "simultaneous"),
+        ("gaussian-fit", None),
+    ]
+    scores = _scores(3.953, 200)
+    many = Scores(score=scores.score, inserted=scores.inserted, run=np.arange(400) % 4)
+    found = assess(_configuration(), many, horizon=250)
+    assert [b.method for b in found.lower][-2:] == ["one-run", "one-run-fdp"]
+    assert any("independent" in text for text in found.leading.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("mu", "a_side", "verdict"),
+    [
+        (3.953, 2500, "tight"),
+        (3.0, 2500, "gap"),
+        (0.0, 2500, "gap"),
+        (3.953, 60, "few-runs"),
+        (5.5, 2500, "violation"),
+        (8.0, 300, "violation"),
+        (8.0, 60, "few-runs"),
+    ],
+)
+def test_verdicts(mu: float, a_side: int, verdict: str) -> None:
+    found = _assess(mu, a_side)
+    assert found.verdict == verdict
+    word = {"few-runs": "Too few scores"}.get(verdict, verdict.capitalize())
+    assert sentence(found).startswith(word)
+
+
+def test_a_kept_promise_is_hardly_ever_called_broken() -> None:
+    """40 tight audits at 95 %: more than 6 false alarms have probability 0.004."""
+    verdicts = [
+        assess(
+            _configuration(), _scores(3.9528, 500, seed), horizon=250, every_accountant=False
+        ).verdict
+        for seed in range(40)
+    ]
+    assert verdicts.count("violation") <= 6
+
+
+def test_without_noise_nothing_is_promised() -> None:
+    found = _assess(50.0, 100, noise_multiplier=0.0)
+    assert found.verdict == "no-promise"
+    assert np.isinf(found.least_upper.epsilon)
+    assert found.to_dict()["upper"][0]["epsilon"] == "inf"
+    assert "upper bound is infinite" in sentence(found)
+
+
+def test_delta_of_zero_falls_back_on_a_bound_that_can_answer() -> None:
+    found = assess(_configuration(), _scores(3.0, 200), horizon=250, delta=0.0)
+    assert found.leading.method == "clopper-pearson"
+    assert found.verdict == "no-promise"
+
+
+@pytest.mark.parametrize(
+    ("threat_model", "seen"),
+    [("hidden state", "only the final model"), ("standard", "every iterate")],
+)
+def test_the_sentence_says_what_the_adversary_saw(threat_model: str, seen: str) -> None:
+    assert seen in sentence(_assess(3.953, 2500, threat_model=threat_model))
+
+
+def test_the_summary_names_every_bound_and_assumption() -> None:
+    found = _assess(3.953, 200)
+    text = summary(found)
+    for bound in found.lower:
+        assert f"{bound.epsilon:.4f}" in text
+        for assumption in bound.assumptions:
+            assert assumption in text
+    assert text.splitlines()[0] == "upper  epsilon <=  23.9954  gaussian"
+    assert text.endswith(sentence(found))

@@ -1,0 +1,297 @@
+"""``dpaudit audit``, ``plan``, ``list`` and ``show``: what they print, keep, and refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpaudit.cli import main
+from dpaudit.errors import StoreError
+from dpaudit.scores import Store, read_scores
+
+Run = Callable[..., tuple[int, str, str]]
+
+# The real preset, cut down: 20 steps of 40 examples.
+SMALL = ["--steps", "20", "--batch-size", "40", "--device", "cpu"]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Runs a command in this process and an empty folder: exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPAUDIT_STORE", raising=False)
+    monkeypatch.delenv("DPAUDIT_DATA", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def running(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dpaudit", *arguments])
+        with pytest.raises(SystemExit) as exit_of:
+            main()
+        printed = capsys.readouterr()
+        return int(exit_of.value.code or 0), printed.out, printed.err
+
+    return running
+
+
+def _json(found: tuple[int, str, str]) -> dict[str, Any]:
+    code, out, err = found
+    assert (code, err) == (0, "")
+    return dict(json.loads(out))
+
+
+def test_json_has_what_the_issue_asks_for(run: Run) -> None:
+    printed = _json(run("audit", "--runs", "100", *SMALL, "--json"))
+    keys = ["audit", "lower", "upper", "runs", "canaries", "seconds", "device"]
+    assert [key for key in keys if key not in printed] == []
+    assert (printed["runs"], printed["canaries"], printed["device"]) == (100, 1, "cpu")
+    assert printed["lower"][0]["method"] == "gaussian-dp"
+    assert printed["upper"][0]["epsilon"] == pytest.approx(4.98331, abs=1e-4)  # mu = sqrt(20)/4
+    assert printed["configuration"]["adversary"]["name"] == "simulated-dimension"
+    assert Path("dpaudit.sqlite").exists()
+
+
+def test_the_table_ends_with_a_sentence(run: Run) -> None:
+    code, out, err = run("audit", "--runs", "100", *SMALL)
+    assert (code, err) == (0, "")
+    assert "housing by simulated-dimension: 100 runs" in out
+    for word in ("≤ 4.9833", "gaussian-dp", "clopper-pearson", "simultaneous", "assumes:"):
+        assert word in out
+    assert "of the 4.98 promised" in " ".join(out.split())
+    assert out.rstrip().endswith("in dpaudit.sqlite.")
+
+
+def test_the_same_command_again_reads_the_store(run: Run) -> None:
+    first = _json(run("audit", "--runs", "40", *SMALL, "--json"))
+    again = _json(run("audit", "--runs", "40", *SMALL, "--json"))
+    assert (first["resumed_runs"], again["resumed_runs"]) == (0, 40)
+    assert again["lower"] == first["lower"]
+
+
+def test_scores_go_to_a_file(run: Run) -> None:
+    printed = _json(
+        run(
+            "audit",
+            "--runs",
+            "40",
+            *SMALL,
+            "--scores-out",
+            "s.csv",
+            "--store",
+            ":memory:",
+            "--json",
+        )
+    )
+    scores = read_scores("s.csv")
+    assert (len(scores), int(scores.inserted.sum())) == (40, 20)
+    assert not Path("dpaudit.sqlite").exists()
+    assert printed["store"] == ":memory:"
+
+
+def test_options_reach_the_training(run: Run) -> None:
+    options = {
+        "--adversary": "random-direction",
+        "--runs": "6",
+        "--canaries": "3",
+        "--steps": "12",
+        "--period": "4",
+        "--noise-multiplier": "2.5",
+        "--clip-norm": "0.5",
+        "--batch-size": "30",
+        "--learning-rate": "0.2",
+        "--seed": "9",
+        "--delta": "1e-3",
+        "--name": "mine",
+    }
+    arguments = [text for pair in options.items() for text in pair]
+    printed = _json(run("audit", *arguments, "--device", "cpu", "--json"))
+    configuration, training = printed["configuration"], printed["configuration"]["mechanism"]
+    assert printed["name"] == "mine"
+    assert configuration["adversary"]["name"] == "random-direction"
+    assert (configuration["runs"], configuration["canaries"]) == (6, 3)
+    assert configuration["coin"] == "fair"
+    assert configuration["insertion"] == {"period": 4, "offset": 0}
+    assert (training["steps"], training["noise_multiplier"]) == (12, 2.5)
+    assert (training["clip_norm"], training["learning_rate"]) == (0.5, 0.2)
+    assert training["batches"]["batch_size"] == 30
+    assert configuration["seed"] == training["batches"]["seed"] == 9
+    assert printed["upper"][0]["steps"] == 3
+    assert printed["lower"][0]["delta"] == 1e-3
+    assert {"one-run", "one-run-fdp"} <= {bound["method"] for bound in printed["lower"]}
+
+
+def test_a_configuration_file(run: Run) -> None:
+    text = "runs = 40\nsteps = 20\nbatch_size = 40\nhorizons = [10]\nseed = 3\n"
+    Path("mine.toml").write_text(text)
+    printed = _json(run("audit", "mine.toml", "--seed", "4", "--json"))
+    assert (printed["name"], printed["configuration"]["seed"]) == ("mine", 4)
+    assert [entry["steps"] for entry in printed["horizons"]] == [10]
+    Path("mine.toml").write_text(text.replace("seed = 3", "seed = 4\nlearning_rate = 0.2"))
+    code, _, err = run("audit", "mine.toml")
+    assert code == 2
+    assert "'mine'" in err
+    assert "mechanism.learning_rate: 0.1 -> 0.2" in err
+
+
+def test_list_and_show(run: Run) -> None:
+    code, _, err = run("list")
+    assert (code, "no store at dpaudit.sqlite" in err) == (2, True)
+    first = _json(run("audit", "--runs", "40", *SMALL, "--json"))
+    _json(run("audit", "--runs", "60", *SMALL, "--name", "second", "--json"))
+    listed = _json(run("list", "--json"))["audits"]
+    assert [entry["name"] for entry in listed] == [None, "second"]
+    assert [entry["runs"] for entry in listed] == [40, 60]
+    assert {entry["state"] for entry in listed} == {"finished"}
+    code, out, _ = run("list")
+    assert code == 0
+    assert first["audit"][:8] in out
+    assert "second" in out
+    shown = _json(run("show", first["audit"][:6], "--json"))
+    assert shown["lower"] == first["lower"]
+    assert shown["sessions"][0]["device"] == "cpu"
+    other = _json(run("show", "second", "--delta", "1e-2", "--json"))
+    assert other["lower"][0]["delta"] == 1e-2
+    code, out, _ = run("show", "second")
+    assert code == 0
+    assert "noise_multiplier: 4" in out
+    assert "60 runs" in out
+    code, _, err = run("show", "nobody")
+    assert (code, "no audit 'nobody'" in err) == (2, True)
+
+
+def test_plan_predicts_and_stores_nothing(run: Run) -> None:
+    printed = _json(run("plan", "--period", "5", "--runs", "1000", "--batch-size", "40", "--json"))
+    assert printed["predicted_epsilon"] == pytest.approx(8.596, abs=1e-3)
+    assert printed["upper"][0]["epsilon"] == pytest.approx(23.9954, abs=1e-4)
+    expected = printed["expected_lower"][0]
+    assert expected["method"] == "gaussian-dp"
+    assert 6 < expected["epsilon"] < 8.596
+    needed = printed["runs_needed"]
+    assert needed["0.8"] < needed["0.9"] < needed["0.95"]
+    assert printed["seconds"] > 0
+    assert printed["bytes"] > 0
+    assert not Path("dpaudit.sqlite").exists()
+
+
+def test_the_plan_in_words(run: Run) -> None:
+    code, out, err = run("plan", "--runs", "100", *SMALL)
+    assert (code, err) == (0, "")
+    for words in ("what 100 runs should prove", "80% of that takes", "ceiling", "MiB on cpu"):
+        assert words in " ".join(out.split())
+
+
+def test_no_noise_is_an_infinite_upper_bound(run: Run) -> None:
+    printed = _json(run("audit", "--runs", "20", *SMALL, "--noise-multiplier", "0", "--json"))
+    assert {bound["epsilon"] for bound in printed["upper"]} == {"inf"}
+    assert printed["verdict"] == "no-promise"
+    code, out, _ = run("plan", "--runs", "20", *SMALL, "--noise-multiplier", "0")
+    assert (code, "∞" in out) == (0, True)
+
+
+@pytest.mark.parametrize("command", ["audit", "plan"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--preset", "mnist"], "preset must be one of housing, convnet, resnet18, alexnet-head"),
+        (["--adversary", "nobody"], "adversary must be one of random-dimension"),
+        (["--period", "300", "--steps", "250"], "period must be at most the number of steps (250)"),
+        (["--clip-norm", "0"], "clip_norm must be above 0"),
+        (["--noise-multiplier", "-1"], "noise_multiplier must be at least 0, got -1"),
+        (["--batch-size", "30000"], "batch_size must be at most the number of examples (20640)"),
+        (["--canaries", "69"], "canaries must be at most the number of parameters (68), got 69"),
+        (["--runs", "11"], "runs must be even"),
+        (["--runs", "many"], "Invalid value for '--runs'"),
+        (["--preset", "convnet"], "no folder for CIFAR-10"),
+        (["--preset", "convnet", "--data-dir", "/no/such"], "no folder /no/such"),
+        (["--preset", "alexnet-head"], "no folder for CIFAR-10"),
+        (["--device", "abacus"], "device must be auto, cpu, cuda"),
+        (["--learning-rate", "nan"], "learning_rate must be finite"),
+        (["absent.toml"], "cannot read absent.toml"),
+        (["--scores-out", "/no/such/s.csv"], "scores_out must be in a folder that is there"),
+        (["--epochs", "3"], "No such option"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_one_line_and_exit_code_2(
+    run: Run, command: str, arguments: list[str], message: str
+) -> None:
+    code, out, err = run(command, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.startswith("dpaudit: ")
+    assert err.count("\n") == 1
+    assert not Path("dpaudit.sqlite").exists()
+
+
+def test_an_unfinished_audit_is_not_quietly_replaced(run: Run, tmp_path: Path) -> None:
+    """Interrupted from the keyboard: exit code 130, what was done is kept, the rest goes on."""
+    arguments = ["audit", "--runs", "20000", *SMALL, "--seed", "1"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "DPAUDIT_STORE": "here.sqlite"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from dpaudit.cli import main; main()", *arguments],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while _stored_runs(tmp_path / "here.sqlite") == 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "of 20,000 runs are kept in here.sqlite; the same command goes on from there" in err
+    kept = _stored_runs(tmp_path / "here.sqlite")
+    assert 0 < kept < 20_000
+
+    code, out, _ = run("show", _first(tmp_path / "here.sqlite"), "--store", "here.sqlite")
+    assert (code, "Unfinished" in out) == (0, True)
+    changed = [*arguments[:-1], "2", "--store", "here.sqlite"]
+    code, _, err = run(*changed)
+    assert code == 2
+    assert "seed: 1 -> 2" in err
+    assert "give this audit a name or another store" in err
+
+
+def _first(store: Path) -> str:
+    with Store.open(store) as opened:
+        return opened.audits()[0].id
+
+
+def _stored_runs(store: Path) -> int:
+    try:
+        with Store.open(store, create=False) as opened:
+            return sum(
+                len(record.finished_tiles()) * record.configuration["speed"]["tile_size"]
+                for record in opened.audits()
+            )
+    except StoreError:
+        return 0
+
+
+@pytest.mark.parametrize("command", ["audit", "plan", "list", "show"])
+def test_help_needs_no_torch(command: str) -> None:
+    code = (
+        "import sys\nfrom dpaudit.cli import main\n"
+        f"sys.argv = ['dpaudit', {command!r}, '--help']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'matplotlib', 'scipy.stats')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0
+
+
+def test_without_torch_the_remedy_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, _, err = run("audit", "--runs", "4", *SMALL)
+    assert code == 2
+    assert "pip install 'dpaudit[train]'" in err
