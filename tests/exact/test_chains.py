@@ -115,6 +115,31 @@ def test_the_chain_is_what_the_raw_process_does(landscape: ChainLandscape, inser
         assert gap * math.sqrt(sample.size) < 2.2
 
 
+def test_the_rejection_region_has_the_probabilities_that_the_chain_says() -> None:
+    """At 1e-16 only importance sampling sees it: insertions carry more, weights put it right."""
+    clock = Clock(phases=5, node=36.0, unit=4 * rounding_unit(7), most=3)
+    process = _process(clock, insertions=250)
+    chain = _last(process)
+    epsilon = chain.epsilon(DELTA)
+    rejected = np.log(chain.canary + 1e-300) - np.log(chain.without + 1e-300) > epsilon
+    speed, runs = 0.5 + epsilon * 16 / 250, 6000
+    generator = np.random.default_rng(2)
+    total, position = np.zeros(runs), np.zeros(runs)
+    for step in range(1, process.steps + 1):
+        noise = 4 * generator.standard_normal(runs)
+        if process.inserts(step):
+            noise += speed
+            total += noise
+        position = noise if step == 1 else position + process.drift(position) + noise
+    hit = rejected[_nodes(clock, position, rejected.size, process.steps).astype(int)]
+    for world, masses in ((1.0, chain.canary), (0.0, chain.without)):
+        weights = hit * np.exp((world - speed) * (total - 125 * (world + speed)) / 16)
+        error = weights.std() / math.sqrt(runs)
+        assert weights.mean() == pytest.approx(masses[rejected].sum(), abs=4 * error)
+        assert error < 0.3 * weights.mean()
+    assert masses[rejected].sum() < 1e-14
+
+
 def test_at_period_5_a_clock_keeps_23_with_b_below_4000() -> None:
     # The construction of the issue: q = sigma / 4, W = 12 sigma.
     clock = Clock(phases=5, node=48.0, unit=1.0, most=16)

@@ -127,8 +127,13 @@ def test_a_grid_too_coarse_for_its_promise_is_refused() -> None:
 
 
 def test_noise_too_small_for_floating_point_is_refused() -> None:
-    with pytest.raises(NumericalError, match="raise the noise multiplier"):
+    with pytest.raises(NumericalError, match="raise the noise multiplier or delta"):
         next(densities(_process(Threshold(), sigma=0.01)))
+    with pytest.raises(NumericalError, match="raise the noise multiplier or delta"):
+        next(densities(_process(Threshold()), delta=1e-300))
+    # Just inside: mu = 20 at a common delta, with the epsilon of the Gaussian mechanism.
+    first = next(densities(_process(Threshold(), sigma=0.05)))
+    assert first.epsilon(1e-5) == pytest.approx(gaussian_epsilon(1e-5, 20.0), rel=1e-9)
 
 
 def test_a_grid_too_large_for_memory_is_refused() -> None:

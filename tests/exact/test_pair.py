@@ -40,6 +40,9 @@ def test_the_larger_direction_counts() -> None:
     pair = DiscretePair(np.array([1.0, 0.0]), np.array([0.9, 0.1]))
     assert pair.delta(5.0) == pytest.approx(0.1)
     assert pair.one_sided_epsilon(0.05, swapped=True) < math.log(1 / 0.9)
+    assert pair.epsilon(0.05) == math.inf
+    assert pair.epsilon(0.2) == 0
+    assert pair.delta(1e4) == pytest.approx(0.1)
 
 
 def test_stray_mass_only_ever_lowers_the_leak() -> None:

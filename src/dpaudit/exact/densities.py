@@ -32,7 +32,7 @@ from dpaudit.mechanisms.landscape import LandscapeProcess
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-LARGEST_MU = 25.0
+LONGEST_TAIL = 36.0  # the normal density is 1e-282 there
 MOST_PANELS = 30_000  # about 2 GB while kernels are built: beyond this, say so, do not swap
 
 
@@ -187,12 +187,13 @@ def densities(
     """
     resolution = Resolution() if resolution is None else resolution
     mu = process.accountant_mu(process.steps)
-    if mu > LARGEST_MU:
+    tail = -float(ndtri(max(min(delta, 1e-5) * resolution.negligible, 1e-300))) + mu
+    if tail > LONGEST_TAIL:
         raise NumericalError(
-            f"the accountant's mu is {mu:.3g}, more than {LARGEST_MU:g}: densities would fall "
-            "below the smallest floating-point number; raise the noise multiplier"
+            f"the accountant's mu of {mu:.3g} and delta={delta:g} need tails of {tail:.1f} "
+            f"deviations, more than the {LONGEST_TAIL:g} that floating-point numbers hold; raise "
+            "the noise multiplier or delta"
         )
-    tail = -float(ndtri(min(delta, 1e-5) * resolution.negligible)) + mu
     least = math.exp(float(log_ndtr(-tail)))
     noise = process.step_noise
     grid = _Grid(process, rule(resolution.order), resolution.width * noise)

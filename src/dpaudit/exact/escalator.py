@@ -259,10 +259,11 @@ def _fit(sigma: float, batch: int, period: int, insertions: int, delta: float) -
         pair = escalator.after(insertions, noise_multiplier=sigma)
         return pair.one_sided_epsilon(delta)
 
-    best, reached = _Plan(), value(_Plan())
-    if reached < 0:
-        best = _Plan(lane=5.5, most=1)
-        reached = value(best)
+    # Several starts: with few lanes the first plan may keep nothing, and then no single change
+    # of it keeps anything either.
+    starts = (_Plan(), _Plan(lane=6.0, unit=1.5, most=1), _Plan(lane=5.5, unit=2.0, most=1))
+    best = max(starts, key=value)
+    reached = value(best)
     for _ in range(3):
         before = reached
         for name, choices in _CHOICES.items():

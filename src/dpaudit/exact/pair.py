@@ -99,7 +99,9 @@ class Pair(ABC):
 
     def _delta(self, epsilon: float, *, swapped: bool) -> float:
         mine, other = self.tails(epsilon, swapped=swapped)
-        return min(1.0, max(0.0, mine - math.exp(epsilon) * other))
+        if other <= 0:  # also keeps infinity times zero away
+            return mine
+        return min(1.0, max(0.0, mine - math.exp(min(epsilon, 700.0)) * other))
 
     def one_sided_epsilon(self, delta: float, *, swapped: bool = False) -> float:
         r"""Epsilon of one direction, world 1 over world 0 unless ``swapped``.
@@ -113,11 +115,13 @@ class Pair(ABC):
         epsilon = self._first_guess(delta, swapped=swapped)
         for _ in range(100):
             mine, other = self.tails(epsilon, swapped=swapped)
-            if mine <= delta or other <= 0:  # right of the root, and nothing to aim with
+            if mine <= delta:  # right of the root, with nothing to aim by: start from the left
                 if epsilon == 0:
                     return 0.0
                 epsilon = 0.0
                 continue
+            if other <= 0:  # more than delta of this world never happens in the other
+                return math.inf
             following = max(0.0, math.log((mine - delta) / other))
             if abs(following - epsilon) <= 1e-11 * max(1.0, epsilon):
                 return following

@@ -1,0 +1,36 @@
+"""What a crafted loss landscape keeps of one gradient: three landscapes, one process.
+
+    python examples/landscape.py
+"""
+
+from __future__ import annotations
+
+from dpaudit.exact import Threshold, decision_point, exact_privacy, fitted_wells, simulate
+from dpaudit.lower_bounds import lower_bound
+from dpaudit.mechanisms.landscape import LandscapeProcess
+
+
+def main() -> None:
+    process = LandscapeProcess(
+        noise_multiplier=1, batch_size=8, steps=25, scaling="paper", landscape=Threshold()
+    )
+    shapes = {
+        "threshold at C/2": Threshold(),
+        "threshold at the decision point": Threshold(at=decision_point(process)),
+        "wells": fitted_wells(process),
+    }
+    print(f"{'landscape':<34}{'exact':>8}{'GDP rule':>10}{'audited':>9}")
+    for name, landscape in shapes.items():
+        chosen = process.with_landscape(landscape)
+        exact = exact_privacy(chosen, delta=1e-5)
+        scores = simulate(chosen, runs=100_000)
+        audited = lower_bound(scores.inserted, scores.not_inserted, delta=1e-5)
+        print(
+            f"{name:<34}{exact.epsilon[-1]:>8.4f}{exact.gdp_rule[-1]:>10.4f}"
+            f"{audited.epsilon:>9.4f}"
+        )
+    print(f"{'accountant':<34}{exact.accountant:>8.4f}")
+
+
+if __name__ == "__main__":
+    main()
