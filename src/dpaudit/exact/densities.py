@@ -97,6 +97,25 @@ class _Grid:
         self.first = np.concatenate([self.first, first])[order]
         self.count = np.concatenate([self.count, count])[order]
 
+    def only(self, active: NDArray[np.bool_]) -> tuple[_Grid, Indices]:
+        """A grid without the cells that no active panel lies in, and which panels it keeps."""
+        panel, owner = _ranges(self.first, self.count)[::-1]
+        used = np.zeros(self.cells.size, dtype=bool)
+        used[owner[active[panel]]] = True
+        kept = panel[used[owner]]
+        count = self.count[used]
+        smaller = _Grid(
+            self.process,
+            self.rule,
+            self.width,
+            left=self.left[kept],
+            right=self.right[kept],
+            cells=self.cells[used],
+            first=np.cumsum(count) - count,
+            count=count,
+        )
+        return smaller, kept
+
     def cover(self, low: Array, high: Array) -> tuple[Indices, Indices]:
         """All pairs (interval, panel) where the panel's lattice cell meets [low, high]."""
         start = np.floor(low / self.width).astype(np.int64)
@@ -197,8 +216,7 @@ def densities(
     least = math.exp(float(log_ndtr(-tail)))
     noise = process.step_noise
     grid = _Grid(process, rule(resolution.order), resolution.width * noise)
-    plain = _Kernel(grid, 0.0, noise, tail)
-    shifted = _Kernel(grid, process.step_ratio, noise, tail)
+    plain, shifted = (_Kernel(grid, shift, noise, tail) for shift in (0.0, process.step_ratio))
 
     sigma = process.noise_multiplier
     grid.cover(np.array([-tail * sigma]), np.array([1 + tail * sigma]))
@@ -224,6 +242,11 @@ def densities(
                 f"{resolution.mass_tolerance:g}; the landscape varies too fast for the panels"
             )
         worlds[~active] = 0.0
+        if active.size > 2000 + 6 * active.sum():
+            # A landscape that always moves on leaves its old panels behind: forget them.
+            grid, kept = grid.only(active)
+            worlds, active = worlds[kept], active[kept]
+            plain, shifted = (_Kernel(grid, k.shift, noise, tail) for k in (plain, shifted))
         ascending = np.flatnonzero(active)
         ascending = ascending[np.argsort(grid.left[ascending])]
         yield DensityPair(
