@@ -18,6 +18,7 @@ from scipy.special import bdtr
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput, InvalidScores
+from dpaudit.lower_bounds.bands import upper_rate
 from dpaudit.lower_bounds.contract import (
     Answer,
     AtDelta,
@@ -249,21 +250,42 @@ def _at_most(errors: NDArray[np.int64], trials: int, rates: Array) -> Array:
 
 @final
 class _SmallestPValue(CountEstimator):
-    """Drives a threshold rule to where the claim looks most doubtful."""
+    """Drives a pilot to where the claim will look most doubtful on the rest of the scores.
+
+    Arguments:
+        claim: The claim.
+        growth: How many times more scores the rest has than the pilot.
+    """
 
     name = "claim"
     paper = ""
     assumptions = ()
 
-    def __init__(self, claim: Claim) -> None:
-        self._claim = claim
+    def __init__(self, claim: Claim, growth: float) -> None:
+        self._claim, self._growth = claim, growth
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
         # A pilot has hundreds of thresholds; fifty of them find the place as well.
         chosen = np.unique(np.linspace(0, len(counts) - 1, 50).astype(np.int64))
         merit = np.full(len(counts), -np.inf)
-        merit[chosen] = -np.log(claim_p_value(counts[chosen], self._claim, cells=200))
+        merit[chosen] = -np.log(
+            claim_p_value(self._expected(counts[chosen]), self._claim, cells=200)
+        )
         return merit
+
+    def _expected(self, pilot: ErrorCounts) -> ErrorCounts:
+        """Errors on the rest, foreseen with caution: a lucky tail of the pilot must not win."""
+        negatives = max(1, round(self._growth * pilot.negatives))
+        positives = max(1, round(self._growth * pilot.positives))
+        false_positive_rate = upper_rate(pilot.false_positives, pilot.negatives, 0.1)
+        false_negative_rate = upper_rate(pilot.false_negatives, pilot.positives, 0.1)
+        return ErrorCounts(
+            false_positives=np.ceil(false_positive_rate * negatives).astype(np.int64),
+            false_negatives=np.ceil(false_negative_rate * positives).astype(np.int64),
+            negatives=negatives,
+            positives=positives,
+            thresholds=pilot.thresholds,
+        )
 
     def answer(self, merit: float, question: Question) -> Answer:
         return Answer(value=max(merit, 0.0))
@@ -280,7 +302,9 @@ def _evidence(
             f"a claim's test needs scores of both kinds, got {len(inserted)} inserted and "
             f"{len(others)} not"
         )
-    chosen = rule.choose(_SmallestPValue(claim), inserted, others, AtDelta(0.0), significance)
+    growth = 1 / rule.share - 1 if isinstance(rule, Pilot) else 1.0
+    doubt = _SmallestPValue(claim, growth)
+    chosen = rule.choose(doubt, inserted, others, AtDelta(0.0), significance)
     assert chosen is not None  # pilot and fixed always choose
     if not evidence.clustered:
         return chosen.counts, rule.assumptions, chosen.notes
