@@ -229,3 +229,9 @@ PRESETS: dict[str, Preset] = {
         ),
     )
 }
+
+# The same by function: ``dpaudit.presets.housing(noise_multiplier=2.0)``.
+housing = PRESETS["housing"].training
+convnet = PRESETS["convnet"].training
+resnet18 = PRESETS["resnet18"].training
+alexnet_head = PRESETS["alexnet-head"].training
