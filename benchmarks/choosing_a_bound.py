@@ -169,10 +169,10 @@ def draw_false_claims(plt: Any) -> None:
     """False claims of the threshold rules, from the stored benchmark."""
     rows = json.loads(COVERAGE.read_text())["rows"]
     panels = (
-        ("gaussian-dp on Gaussian scores, mu = 1", "Gaussian, mu = 1", "gaussian-dp"),
-        ("gaussian-dp on Gaussian scores, mu = 3.95", "Gaussian, mu = 3.95", "gaussian-dp"),
+        ("gaussian-dp, Gaussian, mu = 1", "Gaussian, mu = 1", "gaussian-dp"),
+        ("gaussian-dp, Gaussian, mu = 3.95", "Gaussian, mu = 3.95", "gaussian-dp"),
         (
-            "clopper-pearson on the two-point mixture",
+            "clopper-pearson, two-point mixture",
             "two-point mixture, epsilon = 1",
             "clopper-pearson",
         ),
