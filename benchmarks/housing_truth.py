@@ -10,6 +10,7 @@ table takes about two hours on two CPU cores and a few minutes on a GPU.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -106,20 +107,16 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin none later")
     chosen = parser.parse_args()
     began, rows = time.monotonic(), []
-    for period in map(int, chosen.periods.split(",")):
-        for seed in range(chosen.seeds):
-            for adversary in chosen.adversaries.split(","):
-                if time.monotonic() - began > 60 * chosen.minutes:
-                    print("out of time; the same command goes on from here", file=sys.stderr)
-                    break
-                row = one(adversary, period, seed, chosen.runs, chosen.store)
-                rows.append(row)
-                print(
-                    f"{adversary:20} k={period} seed={seed}: {row['gaussian_dp_pilot']:.3f} "
-                    f"(mu {row['mu']:.3f}) in {row['seconds']} s",
-                    file=sys.stderr,
-                    flush=True,
-                )
+    periods = [int(period) for period in chosen.periods.split(",")]
+    cases = itertools.product(periods, range(chosen.seeds), chosen.adversaries.split(","))
+    for period, seed, adversary in cases:
+        if time.monotonic() - began > 60 * chosen.minutes:
+            print("out of time; the same command goes on from here", file=sys.stderr)
+            break
+        row = one(adversary, period, seed, chosen.runs, chosen.store)
+        rows.append(row)
+        found = f"{row['gaussian_dp_pilot']:.3f} (mu {row['mu']:.3f}) in {row['seconds']} s"
+        print(f"{adversary:20} k={period} seed={seed}: {found}", file=sys.stderr, flush=True)
     (HERE / "housing_truth.json").write_text(json.dumps(rows, indent=1) + "\n")
     print(table(rows))
 

@@ -181,8 +181,8 @@ class CompleteSettings:
     scores_out: str | None
 
     def __post_init__(self) -> None:
-        _validate.integer("runs", self.runs, at_least=2)
         _validate.integer("canaries", self.canaries, at_least=1)
+        _validate.integer("runs", self.runs, at_least=2 if self.canaries == 1 else 1)
         if self.canaries == 1 and self.runs % 2:
             raise InvalidInput(
                 f"runs must be even, for half of them to have the canary, got {self.runs}"

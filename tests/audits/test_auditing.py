@@ -85,6 +85,13 @@ def test_many_canaries_have_a_fair_coin_each() -> None:
     assert {"one-run", "one-run-fdp"} <= {bound.method for bound in result.lower}
 
 
+def test_one_training_with_many_canaries() -> None:
+    result = quick(dataclasses.replace(easy_training(), noise_multiplier=1.0), runs=1, canaries=21)
+    assert (result.runs, len(result.scores)) == (1, 21)
+    assert any("one run only" in note for note in result.final.leading.notes)
+    assert result.verdict in ("few-runs", "gap")
+
+
 def test_the_same_call_gives_the_same_scores_and_another_seed_does_not() -> None:
     one, two, other = quick(), quick(), quick(seed=1)
     assert np.array_equal(one.scores.score, two.scores.score)

@@ -167,6 +167,16 @@ def test_list_and_show(run: Run) -> None:
     assert (code, "no audit 'nobody'" in err) == (2, True)
 
 
+def test_a_store_with_something_else_in_it(run: Run) -> None:
+    with Store.open("mixed.sqlite") as opened:
+        opened.begin("foreign", {"steps": 3}, {"by": "hand"})
+    (entry,) = _json(run("list", "--store", "mixed.sqlite", "--json"))["audits"]
+    assert (entry["name"], entry["state"]) == ("foreign", "unfinished")
+    code, _, err = run("show", "foreign", "--store", "mixed.sqlite")
+    assert (code, "has no scores yet" in err) == (2, True)
+    _json(run("audit", "--runs", "20", *SMALL, "--store", "mixed.sqlite", "--json"))
+
+
 def test_plan_predicts_and_stores_nothing(run: Run) -> None:
     printed = _json(run("plan", "--period", "5", "--runs", "1000", "--batch-size", "40", "--json"))
     assert printed["predicted_epsilon"] == pytest.approx(8.596, abs=1e-3)
@@ -184,7 +194,7 @@ def test_plan_predicts_and_stores_nothing(run: Run) -> None:
 def test_the_plan_in_words(run: Run) -> None:
     code, out, err = run("plan", "--runs", "100", *SMALL)
     assert (code, err) == (0, "")
-    for words in ("what 100 runs should prove", "80% of that takes", "ceiling", "MiB on cpu"):
+    for words in ("what 100 runs should prove", "80% of that takes", "ceiling", "MiB beside torch"):
         assert words in " ".join(out.split())
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, final
 
 from dpaudit.adversaries.contract import Adversary
+from dpaudit.adversaries.random_dimension import RandomDimension
+from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 from dpaudit.audits.assessment import lower_methods
 from dpaudit.audits.auditing import make_game
 from dpaudit.audits.prediction import expected_bound, predicted_mu, scores_needed
@@ -101,16 +103,18 @@ def plan(
 ) -> Plan:
     """Predict an audit: bounds, runs, time and memory. Arguments as for `dpaudit.audit`.
 
-    A few steps of one tile are timed; the canaries are crafted, because who crafts them by
-    simulation must know how long that takes.
+    A few steps of one tile are timed, and so are a few of the adversary's own simulations, if it
+    has any.
 
     See also: `dpaudit.audits.prediction`, for the bounds alone and without torch.
     """
     insertion = Insertion() if insertion is None else insertion
     began = time.perf_counter()
+    # Whoever simulates whole trainings to choose a dimension may as well insert in any, for a plan.
+    stand_in = RandomDimension() if isinstance(adversary, SimulatedDimension) else adversary
     game, asked = make_game(
         mechanism,
-        adversary,
+        stand_in,
         runs=runs,
         canaries=canaries,
         insertion=insertion,
@@ -119,6 +123,8 @@ def plan(
         speed=speed,
     )
     crafting = time.perf_counter() - began
+    if isinstance(adversary, SimulatedDimension):
+        crafting += _simulating(adversary, mechanism)
     cost = _probe(game, asked)
     rate = mechanism.sampling_rate
     insertions = insertion.count(mechanism.steps)
@@ -164,6 +170,25 @@ def _runs_needed(
         scores = scores_needed(mu, share=share, delta=delta, confidence=confidence)
         found[share] = None if scores is None else math.ceil(scores / canaries)
     return found
+
+
+def _simulating(adversary: SimulatedDimension, mechanism: DPSGD) -> float:
+    """Seconds that the adversary's simulations take, from two short ones."""
+    from dpaudit.games import simulate
+
+    def seconds(steps: int) -> float:
+        began = time.perf_counter()
+        simulate(
+            replace(mechanism, steps=steps),
+            noisy=adversary.simulation == "noisy",
+            runs=adversary.simulations,
+            seed=0,
+        )
+        return time.perf_counter() - began
+
+    seconds(1)  # the first call of anything in torch is slow
+    short, longer = seconds(1), seconds(4)
+    return short + max(0.0, longer - short) / 3 * (mechanism.steps - 1)
 
 
 @final

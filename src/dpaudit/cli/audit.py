@@ -39,7 +39,7 @@ def audit(
     [bold]dpaudit audit --period 5 --adversary random-direction[/]
 
     One training with 20,000 canaries:
-    [bold]dpaudit audit --preset convnet --runs 2 --canaries 20000 --data-dir ~/data[/]
+    [bold]dpaudit audit --preset convnet --runs 1 --canaries 20000 --data-dir ~/data[/]
 
     Interrupted? The same command goes on where it stopped.
     """
@@ -101,10 +101,10 @@ def _play(settings: CompleteSettings, *, quiet: bool) -> Any:
             progress=progress,
         )
     except KeyboardInterrupt:
-        done = f"{progress.done:,} of {progress.runs:,} runs" if isinstance(progress, Bar) else ""
-        print(
-            f"dpaudit: {done or 'finished runs'} are kept in {settings.store}; "
-            "the same command goes on from there",
-            file=sys.stderr,
-        )
+        if isinstance(progress, Bar) and progress.runs:
+            print(
+                f"dpaudit: {progress.done:,} of {progress.runs:,} runs are kept in "
+                f"{settings.store}; the same command goes on from there",
+                file=sys.stderr,
+            )
         raise

@@ -66,25 +66,24 @@ def _open(store: str | None) -> Any:
 
 
 def _entry(record: Any) -> dict[str, Any]:
-    """One audit for a list, without reading its scores."""
-    configuration, summary = record.configuration, record.summary
-    size = configuration["speed"]["tile_size"]
-    runs = configuration["runs"]
-    done = sum(min(size, runs - tile * size) for tile in record.finished_tiles())
+    """One audit for a list, without reading its scores; others than ours may be in the store."""
+    configuration, summary = record.configuration, record.summary or {}
+    runs = configuration.get("runs", 0)
+    size = configuration.get("speed", {}).get("tile_size", 0)
     return {
         "audit": record.id,
         "name": record.name,
-        "training": configuration["mechanism"]["name"],
-        "adversary": configuration["adversary"]["name"],
-        "runs": done,
+        "training": configuration.get("mechanism", {}).get("name", ""),
+        "adversary": configuration.get("adversary", {}).get("name", ""),
+        "runs": sum(min(size, runs - tile * size) for tile in record.finished_tiles()),
         "runs_asked": runs,
-        "canaries": configuration["canaries"],
+        "canaries": configuration.get("canaries"),
         "state": "finished" if record.finished else "unfinished",
         "created": record.created,
         "finished": record.finished,
-        "verdict": None if summary is None else summary["verdict"],
-        "lower": None if summary is None else summary["lower"]["epsilon"],
-        "upper": None if summary is None else summary["upper"]["epsilon"],
+        "verdict": summary.get("verdict"),
+        "lower": summary.get("lower", {}).get("epsilon"),
+        "upper": summary.get("upper", {}).get("epsilon"),
     }
 
 
@@ -110,7 +109,7 @@ def _print_list(entries: list[dict[str, Any]], path: str) -> None:
             f"{entry['runs']:,}" if whole else f"{entry['runs']:,} of {entry['runs_asked']:,}",
             _number(entry["lower"]),
             _number(entry["upper"]),
-            entry["verdict"] or "unfinished",
+            entry["verdict"] or entry["state"],
         )
     console().print(table)
 

@@ -100,8 +100,8 @@ def _print_plan(found: Any, title: str) -> None:
             + ("more than a million scores." if runs is None else f"{runs:,} runs.")
             for share, runs in found.runs_needed.items()
         ),
-        f"About {_duration(found.seconds)} and {_size(found.bytes)} on {found.device}, "
-        f"{found.speed.tile_size:,} runs at a time in {found.speed.workers} process(es).",
+        f"About {_duration(found.seconds)} on {found.device}: {found.speed.tile_size:,} runs at a "
+        f"time in {found.speed.workers} process(es), {_size(found.bytes)} beside torch itself.",
         *found.notices,
     ]
     screen.print()
