@@ -14,7 +14,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr
+from scipy.special import bdtr, ndtr
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput, InvalidScores
@@ -227,25 +227,41 @@ def claim_p_value(counts: ErrorCounts, claim: Claim, *, cells: int = 3000) -> Ar
     Both binomial p-values fall as their rates grow, so reading each at the smallest rate of the
     cell makes the maximum an upper bound of the supremum: few cells cost power, never validity.
     """
-    left, right = _rate_cells(cells)
-    product = _at_most(counts.false_positives, counts.negatives, left) * _at_most(
-        counts.false_negatives, counts.positives, claim.tradeoff(right)
+    edges = _rate_edges(counts, claim, cells)
+    product = _at_most(counts.false_positives, counts.negatives, edges[:, :-1]) * _at_most(
+        counts.false_negatives, counts.positives, claim.tradeoff(edges[:, 1:])
     )
     # Fisher's combination of two independent p-values with product w: w (1 - ln w).
     product = np.clip(product, 1e-300, 1.0).max(axis=-1)
     return np.asarray(product * (1 - np.log(product)))
 
 
-def _rate_cells(cells: int) -> tuple[Array, Array]:
-    """Cells that cover [0, 1], fine near both ends where counts are small."""
-    ends = np.geomspace(1e-9, 0.5, cells // 2)
-    edges = np.unique(np.concatenate([[0.0], ends, 1 - ends, [1.0]]))
-    return edges[:-1], edges[1:]
+def _rate_edges(counts: ErrorCounts, claim: Claim, cells: int) -> Array:
+    """Edges of cells that cover [0, 1], one row a threshold.
+
+    A third is spread over everything. The others lie around the two observed error rates, where
+    the supremum is: with many scores a p-value goes from 0 to 1 within a narrow range of rates. A
+    claim's curve is its own inverse, so it turns false-negative rates into false-positive ones.
+    """
+    third = cells // 3
+    everywhere = np.broadcast_to(ndtr(np.linspace(-9, 9, third)), (len(counts), third))
+    here = _around(counts.false_positives, counts.negatives, third)
+    there = claim.tradeoff(_around(counts.false_negatives, counts.positives, third))
+    ends = np.broadcast_to([0.0, 1.0], (len(counts), 2))
+    return np.sort(np.concatenate([everywhere, here, there, ends], axis=1), axis=1)
+
+
+def _around(errors: NDArray[np.int64], trials: int, points: int) -> Array:
+    """Rates within eight standard deviations of the observed one, shape (thresholds, points)."""
+    rate = (errors + 0.5) / (trials + 1)
+    deviation = np.sqrt(rate * (1 - rate) / trials)
+    spread = rate[:, None] + deviation[:, None] * np.linspace(-8, 8, points)
+    return np.asarray(np.clip(spread, 0.0, 1.0))
 
 
 def _at_most(errors: NDArray[np.int64], trials: int, rates: Array) -> Array:
     """P(Binomial(trials, rate) <= errors), shape (thresholds, rates)."""
-    return np.asarray(bdtr(errors[:, None].astype(float), trials, rates[None, :]))
+    return np.asarray(bdtr(errors[:, None].astype(float), trials, rates))
 
 
 @final
@@ -265,12 +281,12 @@ class _SmallestPValue(CountEstimator):
         self._claim, self._growth = claim, growth
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
-        # A pilot has hundreds of thresholds; fifty of them find the place as well.
-        chosen = np.unique(np.linspace(0, len(counts) - 1, 50).astype(np.int64))
+        # Two hundred thresholds find the place as well as thousands would. Fewer might miss the
+        # one threshold of a small pilot that separates the worlds.
+        chosen = np.unique(np.linspace(0, len(counts) - 1, 200).astype(np.int64))
+        doubt = claim_p_value(self._expected(counts[chosen]), self._claim, cells=150)
         merit = np.full(len(counts), -np.inf)
-        merit[chosen] = -np.log(
-            claim_p_value(self._expected(counts[chosen]), self._claim, cells=200)
-        )
+        merit[chosen] = -np.log(doubt)
         return merit
 
     def _expected(self, pilot: ErrorCounts) -> ErrorCounts:
