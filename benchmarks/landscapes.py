@@ -3,8 +3,9 @@
     python benchmarks/landscapes.py                # all sections, some ten minutes on two cores
     python benchmarks/landscapes.py sweep search   # only these
 
-Numbers go to ``benchmarks/landscapes.json``, tables between the markers of ``docs/landscapes.md``,
-figures to ``docs/figures/landscape_*.png``.
+Numbers go to ``benchmarks/landscapes.json``, tables between their markers in two pages of
+``docs/``, figures to ``docs/figures/landscape_*.png``. The last section, ``checks``, holds the
+numbers against what was promised and fails if one is missed.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from dpaudit.tradeoff import gaussian_epsilon
 
 ROOT = Path(__file__).parent.parent
 NUMBERS = ROOT / "benchmarks" / "landscapes.json"
-PAGE = ROOT / "docs" / "landscapes.md"
+PAGES = [ROOT / "docs" / name for name in ("landscapes.md", "differences-from-the-paper.md")]
 FIGURES = ROOT / "docs" / "figures"
 
 DELTA = 1e-5
@@ -230,6 +231,25 @@ def run_long(numbers: dict[str, Any]) -> None:
     write_table("long", header, rows)
 
 
+def run_deltas(numbers: dict[str, Any]) -> None:
+    """The same landscapes at other deltas: one bit, or most of the trade-off curve?"""
+    deltas = (1e-1, 1e-2, 1e-3, 1e-5, 1e-7)
+    large, small = process(1, 512, 100, "dpsgd"), process(1, 128, 100, "dpsgd")
+    cases = [
+        ("staircase, B=512", large.with_landscape(fitted_staircase(large))),
+        ("staircase, B=128", small.with_landscape(fitted_staircase(small))),
+        ("decision, B=128", small.with_landscape(Threshold(at=decision_point(small)))),
+        ("threshold at C/2, B=128", small.with_landscape(Threshold())),
+    ]
+    rows = []
+    for name, chosen in cases:
+        *_, last = pairs(chosen, delta=min(deltas))
+        rows.append([name, *(f"{last.epsilon(delta):.3f}" for delta in deltas)])
+    rows.append(["accountant", *(f"{gaussian_epsilon(delta, 1.0):.3f}" for delta in deltas)])
+    numbers["deltas"] = rows
+    write_table("deltas", ["σ=1, T=100, `dpsgd`", *(f"δ={delta:g}" for delta in deltas)], rows)
+
+
 def run_simulation(numbers: dict[str, Any]) -> None:
     """A million runs, audited: the GDP rule claims more than the truth, valid bounds do not."""
     rows = []
@@ -272,7 +292,7 @@ def frontier(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Smallest batch first, only those that keep more than every smaller one."""
     kept: list[tuple[float, float]] = []
     for batch, epsilon in sorted(points):
-        if not kept or epsilon > kept[-1][1]:
+        if epsilon > (kept[-1][1] if kept else 0.0):
             kept.append((batch, epsilon))
     return kept
 
@@ -287,8 +307,7 @@ def escalator_value(cell: tuple[int, int]) -> tuple[float, float]:
 
 def run_periodic(numbers: dict[str, Any]) -> None:
     """How much a landscape keeps at periods 5 and 25, and how small the batch can be."""
-    accountant = gaussian_epsilon(DELTA, math.sqrt(INSERTIONS) / SIGMA)
-    batches = sorted({round(b) for b in np.geomspace(250, 4000, 22)})
+    batches = sorted({round(b) for b in np.geomspace(220, 4000, 26)})
     curves: dict[str, dict[str, list[tuple[float, float]]]] = {}
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         for period in (5, 25):
@@ -314,65 +333,118 @@ def run_periodic(numbers: dict[str, Any]) -> None:
                 enough = [b for b, epsilon in points if epsilon >= target]
                 cells.append(f"{math.ceil(min(enough)):,}" if enough else "")
             rows.append([period, name, *cells, f"{points[-1][1]:.2f}", f"{flat:.2f}"])
-    header = ["k", "landscape", "20", "21", "22", "23", "largest epsilon tried", "flat landscape"]
+    header = ["k", "landscape", "ε ≥ 20", "ε ≥ 21", "ε ≥ 22", "ε ≥ 23", "largest ε", "flat"]
     write_table("periodic", header, rows)
+    draw_periods(numbers)
+
+
+def draw_periods(numbers: dict[str, Any]) -> None:
     panels = []
     for period in ("5", "25"):
         flat = gaussian_epsilon(DELTA, math.sqrt(INSERTIONS / int(period)) / SIGMA)
-        series = {name: tuple(np.array(points).T) for name, points in curves[period].items()}
+        curves = numbers["periodic"][period]
+        series = {name: tuple(np.array(points).T) for name, points in curves.items()}
         panels.append((f"canary at every {period}th step", flat, series))
+    accountant = gaussian_epsilon(DELTA, math.sqrt(INSERTIONS) / SIGMA)
     figures.draw_periodic(panels, accountant, str(FIGURES / "landscape_periodic.png"))
+
+
+def confirmed() -> list[Clock | Escalator]:
+    """The issue's clock at period 5, a small one, their like at period 25, and an escalator."""
+    unit = SIGMA * rounding_unit(7)
+    return [
+        Clock(phases=5, node=48.0, unit=1.0, most=16),
+        Clock(phases=5, node=36.0, unit=unit, most=3),
+        Clock(phases=25, node=48.0, unit=SIGMA * rounding_unit(13), most=6),
+        Clock(phases=25, node=36.0, unit=unit, most=3),
+        fitted_escalator(process(SIGMA, 700, INSERTIONS * 25, "dpsgd", period=25)),
+    ]
 
 
 def run_confirm(numbers: dict[str, Any]) -> None:
     """The chains against raw simulation: the same distributions, and what an audit proves."""
-    rows = []
+    rows, tails = [], []
     runs = 20_000
-    issue = Clock(phases=5, node=48.0, unit=1.0, most=16)
-    small = Clock(phases=5, node=36.0, unit=SIGMA * rounding_unit(7), most=3)
-    far = Clock(phases=25, node=36.0, unit=SIGMA * rounding_unit(7), most=3)
-    moving = fitted_escalator(process(SIGMA, 700, INSERTIONS * 25, "dpsgd", period=25))
-    for landscape in (issue, small, far, moving):
-        batch = math.ceil(landscape.least_reach)
-        period = landscape.phases
+    for landscape in confirmed():
+        batch, period = math.ceil(landscape.least_reach), landscape.phases
         chosen = process(SIGMA, batch, INSERTIONS * period, "dpsgd", landscape, period)
-        for pair in landscape.pairs(chosen):
+        setting = [type(landscape).__name__.lower(), str(period), f"{batch:,}"]
+        # At the end nearly all escalator runs are in the pit: compare it after ten insertions.
+        insertions = INSERTIONS if isinstance(landscape, Clock) else 10
+        early = process(SIGMA, batch, insertions * period, "dpsgd", landscape, period)
+        for pair in landscape.pairs(early):
             last = pair
-        scores = simulate(chosen, runs=runs)
-        distances = []
+        scores = simulate(early, runs=runs)
+        distance = 0.0
         for sample, masses in ((scores.not_inserted, last.without), (scores.inserted, last.canary)):
-            counts = node_counts(landscape, sample, masses.size, chosen.steps)
+            nodes = node_of(landscape, sample, masses.size, early.steps)
+            counts = np.bincount(nodes, minlength=masses.size)
             gap = np.abs(np.cumsum(counts) / counts.sum() - np.cumsum(masses)).max()
-            distances.append(gap * math.sqrt(counts.sum()))
-        table = Scores.from_samples(scores.inserted, scores.not_inserted)
-        bound = estimate(table, delta=DELTA, method="gaussian-dp")
-        moments = (scores.inserted.mean() - scores.not_inserted.mean()) / scores.not_inserted.std()
-        rows.append(
-            [
-                type(landscape).__name__.lower(),
-                str(period),
-                f"{batch:,}",
-                f"{last.epsilon(DELTA):.3f}",
-                f"{max(distances):.2f}",
-                f"{moments:.3f}" if isinstance(landscape, Clock) else "",
-                f"{bound.epsilon:.2f}" if isinstance(landscape, Clock) else "",
-            ]
-        )
-    numbers["confirm"] = rows
-    header = ["landscape", "k", "B", "epsilon on the chain", "Kolmogorov distance x sqrt(runs)"]
-    write_table("confirm", [*header, "mu by moments", "audited (GDP, pilot)"], rows)
+            distance = max(distance, gap * math.sqrt(counts.sum()))
+        cells = [str(insertions), f"{distance:.2f}", "", ""]
+        if isinstance(landscape, Clock):
+            table = Scores.from_samples(scores.inserted, scores.not_inserted)
+            bound = estimate(table, delta=DELTA, method="gaussian-dp")
+            spread = scores.not_inserted.std()
+            mu = (scores.inserted.mean() - scores.not_inserted.mean()) / spread
+            cells[2:] = [f"{mu:.3f}", f"{bound.epsilon:.2f}"]
+        rows.append([*setting, *cells])
+        tails.append([*setting, *tail_cells(chosen, runs)])
+        print(rows[-1], tails[-1], flush=True)
+    numbers["confirm"], numbers["tails"] = rows, tails
+    header = ["landscape", "k", "B", "insertions", "Kolmogorov distance × √runs"]
+    write_table("confirm", [*header, "μ by moments", "audited (GDP, pilot)"], rows)
+    header = ["landscape", "k", "B", "ε on the chain", "P₁(A), chain", "P₁(A), sampled"]
+    write_table("tails", [*header, "P₀(A), chain", "P₀(A), sampled"], tails)
 
 
-def node_counts(landscape: Clock | Escalator, sample: Any, size: int, steps: int) -> Any:
-    """Runs in each node of the chain after the last step."""
+def tail_cells(chosen: LandscapeProcess, runs: int) -> list[str]:
+    """Both probabilities of the rejection region, on the chain and by importance sampling.
+
+    The region is hit once in 10^15 runs without the canary. Runs of the raw process whose
+    insertions carry a larger canary, at the speed of the decision point, hit it often; each counts
+    with its likelihood ratio.
+    """
+    landscape = chosen.landscape
+    assert isinstance(landscape, Clock | Escalator)
+    for pair in landscape.pairs(chosen):
+        last = pair
+    epsilon = last.epsilon(DELTA)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rejected = np.log(last.canary) - np.log(last.without) > epsilon
+    speed = 0.5 + epsilon * SIGMA**2 / INSERTIONS
+    generator = np.random.default_rng(5)
+    total = np.zeros(runs)  # of canary and noise over all insertions
+    position = np.zeros(runs)
+    for step in range(1, chosen.steps + 1):
+        noise = SIGMA * generator.standard_normal(runs)
+        if chosen.inserts(step):
+            noise += speed
+            total += noise
+        position = noise if step == 1 else position + chosen.drift(position) + noise
+    hit = rejected[node_of(landscape, position, rejected.size, chosen.steps)]
+    cells = [f"{epsilon:.3f}"]
+    for world, masses in ((1.0, last.canary), (0.0, last.without)):
+        # log N(total; world) - log N(total; speed), insertion by insertion.
+        log_weight = (world - speed) * (total - INSERTIONS * (world + speed) / 2) / SIGMA**2
+        weights = np.where(hit, np.exp(log_weight), 0.0)
+        mean, error = weights.mean(), weights.std() / math.sqrt(runs)
+        exponent = math.floor(math.log10(mean))
+        scale = 10.0**exponent
+        cells.append(f"{masses[rejected].sum():.3g}")
+        cells.append(f"({mean / scale:.2f} ± {error / scale:.2f})e{exponent}")
+    return cells
+
+
+def node_of(landscape: Clock | Escalator, sample: Any, size: int, steps: int) -> Any:
+    """The chain's node of every position after the last step."""
     if isinstance(landscape, Clock):
         cell = np.floor(sample / landscape.node + 0.5)
-        node = np.floor(cell / landscape.phases) + (size - 1) / 2
-        return np.bincount(node.astype(int), minlength=size)
+        return (np.floor(cell / landscape.phases) + (size - 1) / 2).astype(int)
     here = sample + landscape.start * landscape.lane - (steps - 1) * landscape.height
     lane = np.clip(np.floor(here / landscape.lane + 0.5), 1, landscape.lanes)
     alive = (here >= landscape.lane / 2) & (here < landscape.height + landscape.bottom)
-    return np.bincount(np.where(alive, lane, 0).astype(int), minlength=size)
+    return np.where(alive, lane, 0).astype(int)
 
 
 def run_pictures(numbers: dict[str, Any]) -> None:
@@ -398,16 +470,64 @@ def run_pictures(numbers: dict[str, Any]) -> None:
 
 
 def write_table(name: str, header: list[str], rows: list[list[str]]) -> None:
-    """Put a table between its markers in the page, if the page has them."""
+    """Print a table, and put it between its markers in the pages that have them."""
     lines = ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]
     table = "\n".join(lines)
     print(f"\n{name}\n{table}", flush=True)
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    if begin in page and end in page:
-        before, rest = page.split(begin, 1)
-        _, after = rest.split(end, 1)
-        PAGE.write_text(f"{before}{begin}\n{table}\n{end}{after}", encoding="utf-8")
+    for path in PAGES:
+        page = path.read_text(encoding="utf-8") if path.exists() else ""
+        if begin in page and end in page:
+            before, rest = page.split(begin, 1)
+            _, after = rest.split(end, 1)
+            path.write_text(f"{before}{begin}\n\n{table}\n\n{end}{after}", encoding="utf-8")
+
+
+def run_checks(numbers: dict[str, Any]) -> None:
+    """Every number that the landscapes were to reach; exits with an error if one is missed."""
+    cells = {
+        (row[0], row[1]): [float(cell) for cell in row[2:7]] for row in numbers["sweep"]["rows"]
+    }
+    long = {tuple(row[:5]): float(row[5]) for row in numbers["long"]}
+    signs = {tuple(row[:2]): row for row in numbers["signs"]}
+    tails = [
+        (row[0], int(row[1]), int(row[2].replace(",", "")), float(row[3]))
+        for row in numbers["tails"]
+    ]
+
+    def oracle(sigma: str, kind: str, values: list[float]) -> bool:
+        return bool(np.allclose(cells[sigma, kind], values, atol=1e-3))
+
+    def kept(period: int, batch: int, epsilon: float) -> bool:
+        return any(k == period and b <= batch and e >= epsilon for _, k, b, e in tails)
+
+    checks = {
+        "oracle sigma=1 exact": oracle("1", "exact", [1.0846, 1.5659, 2.5953, 3.6438, 4.1562]),
+        "oracle sigma=1 GDP": oracle("1", "GDP rule", [3.9850, 4.3698, 4.3771, 4.3771, 4.3771]),
+        "oracle sigma=4 exact": oracle("4", "exact", [0.2105, 0.3480, 0.5620, 0.7781, 0.8819]),
+        "oracle sigma=4 GDP": oracle("4", "GDP rule", [0.4243, 0.7970, 0.9186, 0.9262, 0.9263]),
+        "forty cells, error": numbers["sweep"]["error"] < 1e-3,
+        "forty cells, 20 s of one core": numbers["sweep"]["cpu_seconds"] < 20,
+        "literal forgets": all(float(signs["paper", b][3]) < 0.02 for b in ("1", "4", "16")),
+        "dpsgd threshold 2.943": abs(float(signs["dpsgd", "4"][4]) - 2.943) < 1e-3,
+        "dpsgd threshold 1.104": abs(float(signs["dpsgd", "16"][5]) - 1.104) < 1e-3,
+        "staircase B=128": long["dpsgd", "staircase", "1", "128", "100"] >= 4.32,
+        "staircase B=512": long["dpsgd", "staircase", "1", "512", "100"] >= 4.37,
+        "wells": long["paper", "wells", "2", "8", "100"] >= 1.99,
+        "search, every cell": len(numbers["search"]) == 40
+        and all(
+            cell["searched"]
+            >= max(cell[n] for n in ("constant", "threshold", "wells", "staircase"))
+            for cell in numbers["search"]
+        ),
+        "period 5, B <= 4,000": kept(5, 4000, 23.0),
+        "period 25, B <= 8,000": kept(25, 8000, 21.0),
+        "simulated nodes agree": all(float(row[4]) < 1.95 for row in numbers["confirm"]),
+    }
+    for name, passed in checks.items():
+        print(f"{'reached' if passed else 'MISSED '}  {name}")
+    if not all(checks.values()):
+        sys.exit(1)
 
 
 SECTIONS = {
@@ -417,9 +537,11 @@ SECTIONS = {
     "thresholds": run_thresholds,
     "simulation": run_simulation,
     "long": run_long,
+    "deltas": run_deltas,
     "search": run_search,
     "periodic": run_periodic,
     "confirm": run_confirm,
+    "checks": run_checks,
 }
 
 

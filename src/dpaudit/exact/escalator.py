@@ -242,7 +242,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "most": (1, 2, 3, 4, 6, 8),
     "lane": (5.5, 6.0, 6.5, 7.0, 7.5, 8.0, 9.0, 10.0),
     "start": (0.35, 0.5, 0.65),
-    "climb": (0.8, 0.9, 1.0),
+    "climb": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
 }
 
 
@@ -261,7 +261,12 @@ def _fit(sigma: float, batch: int, period: int, insertions: int, delta: float) -
 
     # Several starts: with few lanes the first plan may keep nothing, and then no single change
     # of it keeps anything either.
-    starts = (_Plan(), _Plan(lane=6.0, unit=1.5, most=1), _Plan(lane=5.5, unit=2.0, most=1))
+    starts = (
+        _Plan(),
+        _Plan(lane=6.0, unit=1.5, most=1),
+        _Plan(lane=6.0, unit=2.0, most=1, climb=0.7),
+        _Plan(lane=5.5, unit=2.0, most=1, climb=0.5),
+    )
     best = max(starts, key=value)
     reached = value(best)
     for _ in range(3):

@@ -190,9 +190,15 @@ def draw_periodic(
             axis.axhline(accountant, color=GREY, linestyle=":", label="accountant")
             for name, (batch, epsilon) in series.items():
                 colour, style = looks[name]
-                axis.plot(batch, epsilon, color=colour, linestyle=style, label=name)
+                # What a batch size allows, every larger one allows too.
+                last = np.append(batch, 10_000), np.append(epsilon, epsilon[-1])
+                axis.step(*last, where="post", color=colour, linestyle=style, label=name)
             axis.axhline(flat, color="black", linestyle="--", lw=0.9, label="flat landscape")
-            axis.set(title=title, xlabel="batch size B", xscale="log", ylim=(0, None))
+            axis.set(title=title, xlabel="batch size B", xscale="log")
+            axis.set(xlim=(140, 8000), ylim=(0, 1.06 * accountant))
+            ticks = (200, 500, 1000, 2000, 5000)
+            axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+            axis.set_xticks([], minor=True)
         axes[0].set_ylabel("epsilon at delta = 1e-5")
         axes[-1].legend(frameon=False, loc="center right")
 
