@@ -1,37 +1,58 @@
 """dpaudit: what differentially private training really leaks.
 
-The public names, one by one. Those that train are loaded when they are first used, so that
-``import dpaudit`` costs no torch.
+The public names, one by one. None of them imports torch until something is trained.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+from dpaudit import adversaries, presets
+from dpaudit.audits import AuditResult, Plan, audit, plan
 from dpaudit.claims import Claim, ClaimTest, test_claim
 from dpaudit.errors import DpauditError
 from dpaudit.lower_bounds import ErrorCounts, estimate, estimate_all, lower_bound, proven_curve
+from dpaudit.mechanisms import (
+    DPSGD,
+    FixedBatches,
+    FixedInitialisation,
+    FreshInitialisation,
+    FullBatch,
+    Insertion,
+    PoissonBatches,
+    ReshuffledEpochs,
+)
 from dpaudit.privacy import Bound, Bounds, ThreatModel
-from dpaudit.scores import Scores, read_scores, write_scores
+from dpaudit.scores import Scores, Store, read_scores, write_scores
 from dpaudit.upper_bounds import all_upper_bounds, noise_multiplier_for, upper_bound
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DPSGD",
+    "AuditResult",
     "Bound",
     "Bounds",
     "Claim",
     "ClaimTest",
     "DpauditError",
     "ErrorCounts",
+    "FixedBatches",
+    "FixedInitialisation",
+    "FreshInitialisation",
+    "FullBatch",
+    "Insertion",
+    "Plan",
+    "PoissonBatches",
+    "ReshuffledEpochs",
     "Scores",
+    "Store",
     "ThreatModel",
+    "adversaries",
     "all_upper_bounds",
+    "audit",
     "estimate",
     "estimate_all",
     "lower_bound",
     "noise_multiplier_for",
+    "plan",
+    "presets",
     "proven_curve",
     "read_scores",
     "test_claim",

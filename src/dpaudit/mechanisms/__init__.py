@@ -1,1 +1,26 @@
-"""TODO"""
+"""Mechanisms: what is audited, described. Nothing here trains, and nothing accounts."""
+
+from dpaudit.mechanisms.batches import (
+    BatchPlan,
+    FixedBatches,
+    FullBatch,
+    PoissonBatches,
+    ReshuffledEpochs,
+)
+from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
+from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess, Scaling
+
+__all__ = [
+    "DPSGD",
+    "BatchPlan",
+    "FixedBatches",
+    "FixedInitialisation",
+    "FreshInitialisation",
+    "FullBatch",
+    "Insertion",
+    "Landscape",
+    "LandscapeProcess",
+    "PoissonBatches",
+    "ReshuffledEpochs",
+    "Scaling",
+]

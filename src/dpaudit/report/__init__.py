@@ -1,1 +1,1 @@
-"""TODO"""
+"""Reports: figures and sentences. They render what was computed elsewhere, and compute nothing."""
