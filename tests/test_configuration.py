@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -150,3 +152,14 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInput, match="is not TOML"):
         read_settings(binary)
+
+
+def test_the_example_file_names_every_setting_with_its_default() -> None:
+    example = Path(__file__).parents[1] / "examples" / "audit.toml"
+    given, text = read_settings(example), example.read_text()
+    for field in dataclasses.fields(Settings):
+        assert re.search(rf"^(# )?{field.name} = ", text, flags=re.MULTILINE), field.name
+    found, default = given.resolved(), Settings().resolved()
+    for field in dataclasses.fields(found):
+        if field.name not in ("name", "store"):
+            assert getattr(found, field.name) == getattr(default, field.name), field.name

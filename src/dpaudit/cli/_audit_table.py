@@ -59,9 +59,12 @@ def print_side_by_side(
     screen.print(table)
     for text, letter in letters.items():
         screen.print(Text(f" {letter}  assumes: {text}"))
+    said: dict[str, dict[str, None]] = {}  # each note once, with everybody it belongs to
     for bound in bounds:
         for note in bound.notes:
-            screen.print(Text(f"{bound.method}: {note}", style="dim"))
+            said.setdefault(note, {})[bound.method] = None
+    for note, methods in said.items():
+        screen.print(Text(f"{', '.join(methods)}: {note}", style="dim"))
 
 
 _COLUMNS = (
@@ -87,7 +90,8 @@ def _cells(bound: Bound) -> tuple[str, ...]:
 
 
 def _title(result: AuditResult) -> str:
-    canaries = "" if result.canaries == 1 else f" with {result.canaries:,} canaries each"
-    stored = f", {result.resumed:,} of them from the store" if result.resumed else ""
+    runs = "1 run" if result.runs == 1 else f"{result.runs:,} runs"
+    canaries = "" if result.canaries == 1 else f" with {result.canaries:,} canaries"
+    stored = f", {result.resumed:,} from the store" if result.resumed else ""
     took = f", in {result.seconds:.1f} s" if result.seconds else ""
-    return f"{result.title}: {result.runs:,} runs{canaries}{stored}{took} on {result.device}"
+    return f"{result.title}: {runs}{canaries}{stored}{took} on {result.device}"

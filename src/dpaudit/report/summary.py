@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def sentence(assessment: Assessment) -> str:
     """What an audit comes to, in one sentence."""
     lower, upper = assessment.leading, assessment.least_upper
-    sure = f"{100 * (lower.confidence or 0):g} %"
-    proven = f"epsilon >= {lower.epsilon:.2f} at delta = {lower.delta:g} with {sure} confidence"
+    sure = f"{lower.method}, {100 * (lower.confidence or 0):g} % confidence"
+    proven = f"epsilon >= {lower.epsilon:.2f} at delta = {lower.delta:g} ({sure})"
     promised = f"{upper.epsilon:.2f}"
     share = f"{lower.epsilon / upper.epsilon:.0%}" if upper.epsilon > 0 else "all"
     match assessment.verdict:
@@ -28,23 +28,23 @@ def sentence(assessment: Assessment) -> str:
             )
         case "tight":
             return (
-                f"Tight: the audit proves {proven}, {share} of the {promised} that the accountant "
+                f"Tight: the audit shows {proven}, {share} of the {promised} that the accountant "
                 f"allows, for an adversary who sees {_SEEN[assessment.threat_model]}."
             )
         case "few-runs":
             return (
-                f"Too few scores to tell: the audit proves {proven}, {share} of the {promised} "
-                f"promised, and {len(assessment.scores):,} perfect scores would prove about "
+                f"Too few scores to tell: the audit shows {proven}, {share} of the {promised} "
+                f"promised, and {len(assessment.scores):,} perfect scores would show about "
                 f"{assessment.attainable:.2f}; play more runs."
             )
         case "gap":
             return (
-                f"Gap: the audit proves {proven}, {share} of the {promised} that the accountant "
+                f"Gap: the audit shows {proven}, {share} of the {promised} that the accountant "
                 "allows; either this training leaks less than that to an adversary who sees "
                 f"{_SEEN[assessment.threat_model]}, or a stronger adversary exists."
             )
         case "no-promise":
-            return f"No promise: the upper bound is infinite; the audit proves {proven}."
+            return f"No promise: the upper bound is infinite; the audit shows {proven}."
 
 
 _SEEN = {
