@@ -27,7 +27,7 @@ types: $(VENV)/.dev
 	$(VENV)/bin/mypy
 
 docs: $(VENV)/.dev
-	$(VENV)/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache
