@@ -12,13 +12,11 @@ from typing import ClassVar, final
 
 import torch
 
-from dpaudit import _validate
+from dpaudit import DPSGD, Insertion, audit
 from dpaudit.adversaries import Canaries, CraftedGradients, HiddenStateAdversary, HiddenStateView
 from dpaudit.adversaries.crafting import check_room, generator, movement, parameter_count
 from dpaudit.adversaries.testing import check_adversary, easy_training
-from dpaudit.audits import audit
 from dpaudit.errors import InvalidInput
-from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 
 
 @final
@@ -35,7 +33,8 @@ class SpreadGradient(HiddenStateAdversary):
     width: int = 4
 
     def __post_init__(self) -> None:
-        _validate.integer("width", self.width, at_least=1)
+        if self.width < 1:
+            raise InvalidInput(f"width must be at least 1, got {self.width}")
 
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int

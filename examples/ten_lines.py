@@ -3,14 +3,13 @@
 python examples/ten_lines.py
 """
 
-from dpaudit.adversaries import SimulatedDimension
-from dpaudit.audits import audit
-from dpaudit.presets import housing
+import dpaudit
 
 
 def main(runs: int = 500) -> None:
-    training = housing(noise_multiplier=4.0, steps=250)
-    result = audit(training, SimulatedDimension(), runs=runs, delta=1e-5)
+    training = dpaudit.presets.housing(noise_multiplier=4.0, steps=250)
+    adversary = dpaudit.adversaries.SimulatedDimension()
+    result = dpaudit.audit(training, adversary, runs=runs, delta=1e-5)
     print(result.summary())
     result.plot().savefig("audit.png")
 

@@ -26,8 +26,7 @@ Ranking = Literal["per-step", "final-model"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class SimulatedDimension(HiddenStateAdversary):
-    r"""Simulates the training, and inserts :math:`C e_d` where :math:`d` is the least-moved
-    dimension.
+    r"""Simulates the training, and inserts :math:`C e_d` in the dimension that moved least.
 
     Genuine gradients then neither wash the canary's trace away nor blur it. The score is
     :math:`-(\theta_T - \theta_0)_d`; where the initialisation is unknown it is
