@@ -27,7 +27,6 @@ _COMMAND = "from dpaudit.games.workers import serve; serve()"
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    "TORCHINDUCTOR_COMPILE_THREADS": "1",  # more would start a pool of processes in each worker
 }
 
 
