@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from dpaudit.games.products import per_example_product
+from dpaudit.games.rows import sum_rows
 
 MEMORY_WEIGHT = 60
 """How many multiplications take as long as moving one number to memory and back, on the processors
@@ -135,8 +136,7 @@ class EmbeddedRows(ParameterGradients):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         scaled = self._outputs * weights.to(self._outputs.dtype)[:, None, None]
-        table = torch.zeros(self._shape, dtype=scaled.dtype, device=scaled.device)
-        return table.index_add(0, self._rows.flatten(), scaled.flatten(0, 1))
+        return sum_rows(self._rows.flatten(), scaled.flatten(0, 1), self._shape[0])
 
     def materialise(self) -> Tensor:
         examples = len(self._outputs)

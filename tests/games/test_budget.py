@@ -1,0 +1,139 @@
+"""Tile size, compilation and processes: chosen sensibly, settled once, and the user's to set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dpaudit.adversaries.contract import Canaries, CraftedDimensions, HiddenStateAdversary
+from dpaudit.data import Examples
+from dpaudit.errors import InvalidInput
+from dpaudit.games import Game, Speed, check_game, settle, tile_count
+from dpaudit.games.budget import CACHE, cost
+from dpaudit.games.speed import cores
+from dpaudit.mechanisms.batches import FixedBatches
+from dpaudit.mechanisms.dpsgd import DPSGD
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+class Silent(HiddenStateAdversary):
+    name, paper = "silent", "none"
+
+    def craft(self, *_: Any, **__: Any) -> Canaries:
+        raise NotImplementedError
+
+    def score(self, view: Any, canaries: Canaries) -> Tensor:
+        return torch.zeros(len(view.final), canaries.count)
+
+
+def game(case: Any, *, runs: int, steps: int, batch_size: int) -> Game:
+    repeat = -(-batch_size // len(case.targets))
+    data = Examples(
+        features=np.concatenate([case.features.numpy()] * repeat),
+        targets=np.concatenate([case.targets.numpy()] * repeat),
+        classes=11,
+    )
+    mechanism = DPSGD(
+        build_model=case.build,
+        loss=cross_entropy,
+        data=data,
+        batches=FixedBatches(batch_size=batch_size),
+        steps=steps,
+        learning_rate=0.1,
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+    )
+    canaries = CraftedDimensions(dimensions=torch.tensor([0]), norm=1.0)
+    return Game(mechanism=mechanism, adversary=Silent(), canaries=canaries, runs=runs)
+
+
+def settled(described: Game, speed: Speed | None = None) -> Speed:
+    return settle(described, speed or Speed(device="cpu"), check_game(described))
+
+
+def test_the_papers_housing_audit_is_compiled_and_uses_every_core(cases: dict[str, Any]) -> None:
+    described = game(cases["fcnn"], runs=5000, steps=250, batch_size=400)
+    # The test's own functions lie in a module that other processes cannot import.
+    speed = settled(described, Speed(device="cpu", workers=cores()))
+    assert speed.compile is True
+    assert speed.workers == cores()
+    assert 32 <= (speed.tile_size or 0) <= 512
+
+
+def test_small_games_are_played_at_once(cases: dict[str, Any]) -> None:
+    speed = settled(game(cases["fcnn"], runs=20, steps=5, batch_size=12))
+    assert (speed.compile, speed.workers, speed.tile_size) == (False, 1, 20)
+
+
+def test_tiles_are_of_one_size_and_cover_all_runs(cases: dict[str, Any]) -> None:
+    described = game(cases["fcnn"], runs=1001, steps=5, batch_size=400)
+    speed = settled(described)
+    tiles, size = tile_count(described, speed), speed.tile_size or 0
+    assert (tiles - 1) * size < 1001 <= tiles * size
+    assert tiles * size - 1001 < tiles
+
+
+def test_settling_twice_changes_nothing(cases: dict[str, Any]) -> None:
+    described = game(cases["convnet"], runs=30, steps=5, batch_size=20)
+    once = settled(described)
+    assert settled(described, once) == once
+
+
+def test_what_the_user_sets_is_kept(cases: dict[str, Any]) -> None:
+    described = game(cases["fcnn"], runs=100, steps=5, batch_size=12)
+    asked = Speed(device="cpu", tile_size=7, compile=False, workers=2, precision="float64")
+    assert settled(described, asked) == asked
+
+
+def test_larger_models_and_batches_cost_more(cases: dict[str, Any]) -> None:
+    def price(name: str, batch_size: int, steps: int = 5) -> Any:
+        described = game(cases[name], runs=4, steps=steps, batch_size=batch_size)
+        return cost(described, check_game(described), Speed(device="cpu"))
+
+    small, large = price("convnet", 10), price("convnet", 20)
+    assert small.bytes < large.bytes
+    assert large.operations == pytest.approx(2 * small.operations)
+    assert price("convnet", 10, steps=10).operations == pytest.approx(2 * small.operations)
+    assert price("fcnn", 10).bytes * 100 < small.bytes
+    # 0.45 billion operations a step at B = 128, counted by hand for the paper's ConvNet.
+    assert large.operations / 5 / 20 * 128 == pytest.approx(0.45e9, rel=0.35)
+
+
+def test_a_model_larger_than_the_cache_still_gets_a_tile(cases: dict[str, Any]) -> None:
+    described = game(cases["convnet"], runs=30, steps=5, batch_size=40)
+    assert cost(described, check_game(described), Speed(device="cpu")).bytes > CACHE
+    assert settled(described).tile_size == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"tile_size": 0}, "tile_size"),
+        ({"workers": 0}, "workers"),
+        ({"precision": "float16"}, "precision"),
+        ({"compile": "maybe"}, "compile"),
+        ({"convolutions": "fft"}, "convolutions"),
+    ],
+)
+def test_speeds_that_make_no_sense_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        Speed(**settings)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "a toaster"])
+def test_devices_that_are_not_there_are_refused(device: str) -> None:
+    with pytest.raises(InvalidInput, match="device"):
+        Speed(device=device).torch_device()
+
+
+def test_a_game_must_be_settled_before_its_tiles_are_counted(cases: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="settled"):
+        tile_count(game(cases["fcnn"], runs=4, steps=5, batch_size=12), Speed())
