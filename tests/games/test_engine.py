@@ -391,3 +391,35 @@ def test_noisy_simulations_do_not_use_the_noise_of_the_game() -> None:
     moved = (run[-1] - run[0]).abs()
     correlation = np.corrcoef(simulated.final.numpy(), moved.numpy())[0, 1]
     assert abs(correlation) < 0.5
+
+
+def test_trainings_of_every_kind_of_model_equal_the_slow_twins(case: Any) -> None:
+    mechanism = DPSGD(
+        build_model=case.build,
+        loss=cross_entropy,
+        data=Examples(features=case.features.numpy(), targets=case.targets.numpy(), classes=11),
+        batches=FixedBatches(batch_size=4),
+        steps=2,
+        learning_rate=0.5,
+        clip_norm=0.8,
+        noise_multiplier=0.3,
+    )
+    described = game(mechanism, CraftedDimensions(dimensions=torch.tensor([1]), norm=0.8), runs=3)
+    found = iterates(described, EXACT)
+    torch.testing.assert_close(found[:, 2], reference.play(described, 2), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_compiled_tiles_change_no_bit_with_order_threads_or_restart() -> None:
+    described = game(training(), dimensions(2), LastDimension())
+    speed = Speed(device="cpu", compile=True, tile_size=3, workers=1)
+    before = torch.get_num_threads()
+    first = scores(described, speed)
+    torch.set_num_threads(2)
+    try:
+        player = Player(described, speed, check_game(described))
+        again = {tile: player.play_tile(tile) for tile in reversed(first)}
+    finally:
+        torch.set_num_threads(before)
+    for tile, block in first.items():
+        np.testing.assert_array_equal(block.score, again[tile].score)
