@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
@@ -35,7 +36,6 @@ class Schedule:
         return int(self.batches.shape[1])
 
 
-@lru_cache(maxsize=8)
 def schedule(plan: BatchPlan, steps: int, examples: int) -> Schedule:
     """The batches of the first ``steps`` steps on ``examples`` examples.
 
@@ -44,6 +44,11 @@ def schedule(plan: BatchPlan, steps: int, examples: int) -> Schedule:
         >>> schedule(FixedBatches(batch_size=2), 4, 5).at.tolist()
         [0, 1, 0, 1]
     """
+    make = _remembered if isinstance(plan, Hashable) else _schedule  # a user's plan may not be
+    return make(plan, steps, examples)
+
+
+def _schedule(plan: BatchPlan, steps: int, examples: int) -> Schedule:
     known: dict[bytes, int] = {}
     rows: list[NDArray[np.int64]] = []
     at = np.empty(steps, dtype=np.int64)
@@ -60,3 +65,6 @@ def schedule(plan: BatchPlan, steps: int, examples: int) -> Schedule:
         batches[place, : len(row)] = row
         present[place, : len(row)] = 1
     return Schedule(batches=batches, present=present, at=at)
+
+
+_remembered = lru_cache(maxsize=8)(_schedule)
