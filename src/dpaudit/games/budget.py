@@ -21,7 +21,7 @@ from dpaudit.games.speed import Speed, cores
 from dpaudit.games.starting_points import as_tensor, known_model, trainable
 from dpaudit.games.tapping import Call, TappedModel
 
-CACHE = 8 * 2**20
+CACHE = 4 * 2**20
 """Bytes of one tile on a CPU: what stays in cache is several times faster than what does not."""
 
 GPU_SHARE = 0.5
