@@ -48,7 +48,6 @@ VARIANTS = {
     "float32": Speed(precision="float32"),
     "tf32": Speed(precision="tf32"),
     "bfloat16": Speed(precision="bfloat16"),
-    "tf32, tuned": Speed(precision="tf32", compile="tuned"),
     "float32, library convolutions": Speed(precision="float32", convolutions="library"),
     "tf32, library convolutions": Speed(precision="tf32", convolutions="library"),
 }
@@ -144,7 +143,7 @@ def resnet18_steps(options: argparse.Namespace, device: torch.device) -> Rows:
         nested = peers.nested_vmap(mechanism, device, runs=1, steps=3, dtype=torch.bfloat16)
         rows.append({"what": "vmap(grad), bfloat16", "ms a step": nested * 1e3})
     for (name, speed), compiled in itertools.product(_variants(options), (False, True)):
-        if "library" in name or "tuned" in name or (compiled and not gpu):
+        if "library" in name or (compiled and not gpu):
             continue
         row = _measure(mechanism, speed, runs=1, options=options, device=device, compiled=compiled)
         what = f"engine, {name}, {'compiled' if compiled else 'eager'}"

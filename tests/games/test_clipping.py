@@ -101,6 +101,6 @@ def test_columns_padded_for_tensor_cores_change_nothing(
         weights = torch.ones(2, len(case.targets))
         plain = fast(case, built, weights, 0.5, torch.float64)
         with monkeypatch.context() as patch:
-            patch.setitem(ALIGNMENT, "cpu", 64)  # 8 numbers in float64
+            patch.setitem(ALIGNMENT, "cpu", 8)
             padded = fast(case, built, weights, 0.5, torch.float64)
         torch.testing.assert_close(padded, plain, rtol=1e-10, atol=1e-12)

@@ -26,16 +26,10 @@ class Traced:
         function: What to trace. It must not depend on the values of its arguments.
         example: Arguments of the shapes and types that all calls will have.
         compiled: Whether to try `torch.compile`.
-        tuned: Whether the compiler may take long to find the fastest products.
     """
 
     def __init__(
-        self,
-        function: Callable[..., Tensor],
-        example: tuple[Any, ...],
-        *,
-        compiled: bool,
-        tuned: bool = False,
+        self, function: Callable[..., Tensor], example: tuple[Any, ...], *, compiled: bool
     ) -> None:
         def plain(*args: Tensor) -> Tensor:  # the tracer counts the "self" of a bound method
             return function(*args)
@@ -45,7 +39,6 @@ class Traced:
             self._graph = trace(*example)
         self._call: Callable[..., Tensor] = self._graph
         self._untried = compiled
-        self._mode = "max-autotune-no-cudagraphs" if tuned else "default"
         self.notices: tuple[str, ...] = ()
 
     def __call__(self, *args: Any) -> Tensor:
@@ -54,7 +47,7 @@ class Traced:
 
     def _first_compiled(self, *args: Any) -> Tensor:
         self._untried = False
-        compiled = torch.compile(self._graph, dynamic=False, fullgraph=True, mode=self._mode)
+        compiled = torch.compile(self._graph, dynamic=False, fullgraph=True)
         try:
             with warnings.catch_warnings():
                 # Advice of the compiler about precision and cores is ours to take, not the user's.

@@ -95,9 +95,7 @@ class Engine:
         features, _ = self._batch(self._batches[0])
         calls = model.measure([p.detach() for p in trainable(template)], features)
         self._clipped_sums = ClippedSums(model, mechanism.loss, calls)
-        self._step = Traced(
-            self._one_step, self._example(), compiled=compiled, tuned=speed.compile == "tuned"
-        )
+        self._step = Traced(self._one_step, self._example(), compiled=compiled)
         self._model_notices = model.notices
 
     @property

@@ -34,15 +34,6 @@ def per_example_product(left: Tensor, right: Tensor) -> Tensor:
     return cast(Tensor, _PerExampleProduct.apply(left, right))  # type: ignore[no-untyped-call]
 
 
-def arranged_like(values: Tensor, other: Tensor) -> Tensor:
-    """``values``, in memory as `per_example_product` with ``other`` will want them.
-
-    Where ``other`` is the same for all runs, examples come before runs. All later readers are
-    given the rearranged copy, so that the compiler writes nothing else.
-    """
-    return cast(Tensor, _ArrangedLike.apply(values, other))  # type: ignore[no-untyped-call]
-
-
 class _WeightProduct(torch.autograd.Function):
     @staticmethod
     def forward(weight: Tensor, inputs: Tensor) -> Tensor:
@@ -89,24 +80,6 @@ class _PerExampleProduct(torch.autograd.Function):
         right = _with_runs(right, in_dims[1], runs)
         product = torch.bmm(left.flatten(0, 1), right.flatten(0, 1))
         return torch.unflatten(product, 0, (runs, -1)), 0
-
-
-class _ArrangedLike(torch.autograd.Function):
-    """Never differentiated either."""
-
-    @staticmethod
-    def forward(values: Tensor, other: Tensor) -> Tensor:
-        return values.view_as(values)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Axes, values: Tensor, other: Tensor) -> tuple[Tensor, int | None]:
-        if in_dims[0] is not None and in_dims[1] is None:
-            return values.movedim(in_dims[0], 1).contiguous(), 1
-        return values.view_as(values), in_dims[0]
 
 
 def _with_runs(values: Tensor, axis: int | None, runs: int) -> Tensor:

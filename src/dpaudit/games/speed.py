@@ -25,9 +25,7 @@ class Speed:
         precision: ``"float32"`` as the paper; ``"tf32"`` and ``"bfloat16"`` round products (on
             GPUs that have them), while parameters, noise and updates stay in float32;
             ``"float64"`` for checks.
-        compile: Use `torch.compile`; ``"auto"`` where the game is long enough to pay for it;
-            ``"tuned"``: let the compiler try out its own matrix products against the vendor's,
-            which takes minutes more and pays in long games on a GPU, if at all.
+        compile: Use `torch.compile`; ``"auto"`` where the game is long enough to pay for it.
         tile_size: Runs played together; `None`: from the model and free memory.
         workers: Processes on a CPU, each with one thread; `None`: one per core where it pays.
             Scores do not depend on it.
@@ -44,7 +42,7 @@ class Speed:
 
     device: str = "auto"
     precision: Precision = "float32"
-    compile: bool | Literal["auto", "tuned"] = "auto"
+    compile: bool | Literal["auto"] = "auto"
     tile_size: int | None = None
     workers: int | None = None
     convolutions: Convolutions = "auto"
@@ -52,10 +50,8 @@ class Speed:
     def __post_init__(self) -> None:
         _validate.one_of("precision", self.precision, ("float32", "tf32", "bfloat16", "float64"))
         _validate.one_of("convolutions", self.convolutions, ("auto", "product", "library"))
-        if self.compile not in (True, False, "auto", "tuned"):
-            raise InvalidInput(
-                f"compile must be True, False, 'auto' or 'tuned', got {self.compile!r}"
-            )
+        if self.compile not in (True, False, "auto"):
+            raise InvalidInput(f"compile must be True, False or 'auto', got {self.compile!r}")
         if self.tile_size is not None:
             _validate.integer("tile_size", self.tile_size, at_least=1)
         if self.workers is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 import numpy as np
@@ -69,7 +70,7 @@ class FixedBatches(BatchPlan):
         _check_size(self.batch_size, examples)
 
     def indices(self, step: int, examples: int) -> Indices:
-        order = np.random.default_rng((self.seed, 0)).permutation(examples)
+        order = _shuffled(self.seed, 0, examples)
         first = step % (examples // self.batch_size) * self.batch_size
         return np.sort(order[first : first + self.batch_size])
 
@@ -98,7 +99,7 @@ class ReshuffledEpochs(BatchPlan):
 
     def indices(self, step: int, examples: int) -> Indices:
         epoch, place = divmod(step, examples // self.batch_size)
-        order = np.random.default_rng((self.seed, epoch)).permutation(examples)
+        order = _shuffled(self.seed, epoch, examples)
         first = place * self.batch_size
         return np.sort(order[first : first + self.batch_size])
 
@@ -167,6 +168,13 @@ class FullBatch(BatchPlan):
     @property
     def assumption(self) -> str:
         return "every example at every step: no amplification by sampling"
+
+
+@lru_cache(maxsize=4)  # every step of an epoch asks for the same one
+def _shuffled(seed: int, epoch: int, examples: int) -> Indices:
+    order = np.random.default_rng((seed, epoch)).permutation(examples)
+    order.setflags(write=False)
+    return order
 
 
 def _check_size(batch_size: int, examples: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import cast, final
 
 import torch
@@ -14,7 +13,7 @@ from dpaudit.games.gradients import (
     OuterProducts,
     ParameterGradients,
 )
-from dpaudit.games.products import arranged_like, per_example_product, weight_product
+from dpaudit.games.products import per_example_product, weight_product
 from dpaudit.games.rules.contract import LayerRule, Notes, is_plain
 from dpaudit.games.rules.patches import Window, aligned, patches
 
@@ -42,11 +41,9 @@ class ConvolutionRule(LayerRule):
         if layer.groups > 1 or not self._as_product:
             return layer._conv_forward(inputs, layer.weight, layer.bias), (inputs,)
         columns = _patches(layer, inputs)
-        examples, padded = columns.shape[:2]
+        examples = len(columns)
         flat = weight_product(aligned(layer.weight.flatten(1)), columns.flatten(0, 1))
-        places = _places(layer, inputs)
-        outputs = torch.unflatten(flat, 1, (examples, padded))[..., : math.prod(places)]
-        outputs = torch.unflatten(outputs, 2, places).movedim(0, 1)
+        outputs = torch.unflatten(flat, 1, (examples, *_places(layer, inputs))).movedim(0, 1)
         if layer.bias is not None:
             outputs = outputs + layer.bias.view(-1, *(1,) * (outputs.ndim - 2))
         return outputs, (columns,)
@@ -57,8 +54,7 @@ class ConvolutionRule(LayerRule):
         layer = cast(Convolution, layer)
         (kept,) = notes
         columns = kept if self._as_product and layer.groups == 1 else _patches(layer, kept)
-        # (examples, channels, places), laid out for the product that follows
-        outputs = arranged_like(aligned(outputs.flatten(2)), columns)
+        outputs = outputs.flatten(2)  # (examples, channels, places)
         return {
             "weight": OuterProducts(outputs.transpose(1, 2), columns, layer.weight.shape)
             if layer.groups == 1
