@@ -1,6 +1,6 @@
 """What a crafted loss landscape keeps of one gradient: three landscapes, one process.
 
-    python examples/landscape.py
+python examples/landscape.py
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ def main() -> None:
         scores = simulate(chosen, runs=100_000)
         audited = lower_bound(scores.inserted, scores.not_inserted, delta=1e-5)
         print(
-            f"{name:<34}{exact.epsilon[-1]:>8.4f}{exact.gdp_rule[-1]:>10.4f}"
-            f"{audited.epsilon:>9.4f}"
+            f"{name:<34}{exact.epsilon[-1]:>8.4f}{exact.gdp_rule[-1]:>10.4f}{audited.epsilon:>9.4f}"
         )
     print(f"{'accountant':<34}{exact.accountant:>8.4f}")
 
