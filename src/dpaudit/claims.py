@@ -14,7 +14,6 @@ from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr, ndtr
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput, InvalidScores
@@ -28,6 +27,7 @@ from dpaudit.lower_bounds.contract import (
 )
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES, within_run_dependence
+from dpaudit.lower_bounds.joint_test import curve_p_value
 from dpaudit.lower_bounds.thresholds import Fixed, Pilot, ThresholdRule, threshold_rule
 from dpaudit.scores import Scores
 from dpaudit.tradeoff import approximate_tradeoff, gaussian_tradeoff
@@ -221,47 +221,8 @@ test_claim.__test__ = False  # type: ignore[attr-defined]
 
 
 def claim_p_value(counts: ErrorCounts, claim: Claim, *, cells: int = 3000) -> Array:
-    """The p-value of the claim at each threshold, taken as fixed.
-
-    The supremum over the unknown false-positive rate is taken over ``cells`` that cover [0, 1].
-    Both binomial p-values fall as their rates grow, so reading each at the smallest rate of the
-    cell makes the maximum an upper bound of the supremum: few cells cost power, never validity.
-    """
-    edges = _rate_edges(counts, claim, cells)
-    product = _at_most(counts.false_positives, counts.negatives, edges[:, :-1]) * _at_most(
-        counts.false_negatives, counts.positives, claim.tradeoff(edges[:, 1:])
-    )
-    # Fisher's combination of two independent p-values with product w: w (1 - ln w).
-    product = np.clip(product, 1e-300, 1.0).max(axis=-1)
-    return np.asarray(product * (1 - np.log(product)))
-
-
-def _rate_edges(counts: ErrorCounts, claim: Claim, cells: int) -> Array:
-    """Edges of cells that cover [0, 1], one row a threshold.
-
-    A third is spread over everything. The others lie around the two observed error rates, where
-    the supremum is: with many scores a p-value goes from 0 to 1 within a narrow range of rates. A
-    claim's curve is its own inverse, so it turns false-negative rates into false-positive ones.
-    """
-    third = cells // 3
-    everywhere = np.broadcast_to(ndtr(np.linspace(-9, 9, third)), (len(counts), third))
-    here = _around(counts.false_positives, counts.negatives, third)
-    there = claim.tradeoff(_around(counts.false_negatives, counts.positives, third))
-    ends = np.broadcast_to([0.0, 1.0], (len(counts), 2))
-    return np.sort(np.concatenate([everywhere, here, there, ends], axis=1), axis=1)
-
-
-def _around(errors: NDArray[np.int64], trials: int, points: int) -> Array:
-    """Rates within eight standard deviations of the observed one, shape (thresholds, points)."""
-    rate = (errors + 0.5) / (trials + 1)
-    deviation = np.sqrt(rate * (1 - rate) / trials)
-    spread = rate[:, None] + deviation[:, None] * np.linspace(-8, 8, points)
-    return np.asarray(np.clip(spread, 0.0, 1.0))
-
-
-def _at_most(errors: NDArray[np.int64], trials: int, rates: Array) -> Array:
-    """P(Binomial(trials, rate) <= errors), shape (thresholds, rates)."""
-    return np.asarray(bdtr(errors[:, None].astype(float), trials, rates))
+    """The p-value of the claim at each threshold, taken as fixed."""
+    return curve_p_value(counts, claim.tradeoff, cells=cells)
 
 
 @final

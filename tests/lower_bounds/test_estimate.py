@@ -167,17 +167,31 @@ def test_many_canaries_in_a_run_are_declared():
     assert any("one run only" in note for note in estimate(alone, delta=1e-5).notes)
 
 
-def test_gaussian_dp_on_exact_counts_is_the_formula():
+def test_gaussian_dp_by_the_papers_rule_is_the_formula():
     from scipy.special import betaincinv, ndtri
+
+    # One threshold only: 20 of 500 false positives, 30 of 500 false negatives.
+    ones, zeros = np.repeat([1.0, 0.0], [470, 30]), np.repeat([1.0, 0.0], [20, 480])
+    alpha, beta = betaincinv([21, 31], [480, 470], 0.975)
+    mu = -ndtri(alpha) - ndtri(beta)
+    bound = lower_bound(ones, zeros, delta=1e-5, method="gaussian-dp", threshold="best")
+    assert bound.mu == pytest.approx(mu, rel=1e-12)
+    assert bound.epsilon == pytest.approx(gaussian_epsilon(1e-5, mu), rel=1e-12)
+
+
+def test_gaussian_dp_at_a_fixed_threshold_spends_its_level_on_the_pair():
+    from dpaudit.claims import Claim, claim_p_value
 
     counts = ErrorCounts.given(
         true_positives=470, false_negatives=30, false_positives=20, true_negatives=480
     )
-    alpha, beta = betaincinv([21, 31], [480, 470], 0.975)
-    mu = -ndtri(alpha) - ndtri(beta)
     bound = estimate(counts, delta=1e-5, method="gaussian-dp")
-    assert bound.mu == pytest.approx(mu, rel=1e-12)
-    assert bound.epsilon == pytest.approx(gaussian_epsilon(1e-5, mu), rel=1e-12)
+    ones, zeros = np.repeat([1.0, 0.0], [470, 30]), np.repeat([1.0, 0.0], [20, 480])
+    fixed = lower_bound(ones, zeros, delta=1e-5, method="gaussian-dp", threshold="fixed=0.5")
+    paper = lower_bound(ones, zeros, delta=1e-5, method="gaussian-dp", threshold="best")
+    assert fixed.epsilon == bound.epsilon > paper.epsilon
+    assert claim_p_value(counts, Claim.from_mu(bound.mu))[0] == pytest.approx(0.05, rel=0.02)
+    assert claim_p_value(counts, Claim.from_mu(bound.mu + 0.05))[0] > 0.05
 
 
 def test_counts_refuse_methods_that_need_scores():

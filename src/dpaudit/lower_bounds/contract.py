@@ -69,6 +69,24 @@ class Pointwise(Levels):
 
 @final
 @dataclass(frozen=True)
+class OneThreshold(Levels):
+    """A single threshold that was fixed without these scores: both rates may be tested together.
+
+    Methods that need a limit for each rate by itself read half of ``significance`` for each; those
+    that can test the two together spend it on the pair.
+    """
+
+    significance: float
+
+    def upper_false_positive_rate(self, counts: ErrorCounts) -> Array:
+        return Pointwise(self.significance).upper_false_positive_rate(counts)
+
+    def upper_false_negative_rate(self, counts: ErrorCounts) -> Array:
+        return Pointwise(self.significance).upper_false_negative_rate(counts)
+
+
+@final
+@dataclass(frozen=True)
 class Everywhere(Levels):
     """All thresholds at once, by one simultaneous band for each of the two rates."""
 

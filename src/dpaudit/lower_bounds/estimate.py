@@ -17,7 +17,7 @@ from dpaudit.lower_bounds.contract import (
     AtDelta,
     AtEpsilon,
     CountEstimator,
-    Pointwise,
+    OneThreshold,
     Question,
 )
 from dpaudit.lower_bounds.counts import ErrorCounts
@@ -95,7 +95,7 @@ def lower_bound(
         >>> random = np.random.default_rng(0)
         >>> there, not_there = random.normal(2, 1, 2000), random.normal(0, 1, 2000)
         >>> lower_bound(there, not_there, delta=1e-5, method="gaussian-dp")
-        Bound(epsilon >= 8.1535 at delta=1e-05, 95% confidence, gaussian-dp)
+        Bound(epsilon >= 8.4182 at delta=1e-05, 95% confidence, gaussian-dp)
     """
     return estimate(
         Scores.from_samples(inserted, not_inserted),
@@ -260,7 +260,7 @@ def _from_counts(counts: ErrorCounts, method: str, task: _Task) -> Bound:
             f"method {method!r} needs the scores, not only the four counts; "
             f"use one of {', '.join(COUNT_ESTIMATORS)}"
         )
-    chosen = Chosen(counts=counts, levels=Pointwise(task.significance))
+    chosen = Chosen(counts=counts, levels=OneThreshold(task.significance))
     given = ("the threshold behind the counts was fixed before the scores were seen",)
     return _read(COUNT_ESTIMATORS[method], chosen, task, assumptions=given)
 

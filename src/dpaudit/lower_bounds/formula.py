@@ -15,6 +15,7 @@ from dpaudit.lower_bounds.contract import (
     AtDelta,
     CountEstimator,
     Levels,
+    OneThreshold,
     Pointwise,
     Question,
 )
@@ -47,7 +48,7 @@ class CountFormula(CountEstimator):
         return False
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
-        if not isinstance(levels, Pointwise):
+        if not isinstance(levels, Pointwise | OneThreshold):
             raise InvalidInput(f"method {self.name!r} has no simultaneous bands; use 'pilot'")
         columns = (
             counts.false_positives,

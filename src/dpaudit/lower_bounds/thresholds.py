@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.bands import simultaneous_band
-from dpaudit.lower_bounds.contract import CountEstimator, Everywhere, Levels, Pointwise, Question
+from dpaudit.lower_bounds.contract import (
+    CountEstimator,
+    Everywhere,
+    Levels,
+    OneThreshold,
+    Pointwise,
+    Question,
+)
 from dpaudit.lower_bounds.counts import ErrorCounts
 
 Array = NDArray[np.float64]
@@ -88,14 +95,14 @@ class Pilot(ThresholdRule):
             # The pilot is all ties. Its one value is still a threshold, chosen without the rest.
             return Chosen(
                 counts=ErrorCounts.at(rest_in, rest_out, pilot_in[:1]),
-                levels=Pointwise(significance),
+                levels=OneThreshold(significance),
                 notes=("the pilot scores are all equal; cut just above them",),
             )
         cautious = Pointwise(significance / estimator.pilot_caution)
         merit = estimator.merit(pilot, question, cautious)
         return Chosen(
             counts=ErrorCounts.at(rest_in, rest_out, pilot.thresholds[_middle_of_best(merit)]),
-            levels=Pointwise(significance),
+            levels=OneThreshold(significance),
         )
 
     def split(self, scores: Array, kind: str, random: np.random.Generator) -> tuple[Array, Array]:
@@ -219,7 +226,7 @@ class Fixed(ThresholdRule):
         significance: float,
     ) -> Chosen | None:
         counts = ErrorCounts.at(inserted, not_inserted, self.value)
-        return Chosen(counts=counts, levels=Pointwise(significance))
+        return Chosen(counts=counts, levels=OneThreshold(significance))
 
 
 RULES = ("pilot", "simultaneous", "bonferroni", "best", "fixed=VALUE")
