@@ -126,7 +126,7 @@ class Settings:
             delta=_or(self.delta, 1e-5),
             confidence=_or(self.confidence, 0.95),
             horizons=_or(self.horizons, ()),
-            seed=_or(self.seed, 0),
+            seed=_or(self.seed, 1),
             data_dir=self.data_dir,
             device=_or(self.device, "auto"),
             precision=_or(self.precision, "float32"),

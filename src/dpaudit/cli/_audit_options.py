@@ -65,7 +65,7 @@ LearningRate = Annotated[
 ]
 Delta = Annotated[float | None, typer.Option(help="Of all bounds.", show_default="1e-5")]
 Seed = Annotated[
-    int | None, typer.Option(metavar="S", help="Of everything that is drawn.", show_default="0")
+    int | None, typer.Option(metavar="S", help="Of everything that is drawn.", show_default="1")
 ]
 DataDir = Annotated[
     str | None,

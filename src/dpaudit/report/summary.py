@@ -26,6 +26,13 @@ def sentence(assessment: Assessment) -> str:
                 f"hardly give these scores{p_value}; look for a bug in the training or in its "
                 "accounting."
             )
+        case "tight" if lower.epsilon > upper.epsilon:
+            p_value = "" if assessment.test is None else f" (p = {assessment.test.p_value:.2g})"
+            return (
+                f"Tight: the audit shows {proven}, as much as the accountant allows ({promised}) "
+                "and, as such bounds may by chance, a little more; the test of the promise "
+                f"itself{p_value} sees no violation."
+            )
         case "tight":
             return (
                 f"Tight: the audit shows {proven}, {share} of the {promised} that the accountant "
