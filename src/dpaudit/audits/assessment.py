@@ -13,7 +13,7 @@ from typing import Any, Literal, final
 
 from dpaudit.audits.prediction import expected_bound
 from dpaudit.claims import Claim, ClaimTest, test_claim
-from dpaudit.lower_bounds import estimate, estimate_all
+from dpaudit.lower_bounds import ProvenCurve, estimate, estimate_all, proven_curve
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.scores import Scores
@@ -111,6 +111,11 @@ class Assessment:
     def least_upper(self) -> Bound:
         """The sharpest upper bound: all of them hold, so the smallest does."""
         return min(self.upper, key=lambda bound: bound.epsilon)
+
+    @property
+    def proven(self) -> ProvenCurve:
+        """The error rates that the scores prove, at every threshold at once."""
+        return proven_curve(self.scores, confidence=self.leading.confidence or 0.95)
 
     @property
     def verdict(self) -> Verdict:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpaudit.errors import MissingExtra
-from dpaudit.lower_bounds import proven_curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +34,7 @@ def audit_figure(assessment: Assessment, *, title: str = "") -> Figure:
     except ImportError:
         raise MissingExtra("drawing an audit", "plot") from None
     # Not pyplot's: a library must not touch the user's current figure.
-    figure = Figure(figsize=(10.0, 3.2), layout="constrained")
+    figure = Figure(figsize=(10.0, 3.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     if title:
         figure.suptitle(title)
@@ -52,13 +51,12 @@ def _draw_scores(axes: Any, assessment: Assessment) -> None:
     axes.hist(scores.other_scores, edges, color=BLUE, alpha=0.6, label="not inserted")
     axes.hist(scores.inserted_scores, edges, color=ORANGE, alpha=0.6, label="inserted")
     axes.set(xlabel="score", ylabel="canaries")
-    axes.legend(frameon=False)
+    _legend_above(axes, columns=2)
 
 
 def _draw_errors(axes: Any, assessment: Assessment) -> None:
     """Both error rates on logarithmic axes; below the promised curve nobody may be."""
-    confidence = assessment.leading.confidence or 0.95
-    curve = proven_curve(assessment.scores, confidence=confidence)
+    curve = assessment.proven
     axes.step(
         np.maximum(curve.false_positive_rate, _SMALLEST_RATE),
         np.maximum(curve.false_negative_rate, _SMALLEST_RATE),
@@ -71,7 +69,7 @@ def _draw_errors(axes: Any, assessment: Assessment) -> None:
         curve.false_negative_upper,
         color=GREEN,
         linestyle="-.",
-        label=f"proven ({confidence:.0%})",
+        label=f"proven ({curve.confidence:.0%})",
     )
     if assessment.test is not None:
         alpha = np.geomspace(_SMALLEST_RATE, 1.0, 400)
@@ -86,20 +84,34 @@ def _draw_errors(axes: Any, assessment: Assessment) -> None:
         xlabel="false-positive rate",
         ylabel="false-negative rate",
     )
-    axes.legend(frameon=False)
+    _legend_above(axes, columns=3)
 
 
 def _draw_bounds(axes: Any, assessment: Assessment) -> None:
     bounds = list(assessment.lower)
     names = [
-        bound.method + ("*" if bound.details.get("threshold_rule") == "simultaneous" else "")
+        "\n".join(filter(None, (bound.method, bound.details.get("threshold_rule"))))
         for bound in bounds
     ]
     places = np.arange(len(bounds))[::-1]
-    axes.barh(places, [bound.epsilon for bound in bounds], color=ORANGE, height=0.6)
+    bars = axes.barh(places, [bound.epsilon for bound in bounds], color=ORANGE, height=0.6)
+    axes.bar_label(bars, fmt="%.2f", padding=3, label_type="center")
     axes.set_yticks(places, names)
     upper = assessment.least_upper.epsilon
     if np.isfinite(upper):
-        axes.axvline(upper, color=GREY, linestyle="--", label="upper bound")
-        axes.legend(frameon=False)
+        axes.axvline(upper, color=GREY, linestyle="--", label=f"accountant: {upper:.2f}")
+        _legend_above(axes, columns=1)
     axes.set(xlabel=f"epsilon at delta = {assessment.leading.delta:g}")
+
+
+def _legend_above(axes: Any, *, columns: int) -> None:
+    """Over the axes, where it hides nothing."""
+    axes.legend(
+        frameon=False,
+        ncols=columns,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        columnspacing=1.0,
+        handlelength=1.6,
+        fontsize="small",
+    )
