@@ -189,7 +189,6 @@ def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "speed.precision: float32 -> float64",
         ),
     ],
-    ids=str,
 )
 def test_a_changed_audit_is_refused_with_the_difference(
     unfinished: Path, change: dict[str, object], difference: str
