@@ -29,7 +29,7 @@ def test_nothing_given_is_the_audit_of_the_paper(monkeypatch: pytest.MonkeyPatch
     assert found.insertion == Insertion(period=1, offset=0)
     assert found.adversary == SimulatedDimension()
     assert (found.seed, found.store, found.name, found.device) == (
-        0,
+        1,
         "dpaudit.sqlite",
         None,
         "auto",
