@@ -252,6 +252,8 @@ def test_an_unfinished_audit_is_not_quietly_replaced(run: Run, tmp_path: Path) -
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell's background job ignores SIGINT, and so would everything it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     deadline = time.monotonic() + 60
     while _stored_runs(tmp_path / "here.sqlite") == 0 and time.monotonic() < deadline:
