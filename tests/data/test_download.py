@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import socket
@@ -28,8 +29,13 @@ def records(count: int) -> bytes:
 
 
 def archive(files: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
+    # gzip writes the time of day into its header; with mtime=0 every process that collects
+    # these tests builds the same bytes.
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+    with (
+        gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w") as tar,
+    ):
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
@@ -136,6 +142,16 @@ def damaged_gzip() -> bytes:
             None,
             r"3068 bytes, not whole records, of test_batch\.bin",
         ),
+    ],
+    ids=[
+        "cut short",
+        "a web page",
+        "cut short, sum right",
+        "damaged, sum right",
+        "no archive",
+        "empty",
+        "other files",
+        "half a record",
     ],
 )
 def test_what_is_wrong_with_an_archive_leaves_no_trace(
