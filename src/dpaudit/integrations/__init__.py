@@ -1,0 +1,1 @@
+"""Trainings of other libraries, audited as they are. One file a library, imported by name."""
