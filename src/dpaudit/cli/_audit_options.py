@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -99,8 +103,49 @@ ScoresOut = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
+# The field of `Settings` that each option fills, in the order of the help.
+SETTINGS: dict[str, Any] = {
+    "preset": Preset,
+    "adversary": Adversary,
+    "runs": Runs,
+    "canaries": CanaryCount,
+    "steps": Steps,
+    "period": Period,
+    "noise_multiplier": NoiseMultiplier,
+    "clip_norm": ClipNorm,
+    "batch_size": BatchSize,
+    "learning_rate": LearningRate,
+    "delta": Delta,
+    "seed": Seed,
+    "data_dir": DataDir,
+    "device": Device,
+    "store": StoreFile,
+    "name": Name,
+    "scores_out": ScoresOut,
+}
 
-def complete(config: Path | None, options: Settings) -> CompleteSettings:
-    """Options over the file over the preset, checked."""
-    given = Settings() if config is None else read_settings(config)
-    return options.over(given).resolved()
+
+def takes_settings(command: Callable[[CompleteSettings, bool], None]) -> Callable[..., None]:
+    """A command of settings and ``--json``, as a command of CONFIG.toml and every option above.
+
+    Typer reads a command's signature, so the options are written once, here, and the commands take
+    what the options come to: options over the file over the preset, checked.
+    """
+    options = {"config": Config, **SETTINGS}
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in options.items()
+    ]
+    json = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
+
+    @functools.wraps(command)
+    def with_options(*, config: Path | None, json: bool, **given: Any) -> None:
+        from_file = Settings() if config is None else read_settings(config)
+        command(Settings(**given).over(from_file).resolved(), json)
+
+    unknown = set(SETTINGS) - {field.name for field in dataclasses.fields(Settings)}
+    if unknown:
+        raise TypeError(f"no field of Settings: {', '.join(sorted(unknown))}")
+    with_options.__signature__ = inspect.Signature([*parameters, json])  # type: ignore[attr-defined]
+    with_options.__annotations__ = {**options, "json": Json, "return": None}
+    return with_options

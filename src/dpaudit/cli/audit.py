@@ -6,30 +6,11 @@ import sys
 from typing import Any
 
 from dpaudit.cli import _audit_options as option
-from dpaudit.configuration import CompleteSettings, Settings
+from dpaudit.configuration import CompleteSettings
 
 
-def audit(
-    config: option.Config = None,
-    preset: option.Preset = None,
-    adversary: option.Adversary = None,
-    runs: option.Runs = None,
-    canaries: option.CanaryCount = None,
-    steps: option.Steps = None,
-    period: option.Period = None,
-    noise_multiplier: option.NoiseMultiplier = None,
-    clip_norm: option.ClipNorm = None,
-    batch_size: option.BatchSize = None,
-    learning_rate: option.LearningRate = None,
-    delta: option.Delta = None,
-    seed: option.Seed = None,
-    data_dir: option.DataDir = None,
-    device: option.Device = None,
-    store: option.StoreFile = None,
-    name: option.Name = None,
-    scores_out: option.ScoresOut = None,
-    json: option.Json = False,
-) -> None:
+@option.takes_settings
+def audit(settings: CompleteSettings, json: bool) -> None:
     """Audit a DP-SGD training: what its final model proves, beside what an accountant promises.
 
     Without options: a small network on California Housing, trained 5,000 times.
@@ -43,28 +24,6 @@ def audit(
 
     Interrupted? The same command goes on where it stopped.
     """
-    settings = option.complete(
-        config,
-        Settings(
-            preset=preset,
-            adversary=adversary,
-            runs=runs,
-            canaries=canaries,
-            steps=steps,
-            period=period,
-            noise_multiplier=noise_multiplier,
-            clip_norm=clip_norm,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            delta=delta,
-            seed=seed,
-            data_dir=data_dir,
-            device=device,
-            store=store,
-            name=name,
-            scores_out=scores_out,
-        ),
-    )
     result = _play(settings, quiet=json)
     if settings.scores_out is not None:
         from dpaudit.scores import write_scores

@@ -5,30 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from dpaudit.cli import _audit_options as option
-from dpaudit.configuration import Settings
+from dpaudit.configuration import CompleteSettings
 
 
-def plan(
-    config: option.Config = None,
-    preset: option.Preset = None,
-    adversary: option.Adversary = None,
-    runs: option.Runs = None,
-    canaries: option.CanaryCount = None,
-    steps: option.Steps = None,
-    period: option.Period = None,
-    noise_multiplier: option.NoiseMultiplier = None,
-    clip_norm: option.ClipNorm = None,
-    batch_size: option.BatchSize = None,
-    learning_rate: option.LearningRate = None,
-    delta: option.Delta = None,
-    seed: option.Seed = None,
-    data_dir: option.DataDir = None,
-    device: option.Device = None,
-    store: option.StoreFile = None,
-    name: option.Name = None,
-    scores_out: option.ScoresOut = None,
-    json: option.Json = False,
-) -> None:
+@option.takes_settings
+def plan(settings: CompleteSettings, json: bool) -> None:
     """Predict an audit: its bounds, the runs it takes, its time and memory.
 
     The prediction holds where genuine gradients leave the canary's dimension alone; for other
@@ -36,28 +17,6 @@ def plan(
 
     [bold]dpaudit plan --period 5 --runs 1000[/]
     """
-    settings = option.complete(
-        config,
-        Settings(
-            preset=preset,
-            adversary=adversary,
-            runs=runs,
-            canaries=canaries,
-            steps=steps,
-            period=period,
-            noise_multiplier=noise_multiplier,
-            clip_norm=clip_norm,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            delta=delta,
-            seed=seed,
-            data_dir=data_dir,
-            device=device,
-            store=store,
-            name=name,
-            scores_out=scores_out,
-        ),
-    )
     from dpaudit.audits import plan as predict
 
     found = predict(
