@@ -8,7 +8,7 @@ VENV := .venv
 PIP := $(VENV)/bin/pip install --quiet --constraint constraints.txt
 OPTIONS ?=
 
-.PHONY: audit test quick lint types docs benchmarks clean
+.PHONY: audit test quick lint types docs browser clean
 
 audit: $(VENV)/.audit
 	$(VENV)/bin/dpaudit audit $(OPTIONS)
@@ -28,6 +28,11 @@ types: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+
+# For the tests of the report page. Without a browser they are skipped, and say so.
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
+		|| { apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium chromium-driver >/dev/null; }
 
 clean:
 	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache
