@@ -21,6 +21,7 @@ from dpaudit.mechanisms import (
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.scores import Scores, Store, read_scores, write_scores
 from dpaudit.upper_bounds import all_upper_bounds, noise_multiplier_for, upper_bound
+from dpaudit.your_training import GradientCanary, Predictions, TrainingAudit, audit_training
 
 __version__ = "0.1.0"
 
@@ -37,16 +38,20 @@ __all__ = [
     "FixedInitialisation",
     "FreshInitialisation",
     "FullBatch",
+    "GradientCanary",
     "Insertion",
     "Plan",
     "PoissonBatches",
+    "Predictions",
     "ReshuffledEpochs",
     "Scores",
     "Store",
     "ThreatModel",
+    "TrainingAudit",
     "adversaries",
     "all_upper_bounds",
     "audit",
+    "audit_training",
     "estimate",
     "estimate_all",
     "lower_bound",

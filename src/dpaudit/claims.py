@@ -14,6 +14,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput, InvalidScores
@@ -30,7 +31,12 @@ from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES, within_run_dep
 from dpaudit.lower_bounds.joint_test import curve_p_value
 from dpaudit.lower_bounds.thresholds import Fixed, Pilot, ThresholdRule, threshold_rule
 from dpaudit.scores import Scores
-from dpaudit.tradeoff import approximate_tradeoff, gaussian_tradeoff
+from dpaudit.tradeoff import (
+    approximate_tradeoff,
+    gaussian_epsilon,
+    gaussian_mu,
+    gaussian_tradeoff,
+)
 
 Array = NDArray[np.float64]
 Verdict = Literal["consistent", "violation", "inconclusive"]
@@ -41,8 +47,18 @@ Verdict = Literal["consistent", "violation", "inconclusive"]
 class Claim:
     """A promise about a mechanism: its trade-off curve is nowhere below this one.
 
-    Make one with `from_points`, `from_mu` or `from_dpsgd`; they say the same thing in the words of
-    (epsilon, delta) pairs, of Gaussian DP, and of a training.
+    Make one with `from_points`, `from_mu`, `from_dpsgd` or `from_epsilon`; they say the same in
+    the words of (epsilon, delta) pairs, of Gaussian DP, of a training, and of a training of which
+    only one pair is known.
+
+    Arguments:
+        description: In words.
+        mu: The curve is that of mu-GDP.
+        largest_epsilon: Where given, the curve of mu-GDP is promised only up to this epsilon, and
+            goes on along its tangents from there.
+        epsilons: In place of ``mu``: the curve keeps all these pairs.
+        deltas: One for each of the epsilons.
+        assumptions: What had to be assumed to make a curve of what was promised.
 
     Example:
         >>> Claim.from_mu(1.0)
@@ -53,8 +69,10 @@ class Claim:
 
     description: str
     mu: float | None = None
+    largest_epsilon: float | None = None
     epsilons: tuple[float, ...] = ()
     deltas: tuple[float, ...] = ()
+    assumptions: tuple[str, ...] = ()
 
     @classmethod
     def from_points(cls, points: Iterable[tuple[float, float]]) -> Claim:
@@ -104,11 +122,65 @@ class Claim:
             deltas=tuple(np.clip(deltas, 0.0, 1.0).tolist()),
         )
 
+    @classmethod
+    def from_epsilon(cls, epsilon: float, delta: float) -> Claim:
+        r"""What a DP-SGD training promises when all that is known is its (epsilon, delta).
+
+        A bare pair promises next to nothing in the middle of the curve, where an audit of a few
+        hundred runs looks: perfect separation of 200 runs does not refute (8, 1e-5). But the pair
+        of a DP-SGD training is one point of a whole profile :math:`\delta(\epsilon)`, which up
+        to that epsilon lies below the profile of :math:`\mu`-GDP through the same point. This was
+        checked for Poisson-sampled Gaussian steps (docs/your-training.md has the grid); it is
+        assumed here, and every result says so. Beyond the claimed epsilon the true profile may be
+        heavier than a Gaussian's, so there nothing but the pair itself is claimed.
+
+        See also: `from_dpsgd`, which assumes nothing and needs the training's settings;
+        `from_points`, for the bare pair.
+
+        Example:
+            >>> claim = Claim.from_epsilon(8.0, 1e-5)
+            >>> claim
+            Claim((8, 1e-05)-DP, read as 1.67-GDP up to epsilon 8)
+            >>> bool(claim.tradeoff(0.1) > Claim.from_points([(8.0, 1e-5)]).tradeoff(0.1))
+            True
+        """
+        epsilon, delta = _validate.positive("epsilon", epsilon), _validate.delta(delta)
+        if delta == 0:
+            return cls.from_points([(epsilon, 0.0)])
+        mu = gaussian_mu(epsilon, delta)
+        pair = f"({epsilon:g}, {delta:g})"
+        return cls(
+            description=f"{pair}-DP, read as {mu:.3g}-GDP up to epsilon {epsilon:g}",
+            mu=mu,
+            largest_epsilon=epsilon,
+            assumptions=(
+                f"the claimed {pair} belongs to a training whose delta at every epsilon up to "
+                f"{epsilon:g} is at most that of {mu:.3g}-GDP, as it is for DP-SGD",
+            ),
+        )
+
     def tradeoff(self, alpha: ArrayLike) -> Array:
         """The smallest false-negative rate that the claim allows at each false-positive rate."""
-        if self.mu is not None:
+        if self.mu is None:
+            return approximate_tradeoff(alpha, self.epsilons, self.deltas)
+        if self.largest_epsilon is None:
             return gaussian_tradeoff(alpha, self.mu)
-        return approximate_tradeoff(alpha, self.epsilons, self.deltas)
+        return _gaussian_up_to(alpha, self.mu, self.largest_epsilon)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon that the claim promises at this delta; infinite if none.
+
+        Example:
+            >>> round(Claim.from_epsilon(8.0, 1e-5).epsilon(1e-5), 6)
+            8.0
+        """
+        delta = _validate.delta(delta)
+        if self.mu is None:
+            promised = zip(self.epsilons, self.deltas, strict=True)
+            return min((epsilon for epsilon, at in promised if at <= delta), default=math.inf)
+        epsilon = gaussian_epsilon(delta, self.mu)
+        beyond = self.largest_epsilon is not None and epsilon > self.largest_epsilon * (1 + 1e-9)
+        return math.inf if beyond else epsilon
 
     def __repr__(self) -> str:
         return f"Claim({self.description})"
@@ -124,6 +196,9 @@ class ClaimTest:
             when it is not, though scores this many could have refuted it; ``"inconclusive"`` when
             even perfect separation of this many scores would not have been a proof.
         p_value: Probability of errors this few, or fewer, if the claim were kept.
+        e_value: For a test that was looked at as scores came: the largest wealth of a bet against
+            the claim, whose probability of ever reaching x is at most 1/x if the claim is kept;
+            the p-value is then its inverse.
     """
 
     verdict: Verdict
@@ -133,12 +208,14 @@ class ClaimTest:
     sample_size: int
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
+    e_value: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The test as plain data."""
         return {
             "verdict": self.verdict,
             "p_value": self.p_value,
+            "e_value": self.e_value,
             "claim": self.claim.description,
             "confidence": self.confidence,
             "sample_size": self.sample_size,
@@ -202,7 +279,14 @@ def test_claim(
         verdict: Verdict = "violation"
     elif smallest > significance:
         verdict = "inconclusive"
-        notes = (*notes, f"even perfect separation would only give p = {smallest:.3g}: run more")
+        share = rule.share if isinstance(rule, Pilot) else 0.0
+        needed = scores_to_refute(claim, confidence=confidence, pilot_share=share)
+        enough = f"about {needed:,} scores" if needed else f"more than {MOST_SCORES:,} scores"
+        notes = (
+            *notes,
+            f"even perfect separation would only give p = {smallest:.3g}: run more; with no error "
+            f"at all it takes {enough} to refute this claim",
+        )
     else:
         verdict = "consistent"
     return ClaimTest(
@@ -211,7 +295,7 @@ def test_claim(
         claim=claim,
         confidence=confidence,
         sample_size=counts.sample_size,
-        assumptions=assumptions,
+        assumptions=(*claim.assumptions, *assumptions),
         notes=notes,
     )
 
@@ -223,6 +307,57 @@ test_claim.__test__ = False  # type: ignore[attr-defined]
 def claim_p_value(counts: ErrorCounts, claim: Claim, *, cells: int = 3000) -> Array:
     """The p-value of the claim at each threshold, taken as fixed."""
     return curve_p_value(counts, claim.tradeoff, cells=cells)
+
+
+MOST_SCORES = 100_000_000
+"""Where the search for a number of scores that could refute a claim ends."""
+
+
+def scores_to_refute(
+    claim: Claim, *, confidence: float = 0.95, pilot_share: float = 0.1
+) -> int | None:
+    """How many perfectly separated scores refute the claim; `None` if `MOST_SCORES` do not.
+
+    Example:
+        >>> scores_to_refute(Claim.from_epsilon(8.0, 1e-5))
+        25
+        >>> scores_to_refute(Claim.from_points([(8.0, 1e-5)]))
+        15716
+    """
+
+    def refutes(each: int) -> bool:
+        silent = ErrorCounts.given(
+            true_positives=each, false_negatives=0, false_positives=0, true_negatives=each
+        )
+        return bool(claim_p_value(silent, claim)[0] <= 1 - confidence)
+
+    low, high = 0, 1
+    while not refutes(high):
+        low, high = high, 2 * high
+        if 2 * high > MOST_SCORES:
+            return None
+    while high - low > max(1, high // 1000):
+        middle = (low + high) // 2
+        low, high = (low, middle) if refutes(middle) else (middle, high)
+    return math.ceil(2 * high / (1 - pilot_share))
+
+
+def _gaussian_up_to(alpha: ArrayLike, mu: float, epsilon: float) -> Array:
+    """The curve of mu-GDP where its slope is between e^-epsilon and e^epsilon, and its tangents.
+
+    The curve is its own inverse, so one tangent is the mirror image of the other.
+    """
+    rate = np.asarray(alpha, dtype=float)
+    touch = float(ndtr(-epsilon / mu - mu / 2))
+    mirrored = float(gaussian_tradeoff(touch, mu))
+    # Both tangents lie below the curve, and each is the larger of the two on its own side.
+    with np.errstate(over="ignore"):
+        steep = mirrored - np.exp(epsilon) * (rate - touch)
+        flat = touch - np.exp(-epsilon) * (rate - mirrored)
+    curve = np.where(
+        rate < touch, steep, np.where(rate > mirrored, flat, gaussian_tradeoff(rate, mu))
+    )
+    return np.asarray(np.maximum(curve, 0.0))
 
 
 @final

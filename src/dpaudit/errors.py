@@ -8,7 +8,8 @@
     ├── DataError             a data set that is absent, truncated or corrupt
     ├── StoreError            an audit store that cannot be opened, read or written
     │   └── ConfigurationChanged  the stored audit was started with other settings
-    └── NumericalError        a computation that could not reach its promised accuracy
+    ├── NumericalError        a computation that could not reach its promised accuracy
+    └── TrainingFailed        the user's own training raised, and the audit could not go on
 
 Command-line tools turn these into one line on standard error and exit code 2; anything else that
 escapes is a bug in dpaudit and keeps its traceback.
@@ -54,3 +55,7 @@ class ConfigurationChanged(StoreError):
 
 class NumericalError(DpauditError):
     """A computation that could not reach its promised accuracy."""
+
+
+class TrainingFailed(DpauditError):
+    """The user's own training raised, and the audit could not go on."""

@@ -182,9 +182,9 @@ def test_files_that_are_no_store(tmp_path: Path) -> None:
 def test_a_store_from_the_future(path: Path) -> None:
     Store.open(path).close()
     future = sqlite3.connect(path)
-    future.execute("PRAGMA user_version = 2")
+    future.execute("PRAGMA user_version = 3")
     future.close()
-    with pytest.raises(StoreError, match=r"newer dpaudit .schema 2, this one knows 1.; upgrade"):
+    with pytest.raises(StoreError, match=r"newer dpaudit .schema 3, this one knows 2.; upgrade"):
         Store.open(path)
 
 

@@ -17,9 +17,22 @@ from typing import Any, final
 
 from dpaudit.errors import StoreError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _APPLICATION_ID = 0x64706175  # "dpau": how one tells our SQLite files from other programs'
 _WAIT_SECONDS = 60.0
+
+# New in version 2. A failed run is a tile without scores and one row here.
+_FAILURES = """CREATE TABLE failures (
+        audit TEXT NOT NULL,
+        tile INTEGER NOT NULL,
+        run INTEGER NOT NULL,
+        inserted INTEGER NOT NULL,
+        canaries INTEGER NOT NULL,
+        error TEXT NOT NULL,
+        traceback TEXT NOT NULL,
+        PRIMARY KEY (audit, tile, run),
+        FOREIGN KEY (audit, tile) REFERENCES tiles (audit, tile)
+    )"""
 
 _SCHEMA = (
     """CREATE TABLE audits (
@@ -56,6 +69,7 @@ _SCHEMA = (
         PRIMARY KEY (audit, tile, horizon),
         FOREIGN KEY (audit, tile) REFERENCES tiles (audit, tile)
     )""",
+    _FAILURES,
 )
 
 
@@ -116,11 +130,28 @@ class Database:
                         connection.execute(statement)
                     connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        elif version < SCHEMA_VERSION:
+            # An old store on a disk that cannot be written to can still be read.
+            with contextlib.suppress(StoreError):
+                self._bring_up_to_date()
         elif version > SCHEMA_VERSION:
             raise StoreError(
                 f"{self.path} was written by a newer dpaudit (schema {version}, this one knows "
                 f"{SCHEMA_VERSION}); upgrade dpaudit, or use another store"
             )
+
+    def _bring_up_to_date(self) -> None:
+        """Version 1 to 2: stores from before failed runs were kept have none."""
+        with self.transaction() as connection:
+            if self._schema_version() == 1:  # nobody was quicker
+                connection.execute(_FAILURES)
+                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def has_table(self, name: str) -> bool:
+        """Whether there is a table of this name; an old store that cannot be written lacks some."""
+        query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+        ((found,),) = self.rows(query, name)
+        return bool(found)
 
     def _schema_version(self) -> int:
         """0 for an empty file; an error for a database of another program."""

@@ -15,6 +15,7 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 from dpaudit.scores import columns
 from dpaudit.scores.database import Database
+from dpaudit.scores.failures import Failure
 from dpaudit.scores.table import ScoreBlock, Scores
 
 
@@ -93,6 +94,46 @@ class AuditRecord:
                 return False
             connection.executemany("INSERT INTO scores VALUES (?,?,?,?,?,?,?,?)", rows)
         return True
+
+    def add_failure(self, index: int, failure: Failure) -> bool:
+        """Store that a tile of one run failed: it is finished, and has no scores.
+
+        False if the tile was there already, which changes nothing.
+        """
+        index = _validate.integer("index", index)
+        with self.database.transaction() as connection:
+            tile = (self.id, index, 0, now())
+            if not connection.execute(
+                "INSERT OR IGNORE INTO tiles VALUES (?,?,?,?)", tile
+            ).rowcount:
+                return False
+            connection.execute(
+                "INSERT INTO failures VALUES (?,?,?,?,?,?,?)",
+                (
+                    self.id,
+                    index,
+                    failure.run,
+                    failure.inserted,
+                    failure.canaries,
+                    failure.error,
+                    failure.traceback,
+                ),
+            )
+        return True
+
+    def failures(self) -> tuple[Failure, ...]:
+        """The runs that failed, in their order."""
+        if not self.database.has_table("failures"):
+            return ()
+        rows = self.database.rows(
+            "SELECT run, inserted, canaries, error, traceback FROM failures "
+            "WHERE audit = ? ORDER BY run",
+            self.id,
+        )
+        return tuple(
+            Failure(run=run, inserted=inserted, canaries=canaries, error=error, traceback=trace)
+            for run, inserted, canaries, error, trace in rows
+        )
 
     def horizons(self) -> tuple[int, ...]:
         """The numbers of steps at which scores were taken, ascending."""

@@ -1,0 +1,95 @@
+"""The parameters of a trained model as one flat vector, whatever the framework.
+
+No framework is imported: one that the user's training did not load cannot have made the parameters.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.errors import InvalidInput
+
+Array = NDArray[np.float64]
+
+
+def flat_parameters(returned: Any) -> Array:
+    """All parameters, flat, in the order of the framework they come from.
+
+    | returned | order |
+    |---|---|
+    | an array or tensor | as it is, flattened row by row |
+    | a torch module | its trainable parameters, in the order of ``parameters()`` |
+    | a Keras model | its ``trainable_variables`` |
+    | a nested dictionary, list or tuple of arrays, a ``state_dict`` | its own order |
+    | the same with JAX arrays (a pytree) | ``jax.tree.leaves``: keys sorted |
+
+    Example:
+        >>> flat_parameters({"weight": np.eye(2), "bias": [np.array(3.0)]})
+        array([1., 0., 0., 1., 3.])
+    """
+    leaves = [as_array(leaf).ravel() for leaf in _leaves(returned)]
+    if not leaves:
+        raise InvalidInput(f"there are no parameters in the {type(returned).__name__} returned")
+    return np.concatenate(leaves)
+
+
+def looks_like_parameters(returned: Any) -> bool:
+    """Whether `flat_parameters` knows what to do with it."""
+    try:
+        flat_parameters(returned)
+    except InvalidInput:
+        return False
+    return True
+
+
+def as_array(value: Any) -> Array:
+    """Numbers as a numpy array of float64, from any framework and device."""
+    given = value
+    # A tensor that is on a GPU, records gradients or is in bfloat16 has no numpy view.
+    if callable(getattr(value, "detach", None)) and callable(getattr(value, "cpu", None)):
+        value = value.detach().cpu().double()
+    if callable(getattr(value, "numpy", None)):
+        value = value.numpy()
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind in "OUSmMV" and not _custom_float(array):
+            raise TypeError(f"{array.dtype} is not numeric")
+        if array.dtype.kind == "c":
+            raise TypeError("complex numbers have no order")
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"a {type(given).__name__} is no array of numbers: {error}") from None
+
+
+def _custom_float(array: NDArray[Any]) -> bool:
+    """JAX's bfloat16 and float8 are numpy dtypes of kind V with a name of their own."""
+    return array.dtype.kind == "V" and "float" in array.dtype.name
+
+
+def _leaves(returned: Any) -> Iterator[Any]:
+    if callable(getattr(returned, "parameters", None)) and hasattr(returned, "state_dict"):
+        yield from (one for one in returned.parameters() if getattr(one, "requires_grad", True))
+    elif hasattr(returned, "trainable_variables"):
+        yield from returned.trainable_variables
+    else:
+        leaves = list(_nested(returned))
+        jax = sys.modules.get("jax")
+        if jax is not None and any(isinstance(leaf, jax.Array) for leaf in leaves):
+            leaves = jax.tree.leaves(returned)
+        yield from leaves
+
+
+def _nested(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _nested(inner)
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        for inner in value:
+            yield from _nested(inner)
+    else:
+        yield value
