@@ -1,0 +1,65 @@
+"""Canaries that fit a training of Opacus."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+from dpaudit.integrations.opacus.layout import Slot, trained_slots
+from dpaudit.your_training.canaries import AS_LARGE_AS, GradientCanary
+
+
+def canary_for(
+    optimizer: Any, *, count: int = 1, seed: int = 0, model: nn.Module | None = None
+) -> GradientCanary:
+    r"""Draw canaries for the parameters and the clip norm of an Opacus optimizer.
+
+    With clipping per layer an axis moves by its own layer's norm :math:`C_l` at most, while the
+    noise is scaled to :math:`C = \sqrt{\sum_l C_l^2}`. Axes are then drawn from the layers of the
+    largest :math:`C_l`, where a canary shows best.
+
+    See also: `insert_canary`; `GradientCanary.draw` where there is no optimizer yet.
+
+    Arguments:
+        optimizer: A ``DPOptimizer``, as ``make_private`` returns it.
+        count: How many canaries, each on an axis of its own.
+        seed: Draws the axes.
+        model: Give it where the training returns a model that has parameters which are not
+            trained, or trains them in another order than ``model.parameters()``.
+    """
+    if not hasattr(optimizer, "params") or not hasattr(optimizer, "max_grad_norm"):
+        raise InvalidInput(
+            f"optimizer must be a DPOptimizer of Opacus, got {type(optimizer).__name__}; without "
+            "one use GradientCanary.draw(parameters, clip_norm=...)"
+        )
+    count = _validate.integer("count", count, at_least=1)
+    slots, total = trained_slots(optimizer, model)
+    axes = np.concatenate([_axes(slot) for slot in _largest(slots, optimizer)])
+    if count > len(axes):
+        raise InvalidInput(
+            f"count must be at most {len(axes)}, the number of axes to draw from; got {count}"
+        )
+    clip_norm = _validate.positive("max_grad_norm of the optimizer", float(optimizer.max_grad_norm))
+    random = np.random.default_rng(_validate.integer("seed", seed))
+    return GradientCanary(
+        parameters=total,
+        dimensions=random.choice(axes, size=count, replace=False),
+        clip_norm=clip_norm,
+        norm=AS_LARGE_AS * clip_norm,
+    )
+
+
+def _largest(slots: tuple[Slot, ...], optimizer: Any) -> list[Slot]:
+    norms = getattr(optimizer, "max_grad_norms", None)
+    if norms is None:
+        return list(slots)
+    largest = max(norms)
+    return [slot for slot, norm in zip(slots, norms, strict=True) if norm == largest]
+
+
+def _axes(slot: Slot) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.arange(slot.offset, slot.offset + slot.parameter.numel())

@@ -1,0 +1,117 @@
+r"""In which steps a canary takes part.
+
+A claim with amplification by sampling speaks of an example that is *sampled*: a canary that sat in
+every batch would break any such claim, rightly made or not. So a canary takes part as the claim
+says that an example does, with coins of its own that nobody sees.
+"""
+
+from __future__ import annotations
+
+import abc
+import inspect
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+
+Mask = NDArray[np.bool_]
+
+FROM_ACCOUNTANT = "from accountant"
+EVERY_STEP = "every step"
+ONCE_AN_EPOCH = "once an epoch"
+# Sets these coins apart from every other use of the run's seed.
+_PURPOSE = 0x0C0175
+
+
+class Participation(abc.ABC):
+    """Which canaries take part in the next step."""
+
+    @abc.abstractmethod
+    def draw(self, batches: int) -> Mask | None:
+        """One coin for each canary, or `None` where all take part.
+
+        Arguments:
+            batches: How many batches of the loader the step is made of.
+        """
+
+
+@final
+class EveryStep(Participation):
+    """Fixed batches, known to the adversary: nothing is gained from sampling."""
+
+    def draw(self, batches: int) -> Mask | None:
+        return None
+
+
+@final
+class Poisson(Participation):
+    """Each canary takes part in each step with the same probability, independently."""
+
+    def __init__(self, rate: float, count: int, random: np.random.Generator) -> None:
+        self._rate, self._count, self._random = rate, count, random
+
+    def draw(self, batches: int) -> Mask | None:
+        rate = self._rate * batches
+        return None if rate >= 1 else self._random.random(self._count) < rate
+
+
+@final
+class OnceAnEpoch(Participation):
+    """Each canary takes part in one step of every epoch: what a shuffling loader does."""
+
+    def __init__(self, steps: int, count: int, random: np.random.Generator) -> None:
+        self._steps, self._count, self._random = steps, count, random
+        self._done = 0
+        self._turns = np.zeros(count, dtype=np.int64)
+
+    def draw(self, batches: int) -> Mask | None:
+        if self._done % self._steps == 0:
+            self._turns = self._random.integers(self._steps, size=self._count)
+        turn = self._done % self._steps
+        self._done += 1
+        return np.asarray(self._turns == turn)
+
+
+def participation(optimizer: Any, sampling: str | float, *, count: int, seed: int) -> Participation:
+    """The rule that ``sampling`` names, for ``count`` canaries of the run with this seed."""
+    random = np.random.default_rng([_PURPOSE, _validate.integer("seed", seed)])
+    if not isinstance(sampling, str):
+        rate = _validate.between("sampling", sampling, 0, 1, closed_high=True)
+        return Poisson(rate, count, random)
+    _validate.one_of(
+        "sampling",
+        sampling,
+        (FROM_ACCOUNTANT, EVERY_STEP, ONCE_AN_EPOCH),
+        remedy="or give the probability with which a step takes an example",
+    )
+    if sampling == EVERY_STEP:
+        return EveryStep()
+    rate = rate_told_to_accountant(optimizer)
+    if sampling == ONCE_AN_EPOCH:
+        return OnceAnEpoch(max(1, round(1 / rate)), count, random)
+    return Poisson(rate, count, random)
+
+
+def rate_told_to_accountant(optimizer: Any) -> float:
+    """The sampling rate that the optimizer's step hook reports to the accountant."""
+    rate = hook_variables(optimizer).get("sample_rate")
+    if rate is None:
+        raise InvalidInput(
+            "sampling='from accountant' needs an optimizer whose step hook tells an accountant the "
+            "sampling rate, as PrivacyEngine.make_private attaches it; found none. Give the "
+            "probability itself, sampling=RATE, or sampling='every step' where the claim counts on "
+            "no sampling"
+        )
+    return _validate.between("sample_rate of the accountant", rate, 0, 1, closed_high=True)
+
+
+def hook_variables(optimizer: Any) -> dict[str, Any]:
+    """What the optimizer's step hook holds: the accountant (``self``) and its ``sample_rate``."""
+    # Opacus keeps both in a closure and nowhere else; calling the hook would count a step.
+    hook = getattr(optimizer, "step_hook", None)
+    if not inspect.isfunction(hook):
+        return {}
+    return dict(inspect.getclosurevars(hook).nonlocals)

@@ -1,0 +1,433 @@
+"""A canary moves the parameters by exactly what DP-SGD allows one example, and nothing else."""
+
+import contextlib
+
+import pytest
+import torch
+from opacus.optimizers import DPOptimizer
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from opacus_trainings import EXAMPLES, OPACUS_WARNINGS, fit, flat, network, private
+from torch import nn
+
+from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.integrations.opacus import canary_for, insert_canary
+from dpaudit.your_training import GradientCanary
+
+pytestmark = OPACUS_WARNINGS
+
+CLIP, RATE, BATCH = 0.5, 0.5, 8
+PER_LAYER = [0.5, 0.2, 0.3, 0.4]
+
+# One step, so that the canary cannot yet feed back through later gradients.
+ONE_STEP = {"batch": EXAMPLES, "noise": 1.0}
+
+
+def moved_by_canary(canary_of, *, through_clipping=True, physical=None, passes=1, **options):
+    """Parameters after one logical step without the canary, minus those with it."""
+    ends = []
+    for inserted in (False, True):
+        training = private(**{**ONE_STEP, **options})
+        canary = canary_of(training.optimizer)
+        with insert_canary(
+            training.optimizer,
+            canary,
+            [inserted] * canary.count,
+            seed=0,
+            sampling="every step",
+            through_clipping=through_clipping,
+        ):
+            if physical is not None:
+                with BatchMemoryManager(
+                    data_loader=training.loader,
+                    max_physical_batch_size=physical,
+                    optimizer=training.optimizer,
+                ) as loader:
+                    fit(training, loader=loader)
+            elif passes > 1:
+                for inputs, labels in list(training.loader) * passes:
+                    training.criterion(training.model(inputs), labels).backward()
+                training.optimizer.step()
+            else:
+                fit(training)
+        assert sum(steps for _, _, steps in training.engine.accountant.history) == 1
+        ends.append(flat(training))
+    return ends[0] - ends[1], canary
+
+
+def along(canary: GradientCanary, length: float) -> torch.Tensor:
+    expected = torch.zeros(canary.parameters)
+    expected[canary.dimensions] = length
+    return expected
+
+
+@pytest.mark.parametrize("through_clipping", [True, False])
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize(
+    ("options", "length"),
+    [
+        ({}, RATE / EXAMPLES * CLIP),
+        ({"loss_reduction": "sum"}, RATE * CLIP),
+        ({"physical": 5}, RATE / EXAMPLES * CLIP),
+        ({"passes": 3}, RATE / (3 * EXAMPLES) * CLIP),
+        ({"grad_sample_mode": "functorch"}, RATE / EXAMPLES * CLIP),
+        ({"grad_sample_mode": "ew"}, RATE / EXAMPLES * CLIP),
+        # An axis moves by its own layer's norm, the largest of the four.
+        ({"clipping": "per_layer", "clip": PER_LAYER}, RATE / EXAMPLES * max(PER_LAYER)),
+    ],
+    ids=["flat", "sum", "physical", "accumulated", "functorch", "ew", "per-layer"],
+)
+def test_one_step_moves_by_the_clip_norm_along_the_axis(through_clipping, count, options, length):
+    moved, canary = moved_by_canary(
+        lambda optimizer: canary_for(optimizer, count=count, seed=3),
+        through_clipping=through_clipping,
+        **options,
+    )
+    torch.testing.assert_close(moved, along(canary, length), rtol=1e-4, atol=2e-7)
+
+
+@pytest.mark.parametrize("physical", [None, 5])
+def test_ghost_clipping_takes_what_correct_clipping_leaves(physical):
+    moved, canary = moved_by_canary(
+        lambda optimizer: canary_for(optimizer, count=4, seed=1),
+        through_clipping=False,
+        physical=physical,
+        grad_sample_mode="ghost",
+    )
+    expected = along(canary, RATE / EXAMPLES * CLIP)
+    torch.testing.assert_close(moved, expected, rtol=1e-4, atol=2e-7)
+
+
+def test_each_layer_has_its_own_limit():
+    everywhere = moved_by_canary(
+        lambda optimizer: GradientCanary.draw(
+            sum(p.numel() for p in optimizer.params), clip_norm=1.0, count=26
+        ),
+        through_clipping=False,
+        clipping="per_layer",
+        clip=PER_LAYER,
+    )[0]
+    sizes = [p.numel() for p in network().parameters()]
+    limits = torch.cat([torch.full((n,), c) for n, c in zip(sizes, PER_LAYER, strict=True)])
+    torch.testing.assert_close(everywhere, RATE / EXAMPLES * limits, rtol=1e-4, atol=2e-7)
+
+
+def test_adaptive_clipping():
+    moved, canary = moved_by_canary(
+        canary_for,
+        clipping="adaptive",
+        target_unclipped_quantile=0.5,
+        clipbound_learning_rate=0.2,
+        max_clipbound=10.0,
+        min_clipbound=0.1,
+        unclipped_num_std=2.0,
+    )
+    torch.testing.assert_close(moved, along(canary, RATE / EXAMPLES * CLIP), rtol=1e-4, atol=2e-7)
+
+
+def test_other_order_of_parameters_follows_the_model():
+    module = network()
+    first, *rest = module.parameters()
+    training = private(module=module, parameters=[*rest, first], **ONE_STEP)
+    start = flat(training)
+    canary = canary_for(training.optimizer, model=training.model, seed=2)
+    training.optimizer.noise_multiplier = 0.0
+    with insert_canary(
+        training.optimizer, canary, True, seed=0, sampling="every step", model=training.model
+    ):
+        fit(training)
+    other = private(noise=0.0, batch=EXAMPLES)
+    fit(other)
+    torch.testing.assert_close(flat(other) - flat(training), along(canary, RATE / EXAMPLES * CLIP))
+    assert not torch.equal(start, flat(training))
+
+
+def test_frozen_parameters_take_no_canary():
+    module = network()
+    module[0].weight.requires_grad_(False)
+    training = private(module=module, parameters=list(module.parameters())[1:])
+    canary = canary_for(training.optimizer, model=training.model, count=14)
+    assert canary.parameters == 26
+    assert canary.dimensions.min() == 12
+    elsewhere = GradientCanary(
+        parameters=26, dimensions=canary.dimensions - 12, clip_norm=1.0, norm=10.0
+    )
+    with (
+        pytest.raises(InvalidInput, match="does not train"),
+        insert_canary(training.optimizer, elsewhere, [True] * 14, seed=0, model=training.model),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("through_clipping", [True, False])
+def test_the_world_without_the_canary_is_the_training_itself(through_clipping):
+    plain, watched = private(noise=1.0, poisson=True), private(noise=1.0, poisson=True)
+    torch.manual_seed(5)
+    fit(plain, epochs=2)
+    torch.manual_seed(5)
+    with insert_canary(
+        watched.optimizer,
+        canary_for(watched.optimizer),
+        False,
+        seed=0,
+        through_clipping=through_clipping,
+    ):
+        fit(watched, epochs=2)
+    assert torch.equal(flat(plain), flat(watched))
+
+
+class Interrupted(Exception):
+    pass
+
+
+def state_of(training) -> dict:
+    """Everything that could be left behind, by name and identity."""
+    optimizer, original = training.optimizer, training.optimizer.original_optimizer
+    state = {("optimizer", name): id(value) for name, value in vars(optimizer).items()}
+    state |= {("original", name): id(value) for name, value in vars(original).items()}
+    state["hooks", "pre"] = tuple(original._optimizer_step_pre_hooks)
+    for index, parameter in enumerate(training.model.parameters()):
+        state["parameter", index] = tuple(sorted(vars(parameter)))
+        state["hooks", index] = str(parameter._backward_hooks)
+    for name, module in training.model.named_modules():
+        state["module", name] = tuple(sorted(vars(module)))
+    return state
+
+
+@pytest.mark.parametrize("through_clipping", [True, False])
+@pytest.mark.parametrize("fails", [False, True])
+def test_leaves_everything_as_it_was(through_clipping, fails):
+    training = private(noise=1.0)
+    fit(training)
+    before = state_of(training)
+    canary = canary_for(training.optimizer, count=3)
+    context = insert_canary(
+        training.optimizer, canary, [True] * 3, seed=0, through_clipping=through_clipping,
+        sampling="every step",
+    )  # fmt: skip
+    with contextlib.suppress(Interrupted), context:
+        fit(training)
+        if fails:
+            raise Interrupted
+    after = state_of(training)
+    skipped = ("optimizer", "_is_last_step_skipped")
+    assert {key: after[key] for key in after if key != skipped} == {
+        key: before[key] for key in before if key != skipped
+    }
+    assert all(len(p.grad_sample) == BATCH for p in training.model.parameters())
+    assert all(hasattr(p.grad_sample, "_processed") for p in training.model.parameters())
+
+
+def test_decorates_a_function():
+    training = private(**ONE_STEP)
+    other = private(**ONE_STEP)
+    canary = canary_for(training.optimizer)
+    insert_canary(training.optimizer, canary, True, seed=0, sampling="every step")(fit)(training)
+    fit(other)
+    torch.testing.assert_close(
+        flat(other) - flat(training),
+        along(canary, RATE / EXAMPLES * CLIP),
+        rtol=1e-4,
+        atol=2e-7,
+    )
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_learning_rate_schedulers_go_on_working(inside):
+    training = private()
+    canary = canary_for(training.optimizer)
+
+    def scheduler():
+        return torch.optim.lr_scheduler.ExponentialLR(training.optimizer, gamma=0.5)
+
+    schedule = None if inside else scheduler()
+    with insert_canary(training.optimizer, canary, True, seed=0, sampling="every step"):
+        schedule = schedule or scheduler()
+        fit(training)
+        schedule.step()
+    fit(training)
+    schedule.step()
+    assert training.optimizer.param_groups[0]["lr"] == RATE / 4
+    assert all(len(p.grad_sample) == BATCH for p in training.model.parameters())
+
+
+def test_closures():
+    moved = []
+    for inserted in (False, True):
+        training = private(**ONE_STEP)
+        canary = canary_for(training.optimizer)
+        inputs, labels = next(iter(training.loader))
+
+        def closure(training=training, inputs=inputs, labels=labels):
+            loss = training.criterion(training.model(inputs), labels)
+            loss.backward()
+            return loss
+
+        with insert_canary(training.optimizer, canary, inserted, seed=0, sampling="every step"):
+            training.optimizer.step(closure)
+        moved.append(flat(training))
+    expected = along(canary, RATE / EXAMPLES * CLIP)
+    torch.testing.assert_close(moved[0] - moved[1], expected, rtol=1e-4, atol=2e-7)
+
+
+def test_steps_without_zero_grad_are_still_refused_by_opacus():
+    training = private()
+    inputs, labels = next(iter(training.loader))
+    with insert_canary(
+        training.optimizer, canary_for(training.optimizer), True, seed=0, sampling="every step"
+    ):
+        training.criterion(training.model(inputs), labels).backward()
+        training.optimizer.step()
+        with pytest.raises(ValueError, match="haven't been cleared"):
+            training.optimizer.step()
+
+
+class NeverClips(DPOptimizer):
+    """The clip norm is ignored."""
+
+    def clip_and_accumulate(self):
+        for p in self.params:
+            p.summed_grad = p.grad_sample.sum(0)
+
+
+class MixesInRaw(DPOptimizer):
+    """The raw gradient is mixed into the private one."""
+
+    def add_noise(self):
+        raw = [p.grad for p in self.params]
+        super().add_noise()
+        for p, gradient in zip(self.params, raw, strict=True):
+            p.grad += gradient
+
+
+class Inactive(DPOptimizer):
+    """The DP optimizer is there, and does nothing."""
+
+    def step(self, closure=None):
+        return self.original_optimizer.step()
+
+
+def wrapped_in(kind, training):
+    optimizer = kind(
+        training.optimizer.original_optimizer,
+        noise_multiplier=0.0,
+        max_grad_norm=CLIP,
+        expected_batch_size=EXAMPLES,
+    )
+    training.optimizer = optimizer
+    return training
+
+
+@pytest.mark.parametrize(
+    ("kind", "length"),
+    [
+        (DPOptimizer, RATE / EXAMPLES * CLIP),
+        (NeverClips, RATE / EXAMPLES * 10 * CLIP),
+        (MixesInRaw, RATE / EXAMPLES * (CLIP + 10 * CLIP / (EXAMPLES + 1))),
+        (Inactive, RATE * 10 * CLIP / (EXAMPLES + 1)),
+    ],
+)
+def test_bugs_of_a_fork_show_in_the_canary(kind, length):
+    ends = []
+    for inserted in (False, True):
+        training = wrapped_in(kind, private(batch=EXAMPLES))
+        canary = canary_for(training.optimizer)
+        with insert_canary(training.optimizer, canary, inserted, seed=0, sampling="every step"):
+            fit(training)
+        ends.append(flat(training))
+    if kind is MixesInRaw:
+        length = RATE * (CLIP / EXAMPLES + 10 * CLIP / (EXAMPLES + 1) / EXAMPLES)
+    difference = (ends[0] - ends[1])[canary.dimensions]
+    torch.testing.assert_close(difference, torch.tensor([length]), rtol=1e-4, atol=1e-7)
+
+
+def test_a_step_around_the_dp_optimizer_takes_the_canary_unclipped():
+    ends = []
+    for inserted in (False, True):
+        training = private(batch=EXAMPLES, noise=1.0)
+        plain = training.optimizer.original_optimizer
+        canary = canary_for(training.optimizer)
+        inputs, labels = next(iter(training.loader))
+        with insert_canary(training.optimizer, canary, inserted, seed=0, sampling="every step"):
+            training.criterion(training.model(inputs), labels).backward()
+            plain.step()  # the user kept the optimizer from before make_private
+        ends.append(flat(training))
+    difference = (ends[0] - ends[1])[canary.dimensions]
+    torch.testing.assert_close(difference, torch.tensor([RATE * 10 * CLIP / EXAMPLES]))
+
+
+def test_pre_step_called_by_hand():
+    ends = []
+    for inserted in (False, True):
+        training = private(**ONE_STEP)
+        canary = canary_for(training.optimizer)
+        inputs, labels = next(iter(training.loader))
+        with insert_canary(training.optimizer, canary, inserted, seed=0, sampling="every step"):
+            training.criterion(training.model(inputs), labels).backward()
+            if training.optimizer.pre_step():
+                training.optimizer.original_optimizer.step()
+        ends.append(flat(training))
+    expected = along(canary, RATE / EXAMPLES * CLIP)
+    torch.testing.assert_close(ends[0] - ends[1], expected, rtol=1e-4, atol=2e-7)
+
+
+class OwnSum(DPOptimizer):
+    """Sums by itself, where no canary can be added after the clipping."""
+
+    def pre_step(self, closure=None):
+        return True
+
+
+def test_says_when_nothing_was_audited():
+    training = wrapped_in(OwnSum, private())
+    with (
+        pytest.raises(DpauditError, match="Nothing was audited"),
+        insert_canary(
+            training.optimizer,
+            canary_for(training.optimizer),
+            True,
+            seed=0,
+            sampling="every step",
+            through_clipping=False,
+        ),
+    ):
+        fit(training)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"inserted": [True, False]}, "one coin for each of the 1 canaries"),
+        ({"optimizer": torch.optim.SGD(network().parameters())}, "must be a DPOptimizer"),
+        ({"canary": GradientCanary.draw(9, clip_norm=1.0)}, "drawn for 9 parameters"),
+        ({"memory": 10}, "through_clipping=False"),
+        ({"sampling": 1.5}, "sampling must be in"),
+        ({"sampling": "sometimes"}, "sampling must be one of"),
+        ({"model": nn.Linear(2, 2)}, "must hold every parameter"),
+    ],
+)
+def test_refusals_name_the_remedy(change, message):
+    training = private()
+    given = {
+        "optimizer": training.optimizer,
+        "canary": canary_for(training.optimizer),
+        "inserted": True,
+        "seed": 0,
+    } | change
+    with pytest.raises(InvalidInput, match=message), insert_canary(**given):
+        pass
+
+
+def test_ghost_and_distributed_are_refused_with_a_reason():
+    ghost = private(grad_sample_mode="ghost").optimizer
+    with (
+        pytest.raises(InvalidInput, match="use through_clipping=False"),
+        insert_canary(ghost, canary_for(ghost), True, seed=0),
+    ):
+        pass
+    distributed = private().optimizer
+    distributed.world_size = 2
+    with (
+        pytest.raises(InvalidInput, match="several processes"),
+        insert_canary(distributed, canary_for(distributed), True, seed=0),
+    ):
+        pass
