@@ -12,6 +12,7 @@ from torch import nn
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.integrations.opacus import canary_for, insert_canary
 from dpaudit.your_training import GradientCanary
+from dpaudit.your_training.parameters import flat_parameters
 
 pytestmark = OPACUS_WARNINGS
 
@@ -141,9 +142,8 @@ def test_other_order_of_parameters_follows_the_model():
     assert not torch.equal(start, flat(training))
 
 
-def test_frozen_parameters_take_no_canary():
+def test_parameters_left_out_take_no_canary():
     module = network()
-    module[0].weight.requires_grad_(False)
     training = private(module=module, parameters=list(module.parameters())[1:])
     canary = canary_for(training.optimizer, model=training.model, count=14)
     assert canary.parameters == 26
@@ -156,6 +156,15 @@ def test_frozen_parameters_take_no_canary():
         insert_canary(training.optimizer, elsewhere, [True] * 14, seed=0, model=training.model),
     ):
         pass
+
+
+def test_frozen_parameters_are_not_in_the_flat_vector():
+    module = network()
+    module[0].weight.requires_grad_(False)
+    training = private(module=module)
+    for model in (None, training.model):
+        assert canary_for(training.optimizer, model=model).parameters == 14
+    assert len(flat_parameters(training.model)) == 14
 
 
 @pytest.mark.parametrize("through_clipping", [True, False])

@@ -28,8 +28,9 @@ def canary_for(
         optimizer: A ``DPOptimizer``, as ``make_private`` returns it.
         count: How many canaries, each on an axis of its own.
         seed: Draws the axes.
-        model: Give it where the training returns a model that has parameters which are not
-            trained, or trains them in another order than ``model.parameters()``.
+        model: Give it, here and to `insert_canary`, where the training returns a model and the
+            optimizer's parameter groups are in another order than ``model.parameters()``, or leave
+            some of those out.
     """
     if not hasattr(optimizer, "params") or not hasattr(optimizer, "max_grad_norm"):
         raise InvalidInput(

@@ -74,8 +74,8 @@ def insert_canary(
             on no sampling, and only for those. ``"once an epoch"``: in one random step of every
             epoch, as a loader that shuffles does it.
         through_clipping: Whether the training itself clips the canaries.
-        model: Where the flat vector's order is that of ``model.parameters()`` and not of the
-            optimizer's parameter groups.
+        model: Give it, here and to `canary_for`, where the optimizer's parameter groups are in
+            another order than ``model.parameters()``, or leave some of those out.
         memory: How many bytes the canaries' rows may take.
 
     Example:
@@ -135,8 +135,7 @@ class _Insertion:
         if canary.parameters != total:
             raise InvalidInput(
                 f"canary was drawn for {canary.parameters} parameters and this training has "
-                f"{total}; draw it with canary_for(optimizer), or pass model= to both where some "
-                "parameters are not trained"
+                f"{total}; draw it with canary_for(optimizer), and pass the same model= to both"
             )
         present = canary.dimensions[_coins(inserted, canary.count)]
         self._count = len(present)

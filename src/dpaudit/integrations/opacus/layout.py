@@ -25,17 +25,21 @@ class Slot:
 def trained_slots(optimizer: Any, model: nn.Module | None = None) -> tuple[tuple[Slot, ...], int]:
     """The tensors that the optimizer trains, and the length of the whole flat vector.
 
-    The flat vector follows ``model.parameters()`` where a model is given, else the optimizer's own
-    order, which is the same one for the usual ``SGD(model.parameters())``.
+    The flat vector holds the trainable parameters, as `dpaudit.audit_training` reads them from a
+    module: in the order of ``model.parameters()`` where a model is given, else in the optimizer's
+    own order, which is the same one for the usual ``SGD(model.parameters())``.
     """
     trained = list(optimizer.params)
     if model is None:
         everything = trained
     else:
-        everything = list(model.parameters())
+        everything = [parameter for parameter in model.parameters() if parameter.requires_grad]
         known = {id(parameter) for parameter in everything}
         if any(id(parameter) not in known for parameter in trained):
-            raise InvalidInput("model must hold every parameter that the optimizer trains")
+            raise InvalidInput(
+                f"model must hold every parameter that the optimizer trains; this "
+                f"{type(model).__name__} does not"
+            )
     offsets, total = {}, 0
     for parameter in everything:
         offsets[id(parameter)] = total
