@@ -1,13 +1,20 @@
 """Adversaries: each crafts before training and scores after it. One small file an idea."""
 
 from dpaudit.adversaries.contract import (
+    AdaptedGradients,
+    AdaptedPoints,
+    AdaptiveAdversary,
     Adversary,
+    BlackBoxAdversary,
+    BlackBoxView,
     Canaries,
     CanaryPoints,
+    ChoosesData,
     CraftedDimensions,
     CraftedGradients,
     HiddenStateAdversary,
     HiddenStateView,
+    Moment,
     StandardAdversary,
     StandardView,
 )
@@ -19,14 +26,21 @@ from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 
 __all__ = [
     "ADVERSARIES",
+    "AdaptedGradients",
+    "AdaptedPoints",
+    "AdaptiveAdversary",
     "Adversary",
+    "BlackBoxAdversary",
+    "BlackBoxView",
     "Canaries",
     "CanaryPoints",
+    "ChoosesData",
     "CraftedDimensions",
     "CraftedGradients",
     "FlippedLabel",
     "HiddenStateAdversary",
     "HiddenStateView",
+    "Moment",
     "RandomDimension",
     "RandomDirection",
     "SimulatedDimension",

@@ -15,16 +15,22 @@ import numpy as np
 import torch
 
 from dpaudit.adversaries.contract import (
+    AdaptiveAdversary,
     Adversary,
+    BlackBoxAdversary,
+    BlackBoxView,
     Canaries,
     HiddenStateAdversary,
     HiddenStateView,
+    Moment,
     StandardAdversary,
     StandardView,
+    prepared,
 )
 from dpaudit.data import Examples
 from dpaudit.errors import InvalidInput
 from dpaudit.games import Game, Speed, check_game, play
+from dpaudit.games.views import Played, contributions, scored
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
 from dpaudit.privacy import ThreatModel
@@ -52,13 +58,14 @@ def check_adversary(
         >>> from dpaudit.adversaries import RandomDimension
         >>> check_adversary(RandomDimension())
     """
-    mechanism = easy_training() if mechanism is None else mechanism
     check_identity(adversary)
     check_view(adversary)
+    mechanism = prepared(adversary, easy_training() if mechanism is None else mechanism)
     for count in (1, 3):
         canaries = check_craft(adversary, mechanism, count)
         if canaries is not None:
             check_score(adversary, mechanism, canaries)
+            check_response(adversary, mechanism, canaries)
             check_direction(adversary, mechanism, canaries, least_area)
     check_unknown_start(adversary, mechanism)
 
@@ -87,6 +94,7 @@ def check_identity(adversary: Adversary) -> None:
     models = {
         HiddenStateAdversary: ThreatModel.HIDDEN_STATE,
         StandardAdversary: ThreatModel.STANDARD,
+        BlackBoxAdversary: ThreatModel.BLACK_BOX,
     }
     expected = [model for kind, model in models.items() if isinstance(adversary, kind)]
     _require(len(expected) == 1, "extends one of", list(models), adversary)
@@ -95,8 +103,12 @@ def check_identity(adversary: Adversary) -> None:
 
 def check_view(adversary: Adversary) -> None:
     """The signature of ``score`` names the one view that its threat model may take."""
-    hidden = isinstance(adversary, HiddenStateAdversary)
-    expected = HiddenStateView if hidden else StandardView
+    views: dict[type, type] = {
+        HiddenStateAdversary: HiddenStateView,
+        StandardAdversary: StandardView,
+        BlackBoxAdversary: BlackBoxView,
+    }
+    expected = next(view for kind, view in views.items() if isinstance(adversary, kind))
     parameters = list(inspect.signature(adversary.score).parameters.values())  # type: ignore[attr-defined]
     _require(len(parameters) == 2, "score takes (view, canaries), not", parameters)
     annotation = parameters[0].annotation
@@ -133,20 +145,41 @@ def check_score(adversary: Adversary, mechanism: DPSGD, canaries: Canaries) -> N
     parameters = sum(p.numel() for p in mechanism.build_model().parameters() if p.requires_grad)
     iterates = torch.randn(mechanism.steps + 1, 5, parameters, generator=random)
     iterates[0] = iterates[0, 0]
-    view = _view(adversary, mechanism, iterates)
-    before = [(name, tensor.clone()) for name, tensor in (*_tensors(view), *_tensors(canaries))]
-    scores = _scored(adversary, view, canaries)
+    before = [(name, tensor.clone()) for name, tensor in _tensors(canaries)]
+    kept = iterates.clone()
+    scores = _scored(adversary, mechanism, iterates, canaries)
     _require(tuple(scores.shape) == (5, canaries.count), "shape of scores", tuple(scores.shape))
     _require(torch.isfinite(scores).all(), "scores are not finite", scores)
-    after = (*_tensors(view), *_tensors(canaries))
-    for (name, old), (_, new) in zip(before, after, strict=True):
+    for (name, old), (_, new) in zip(before, _tensors(canaries), strict=True):
         _require(torch.equal(old, new), "score changes", name)
-    alone = _scored(adversary, _view(adversary, mechanism, iterates[:, 2:3]), canaries)
+    changed = "final" if isinstance(adversary, HiddenStateAdversary) else "iterates"
+    _require(torch.equal(iterates, kept), "score changes", changed)
+    alone = _scored(adversary, mechanism, iterates[:, 2:3], canaries)
     _require(
         torch.allclose(alone[0], scores[2], rtol=1e-3, atol=1e-5),
         "a run's scores depend on the runs beside it",
         alone,
         scores[2],
+    )
+
+
+def check_response(adversary: Adversary, mechanism: DPSGD, canaries: Canaries) -> None:
+    """An adaptive adversary's canaries are finite, repeatable, and each run's are its own."""
+    if not isinstance(adversary, AdaptiveAdversary):
+        return
+    parameters = sum(p.numel() for p in mechanism.build_model().parameters() if p.requires_grad)
+    current = torch.randn(4, parameters, generator=torch.Generator().manual_seed(1))
+
+    def added(runs: torch.Tensor) -> torch.Tensor:
+        moment = Moment(mechanism=mechanism, step=3, current=runs.clone())
+        return contributions(adversary, moment, canaries)
+
+    together = added(current)
+    _require(torch.isfinite(together).all(), "responds with what is not finite", together)
+    _require(torch.equal(together, added(current)), "responds differently to the same moment")
+    _require(
+        torch.allclose(added(current[1:2])[0], together[1], rtol=1e-3, atol=1e-5),
+        "the response to a run depends on the runs beside it",
     )
 
 
@@ -204,25 +237,18 @@ def _game(adversary: Adversary, mechanism: DPSGD, canaries: Canaries) -> Game:
     )
 
 
-def _view(
-    adversary: Adversary, mechanism: DPSGD, iterates: torch.Tensor
-) -> HiddenStateView | StandardView:
-    if isinstance(adversary, StandardAdversary):
-        return StandardView(mechanism=mechanism, iterates=iterates.clone())
+def _scored(
+    adversary: Adversary, mechanism: DPSGD, iterates: torch.Tensor, canaries: Canaries
+) -> torch.Tensor:
     known = not isinstance(mechanism.initialisation, FreshInitialisation)
-    return HiddenStateView(
+    played = Played(
         mechanism=mechanism,
+        insertion=Insertion(),
         steps=mechanism.steps,
         initial=iterates[0, 0].clone() if known else None,
-        final=iterates[-1].clone(),
+        iterates=list(iterates),
     )
-
-
-def _scored(
-    adversary: Adversary, view: HiddenStateView | StandardView, canaries: Canaries
-) -> torch.Tensor:
-    scores: torch.Tensor = adversary.score(view, canaries)  # type: ignore[attr-defined]
-    return scores
+    return scored(adversary, played, canaries)
 
 
 def _tensors(owner: object) -> Iterator[tuple[str, torch.Tensor]]:

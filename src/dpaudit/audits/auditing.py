@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import Adversary
+from dpaudit.adversaries.contract import Adversary, prepared
 from dpaudit.audits.progress import Progress, Silent
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.stored import read_result
@@ -143,6 +143,7 @@ def make_game(
     speed.torch_device()  # which must be there
     if horizons:
         horizons = (*horizons, mechanism.steps)
+    mechanism = prepared(adversary, mechanism)
     crafted = adversary.craft(mechanism, insertion, canaries=canaries, seed=seed)
     game = Game(
         mechanism=mechanism,

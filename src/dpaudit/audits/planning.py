@@ -209,20 +209,15 @@ def _probe(game: Game, asked: Speed) -> _Cost:
     from dpaudit.games import check_game, settle, tile_count
     from dpaudit.games.budget import cost
     from dpaudit.games.compilation import numerics
-    from dpaudit.games.engine import Engine, Training
+    from dpaudit.games.engine import Engine
     from dpaudit.games.starting_points import initial_parameters
+    from dpaudit.games.tiles import training_of
 
     began = time.perf_counter()
     checked = check_game(game)
     speed = settle(game, asked, checked)
     device, size = speed.torch_device(), speed.tile_size or 1
-    training = Training(
-        mechanism=game.mechanism,
-        canaries=game.canaries,
-        insertion=game.insertion,
-        seed=game.seed,
-        whole=checked.whole,
-    )
+    training = training_of(game, checked, device)
     runs = torch.arange(size)
     start = initial_parameters(game.mechanism, seed=game.seed, runs=runs, dtype=speed.dtype)
     with numerics(speed.precision, device):

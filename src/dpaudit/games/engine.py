@@ -10,7 +10,7 @@ Clipping, insertion, noise and update are one graph of fixed shapes. The slow tw
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import final
 
@@ -22,7 +22,7 @@ from dpaudit.games import noise
 from dpaudit.games.clipping import ClippedSums
 from dpaudit.games.coins import participation
 from dpaudit.games.compilation import Traced
-from dpaudit.games.inserting import inserter
+from dpaudit.games.inserting import SumInserter, inserter
 from dpaudit.games.noise import Stream
 from dpaudit.games.rules import rules
 from dpaudit.games.schedule import schedule
@@ -30,6 +30,10 @@ from dpaudit.games.speed import Speed
 from dpaudit.games.starting_points import as_tensor, known_model, trainable
 from dpaudit.games.tapping import TappedModel
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+
+Respond = Callable[[int, Tensor], Tensor]
+"""From a step and the current parameters to what each run's canaries add to the sum, shape
+(runs, canaries, parameters)."""
 
 LARGE_LAYER = 2**14
 """Weights of a convolution from which the vendor's library beats a batched product on a GPU; on a
@@ -50,6 +54,8 @@ class Training:
         clipped: Whether gradients are clipped.
         noisy: Whether noise is added.
         whole: Treat the model as one layer without a rule (`dpaudit.games.check` finds out).
+        respond: What the canaries add, where an adversary chooses them as training goes on. It is
+            asked between the compiled steps, at those with an insertion.
     """
 
     mechanism: DPSGD
@@ -60,6 +66,7 @@ class Training:
     clipped: bool = True
     noisy: bool = True
     whole: bool = False
+    respond: Respond | None = None
 
 
 @final
@@ -87,7 +94,10 @@ class Engine:
         self._plan = schedule(mechanism.batches, mechanism.steps, len(mechanism.data))
         self._batches = torch.from_numpy(self._plan.batches).to(device)
         self._present = torch.from_numpy(self._plan.present).to(device, self._dtype)
-        self._inserter = inserter(training.canaries, model.parameters, self._dtype, device)
+        if training.respond is None:
+            self._inserter = inserter(training.canaries, model.parameters, self._dtype, device)
+        else:
+            self._inserter = SumInserter()
         self._count = 0 if training.canaries is None else training.canaries.count
         self._product_dtype = speed.product_dtype
         self._features = self._cast(as_tensor(mechanism.data.features).to(device))
@@ -127,13 +137,30 @@ class Engine:
                 current,
                 self._batches[batch],
                 self._present[batch],
-                coins * active[step],
+                self._entering(current, coins, runs, step) * active[step],
                 runs,
                 steps[step],
                 key,
                 scalars,
             )
             yield current
+
+    def _entering(self, current: Tensor, coins: Tensor, runs: Tensor, step: int) -> Tensor:
+        """The coins (runs, canaries); or, of an adaptive adversary, all it adds (runs, parameters).
+
+        Its canaries depend on the iterate, so that they are made here, between compiled steps.
+        """
+        training = self._training
+        if training.respond is None:
+            return coins
+        if not training.insertion.at(step):
+            return torch.zeros_like(current)
+        rate = training.mechanism.sampling_rate
+        if rate is not None:
+            key, when = noise.key(training.seed, self._device), torch.tensor(step)
+            coins = coins * participation(key, runs, when.to(runs), self._count, rate)
+        added = training.respond(step, current).to(self._dtype)
+        return torch.einsum("rc,rcp->rp", coins, added)
 
     def _scalars(self) -> Tensor:
         """Rate over batch size, clip norm and noise: tensors, so that no value is compiled in."""
@@ -157,7 +184,7 @@ class Engine:
         training = self._training
         rate, clip_norm, spread = scalars[0], scalars[1], scalars[2]
         sampling_rate = training.mechanism.sampling_rate
-        if sampling_rate is not None and self._count:
+        if sampling_rate is not None and self._count and training.respond is None:
             coins = coins * participation(key, runs, step, self._count, sampling_rate)
         features, targets = self._batch(batch)
         weights = present.expand(len(current), -1)
@@ -183,13 +210,16 @@ class Engine:
     def _cast(self, features: Tensor) -> Tensor:
         return features.to(self._product_dtype) if features.is_floating_point() else features
 
+    def _entries(self) -> int:
+        return self._count if self._training.respond is None else self.parameters
+
     def _example(self) -> tuple[Tensor, ...]:
         device, runs = self._device, self._runs
         return (
             torch.zeros(runs, self.parameters, dtype=self._dtype, device=device),
             self._batches[0],
             self._present[0],
-            torch.zeros(runs, self._count, dtype=self._dtype, device=device),
+            torch.zeros(runs, self._entries(), dtype=self._dtype, device=device),
             torch.arange(runs, device=device),
             torch.zeros((), dtype=torch.int64, device=device),
             noise.key(0, device),

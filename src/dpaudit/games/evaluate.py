@@ -1,12 +1,23 @@
-"""Losses of many models on a few examples: what an adversary with a data point looks at."""
+"""What adversaries compute of many models at once: answers, losses and clipped gradients.
+
+Plain `torch.func`, without rules and without compilation: these are few examples, or they are a
+check of the fast path.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from dpaudit.games.starting_points import known_model, trainable
+from dpaudit.games.starting_points import as_tensor, known_model, trainable
 from dpaudit.mechanisms.dpsgd import DPSGD
+
+_NUMBERS = 2**26
+"""Gradients held at once, in numbers: 256 MiB of float32."""
+
+Answer = Callable[[Tensor, Tensor], Tensor]
 
 
 def losses(mechanism: DPSGD, parameters: Tensor, features: Tensor, targets: Tensor) -> Tensor:
@@ -15,21 +26,92 @@ def losses(mechanism: DPSGD, parameters: Tensor, features: Tensor, targets: Tens
     Arguments:
         mechanism: What was trained: its model and its loss.
         parameters: One model in each row, shape (runs, parameters).
-        features: Shape (examples, …).
-        targets: Shape (examples,).
+        features: Shape (examples, …), or (runs, examples, …) where each model has its own.
+        targets: Shape (examples,), or (runs, examples).
     """
+    answer = _answer(mechanism, parameters)
+    features, targets = _beside(parameters, features), targets.to(parameters.device)
+    own = 0 if targets.ndim == 2 else None
+
+    def one_run(flat: Tensor, points: Tensor, labels: Tensor) -> Tensor:
+        return mechanism.loss(answer(flat, points), labels)
+
+    with torch.no_grad():
+        # A chunk of runs at a time: a ResNet's activations for all of them would not fit.
+        found: Tensor = torch.func.vmap(one_run, in_dims=(0, own, own), chunk_size=256)(
+            parameters, features, targets
+        )
+        return found
+
+
+def outputs(mechanism: DPSGD, parameters: Tensor, features: Tensor) -> Tensor:
+    """What every model returns for every example, shape (runs, examples, …)."""
+    answer = _answer(mechanism, parameters)
+    with torch.no_grad():
+        found: Tensor = torch.func.vmap(answer, in_dims=(0, None), chunk_size=256)(
+            parameters, _beside(parameters, features)
+        )
+        return found
+
+
+def clipped_gradients(
+    mechanism: DPSGD, parameters: Tensor, features: Tensor, targets: Tensor
+) -> Tensor:
+    r"""What each example would add to the sum of each model, shape (runs, examples, parameters).
+
+    .. math:: \mathrm{clip}(\nabla \ell(\theta_r; x), C)
+
+    Arguments as for `losses`. A gradient for every (run, example) is held: few examples at a time.
+    """
+    answer = _answer(mechanism, parameters)
+    features, targets = _beside(parameters, features), targets.to(parameters.device)
+    own = 0 if targets.ndim == 2 else None
+
+    def one(flat: Tensor, point: Tensor, label: Tensor) -> Tensor:
+        return mechanism.loss(answer(flat, point.unsqueeze(0)), label.unsqueeze(0)).sum()
+
+    one_run = torch.func.vmap(torch.func.grad(one), in_dims=(None, 0, 0))
+    held = parameters.shape[1] * targets.shape[-1]
+    gradients: Tensor = torch.func.vmap(
+        one_run, in_dims=(0, own, own), chunk_size=max(1, _NUMBERS // held)
+    )(parameters, features, targets)
+    norms = gradients.norm(dim=2, keepdim=True)
+    # C / 0 is infinite and the minimum 1: a zero gradient stays what it is.
+    return gradients * torch.clamp(mechanism.clip_norm / norms, max=1.0)
+
+
+def genuine_sum(mechanism: DPSGD, parameters: Tensor, step: int) -> Tensor:
+    """What the genuine examples of ``step`` add up to at every model, shape (runs, parameters).
+
+    Batches are public, so whoever sees an iterate can compute it.
+    """
+    batch = torch.from_numpy(mechanism.batches.indices(step, len(mechanism.data)))
+    features = as_tensor(mechanism.data.features)[batch]
+    targets = as_tensor(mechanism.data.targets)[batch]
+    total = torch.zeros_like(parameters)
+    together = max(1, _NUMBERS // parameters.numel())
+    for first in range(0, len(batch), together):
+        some = slice(first, first + together)
+        total += clipped_gradients(mechanism, parameters, features[some], targets[some]).sum(1)
+    return total
+
+
+def _answer(mechanism: DPSGD, parameters: Tensor) -> Answer:
+    """From flat parameters and features to what the model returns."""
     model = known_model(mechanism).to(parameters.device, parameters.dtype)
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     shapes = [parameter.shape for parameter in trainable(model)]
     sizes = [parameter.numel() for parameter in trainable(model)]
-    features, targets = features.to(parameters.device), targets.to(parameters.device)
-    features = features.to(parameters.dtype) if features.is_floating_point() else features
 
-    def one_run(flat: Tensor) -> Tensor:
+    def answer(flat: Tensor, features: Tensor) -> Tensor:
         pieces = zip(torch.split(flat, sizes), shapes, strict=True)
         given = dict(zip(names, (piece.view(shape) for piece, shape in pieces), strict=True))
-        return mechanism.loss(torch.func.functional_call(model, given, (features,)), targets)
+        found: Tensor = torch.func.functional_call(model, given, (features,))
+        return found
 
-    with torch.no_grad():
-        # A chunk of runs at a time: a ResNet's activations for all of them would not fit.
-        return torch.func.vmap(one_run, chunk_size=256)(parameters)
+    return answer
+
+
+def _beside(parameters: Tensor, features: Tensor) -> Tensor:
+    features = features.to(parameters.device)
+    return features.to(parameters.dtype) if features.is_floating_point() else features

@@ -72,6 +72,14 @@ class PointInserter(Inserter):
 
 
 @final
+class SumInserter(Inserter):
+    """Adds what an adaptive adversary's canaries came to: summed up already, coins and all."""
+
+    def add(self, sums: Tensor, coins: Tensor) -> Tensor:
+        return sums + coins
+
+
+@final
 class NoInserter(Inserter):
     """Nothing goes in: the adversary's own simulations."""
 

@@ -10,7 +10,15 @@ import copy
 import torch
 from torch import Tensor
 
-from dpaudit.adversaries.contract import CanaryPoints, CraftedDimensions, CraftedGradients
+from dpaudit.adversaries.contract import (
+    AdaptedPoints,
+    AdaptiveAdversary,
+    Canaries,
+    CanaryPoints,
+    CraftedDimensions,
+    CraftedGradients,
+    Moment,
+)
 from dpaudit.games import noise
 from dpaudit.games.clipping import Loss
 from dpaudit.games.coins import insertion_coins, participation
@@ -76,13 +84,13 @@ def play(game: Game, run: int, steps: int | None = None) -> Tensor:
         run: The number of the run.
         steps: Stop after so many steps; by default at the last horizon.
     """
-    mechanism, canaries = game.mechanism, game.canaries
+    mechanism, count = game.mechanism, game.canaries.count
     number = torch.tensor([run])
     start = initial_parameters(mechanism, seed=game.seed, runs=number, dtype=torch.float64)[0]
     model = known_model(mechanism).double()
-    coins = insertion_coins(
-        seed=game.seed, runs=game.runs, canaries=canaries.count, coin=game.coin
-    )[run].double()
+    coins = insertion_coins(seed=game.seed, runs=game.runs, canaries=count, coin=game.coin)[
+        run
+    ].double()
     features, targets = as_tensor(mechanism.data.features), as_tensor(mechanism.data.targets)
     size = mechanism.batches.expected_size(len(mechanism.data))
     key = noise.key(game.seed)
@@ -92,8 +100,9 @@ def play(game: Game, run: int, steps: int | None = None) -> Tensor:
         batch = torch.from_numpy(mechanism.batches.indices(step, len(mechanism.data)))
         present = coins * float(game.insertion.at(step))
         if mechanism.sampling_rate is not None:
-            present *= participation(key, number, when, canaries.count, mechanism.sampling_rate)[0]
+            present *= participation(key, number, when, count, mechanism.sampling_rate)[0]
         inputs, labels, weights = features[batch], targets[batch], torch.ones(len(batch))
+        canaries = _entering(game, step, iterates[-1])
         if isinstance(canaries, CanaryPoints):
             inputs = torch.cat([inputs, canaries.features.to(inputs.dtype)])
             labels, weights = torch.cat([labels, canaries.targets]), torch.cat([weights, present])
@@ -116,6 +125,17 @@ def play(game: Game, run: int, steps: int | None = None) -> Tensor:
         draws = noise.normals(key, Stream.NOISE, number, when, len(total), torch.float64)[0]
         iterates.append(iterates[-1] - mechanism.learning_rate / size * (total + spread * draws))
     return torch.stack(iterates)
+
+
+def _entering(game: Game, step: int, current: Tensor) -> Canaries:
+    """The canaries of this step; an adaptive adversary has others at each."""
+    if not isinstance(game.adversary, AdaptiveAdversary):
+        return game.canaries
+    moment = Moment(mechanism=game.mechanism, step=step, current=current.unsqueeze(0))
+    response = game.adversary.respond(moment, game.canaries)
+    if isinstance(response, AdaptedPoints):
+        return CanaryPoints(features=response.features[0], targets=response.targets[0])
+    return CraftedGradients(gradients=response.gradients[0])
 
 
 def _load(model: torch.nn.Module, flat: Tensor) -> None:

@@ -17,13 +17,7 @@ import torch
 from torch import Tensor
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import (
-    Canaries,
-    HiddenStateAdversary,
-    HiddenStateView,
-    StandardAdversary,
-    StandardView,
-)
+from dpaudit.adversaries.contract import AdaptiveAdversary, Canaries, Moment
 from dpaudit.errors import InvalidInput, NumericalError
 from dpaudit.games.budget import settle
 from dpaudit.games.check import Checked, check_game
@@ -33,6 +27,7 @@ from dpaudit.games.engine import Engine, Training
 from dpaudit.games.game import Game
 from dpaudit.games.speed import Speed
 from dpaudit.games.starting_points import flat_parameters, initial_parameters, known_model
+from dpaudit.games.views import Played, contributions, scored, sees_iterates
 from dpaudit.mechanisms.dpsgd import FixedInitialisation
 from dpaudit.scores import ScoreBlock
 
@@ -112,13 +107,7 @@ class Player:
     def __init__(self, game: Game, speed: Speed, checked: Checked) -> None:
         self._game, self._speed, self._device = game, speed, speed.torch_device()
         self._tiles = tile_count(game, speed)
-        self._training = Training(
-            mechanism=game.mechanism,
-            canaries=game.canaries,
-            insertion=game.insertion,
-            seed=game.seed,
-            whole=checked.whole,
-        )
+        self._training = training_of(game, checked, self._device)
         self._coins = insertion_coins(
             seed=game.seed, runs=game.runs, canaries=game.canaries.count, coin=game.coin
         )
@@ -175,31 +164,25 @@ class Player:
                 return
 
     def _score(self, runs: Tensor, training: Iterator[tuple[int, Tensor]]) -> ScoreBlock:
-        """Score at every horizon. A hidden-state adversary's iterates are never collected."""
+        """Score at every horizon. Iterates are collected only for who may see them."""
         game, adversary = self._game, self._game.adversary
-        scores, iterates = [], []
+        scores, initial = [], self._known_start()
+        iterates: list[Tensor] = []
         for steps, current in training:
-            if isinstance(adversary, StandardAdversary):
-                iterates.append(current)
+            if not sees_iterates(adversary):
+                iterates.clear()
+            iterates.append(current)
             if steps not in game.horizons:
                 continue
             _refuse_divergence(runs, steps, current)
-            if isinstance(adversary, StandardAdversary):
-                standard = StandardView(mechanism=game.mechanism, iterates=torch.stack(iterates))
-                found = adversary.score(standard, self._canaries)
-            elif isinstance(adversary, HiddenStateAdversary):
-                hidden = HiddenStateView(
-                    mechanism=game.mechanism,
-                    steps=steps,
-                    initial=self._known_start(),
-                    final=current,
-                )
-                found = adversary.score(hidden, self._canaries)
-            else:
-                raise InvalidInput(
-                    "adversary must be a HiddenStateAdversary or a StandardAdversary, "
-                    f"got {type(adversary).__name__}"
-                )
+            played = Played(
+                mechanism=game.mechanism,
+                insertion=game.insertion,
+                steps=steps,
+                initial=initial,
+                iterates=iterates,
+            )
+            found = scored(adversary, played, self._canaries)
             scores.append(_checked_scores(found, len(runs), game.canaries.count, adversary.name))
         return self._block(runs, np.stack(scores))
 
@@ -222,6 +205,25 @@ class Player:
             inserted=inserted.ravel(),
             score=scores.ravel(),
         )
+
+
+def training_of(game: Game, checked: Checked, device: torch.device) -> Training:
+    """What the engine trains, for one game."""
+    adversary, canaries, respond = game.adversary, _on_device(game.canaries, device), None
+    if isinstance(adversary, AdaptiveAdversary):
+
+        def respond(step: int, current: Tensor) -> Tensor:
+            moment = Moment(mechanism=game.mechanism, step=step, current=current)
+            return contributions(adversary, moment, canaries)
+
+    return Training(
+        mechanism=game.mechanism,
+        canaries=game.canaries,
+        insertion=game.insertion,
+        seed=game.seed,
+        whole=checked.whole,
+        respond=respond,
+    )
 
 
 def _refuse_divergence(runs: Tensor, steps: int, current: Tensor) -> None:

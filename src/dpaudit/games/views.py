@@ -1,0 +1,142 @@
+"""What each threat model shows: the only place where views are made, and so the only place to
+read to know what an adversary can see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from dpaudit.adversaries.contract import (
+    AdaptedGradients,
+    AdaptedPoints,
+    AdaptiveAdversary,
+    Adversary,
+    BlackBoxAdversary,
+    BlackBoxView,
+    Canaries,
+    HiddenStateAdversary,
+    HiddenStateView,
+    Moment,
+    StandardAdversary,
+    StandardView,
+)
+from dpaudit.errors import InvalidInput
+from dpaudit.games.evaluate import clipped_gradients, losses, outputs
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Played:
+    """Some runs up to a horizon: everything a threat model might show of them.
+
+    Arguments:
+        mechanism: What was trained.
+        insertion: At which steps a canary may have gone in.
+        steps: How many steps were played.
+        initial: Where all runs began, `None` where that is not public.
+        iterates: Every iterate from the first to the last; for adversaries without a claim to
+            them, the last alone.
+    """
+
+    mechanism: DPSGD
+    insertion: Insertion
+    steps: int
+    initial: Tensor | None
+    iterates: Sequence[Tensor]
+
+
+def sees_iterates(adversary: Adversary) -> bool:
+    """Whether iterates need be kept at all."""
+    return isinstance(adversary, StandardAdversary)
+
+
+def scored(adversary: Adversary, played: Played, canaries: Canaries) -> Tensor:
+    """The adversary's scores, from the view of its threat model and from nothing else."""
+    if isinstance(adversary, StandardAdversary):
+        return adversary.score(
+            StandardView(
+                mechanism=played.mechanism,
+                iterates=torch.stack(list(played.iterates)),
+                insertion=played.insertion,
+            ),
+            canaries,
+        )
+    if isinstance(adversary, HiddenStateAdversary):
+        return adversary.score(
+            HiddenStateView(
+                mechanism=played.mechanism,
+                steps=played.steps,
+                initial=played.initial,
+                final=played.iterates[-1],
+            ),
+            canaries,
+        )
+    if isinstance(adversary, BlackBoxAdversary):
+        return adversary.score(_answers(adversary, played, canaries), canaries)
+    raise InvalidInput(
+        "adversary must be a HiddenStateAdversary, a StandardAdversary or a BlackBoxAdversary, "
+        f"got {type(adversary).__name__}"
+    )
+
+
+def _answers(adversary: BlackBoxAdversary, played: Played, canaries: Canaries) -> BlackBoxView:
+    asked, final_ = adversary.queries(played.mechanism, canaries), played.iterates[-1]
+    before = None
+    if played.initial is not None:
+        before = losses(
+            played.mechanism, played.initial.unsqueeze(0), asked.features, asked.targets
+        )[0]
+    # Copies without history: neither a base nor a graph leads from an answer to the parameters.
+    return BlackBoxView(
+        mechanism=played.mechanism,
+        steps=played.steps,
+        initial_losses=None if before is None else before.detach().clone(),
+        losses=losses(played.mechanism, final_, asked.features, asked.targets).detach().clone(),
+        outputs=outputs(played.mechanism, final_, asked.features).detach().clone(),
+    )
+
+
+def contributions(adversary: AdaptiveAdversary, moment: Moment, canaries: Canaries) -> Tensor:
+    """What an adaptive adversary's canaries add to this step, shape (runs, count, parameters)."""
+    mechanism, runs = moment.mechanism, len(moment.current)
+    match adversary.respond(moment, canaries):
+        case AdaptedPoints(features=features, targets=targets):
+            shape = (runs, canaries.count)
+            expected = (*shape, *mechanism.data.features.shape[1:])
+            if tuple(targets.shape) != shape or tuple(features.shape) != expected:
+                raise InvalidInput(
+                    f"adversary {adversary.name!r} must respond with points of shape {expected} "
+                    f"and targets of shape {shape}, got {tuple(features.shape)} and "
+                    f"{tuple(targets.shape)}"
+                )
+            return clipped_gradients(mechanism, moment.current, features, targets).detach()
+        case AdaptedGradients(gradients=gradients):
+            return _checked_gradients(adversary, moment, canaries.count, gradients)
+        case other:
+            raise InvalidInput(
+                f"adversary {adversary.name!r} must respond with AdaptedPoints or "
+                f"AdaptedGradients, got {type(other).__name__}"
+            )
+
+
+def _checked_gradients(
+    adversary: AdaptiveAdversary, moment: Moment, count: int, gradients: Tensor
+) -> Tensor:
+    expected = (len(moment.current), count, moment.current.shape[1])
+    if tuple(gradients.shape) != expected:
+        raise InvalidInput(
+            f"adversary {adversary.name!r} must respond with gradients of shape {expected}, "
+            f"got {tuple(gradients.shape)}"
+        )
+    longest, clip_norm = float(gradients.norm(dim=2).max()), moment.mechanism.clip_norm
+    if not longest <= clip_norm * (1 + 1e-5):
+        raise InvalidInput(
+            f"adversary {adversary.name!r} must respond with gradients of norm at most the clip "
+            f"norm ({clip_norm:g}), got {longest:g}; no example could contribute more"
+        )
+    return gradients.detach()
