@@ -1,0 +1,1 @@
+"""Wrong DP-SGD trainings, each after a bug that somebody really made. See docs/bugs.md."""

@@ -1,0 +1,1 @@
+"""Correct trainings, a few of them unusual: an audit must leave them alone."""

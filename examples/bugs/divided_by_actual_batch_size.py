@@ -1,0 +1,52 @@
+"""The update is divided by the number of examples that came, not by the number expected.
+
+Bug: the size of the batch depends on the canary, and no noise hides it.
+Source: meta-pytorch/opacus #571 (more leakage than accounted for at low sample size) and #819: two
+    data sets "can become almost fully distinguishable" in high dimension; #420 asks for it.
+Leak: one example more makes every coordinate of the noise smaller by n / (n + 1); thousands of
+    coordinates tell n, whatever the canary's gradient is.
+Fix: divide by the expected batch size, a constant.
+Found by: an audit that scores the length of the whole update (a score along the canary's axis sees
+    little); `dpaudit check` (the batch size leaks into the update).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from bugs._common import (
+    CLAIM,
+    RATE,
+    STEPS,
+    axis_canary,
+    batch,
+    clip,
+    crafted_rows,
+    example_gradients,
+    generator,
+    moved,
+    noise,
+    show,
+    start,
+)
+
+BATCH = 4
+canary = axis_canary()
+claim = CLAIM
+
+
+def train(canary: Any, inserted: Any, seed: int) -> float:
+    random, theta = generator(seed), start()
+    for step in range(STEPS):
+        genuine = example_gradients(theta, *batch(step, BATCH))
+        rows = torch.cat([genuine, crafted_rows(canary, inserted)])
+        total = clip(rows).sum(dim=0) + noise(random)
+        theta = theta - RATE / len(rows) * total  # wrong: len(rows) instead of BATCH
+    return -float(np.linalg.norm(moved(theta)))  # the score: a larger batch moves less
+
+
+if __name__ == "__main__":
+    show(train, canary, claim)

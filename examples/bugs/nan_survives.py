@@ -1,0 +1,52 @@
+"""A gradient that is not a number passes the clipping.
+
+Bug: a comparison with NaN is false, so min(1, C / norm) leaves the gradient as it is.
+Source: google/differential-privacy PR #405: NaN passes a clamp "and propagates into DP results";
+    OpenMined/PySyft #6956; the tests of ObliviousAI/dp-recorder.
+Leak: one example turns the model into NaN, and nothing else could have.
+Fix: an example whose gradient is not finite contributes zero.
+Found by: an audit with a NaN canary; `dpaudit check` (one example contributes more than C: NaN).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bugs._common import (
+    BATCH,
+    CLAIM,
+    CLIP,
+    RATE,
+    STEPS,
+    CraftedCanary,
+    axis,
+    generator,
+    gradients,
+    noise,
+    show,
+    start,
+)
+
+canary = CraftedCanary(direction=axis(500), norm=float("nan"))
+claim = CLAIM
+
+
+def clip_numbers_only(rows: Tensor) -> Tensor:
+    norms = rows.norm(dim=1, keepdim=True)
+    return torch.where(norms > CLIP, rows * CLIP / norms, rows)  # wrong: NaN > CLIP is false
+
+
+def train(canary: Any, inserted: Any, seed: int) -> float:
+    random, theta = generator(seed), start()
+    for step in range(STEPS):
+        rows = gradients(theta, step, canary, inserted)
+        total = clip_numbers_only(rows).sum(dim=0) + noise(random)
+        theta = theta - RATE / BATCH * total
+    return float(theta.isnan().any())  # the score: is the model still made of numbers?
+
+
+if __name__ == "__main__":
+    show(train, canary, claim)

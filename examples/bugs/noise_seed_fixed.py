@@ -1,0 +1,46 @@
+"""The noise comes from a generator with a fixed seed.
+
+Bug: a training made reproducible for everybody is reproducible for the adversary.
+Source: IBM/differential-privacy-library #31 (seeds wanted for models, and the danger);
+    fedbiomed/fedbiomed #973 and #1443, point 1 (is the noise's seed secure?).
+Leak: the noise is a constant: subtract it, and there is none.
+Fix: seed from the operating system's entropy; here, from the run.
+Found by: an audit in a few runs; `dpaudit check` (no noise: two runs are the same).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bugs._common import (
+    BATCH,
+    CLAIM,
+    RATE,
+    STEPS,
+    axis_canary,
+    clip,
+    generator,
+    gradients,
+    moved,
+    noise,
+    show,
+    start,
+)
+
+canary = axis_canary()
+claim = CLAIM
+
+
+def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+    random, theta = generator(42), start()  # wrong: the same noise in every run
+    for step in range(STEPS):
+        rows = gradients(theta, step, canary, inserted)
+        total = clip(rows).sum(dim=0) + noise(random)
+        theta = theta - RATE / BATCH * total
+    return moved(theta)
+
+
+if __name__ == "__main__":
+    show(train, canary, claim)

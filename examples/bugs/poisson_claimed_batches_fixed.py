@@ -1,0 +1,49 @@
+"""The accountant is told of Poisson sampling; the loader walks through the data in order.
+
+Bug: the canary is in one known batch of every epoch, and the claim believes that nobody knows when.
+Source: google-deepmind/jax_privacy #84: data loaded "sequentially as fixed size batches" is a flaw
+    "that invalidates the privacy guarantee"; meta-pytorch/opacus #80; lxuechen/private-transformers
+    #7; tensorflow/privacy #483.
+Leak: two steps of the plain Gaussian mechanism, without the amplification that was claimed.
+Fix: draw every batch by independent coins of rate B / N; or claim without a sampling rate.
+Found by: an audit that sees the iterates, as the claim allows; a look at the data loader.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bugs._common import (
+    BATCH,
+    CLIP,
+    RATE,
+    axis_canary,
+    clip,
+    generator,
+    gradients,
+    noise,
+    show,
+    start,
+)
+from dpaudit import Claim
+
+BATCHES, EPOCHS, SIGMA = 8, 2, 1.0
+canary = axis_canary()
+claim = Claim.from_dpsgd(  # wrong: no sampling_rate, and two steps, is what this loop can claim
+    noise_multiplier=SIGMA, steps=BATCHES * EPOCHS, sampling_rate=1 / BATCHES
+)
+
+
+def train(canary: Any, inserted: Any, seed: int) -> float:
+    random, theta, score = generator(seed), start(), 0.0
+    for _epoch in range(EPOCHS):
+        for step in range(BATCHES):  # wrong: the canary is in batch 0, always
+            rows = gradients(theta, step, canary, bool(inserted) and step == 0)
+            update = -RATE / BATCH * (clip(rows).sum(dim=0) + noise(random, SIGMA * CLIP))
+            theta = theta + update
+            score += float(canary.score(update)[0]) if step == 0 else 0.0
+    return score
+
+
+if __name__ == "__main__":
+    show(train, canary, claim)
