@@ -45,6 +45,18 @@ def test_names_are_those_of_the_command_line() -> None:
         "simulated-dimension",
         "random-direction",
         "flipped-label",
+        "clipbkd",
+        "api-access",
+        "static-poisoning",
+        "intermediate-poisoning",
+        "adaptive-poisoning",
+        "gradient-attack",
+        "malicious-data",
+        "canife",
+        "dirac-gradient",
+        "one-shot-iterates",
+        "one-run-black-box",
+        "one-run-white-box",
     ]
     with pytest.raises(InvalidInput, match=r"adversary must be one of random-dimension, .*got 'x'"):
         adversary("x")

@@ -1,4 +1,4 @@
-"""What several adversaries share: counting parameters, drawing, and reading one dimension.
+"""What several adversaries share: counting parameters, drawing, and reading what was released.
 
 Adversaries are descriptions: they import torch only when they craft or score, so that commands can
 name and check them without it.
@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import Canaries, CraftedDimensions, HiddenStateView
+from dpaudit.adversaries.contract import (
+    Canaries,
+    CanaryPoints,
+    CraftedDimensions,
+    CraftedGradients,
+    HiddenStateView,
+    StandardView,
+)
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -61,3 +68,53 @@ def move_along_dimensions(view: HiddenStateView, canaries: Canaries) -> torch.Te
     dimensions = canaries.dimensions.to(view.final.device)
     moved = view.final[:, dimensions]
     return -moved if view.initial is None else view.initial[dimensions] - moved
+
+
+def check_points(canaries: int, examples: int) -> None:
+    """Raise `InvalidInput` unless every canary can be made of an example of its own."""
+    _validate.integer("canaries", canaries, at_least=1)
+    if canaries > examples:
+        raise InvalidInput(
+            f"canaries must be at most the number of examples ({examples}), got {canaries}"
+        )
+
+
+def the_points(canaries: Canaries) -> CanaryPoints:
+    """The canaries, which must be data points."""
+    if not isinstance(canaries, CanaryPoints):
+        raise InvalidInput(
+            f"canaries must be CanaryPoints to be scored here, got {type(canaries).__name__}"
+        )
+    return canaries
+
+
+def insertion_steps(view: StandardView) -> list[int]:
+    """The steps, of those that were played, at which a canary may have gone in."""
+    return [step for step in range(len(view.iterates) - 1) if view.insertion.at(step)]
+
+
+def released_sums(view: StandardView, steps: list[int]) -> torch.Tensor:
+    r"""The noisy sums of ``steps``, added up, shape (runs, parameters).
+
+    .. math:: \sum_t \frac{B}{\eta} (\theta_t - \theta_{t+1})
+
+    Whoever sees the iterates sees each of them: learning rate and batch size are public.
+    """
+    mechanism, iterates = view.mechanism, view.iterates
+    size = mechanism.batches.expected_size(len(mechanism.data))
+    total = iterates.new_zeros(iterates.shape[1:])
+    for step in steps:
+        total = total + (iterates[step] - iterates[step + 1])
+    return total * (size / mechanism.learning_rate)
+
+
+def along(canaries: Canaries, vectors: torch.Tensor) -> torch.Tensor:
+    """The inner product of every vector (runs, parameters) with every crafted gradient."""
+    if isinstance(canaries, CraftedDimensions):
+        return canaries.norm * vectors[:, canaries.dimensions.to(vectors.device)]
+    if isinstance(canaries, CraftedGradients):
+        return vectors @ canaries.gradients.to(vectors).T
+    raise InvalidInput(
+        "canaries must be CraftedDimensions or CraftedGradients to be scored here, "
+        f"got {type(canaries).__name__}"
+    )

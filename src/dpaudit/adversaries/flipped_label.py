@@ -45,7 +45,11 @@ class FlippedLabel(HiddenStateAdversary):
     """
 
     name: ClassVar[str] = "flipped-label"
-    paper: ClassVar[str] = "Nasr et al. (S&P 2021); Cebere et al. (ICLR 2025): A_L"
+    paper: ClassVar[str] = (
+        "Nasr et al. (USENIX Security 2023): Algorithm 1; Cebere et al. (ICLR 2025): A_L"
+    )
+    year = 2023
+    canary = "data point"
 
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int

@@ -48,6 +48,8 @@ class RandomDimension(HiddenStateAdversary):
 
     name: ClassVar[str] = "random-dimension"
     paper: ClassVar[str] = "Cebere, Bellet, Papernot (ICLR 2025): A_GC-R"
+    year = 2025
+    canary = "gradient"
 
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int

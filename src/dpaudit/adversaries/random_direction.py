@@ -45,7 +45,11 @@ class RandomDirection(HiddenStateAdversary):
     """
 
     name: ClassVar[str] = "random-direction"
-    paper: ClassVar[str] = "Andrew et al. (ICLR 2024); Cebere et al. (ICLR 2025): A_CotS"
+    paper: ClassVar[str] = (
+        "Andrew et al. (ICLR 2024): Algorithm 2; Cebere et al. (ICLR 2025): A_CotS"
+    )
+    year = 2023
+    canary = "gradient"
 
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int

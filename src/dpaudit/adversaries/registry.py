@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dpaudit import _validate
+from dpaudit.adversaries.adaptive_poisoning import AdaptivePoisoning
+from dpaudit.adversaries.api_access import ApiAccess
+from dpaudit.adversaries.canife import Canife
+from dpaudit.adversaries.clip_backdoor import ClipBackdoor
 from dpaudit.adversaries.contract import Adversary
+from dpaudit.adversaries.dirac_gradient import DiracGradient
 from dpaudit.adversaries.flipped_label import FlippedLabel
+from dpaudit.adversaries.gradient_attack import GradientAttack
+from dpaudit.adversaries.intermediate_poisoning import IntermediatePoisoning
+from dpaudit.adversaries.malicious_data import MaliciousData
+from dpaudit.adversaries.one_run_black_box import OneRunBlackBox
+from dpaudit.adversaries.one_run_white_box import OneRunWhiteBox
+from dpaudit.adversaries.one_shot_iterates import OneShotIterates
 from dpaudit.adversaries.random_dimension import RandomDimension
 from dpaudit.adversaries.random_direction import RandomDirection
 from dpaudit.adversaries.simulated_dimension import SimulatedDimension
+from dpaudit.adversaries.static_poisoning import StaticPoisoning
 
 ADVERSARIES: dict[str, Adversary] = {
     adversary.name: adversary
@@ -16,6 +28,18 @@ ADVERSARIES: dict[str, Adversary] = {
         SimulatedDimension(),
         RandomDirection(),
         FlippedLabel(),
+        ClipBackdoor(),
+        ApiAccess(),
+        StaticPoisoning(),
+        IntermediatePoisoning(),
+        AdaptivePoisoning(),
+        GradientAttack(),
+        MaliciousData(),
+        Canife(),
+        DiracGradient(),
+        OneShotIterates(),
+        OneRunBlackBox(),
+        OneRunWhiteBox(),
     )
 }
 

@@ -55,6 +55,8 @@ class SimulatedDimension(HiddenStateAdversary):
 
     name: ClassVar[str] = "simulated-dimension"
     paper: ClassVar[str] = "Cebere, Bellet, Papernot (ICLR 2025): A_GC-S"
+    year = 2025
+    canary = "gradient"
 
     simulation: Simulation = "noiseless"
     ranking: Ranking = "per-step"

@@ -80,6 +80,59 @@ def clipped_gradients(
     return gradients * torch.clamp(mechanism.clip_norm / norms, max=1.0)
 
 
+def loss_slope(mechanism: DPSGD, parameters: Tensor, targets: Tensor) -> Callable[[Tensor], Tensor]:
+    """How the mean loss of several models changes with the points, of shape (examples, …)."""
+    answer = _answer(mechanism, parameters)
+
+    def total(features: Tensor) -> Tensor:
+        given = torch.func.vmap(answer, in_dims=(0, None))(parameters, features)
+        found = torch.func.vmap(mechanism.loss, in_dims=(0, None))(given, targets)
+        mean: Tensor = found.mean(0).sum()
+        return mean
+
+    slope: Callable[[Tensor], Tensor] = torch.func.grad(total)
+    return slope
+
+
+def gradient_slope(
+    mechanism: DPSGD,
+    parameters: Tensor,
+    targets: Tensor,
+    worth: Callable[..., Tensor],
+    *context: Tensor,
+) -> Callable[[Tensor], Tensor]:
+    r"""How the worth of a point's gradient changes with the point: a double backward pass.
+
+    .. math:: \nabla_x\, w\big(\nabla_\theta \ell(\theta_r; x, y)\big)
+
+    Arguments:
+        mechanism: What is trained.
+        parameters: Shape (runs, parameters).
+        targets: Shape (runs, examples).
+        worth: From a gradient (parameters,), unclipped, and what ``context`` holds for its run, to
+            a number.
+        context: Tensors with the run as their first axis.
+
+    The function that comes back takes points (runs, examples, …) and gives a slope for each.
+    """
+    answer = _answer(mechanism, parameters)
+
+    def loss(flat: Tensor, point: Tensor, label: Tensor) -> Tensor:
+        return mechanism.loss(answer(flat, point.unsqueeze(0)), label.unsqueeze(0)).sum()
+
+    def value(point: Tensor, flat: Tensor, label: Tensor, *own: Tensor) -> Tensor:
+        return worth(torch.func.grad(loss)(flat, point, label), *own)
+
+    shared = (None,) * len(context)
+    one_run = torch.func.vmap(torch.func.grad(value), in_dims=(0, None, 0, *shared))
+
+    def slope(features: Tensor) -> Tensor:
+        found: Tensor = torch.func.vmap(one_run)(features, parameters, targets, *context)
+        return found.detach()
+
+    return slope
+
+
 def genuine_sum(mechanism: DPSGD, parameters: Tensor, step: int) -> Tensor:
     """What the genuine examples of ``step`` add up to at every model, shape (runs, parameters).
 

@@ -22,15 +22,17 @@ from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Simulated:
-    r"""How much each dimension moved, shape (parameters,), on the CPU.
+    r"""How much each dimension moved, shape (parameters,), and what was trained; on the CPU.
 
     Arguments:
         per_step: :math:`\sqrt{\sum_{r,t} (\theta_{r,t+1} - \theta_{r,t})^2}`.
         final: :math:`\frac1R \sum_r |\theta_{r,T} - \theta_{r,0}|`.
+        models: The trained models, shape (different runs, parameters): one, where all are alike.
     """
 
     per_step: Tensor
     final: Tensor
+    models: Tensor
 
 
 def simulate(
@@ -73,6 +75,7 @@ def simulate(
     return Simulated(
         per_step=(squares.sqrt() * math.sqrt(runs / played)).cpu(),
         final=(before - start).abs().mean(0).cpu(),
+        models=before.cpu(),
     )
 
 
