@@ -5,6 +5,7 @@ The public names, one by one. None of them imports torch until something is trai
 
 from dpaudit import adversaries, presets
 from dpaudit.audits import AuditResult, Plan, audit, plan
+from dpaudit.checks import CheckResult, check_training
 from dpaudit.claims import Claim, ClaimTest, test_claim
 from dpaudit.errors import DpauditError
 from dpaudit.lower_bounds import ErrorCounts, estimate, estimate_all, lower_bound, proven_curve
@@ -30,6 +31,7 @@ __all__ = [
     "AuditResult",
     "Bound",
     "Bounds",
+    "CheckResult",
     "Claim",
     "ClaimTest",
     "DpauditError",
@@ -52,6 +54,7 @@ __all__ = [
     "all_upper_bounds",
     "audit",
     "audit_training",
+    "check_training",
     "estimate",
     "estimate_all",
     "lower_bound",

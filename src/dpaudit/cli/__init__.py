@@ -27,8 +27,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "account": ("dpaudit.cli.account", "account", "Upper bounds on epsilon from the accountants."),
     "audit": ("dpaudit.cli.audit", "audit", "Audit a DP-SGD training: play the game."),
     "plan": ("dpaudit.cli.plan", "plan", "What an audit will find and cost, before training."),
+    "check": ("dpaudit.cli.check", "check", "Check your own training for broken rules."),
     "list": ("dpaudit.cli.audits", "list_audits", "List the audits in the store."),
     "show": ("dpaudit.cli.audits", "show", "Show one audit in the store."),
+    "report": ("dpaudit.cli.report", "report", "Write an audit as a page to open or send."),
     "landscape": ("dpaudit.cli.landscape", "landscape", "Crafted loss landscapes, exactly."),
 }
 

@@ -1,0 +1,176 @@
+"""The two doors: check a training, or check a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.checks.findings import CheckResult, Finding
+from dpaudit.checks.limits import FALSE_ALARM
+from dpaudit.checks.measuring import Measurements
+from dpaudit.checks.rules import CHECKS
+from dpaudit.checks.rules.several_steps import ACCUMULATION
+from dpaudit.checks.subject import StepSubject, Subject, TrainingSubject
+from dpaudit.errors import InvalidInput
+from dpaudit.your_training.canaries import GradientCanary
+
+Array = NDArray[np.float64]
+
+RUNS = 16
+
+
+def check_training(
+    train: Callable[..., Any],
+    canary: GradientCanary,
+    *,
+    noise_multiplier: float,
+    steps: int = 1,
+    insertions: int | None = None,
+    runs: int = RUNS,
+    seed: int = 1000,
+) -> CheckResult:
+    r"""Check the rules of private training on a user's own, before any statistics.
+
+    Crafted gradients of many shapes take part in ``train`` under one seed; what they do is compared
+    with each other and with the noise from seed to seed. A response to a contribution of norm
+    :math:`C` is :math:`s C` for some unknown :math:`s` (learning rate over batch size), and noise
+    is :math:`s \sigma C \sqrt T`: their ratio needs no knowledge of :math:`s`.
+
+    See also: `dpaudit.checks.check_step`, the same rules for one private step, where they are
+    sharpest; `dpaudit.audit_training`, which takes the same ``train``.
+
+    Paper: none; each rule is a bug that somebody had. Rules about noise have chi-square or normal
+    limits that a correct training leaves with probability 1e-6 at most, each.
+
+    Arguments:
+        train: ``train(canary, inserted, seed)`` returns the final parameters, flat or as several
+            arrays in order. It must add ``canary.rows(inserted)`` to the per-example gradients of
+            every step *before clipping*, draw all its randomness from ``seed``, and use plain SGD,
+            with or without momentum. If it takes ``steps`` too, rules about one step are checked
+            after one step, and those about several after four.
+        canary: Tells the number of parameters, the clip norm C and the coordinate of the simplest
+            crafted gradient.
+        noise_multiplier: The claimed sigma.
+        steps: How many steps ``train`` makes, if it does not take ``steps``. Few are best: after
+            one step the rules are sharpest.
+        insertions: In how many of them the canary takes part; in all of them by default.
+        runs: Over how many seeds noise is measured, at least 8.
+        seed: The first of them.
+
+    Example:
+        >>> def train(canary, inserted, seed, steps=1):
+        ...     random = np.random.default_rng(seed)
+        ...     theta = np.zeros(canary.parameters)
+        ...     for _ in range(steps):
+        ...         rows = canary.rows(inserted)
+        ...         clipped = rows * np.minimum(1, 1 / np.linalg.norm(rows, axis=1))[:, None]
+        ...         noise = random.normal(0, 0.8, theta.shape)  # the claim says 1.1
+        ...         theta -= 0.1 * (np.nan_to_num(clipped, posinf=0, neginf=0).sum(axis=0) + noise)
+        ...     return theta
+        >>> canary = GradientCanary.draw(500, clip_norm=1.0)
+        >>> result = check_training(train, canary, noise_multiplier=1.1)
+        >>> [finding.rule.name for finding in result.broken]
+        ['noise size']
+        >>> result["noise size"].explanation
+        'Noise is 0.7... times as large as the claim says.'
+    """
+    if not callable(train):
+        raise InvalidInput(f"train must be a function train(canary, inserted, seed), got {train!r}")
+    steps = _validate.integer("steps", steps, at_least=1)
+    insertions = (
+        steps if insertions is None else _validate.integer("insertions", insertions, at_least=1)
+    )
+    if insertions > steps:
+        raise InvalidInput(f"insertions must be at most steps ({steps}), got {insertions}")
+    subject = TrainingSubject(
+        train,
+        parameters=canary.parameters,
+        clip_norm=canary.clip_norm,
+        noise_multiplier=_sigma(noise_multiplier),
+        steps=steps,
+        insertions=insertions,
+    )
+    return _checked(subject, runs=runs, seed=seed, axis=int(canary.dimensions[0]))
+
+
+def check_step(
+    private_step: Callable[[Array, int], Any],
+    *,
+    clip_norm: float,
+    noise_multiplier: float,
+    parameters: int = 1000,
+    batch_size: int = 16,
+    runs: int = RUNS,
+    seed: int = 1000,
+) -> CheckResult:
+    r"""Check the rules on one private step: per-example gradients in, private gradient out.
+
+    See also: `check_training`; `dpaudit.checks.opacus.opacus_step`, which makes such a step of an
+    Opacus optimizer.
+
+    Arguments:
+        private_step: ``private_step(gradients, seed)`` clips the rows of ``gradients``, an array of
+            shape (batch, parameters), adds noise, and returns ``parameters`` numbers. Sum or mean,
+            sign and learning rate are its own affair.
+        clip_norm: The claimed C.
+        noise_multiplier: The claimed sigma.
+        parameters: How long the gradients shall be. Some faults need many: entries that half
+            precision loses are clipped wrongly only if there are more than :math:`(C/0.00016)^2`.
+        batch_size: How many rows a batch has, the crafted gradient among them.
+        runs: Over how many seeds noise is measured, at least 8.
+        seed: The first of them.
+
+    Example:
+        >>> def private_step(gradients, seed):
+        ...     gradients = np.nan_to_num(gradients, nan=0, posinf=0, neginf=0)
+        ...     largest = np.abs(gradients).max(axis=1, keepdims=True) + 1e-300
+        ...     norms = np.linalg.norm(gradients / largest, axis=1, keepdims=True) * largest
+        ...     clipped = gradients * np.minimum(1, 2.0 / np.maximum(norms, 1e-300))
+        ...     noise = np.random.default_rng(seed).normal(0, 1.1 * 2.0, gradients.shape[1])
+        ...     return (clipped.sum(axis=0) + noise) / 16
+        >>> check_step(private_step, clip_norm=2.0, noise_multiplier=1.1).passed
+        True
+    """
+    if not callable(private_step):
+        raise InvalidInput(
+            f"private_step must be a function private_step(gradients, seed), got {private_step!r}"
+        )
+    subject = StepSubject(
+        private_step,
+        batch_size=_validate.integer("batch_size", batch_size, at_least=1),
+        parameters=_validate.integer("parameters", parameters, at_least=1),
+        clip_norm=_validate.positive("clip_norm", clip_norm),
+        noise_multiplier=_sigma(noise_multiplier),
+    )
+    return _checked(subject, runs=runs, seed=seed, axis=subject.parameters // 2)
+
+
+def _checked(subject: Subject, *, runs: int, seed: int, axis: int) -> CheckResult:
+    runs = _validate.integer("runs", runs, at_least=8, remedy="noise is measured over the runs")
+    measured = Measurements(subject, runs=runs, seed=_validate.integer("seed", seed), axis=axis)
+    if not np.all(np.isfinite(measured.quiet)):
+        raise InvalidInput(
+            f"{subject.noun} returned parameters that are not finite without any canary "
+            f"(seed={measured.seeds[0]}); put that right first"
+        )
+    found: dict[str, Finding] = {}
+    for rule, check in CHECKS:
+        if measured.remembers and rule is not ACCUMULATION:
+            found[rule.name] = Finding(
+                rule=rule,
+                verdict="could not tell",
+                explanation=f"Put '{ACCUMULATION.name}' right first.",
+            )
+        else:
+            found[rule.name] = check(measured, found)
+    return CheckResult(findings=tuple(found.values()), calls=subject.calls, false_alarm=FALSE_ALARM)
+
+
+def _sigma(noise_multiplier: object) -> float:
+    return _validate.positive(
+        "noise_multiplier", noise_multiplier, remedy="without noise there is nothing private"
+    )

@@ -1,0 +1,115 @@
+"""Noise of one parameter says nothing about the noise of another."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.checks.findings import Finding, Rule
+from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, standard_deviations
+from dpaudit.checks.measuring import Array, Measurements
+from dpaudit.checks.rules.noise_directions import unit_rows
+from dpaudit.checks.rules.noise_size import THERE, varies_too_much
+from dpaudit.checks.rules.seeds import RULE as SEEDS
+
+RULE = Rule(
+    name="noise differs between parameters",
+    promise="Noise is drawn on its own for every parameter.",
+    cause="The same random key, or the same seed, is used for every tensor, or one draw is "
+    "broadcast: differences between parameters are then free of noise.",
+    remedy="Split the key (jax.random.split) or use one generator for all tensors, one after the "
+    "other.",
+    seen_in="jax PR #3646",
+)
+
+_LAGS = 4
+_TESTS = 3
+
+
+def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
+    """Repeated draws, neighbours, halves, and the sum of everything."""
+    if not measured.noise_is_there:
+        return _unknown(f"Put '{THERE.name}' right first.")
+    directions, places = unit_rows(measured)
+    if len(directions) < 8:
+        return _unknown(f"There are only {len(directions)} parameters with noise.")
+    if found[SEEDS.name].verdict == "broken":
+        return _unknown(f"Put '{SEEDS.name}' right first.")
+    twins = repeated(directions, tolerance=_tolerance(measured))
+    share = float(twins.mean())
+    if share > 0:
+        first = int(places[twins][0])
+        return Finding(
+            rule=RULE,
+            verdict="broken",
+            measured=f"{share:.0%} repeated",
+            allowed="none repeated",
+            explanation=f"{int(twins.sum()):,} of {len(twins):,} parameters have the same noise as "
+            f"another one under every seed, the first of them at place {first:,}.",
+        )
+    name, excess = largest_dependence(directions)
+    told = {"measured": f"{excess:.2g} of the limit ({name})", "allowed": "at most 1"}
+    if excess <= 1:
+        return Finding(rule=RULE, verdict="passed", **told)
+    if varies_too_much(measured) or measured.steps > 1:
+        return Finding(
+            rule=RULE,
+            verdict="could not tell",
+            explanation="Parameters vary together, but more than the noise may depend on the seed; "
+            "keep the starting point, the data and the batches fixed, and train one step.",
+            **told,
+        )
+    return Finding(
+        rule=RULE,
+        verdict="broken",
+        explanation=f"Noise is correlated between parameters ({name}).",
+        **told,
+    )
+
+
+def repeated(directions: Array, *, tolerance: float) -> NDArray[np.bool_]:
+    """Which rows are the same as another one, up to sign."""
+    flip = np.where(directions[:, 0] < 0, -1.0, 1.0)
+    rows = directions * flip[:, None]
+    order = np.argsort(rows[:, 0], kind="stable")
+    rows = rows[order]
+    found = np.zeros(len(rows), dtype=bool)
+    for lag in range(1, min(_LAGS, len(rows) - 1) + 1):
+        same = np.all(np.abs(rows[lag:] - rows[:-lag]) <= tolerance, axis=1)
+        found[lag:] |= same
+        found[:-lag] |= same
+    result = np.zeros(len(rows), dtype=bool)
+    result[order] = found
+    return result
+
+
+def largest_dependence(directions: Array) -> tuple[str, float]:
+    """The strongest of three dependences, as a fraction of its limit at the false-alarm level."""
+    count, seeds = directions.shape
+    freedom = seeds - 1
+    limit = standard_deviations(FALSE_ALARM / _TESTS)
+    half = count // 2
+    excesses = {
+        "neighbours": _mean_product(directions[:-1], directions[1:], freedom) / limit,
+        "halves": _mean_product(directions[:half], directions[half : 2 * half], freedom) / limit,
+    }
+    total = directions.sum(axis=0)
+    together = float(total @ total) / count
+    excesses["sum of all"] = together / largest_ratio(freedom, FALSE_ALARM / _TESTS)
+    name = max(excesses, key=lambda key: excesses[key])
+    return name, excesses[name]
+
+
+def _mean_product(one: Array, other: Array, freedom: int) -> float:
+    """The sum of inner products in its own standard deviations: each has variance 1/freedom."""
+    products = np.einsum("ij,ij->i", one, other)
+    return abs(float(products.sum())) * float(np.sqrt(freedom / len(products)))
+
+
+def _tolerance(measured: Measurements) -> float:
+    blur = float(np.sqrt(np.mean(measured.rounding**2))) / measured.noise_level()
+    return max(1e-6, 10 * blur)
+
+
+def _unknown(reason: str) -> Finding:
+    return Finding(rule=RULE, verdict="could not tell", explanation=reason)

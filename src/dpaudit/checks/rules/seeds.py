@@ -1,0 +1,74 @@
+"""Other seeds, other noise: a run must not use the noise of another one again."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpaudit.checks.findings import Finding, Rule
+from dpaudit.checks.limits import FALSE_ALARM, standard_deviations
+from dpaudit.checks.measuring import Measurements
+from dpaudit.checks.rules.noise_directions import unit_rows
+from dpaudit.checks.rules.noise_size import THERE, varies_too_much
+
+RULE = Rule(
+    name="noise differs between runs",
+    promise="Two runs with different seeds share no noise.",
+    cause="The seed is cut down to a few values on its way to the generator of the noise, or only "
+    "a part of the noise depends on it: the difference of two runs is then free of noise.",
+    remedy="Pass the whole seed on; in production draw it from the operating system.",
+    seen_in="weak seeding is among the faults that no audit of scores can see",
+)
+
+
+def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
+    """Compare the outputs of every two seeds."""
+    if not measured.noise_is_there:
+        return _unknown(f"Put '{THERE.name}' right first.")
+    noise = measured.noise()
+    same = _same_outputs(noise, 1e-3 * measured.noise_level())
+    if same is not None:
+        first, second = (measured.seeds[i] for i in same)
+        return Finding(
+            rule=RULE,
+            verdict="broken",
+            measured=f"seeds {first} and {second} agree",
+            allowed="none agree",
+            explanation=f"Seeds {first} and {second}, {abs(second - first):,} apart, give the same "
+            "output: there are only a few different noises.",
+        )
+    directions, _ = unit_rows(measured)
+    count, seeds = directions.shape
+    if count < 8:
+        return _unknown(f"There are only {count} parameters with noise.")
+    products = seeds * (directions.T @ directions) / count
+    # Subtracting the mean over seeds makes every two of them correlate by this much.
+    away = np.abs(products + 1 / (seeds - 1))[np.triu_indices(seeds, 1)].max()
+    limit = standard_deviations(2 * FALSE_ALARM / (seeds * (seeds - 1))) / np.sqrt(count)
+    told = {"measured": f"largest correlation {away:.2g}", "allowed": f"at most {limit:.2g}"}
+    if away <= limit:
+        return Finding(rule=RULE, verdict="passed", **told)
+    if varies_too_much(measured) or measured.steps > 1:
+        return Finding(
+            rule=RULE,
+            verdict="could not tell",
+            explanation="Runs vary together, but more than the noise may depend on the seed.",
+            **told,
+        )
+    return Finding(
+        rule=RULE,
+        verdict="broken",
+        explanation="Noise is correlated between runs with different seeds.",
+        **told,
+    )
+
+
+def _same_outputs(noise: np.ndarray, tolerance: float) -> tuple[int, int] | None:
+    for second in range(1, len(noise)):
+        apart = np.sqrt(np.mean((noise[:second] - noise[second]) ** 2, axis=1))
+        if apart.min() <= tolerance:
+            return int(apart.argmin()), second
+    return None
+
+
+def _unknown(reason: str) -> Finding:
+    return Finding(rule=RULE, verdict="could not tell", explanation=reason)

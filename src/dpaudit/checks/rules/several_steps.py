@@ -1,0 +1,156 @@
+r"""Several steps: each with noise of its own, and each with its own gradients only.
+
+After T steps a linear optimizer, with or without momentum, has moved by
+:math:`\sum_t w_t (g + z_t)` for some weights. By Cauchy and Schwarz
+:math:`(\sum_t w_t)^2 \le T \sum_t w_t^2`: measured as noise over response times :math:`\sqrt T`,
+the noise multiplier of T steps is at least that of one step. It is smaller if old gradients are
+counted again, and :math:`\sqrt T` times larger if the same noise is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpaudit.checks.findings import Finding, Rule
+from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, smallest_ratio
+from dpaudit.checks.measuring import SEVERAL, Measurements
+from dpaudit.checks.rules.noise_size import THERE, NoiseSize, noise_size
+
+INDEPENDENT = Rule(
+    name="noise differs between steps",
+    promise="Every step draws noise of its own: its variance grows like the number of steps.",
+    cause="The generator is seeded again, or the same key is used, at every step: the difference "
+    "of two iterates is then free of noise.",
+    remedy="Seed once, before training; in JAX fold the step into the key (jax.random.fold_in).",
+    seen_in="the JAX cousin of jax PR #3646",
+)
+ACCUMULATION = Rule(
+    name="every gradient counts once",
+    promise="An example's contribution to T steps is at most T times that to one.",
+    cause="Sums of earlier steps are not set to zero, so old gradients are added again under noise "
+    "that was meant for one step.",
+    remedy="Call zero_grad() after every step, also while accumulating; Opacus clears summed_grad "
+    "there.",
+    seen_in="opacus PR #203",
+)
+
+_SAME = 0.85  # of sqrt(T): momentum and curvature leave no training between this ...
+_APART = 0.65  # ... and this
+
+
+def check_independent(measured: Measurements, found: dict[str, Finding]) -> Finding:
+    """Noise over response after several steps, compared with one step."""
+    reason = _cannot(measured, found)
+    if reason:
+        return Finding(rule=INDEPENDENT, verdict="could not tell", explanation=reason)
+    sizes = _sizes(measured)
+    if sizes is None:
+        return Finding(rule=INDEPENDENT, verdict="could not tell", explanation=_BLURRED)
+    growth, _ = _growth(*sizes)
+    most = float(np.sqrt(SEVERAL))
+    told = {
+        "measured": f"{growth:.3g} times the noise multiplier of one step",
+        "allowed": f"1; {most:.3g} if noise repeats",
+    }
+    if growth >= _SAME * most:
+        return Finding(
+            rule=INDEPENDENT,
+            verdict="broken",
+            explanation=f"In {SEVERAL} steps the noise grows {SEVERAL} times, as if it were the "
+            f"same in every step, not {most:.3g} times.",
+            **told,
+        )
+    if growth >= _APART * most:
+        return Finding(
+            rule=INDEPENDENT,
+            verdict="could not tell",
+            explanation="Noise grows faster than independent steps explain.",
+            **told,
+        )
+    return Finding(rule=INDEPENDENT, verdict="passed", **told)
+
+
+def check_accumulation(measured: Measurements, found: dict[str, Finding]) -> Finding:
+    """The same comparison, on its other side; of a step, the same call once more."""
+    if measured.subject.noun == "private_step":
+        return _check_memory(measured)
+    reason = _cannot(measured, found)
+    if reason:
+        return Finding(rule=ACCUMULATION, verdict="could not tell", explanation=reason)
+    sizes = _sizes(measured)
+    if sizes is None:
+        return Finding(rule=ACCUMULATION, verdict="could not tell", explanation=_BLURRED)
+    growth, limit = _growth(*sizes)
+    told = {
+        "measured": f"{growth:.3g} times the noise multiplier of one step",
+        "allowed": f"at least {limit:.3g}",
+    }
+    if growth < limit:
+        return Finding(
+            rule=ACCUMULATION,
+            verdict="broken",
+            explanation=f"After {SEVERAL} steps an example has {1 / growth:.3g} times the "
+            "influence, relative to the noise, that one step gives it.",
+            **told,
+        )
+    return Finding(rule=ACCUMULATION, verdict="passed", **told)
+
+
+def _check_memory(measured: Measurements) -> Finding:
+    """A step must not know what it was called with before."""
+    if measured.remembers:
+        return Finding(
+            rule=ACCUMULATION,
+            verdict="broken",
+            measured="the same call grows each time",
+            allowed="the same output",
+            explanation="The step adds the sums of earlier calls to its own.",
+        )
+    if not measured.repeatable:
+        return Finding(rule=ACCUMULATION, verdict="could not tell", explanation=_UNREPEATABLE)
+    again = measured.subject.output(None, measured.seeds[0], measured.steps)
+    changed = float(np.abs(again - measured.quiet).max())
+    told = {
+        "measured": f"changed by {changed:.2g} after {measured.subject.calls:,} calls",
+        "allowed": "rounding",
+    }
+    if changed <= 1e-3 * measured.noise_level():
+        return Finding(rule=ACCUMULATION, verdict="passed", **told)
+    return Finding(
+        rule=ACCUMULATION,
+        verdict="broken",
+        explanation="What the step was called with before comes back in later calls.",
+        **told,
+    )
+
+
+_UNREPEATABLE = "The same seed must give the same output for this."
+_BLURRED = "Rounding, or noise, hides the canary's contribution."
+
+
+def _cannot(measured: Measurements, found: dict[str, Finding]) -> str:
+    if not measured.noise_is_there:
+        return f"Put '{THERE.name}' right first."
+    if measured.subject.noun == "private_step":
+        return "One step was given; a training that takes `steps` shows this."
+    if not measured.subject.steps_can_vary:
+        return (
+            "Let train take one more argument, `steps`, and train so many steps: then one step "
+            f"can be compared with {SEVERAL}."
+        )
+    return "" if measured.repeatable else _UNREPEATABLE
+
+
+def _sizes(measured: Measurements) -> tuple[NoiseSize, NoiseSize] | None:
+    one, several = noise_size(measured), noise_size(measured, SEVERAL)
+    return None if one is None or several is None else (one, several)
+
+
+def _growth(one: NoiseSize, several: NoiseSize) -> tuple[float, float]:
+    """How the noise multiplier grows, and the least growth that chance and rounding explain."""
+    chance = smallest_ratio(several.degrees, FALSE_ALARM / 2) / largest_ratio(
+        one.degrees, FALSE_ALARM / 2
+    )
+    # A tenth is left for the other examples, which react to where the canary moved the model.
+    limit = 0.9 * float(np.sqrt(chance)) - one.blur - several.blur
+    return float(np.sqrt(several.ratio / one.ratio)), limit

@@ -1,0 +1,193 @@
+"""``dpaudit check``: which rule of private training is broken, before any statistics."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpaudit.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from dpaudit.checks import CheckResult
+
+
+def check(
+    train: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION",
+            help="Your train(canary, inserted, seed), which returns the final parameters. "
+            "If it takes steps too, rules about several steps are checked as well.",
+        ),
+    ],
+    noise_multiplier: Annotated[
+        float, typer.Option(help="The claim: standard deviation of the noise over the clip norm.")
+    ],
+    clip_norm: Annotated[
+        float | None, typer.Option(help="The claim: norm that each gradient is clipped to.")
+    ] = None,
+    parameters: Annotated[
+        int | None, typer.Option(help="How many numbers train returns; not needed with --canary.")
+    ] = None,
+    canary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:OBJECT", help="A GradientCanary, or a function that makes one."
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Steps of one training; one is sharpest.")] = 1,
+    runs: Annotated[int, typer.Option(help="Seeds to measure the noise over.")] = 16,
+    step: Annotated[
+        bool,
+        typer.Option(
+            "--step",
+            help="MODULE:FUNCTION is a private_step(gradients, seed) that returns one private "
+            "gradient.",
+        ),
+    ] = False,
+    batch_size: Annotated[
+        int, typer.Option(help="Examples in a batch, the crafted one included; with --step.")
+    ] = 16,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 1000,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check the rules of private training on your own, in seconds.
+
+    Is each contribution at most C, also that of a huge or infinite gradient?
+    Is there noise, large enough, and independent?
+    Exit code 0: no rule was seen to be broken; 1: a rule is broken; 2: a mistake in the call.
+
+    A training in my_training.py:
+    [bold]dpaudit check my_training:train --clip-norm 1 --noise-multiplier 1.1[/]
+    [bold]  --parameters 62006[/]
+
+    Only its clipping and noise:
+    [bold]dpaudit check my_training:private_step --step --clip-norm 1[/]
+    [bold]  --noise-multiplier 1.1 --parameters 1000[/]
+    """
+    from dpaudit.checks import check_step, check_training
+    from dpaudit.your_training import GradientCanary
+
+    function = imported("MODULE:FUNCTION", train)
+    if step:
+        if canary is not None:
+            raise InvalidInput(f"--canary does not go with --step, got {canary}")
+        result = check_step(
+            function,
+            clip_norm=_given("--clip-norm", clip_norm),
+            noise_multiplier=noise_multiplier,
+            parameters=1000 if parameters is None else parameters,
+            batch_size=batch_size,
+            runs=runs,
+            seed=seed,
+        )
+    else:
+        made = _canary(canary)
+        if made is None:
+            made = GradientCanary.draw(
+                _given("--parameters, or --canary,", parameters),
+                clip_norm=_given("--clip-norm, or --canary,", clip_norm),
+            )
+        elif clip_norm is not None and clip_norm != made.clip_norm:
+            raise InvalidInput(
+                f"--clip-norm is {clip_norm:g}, and the canary's is {made.clip_norm:g}; give one"
+            )
+        result = check_training(
+            function, made, noise_multiplier=noise_multiplier, steps=steps, runs=runs, seed=seed
+        )
+    if json:
+        from dpaudit.cli._render import print_json
+
+        print_json(result.to_dict())
+    else:
+        _print(result, train)
+    if not result.passed:
+        raise typer.Exit(1)
+
+
+def imported(name: str, where: str) -> Any:
+    """The object at ``module:object``, from the working directory or an installed package."""
+    module, colon, attribute = where.partition(":")
+    if not (module and colon and attribute):
+        raise InvalidInput(f"{name} must look like my_module:my_function, got {where!r}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise InvalidInput(
+            f"{name}: cannot import {module!r} from {here}: {error}; "
+            "run the command in the module's folder, or install it"
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise InvalidInput(f"{name}: {module!r} has no {part!r}")
+        found = getattr(found, part)
+    return found
+
+
+def _canary(where: str | None) -> Any:
+    from dpaudit.your_training import GradientCanary
+
+    if where is None:
+        return None
+    found = imported("--canary", where)
+    if callable(found):
+        found = found()
+    if not isinstance(found, GradientCanary):
+        raise InvalidInput(f"--canary must be a GradientCanary, got {type(found).__name__}")
+    return found
+
+
+def _given(option: str, value: Any) -> Any:
+    if value is None:
+        raise InvalidInput(f"{option} is needed")
+    return value
+
+
+_STYLES = {"passed": "green", "broken": "bold red", "warning": "yellow", "could not tell": "dim"}
+
+
+def _print(result: CheckResult, what: str) -> None:
+    from rich import box
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    from dpaudit.cli._render import console
+
+    screen = console()
+    table = Table(
+        title=Text(f"Rules of private training: {what}", style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    for header in ("rule", "verdict", "measured", "allowed"):
+        table.add_column(header, no_wrap=header in ("rule", "verdict"))
+    for found in result:
+        verdict = Text(found.verdict, style=_STYLES[found.verdict])
+        table.add_row(found.rule.name, verdict, found.measured, found.allowed)
+    screen.print(table)
+    for found in result.broken:
+        screen.print(Text(f"Broken: {found.rule.name}. {found.rule.promise}", style="bold red"))
+        for word, text in (
+            ("Seen", found.explanation),
+            ("Usual cause", found.rule.cause),
+            ("Remedy", found.rule.remedy),
+            ("It happened to", found.precedent),
+        ):
+            if text:
+                screen.print(Padding(Text(f"{word}: {text}"), (0, 0, 0, 2)))
+        screen.print()
+    said: dict[str, list[str]] = {}  # each reason once, with every rule it belongs to
+    for found in result:
+        if found.verdict != "broken" and found.explanation:
+            said.setdefault(found.explanation, []).append(found.rule.name)
+    for text, rules in said.items():
+        screen.print(Text(f"{', '.join(rules)}: {text}", style="dim"))
+    screen.print(Text(f"{result.summary} ({result.calls:,} calls)", style="bold"))
