@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,21 +67,33 @@ def claim_of(
             "source has an accountant whose history is empty: nothing was claimed yet. Read the "
             "claim after training, or plan it: claim_of(optimizer, steps=...)"
         )
-    words = "; ".join(map(_words, history[:3])) + ("; ..." if len(history) > 3 else "")
-    epsilon = float(accountant.get_epsilon(delta))
-    name = type(accountant).__name__
-    if not curve:
-        pair = Claim.from_points([(max(epsilon, 0.0), delta)])
-        return Claim(
-            description=f"{pair.description} by {name} of {words}",
-            epsilons=pair.epsilons,
-            deltas=pair.deltas,
-        )
-    return _curve(history, f"{words}; {name} says epsilon {epsilon:.3g} at delta {delta:g}")
-
-
-def _curve(history: History, description: str) -> Claim:
     parts = [_described(*group) for group in history]
+    words = "; ".join(map(_words, history[:3])) + ("; ..." if len(history) > 3 else "")
+    if curve:
+        return _curve(parts, f"{words}; {_epsilon_in_words(accountant, delta)}")
+    epsilon = float(accountant.get_epsilon(delta))
+    pair = Claim.from_points([(max(epsilon, 0.0), delta)])
+    return Claim(
+        description=f"{pair.description} by {type(accountant).__name__} of {words}",
+        epsilons=pair.epsilons,
+        deltas=pair.deltas,
+    )
+
+
+def _epsilon_in_words(accountant: Any, delta: float) -> str:
+    """What the accountant answers, or why it has none: the curve needs no answer from it."""
+    name = type(accountant).__name__
+    with warnings.catch_warnings():
+        # Opacus' accountants divide by zero on the way to a right answer where nothing is sampled.
+        warnings.simplefilter("ignore")
+        try:
+            epsilon = float(accountant.get_epsilon(delta))
+        except Exception as error:
+            return f"{name} has no epsilon at delta {delta:g} ({type(error).__name__}: {error})"
+    return f"{name} says epsilon {epsilon:.3g} at delta {delta:g}"
+
+
+def _curve(parts: Sequence[NoisySteps], description: str) -> Claim:
     if not any(part.subsampled for part in parts):
         squared = sum(part.mu**2 for part in parts)
         return Claim(description=description, mu=math.sqrt(squared))
