@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from dpaudit.audits.assessment import Assessment, Verdict
@@ -94,6 +96,12 @@ class AuditResult:
         from dpaudit.report.figures import audit_figure
 
         return audit_figure(self.final, title=self.title)
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write the result as one HTML page that needs no network; see `dpaudit.report`."""
+        from dpaudit.report import write_page
+
+        return write_page(self, path)
 
     @property
     def title(self) -> str:

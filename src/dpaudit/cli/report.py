@@ -1,0 +1,116 @@
+"""``dpaudit report``: the page of an audit, or of several side by side. It needs no torch."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpaudit.cli._audit_options import Json, StoreFile
+from dpaudit.configuration import DEFAULT_STORE
+
+
+def report(
+    audits: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="AUDIT|STORE...",
+            help="Audits, by name or by the first digits of their identity, or store files, of "
+            "which every audit is shown.",
+            show_default="every audit in the store",
+        ),
+    ] = None,
+    store: StoreFile = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PAGE.html", help="Where to write.", show_default="named after the audit"
+        ),
+    ] = None,
+    delta: Annotated[float, typer.Option(help="Of all bounds.")] = 1e-5,
+    confidence: Annotated[float, typer.Option(help="Probability that a lower bound holds.")] = 0.95,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    json: Json = False,
+) -> None:
+    """Write an audit as one HTML file, to be opened, sent or printed; it needs no network.
+
+    Several audits are compared side by side. Unfinished audits are shown as far as they are.
+
+    [bold]dpaudit report 3f2a91 --out housing.html --open[/]
+
+    [bold]dpaudit report audits.sqlite[/]
+    """
+    from dpaudit.report import write_page
+
+    pages = _pages(audits or [], store, delta=delta, confidence=confidence)
+    name = f"audit-{pages[0].identity[:8]}.html" if len(pages) == 1 else "audits.html"
+    written = write_page(pages, out or Path(name)).resolve()
+    if json:
+        from dpaudit.cli._render import print_json
+
+        print_json(
+            {
+                "page": str(written),
+                "bytes": written.stat().st_size,
+                "audits": [_entry(page) for page in pages],
+            }
+        )
+    else:
+        for page in pages:
+            print(f"{page.title}: {page.sentence}")
+        print(f"Written to {written} ({written.stat().st_size / 1e6:.2f} MB).")
+    if show:
+        import webbrowser
+
+        webbrowser.open(written.as_uri())
+
+
+def _pages(audits: list[str], store: str | None, *, delta: float, confidence: float) -> list[Any]:
+    """The pages of the audits named, in the order they were named in."""
+    from contextlib import ExitStack
+
+    from dpaudit.errors import StoreError
+    from dpaudit.report import record_page, thresholds_for
+    from dpaudit.scores import AuditRecord, Store
+
+    usual = store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE
+    with ExitStack() as stack:
+        opened: dict[str, Store] = {}
+
+        def open_store(path: str) -> Store:
+            if path not in opened:
+                opened[path] = stack.enter_context(Store.open(path, create=False))
+            return opened[path]
+
+        records: list[AuditRecord] = []
+        for which in audits or [usual]:
+            if which == usual or Path(which).is_file():
+                records += open_store(which).audits()
+            else:
+                records.append(open_store(usual).audit(which))
+        if not records:
+            raise StoreError(f"there is no audit in {', '.join(audits) or usual} to report on")
+        unique = list({(record.database.path, record.id): record for record in records}.values())
+        most = thresholds_for(len(unique))
+        return [
+            record_page(record, delta=delta, confidence=confidence, most_thresholds=most)
+            for record in unique
+        ]
+
+
+def _entry(page: Any) -> dict[str, Any]:
+    """One audit for machines; ``dpaudit show --json`` has all of it."""
+    found, progress = page.evidence, page.progress
+    upper = None if found is None else found.least_upper
+    return {
+        "audit": page.identity,
+        "title": page.title,
+        "verdict": page.verdict,
+        "sentence": page.sentence,
+        "lower": None if found is None else found.leading.to_dict(),
+        "upper": None if upper is None else upper.to_dict(),
+        "runs": None if progress is None else progress.done,
+        "runs_asked": None if progress is None else progress.asked,
+    }

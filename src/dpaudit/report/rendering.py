@@ -1,0 +1,273 @@
+"""Rendering: from `PageData` to one HTML file that needs nothing but itself."""
+
+from __future__ import annotations
+
+import base64
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from dpaudit.errors import InvalidInput, MissingExtra
+from dpaudit.privacy import Bound
+from dpaudit.report import charts, curves, palette
+from dpaudit.report.from_audit import audit_page
+from dpaudit.report.from_training import training_page
+from dpaudit.report.page_data import MOST_THRESHOLDS, Evidence, PageData
+from dpaudit.report.words import assumed, meaning, typeset, verdict_word
+
+if TYPE_CHECKING:
+    from dpaudit.audits.result import AuditResult
+    from dpaudit.your_training.result import TrainingAudit
+
+    Showable = PageData | AuditResult | TrainingAudit
+
+
+def write_page(
+    audits: Showable | Sequence[Showable],
+    path: str | os.PathLike[str],
+) -> Path:
+    """Write one audit, or several side by side, as one self-contained HTML file.
+
+    See also: `dpaudit.AuditResult.report`; ``dpaudit report``.
+
+    Arguments:
+        audits: Results, or pages that were made of something else.
+        path: Where to write.
+    """
+    given = list(audits) if isinstance(audits, Sequence) else [audits]
+    target = Path(path)
+    if not target.absolute().parent.is_dir():
+        raise InvalidInput(f"path must be in a folder that is there, got {str(target)!r}")
+    text = render_page(given)
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"cannot write {target}: {error.strerror or error}") from None
+    return target
+
+
+def render_page(audits: Sequence[Showable]) -> str:
+    """The HTML of one page."""
+    if not audits:
+        raise InvalidInput("audits must hold at least one audit, got none")
+    most = thresholds_for(len(audits))
+    pages = [_page(audit, most) for audit in audits]
+    views = [_view(page, f"audit-{place}") for place, page in enumerate(pages, start=1)]
+    return str(_template().render(views=views, several=len(views) > 1, **_parts(pages)))
+
+
+def _page(audit: Showable, most: int) -> PageData:
+    from dpaudit.your_training.result import TrainingAudit
+
+    if isinstance(audit, PageData):
+        return audit
+    if isinstance(audit, TrainingAudit):
+        return training_page(audit, most_thresholds=most)
+    return audit_page(audit, most_thresholds=most)
+
+
+def thresholds_for(audits: int) -> int:
+    """How many thresholds each of so many audits may carry, for a page of at most 3 MB."""
+    return max(500, min(MOST_THRESHOLDS, 5 * MOST_THRESHOLDS // audits))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """One bound on the axis of epsilon."""
+
+    label: str
+    assumes: str
+    value: str
+    place: float
+    side: str
+    leading: bool
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _View:
+    """What the template reads of one audit."""
+
+    key: str
+    page: PageData
+    word: str
+    sentence: str
+    meaning: tuple[str, ...]
+    rows: tuple[_Row, ...]
+    ticks: tuple[charts.Tick, ...]
+    upper_place: float | None
+    histogram: charts.Chart | None
+    tradeoff: charts.Chart | None
+    profile: charts.Chart | None
+    growth: charts.Chart | None
+    horizons: charts.Chart | None
+    reading: curves.Reading | None
+    live: dict[str, Any] | None
+
+
+def _view(page: PageData, key: str) -> _View:
+    found = page.evidence
+    upper = None if found is None or found.least_upper is None else found.least_upper.epsilon
+    axis = charts.epsilon_axis(
+        upper, *(() if found is None else (bound.epsilon for bound in found.lower))
+    )
+    limits = None if found is None else found.thresholds
+    return _View(
+        key=key,
+        page=page,
+        word=verdict_word(page.verdict),
+        sentence=_without(verdict_word(page.verdict), typeset(page.sentence)),
+        meaning=tuple(typeset(text) for text in meaning(page)),
+        rows=() if found is None else tuple(_rows(found, axis)),
+        ticks=axis.ticks(charts.round_steps(0.0, axis.high), lambda value: f"{value:g}"),
+        upper_place=None if upper is None else _percent(axis, upper),
+        histogram=(
+            None
+            if found is None or found.histogram is None
+            else charts.histogram_chart(found.histogram)
+        ),
+        tradeoff=None if found is None else charts.tradeoff_chart(found.tradeoff),
+        profile=None if found is None else charts.profile_chart(found.profile),
+        growth=(
+            None if found is None or found.growth is None
+            else charts.growth_chart(found.growth, upper)
+        ),
+        horizons=_horizons(page),
+        reading=None if limits is None else limits.reading(limits.start),
+        live=None if found is None else _live(found),
+    )  # fmt: skip
+
+
+def _without(word: str, sentence: str) -> str:
+    """The sentence without the word before its colon, which stands beside it already."""
+    first, colon, rest = sentence.partition(": ")
+    if not colon or first.split()[:2] != word.split()[:2]:
+        return sentence
+    return rest[:1].upper() + rest[1:]
+
+
+def _rows(found: Evidence, axis: charts.Axis) -> list[_Row]:
+    return [
+        _Row(
+            label=_label(bound),
+            assumes=assumed(bound),
+            value=f"{bound.epsilon:.2f}",
+            place=_percent(axis, bound.epsilon),
+            side=bound.side,
+            leading=bound is found.leading,
+        )
+        for bound in found.lower
+    ]
+
+
+def _label(bound: Bound) -> str:
+    rule = bound.details.get("threshold_rule")
+    return f"{bound.method}, {rule}" if rule else bound.method
+
+
+def _percent(axis: charts.Axis, value: float) -> float:
+    return round(float(axis.place(np.array([value]))[0]), 2)
+
+
+def _horizons(page: PageData) -> charts.Chart | None:
+    """Both bounds over steps, the whole training included."""
+    if not page.horizons or page.evidence is None:
+        return None
+    uppers = [None if stop.upper is None else stop.upper.epsilon for stop in page.horizons]
+    return charts.horizon_chart(
+        [stop.steps for stop in page.horizons],
+        [stop.lower.epsilon for stop in page.horizons],
+        uppers,
+    )
+
+
+def _live(found: Evidence) -> dict[str, Any] | None:
+    """What the page's script needs to read any threshold: exact counts, packed."""
+    limits, shown = found.thresholds, found.histogram
+    if limits is None or shown is None:
+        return None
+    counts = limits.counts
+    return {
+        "delta": limits.delta,
+        "confidence": limits.confidence,
+        "negatives": counts.negatives,
+        "positives": counts.positives,
+        "start": limits.start,
+        "low": float(shown.edges[0]),
+        "high": float(shown.edges[-1]),
+        "smallestRate": curves.SMALLEST_RATE,
+        "thresholds": _packed(counts.thresholds, "<f8"),
+        "falsePositives": _packed(counts.false_positives, "<u4"),
+        "falseNegatives": _packed(counts.false_negatives, "<u4"),
+    }
+
+
+def _packed(numbers: np.ndarray[Any, Any], kind: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(numbers, dtype=kind).tobytes()).decode("ascii")
+
+
+def _parts(pages: Sequence[PageData]) -> dict[str, Any]:
+    """What is the same for every audit of a page."""
+    from markupsafe import Markup
+
+    from dpaudit import __version__
+
+    found = [page.evidence for page in pages if page.evidence is not None]
+    uppers = [each.least_upper.epsilon for each in found if each.least_upper is not None]
+    axis = charts.epsilon_axis(*uppers, *(each.leading.epsilon for each in found))
+    title = pages[0].title if len(pages) == 1 else f"{len(pages)} audits"
+    return {
+        "title": title,
+        "version": __version__,
+        "roles": palette.ROLES,
+        "axis_ticks": axis.ticks(charts.round_steps(0.0, axis.high), lambda v: f"{v:g}"),
+        "place": lambda value: _percent(axis, value),
+        "style": Markup(_file("style.css")),
+        "scripts": [Markup(_file(name)) for name in ("numbers.js", "threshold.js", "page.js")],
+    }
+
+
+def _file(name: str) -> str:
+    return (files("dpaudit.report") / "page" / name).read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def _template() -> Any:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError:
+        raise MissingExtra("writing a page", "report") from None
+    environment = Environment(
+        loader=PackageLoader("dpaudit.report", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": _number,
+        "rate": _rate,
+        "typeset": typeset,
+        "label": _label,
+        "assumed": assumed,
+        "verdict": verdict_word,
+    }
+    return environment.get_template("page.html")
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return "∞" if math.isinf(value) else f"{value:.2f}"
+
+
+def _rate(value: float) -> str:
+    return f"{100 * value:.3g} %"
