@@ -148,8 +148,9 @@ class Measurements:
     @cached_property
     def rounding(self) -> Array:
         """Absolute rounding error of each coordinate of a difference."""
-        rounding: Array = 4 * self.precision * np.abs(self.quiet) + self.repeat_difference
-        return rounding
+        rounding: Array = 4 * self.precision * np.abs(self.quiet)
+        # What an unseeded training changes is noise, not rounding.
+        return rounding + self.repeat_difference if self.repeatable else rounding
 
     def noise(self, steps: int | None = None) -> Array:
         """Outputs without a canary at the watched coordinates, one row a seed, less their mean."""
@@ -171,7 +172,7 @@ class Measurements:
     def noise_is_there(self) -> bool:
         """Whether anything changes from one seed to another."""
         floor = float(np.sqrt(np.mean(self.rounding**2)))
-        return self.noise_level() > 3 * floor
+        return not self.repeatable or self.noise_level() > 3 * floor
 
     def noise_level(self, steps: int | None = None) -> float:
         """Standard deviation of one coordinate from seed to seed, over all watched ones."""
@@ -219,26 +220,35 @@ class Measurements:
 
     @cached_property
     def unit(self) -> Unit:
-        """The effect of a contribution of norm C, from gradients too short to be clipped."""
-        clip_norm = self.subject.clip_norm
+        """The effect of a contribution of norm C along the axis."""
+        return self.unit_along(self.along_axis(1.0))
+
+    def unit_along(self, gradient: Array) -> Unit:
+        """The effect of a contribution of norm C along this gradient's direction.
+
+        It is read off gradients too short to be clipped, and differs between directions where
+        tensors have learning rates of their own.
+        """
+        full = self.subject.clip_norm * _direction(gradient)
         if not self.repeatable:
-            seen = self.response(self.along_axis(clip_norm))
-            kind: Literal["linear", "absent"] = "absent" if seen.size <= seen.error else "linear"
-            return Unit(size=seen.size, error=seen.error, kind=kind)
+            # A short gradient drowns in noise. Take the noise for what it is claimed to be.
+            size = self.noise_level() * self.insertions / np.sqrt(self.steps)
+            size /= self.subject.noise_multiplier
+            return Unit(size=float(size), error=0.05 * float(size), kind="linear")
         # A tenth is below every threshold even where each of a hundred tensors has its own.
         for share in (0.1, 0.5, 1.0):
-            seen = self.response(self.along_axis(share * clip_norm))
+            seen = self.response(share * full)
             if seen.error <= _IMPRECISE * seen.size:
                 break
         if seen.size <= 2 * seen.error or not seen.finite:
             return Unit(size=0.0, error=seen.error, kind="absent")
-        half = self.response(self.along_axis(share * clip_norm / 2))
+        half = self.response(share / 2 * full)
         slack = 0.02 + 2 * seen.error / seen.size
         if abs(half.size / seen.size - 0.5) <= slack:
             return Unit(size=seen.size / share, error=seen.error / share, kind="linear")
         if half.size / seen.size > 0.75:
-            full = self.response(self.along_axis(1e3 * clip_norm))
-            return Unit(size=full.size, error=full.error, kind="normalised")
+            long = self.response(1e3 * full)
+            return Unit(size=long.size, error=long.error, kind="normalised")
         return Unit(size=seen.size, error=seen.error, kind="unclear")
 
     @cached_property
@@ -246,8 +256,10 @@ class Measurements:
         """How much of a gradient gets through however long it is: 1 if nothing is clipped."""
         if not self.unit.known:
             return 0.0
-        seen = self.response(self.along_axis(_ENDLESS * self.subject.clip_norm))
-        return (seen.size - seen.error) / (_ENDLESS * self.unit.size)
+        long = self.response(self.along_axis(1e3 * self.subject.clip_norm))
+        endless = self.response(self.along_axis(_ENDLESS * self.subject.clip_norm))
+        growth = endless.size - endless.error - long.size
+        return max(growth, 0.0) / (_ENDLESS * self.unit.size)
 
     @cached_property
     def slack(self) -> float:
@@ -274,7 +286,9 @@ class Measurements:
 
     def _measured_scales(self, steps: int) -> tuple[Array, float] | None:
         unit, places = self.unit, self.spread
-        if not self.repeatable or unit.kind != "linear":
+        if not self.repeatable:
+            return None
+        if unit.kind != "linear":
             if not unit.known or steps != self.steps:
                 return None
             return np.full(len(places), unit.size), unit.error / unit.size

@@ -6,7 +6,7 @@ import numpy as np
 
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules import contribution
+from dpaudit.checks.rules.contribution import BOUNDED
 from dpaudit.checks.rules.judging import hidden_by
 
 RULE = Rule(
@@ -22,7 +22,7 @@ RULE = Rule(
 
 def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
     """Compare outputs with and without an example whose gradient is zero."""
-    reason = _cannot(measured) or hidden_by(found, contribution.BOUNDED)
+    reason = _cannot(measured) or hidden_by(found, BOUNDED)
     if reason:
         return Finding(rule=RULE, verdict="could not tell", explanation=reason)
     changed = measured.presence

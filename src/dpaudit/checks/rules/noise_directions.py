@@ -19,3 +19,14 @@ def unit_rows(measured: Measurements) -> tuple[Array, NDArray[np.int64]]:
     loud = length > 3 * np.sqrt(len(measured.seeds)) * measured.rounding[measured.watched]
     loud &= length > 0
     return noise[loud] / length[loud, None], measured.watched[loud]
+
+
+def equal_runs(measured: Measurements) -> tuple[int, int] | None:
+    """Two seeds, by their place, that give the same output."""
+    noise = measured.noise()
+    tolerance = 1e-3 * measured.noise_level()
+    for second in range(1, len(noise)):
+        apart = np.sqrt(np.mean((noise[:second] - noise[second]) ** 2, axis=1))
+        if apart.min() <= tolerance:
+            return int(apart.argmin()), second
+    return None

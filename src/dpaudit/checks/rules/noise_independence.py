@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, standard_deviations
 from dpaudit.checks.measuring import Array, Measurements
-from dpaudit.checks.rules.noise_directions import unit_rows
+from dpaudit.checks.rules.noise_directions import equal_runs, unit_rows
 from dpaudit.checks.rules.noise_size import THERE, varies_too_much
-from dpaudit.checks.rules.seeds import RULE as SEEDS
 
 RULE = Rule(
     name="noise differs between parameters",
@@ -33,8 +32,8 @@ def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
     directions, places = unit_rows(measured)
     if len(directions) < 8:
         return _unknown(f"There are only {len(directions)} parameters with noise.")
-    if found[SEEDS.name].verdict == "broken":
-        return _unknown(f"Put '{SEEDS.name}' right first.")
+    if equal_runs(measured) is not None:
+        return _unknown("Some seeds give the same noise: put that right first.")
     twins = repeated(directions, tolerance=_tolerance(measured))
     share = float(twins.mean())
     if share > 0:

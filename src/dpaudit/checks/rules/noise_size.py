@@ -115,8 +115,10 @@ def check_size(measured: Measurements, found: dict[str, Finding]) -> Finding:
     for name in ("noise differs between runs", "noise differs between parameters"):
         if found[name].verdict == "broken":
             return _unknown(f"Put '{name}' right first: size is judged by independent noise.")
-    if 1e-5 < measured.raw_share < 0.99:
+    if 1e-6 < measured.raw_share < 0.9:
         return _unknown("The raw gradient gets through too: nothing has norm C to compare with.")
+    if not measured.repeatable:
+        return _unknown("The same seed must give the same output for this.")
     size = noise_size(measured)
     if size is None:
         reason = measured.unit.why_not if not measured.unit.known else "rounding hides the canary"
@@ -147,6 +149,8 @@ def check_size(measured: Measurements, found: dict[str, Finding]) -> Finding:
             **told,
         )
     if size.ratio > high * give:
+        if found["batch size stays private"].verdict == "broken":
+            return _unknown("Put 'batch size stays private' right first: it rescales the noise.")
         return Finding(rule=SIZE, verdict="warning", explanation=_too_large(measured, size), **told)
     return Finding(rule=SIZE, verdict="passed", **told)
 

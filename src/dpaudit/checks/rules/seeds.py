@@ -7,7 +7,8 @@ import numpy as np
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, standard_deviations
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules.noise_directions import unit_rows
+from dpaudit.checks.rules.noise_directions import equal_runs, unit_rows
+from dpaudit.checks.rules.noise_independence import RULE as PARAMETERS
 from dpaudit.checks.rules.noise_size import THERE, varies_too_much
 
 RULE = Rule(
@@ -24,8 +25,7 @@ def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
     """Compare the outputs of every two seeds."""
     if not measured.noise_is_there:
         return _unknown(f"Put '{THERE.name}' right first.")
-    noise = measured.noise()
-    same = _same_outputs(noise, 1e-3 * measured.noise_level())
+    same = equal_runs(measured)
     if same is not None:
         first, second = (measured.seeds[i] for i in same)
         return Finding(
@@ -36,6 +36,8 @@ def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
             explanation=f"Seeds {first} and {second}, {abs(second - first):,} apart, give the same "
             "output: there are only a few different noises.",
         )
+    if found[PARAMETERS.name].verdict == "broken":
+        return _unknown(f"Put '{PARAMETERS.name}' right first.")
     directions, _ = unit_rows(measured)
     count, seeds = directions.shape
     if count < 8:
@@ -60,14 +62,6 @@ def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
         explanation="Noise is correlated between runs with different seeds.",
         **told,
     )
-
-
-def _same_outputs(noise: np.ndarray, tolerance: float) -> tuple[int, int] | None:
-    for second in range(1, len(noise)):
-        apart = np.sqrt(np.mean((noise[:second] - noise[second]) ** 2, axis=1))
-        if apart.min() <= tolerance:
-            return int(apart.argmin()), second
-    return None
 
 
 def _unknown(reason: str) -> Finding:

@@ -6,8 +6,8 @@ import numpy as np
 
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Array, Measurements
-from dpaudit.checks.rules import contribution
-from dpaudit.checks.rules.judging import excess, hidden_by, in_units, why_not
+from dpaudit.checks.rules.contribution import BOUNDED
+from dpaudit.checks.rules.judging import contribution, hidden_by, why_not
 from dpaudit.checks.subject import TrainingFailed
 
 HUGE = Rule(
@@ -35,7 +35,7 @@ _STRANGE = {"infinite": np.inf, "NaN": np.nan}
 
 def check_huge(measured: Measurements, found: dict[str, Finding]) -> Finding:
     """Entries of 1e30 and 1e300, where the output's own type can hold them, and all zeros."""
-    reason = why_not(measured) or hidden_by(found, contribution.BOUNDED)
+    reason = why_not(measured) or hidden_by(found, BOUNDED)
     if reason:
         return Finding(rule=HUGE, verdict="could not tell", explanation=reason)
     # In float32, 1e300 is infinity: that is the business of the next rule.
@@ -46,7 +46,7 @@ def check_huge(measured: Measurements, found: dict[str, Finding]) -> Finding:
 
 def check_not_finite(measured: Measurements, found: dict[str, Finding]) -> Finding:
     """One entry that is infinite, or not a number."""
-    reason = why_not(measured) or hidden_by(found, contribution.BOUNDED)
+    reason = why_not(measured) or hidden_by(found, BOUNDED)
     if reason:
         return Finding(rule=NOT_FINITE, verdict="could not tell", explanation=reason)
     return _judged(measured, NOT_FINITE, _STRANGE)
@@ -68,7 +68,7 @@ def _judged(measured: Measurements, rule: Rule, values: dict[str, float]) -> Fin
                     explanation=f"An example with a gradient of {name} makes parameters that are "
                     "not finite.",
                 )
-            seen = measured.response(gradient)
+            seen = contribution(measured, gradient, measured.unit)
         except TrainingFailed as error:
             return Finding(
                 rule=rule,
@@ -78,15 +78,15 @@ def _judged(measured: Measurements, rule: Rule, values: dict[str, float]) -> Fin
                 explanation=f"Training stops instead of dropping the example, which is seen "
                 f"from outside too: {error}.",
             )
-        if value == value and excess(measured, seen) > 0:
+        if seen is not None and seen.excess > 0:
             return Finding(
                 rule=rule,
                 verdict="broken",
-                measured=f"{name}: {in_units(measured, seen):.4g} C",
+                measured=f"{name}: {seen.words}",
                 allowed=allowed,
                 explanation=f"A gradient of {name} is not clipped.",
             )
-        worst = max(worst, in_units(measured, seen))
+        worst = max(worst, 0.0 if seen is None else seen.size)
     return Finding(rule=rule, verdict="passed", measured=f"{worst:.4g} C", allowed=allowed)
 
 

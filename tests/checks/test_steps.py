@@ -1,0 +1,118 @@
+"""Each of the field's bugs is caught by the right rule and by no other; correct steps pass."""
+
+import numpy as np
+import private_steps as steps
+import pytest
+
+from dpaudit.checks import RULES, check_step
+from dpaudit.errors import InvalidInput
+
+
+def checked(step, **changed):
+    settings = {
+        "clip_norm": steps.CLIP,
+        "noise_multiplier": steps.SIGMA,
+        "parameters": 1000,
+        "batch_size": steps.BATCH,
+    }
+    return check_step(step, **settings | changed)
+
+
+def names(findings):
+    return {finding.rule.name for finding in findings}
+
+
+@pytest.mark.parametrize("step", steps.CORRECT, ids=lambda step: step.__name__)
+@pytest.mark.parametrize("parameters", [68, 1000, 5000])
+def test_correct_steps_pass_every_rule_that_one_step_shows(step, parameters):
+    result = checked(step, parameters=parameters)
+    verdicts = {finding.rule.name: finding.verdict for finding in result}
+    assert set(verdicts) == {rule.name for rule in RULES}
+    assert verdicts.pop("noise differs between steps") == "could not tell"
+    assert set(verdicts.values()) == {"passed"}, result
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"), steps.BUGS, ids=[step.__name__ for step, _ in steps.BUGS]
+)
+def test_a_bug_breaks_its_own_rule_and_no_other(step, expected):
+    result = checked(step)
+    assert names(result.broken) == expected, result
+    for finding in result.broken:
+        assert finding.explanation
+        assert finding.rule.remedy
+        assert finding.precedent
+
+
+def test_too_much_noise_is_wasteful_and_not_broken():
+    result = checked(steps.over_noised)
+    assert result.passed
+    assert result["noise size"].verdict == "warning"
+    assert "sigma C^2" in result["noise size"].explanation
+
+
+def half_precision(gradients, seed):
+    """Norms in float16, where the squares of small entries are zero."""
+    gradients = np.where(np.isfinite(gradients).all(axis=1, keepdims=True), gradients, 0.0)
+    with np.errstate(over="ignore"):
+        short = gradients.astype(np.float16)
+        lengths = np.sqrt((short * short).sum(axis=1, keepdims=True)).astype(np.float64)
+    factor = np.minimum(1, 0.005 / np.maximum(lengths, 1e-300))
+    factor = np.where(np.isfinite(lengths), factor, 0.0)
+    return (gradients * factor).sum(axis=0) + steps.noise(gradients.shape[1], seed, 0.005 * 1.1)
+
+
+def test_norms_in_half_precision_are_caught_where_entries_underflow():
+    result = check_step(half_precision, clip_norm=0.005, noise_multiplier=1.1, parameters=4000)
+    assert "small entries add up" in names(result.broken)
+    assert names(result.broken) <= {"small entries add up", "bounded contribution"}
+
+
+def test_without_a_seed_large_faults_are_still_found():
+    def unseeded(step):
+        entropy = np.random.default_rng(3)
+        return lambda gradients, seed: step(gradients, int(entropy.integers(2**31)))
+
+    right = checked(unseeded(steps.correct))
+    assert right.passed
+    assert right["same seed, same output"].verdict == "could not tell"
+    assert "torch.manual_seed" in right["same seed, same output"].explanation
+    wrong = checked(unseeded(steps.clip_norm_ignored))
+    assert names(wrong.broken) == {"bounded contribution"}
+
+
+def test_a_shorter_claim_of_noise_is_told_apart_at_a_few_per_cent():
+    def with_noise(factor):
+        return lambda gradients, seed: (
+            steps.clipped(gradients).sum(axis=0) + factor * steps.noise(gradients.shape[1], seed)
+        )
+
+    assert names(checked(with_noise(0.94), runs=24).broken) == {"noise size"}
+    assert checked(with_noise(0.995), runs=24).passed
+    assert checked(with_noise(1.3), runs=24)["noise size"].verdict == "warning"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"clip_norm": 0}, "clip_norm must be above 0"),
+        ({"noise_multiplier": 0}, "noise_multiplier must be above 0"),
+        ({"parameters": 0}, "parameters must be at least 1"),
+        ({"runs": 2}, "runs must be at least 8"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+    ],
+)
+def test_bad_input(changed, message):
+    with pytest.raises(InvalidInput, match=message):
+        checked(steps.correct, **changed)
+
+
+def test_the_users_own_mistakes_are_named():
+    with pytest.raises(InvalidInput, match="must return 1000 numbers"):
+        checked(lambda gradients, seed: 3.0)
+    with pytest.raises(InvalidInput, match="ZeroDivisionError"):
+        checked(lambda gradients, seed: 1 / 0)
+    with pytest.raises(InvalidInput, match="not finite without any canary"):
+        checked(lambda gradients, seed: gradients[0] * np.nan)
+    with pytest.raises(InvalidInput, match="private_step must be a function"):
+        checked("no function")
