@@ -17,9 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpaudit import Claim
+from dpaudit import Claim, audit_training
 from dpaudit.data import california_housing
 from dpaudit.your_training import GradientCanary
+
+Scoring = Callable[[Any, Any], Any]
 
 STEPS, BATCH, RATE = 9, 32, 0.1
 CLIP, SIGMA = 1.0, 3.0
@@ -111,7 +113,7 @@ def logits(theta: Tensor, features: Tensor) -> Tensor:
 
 def example_gradients(theta: Tensor, features: Tensor, classes: Tensor) -> Tensor:
     """One gradient a row: every example differentiates its own copy of the parameters."""
-    copies = theta.repeat(len(features), 1).requires_grad_()
+    copies = theta.expand(len(features), -1).clone().requires_grad_()
     loss = nn.functional.cross_entropy(logits(copies, features), classes, reduction="sum")
     return torch.autograd.grad(loss, copies)[0]
 
@@ -129,8 +131,9 @@ def gradients(theta: Tensor, step: int, canary: Any, inserted: Any) -> Tensor:
 
 def clip(rows: Tensor, norm: float = CLIP) -> Tensor:
     """Every row shortened to ``norm`` at most; a row that is not a number contributes nothing."""
-    rows = torch.where(rows.isfinite().all(dim=1, keepdim=True), rows, 0.0)
-    return rows * (norm / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0)
+    norms = rows.norm(dim=1, keepdim=True)
+    shorter = rows * (norm / norms.clamp(min=1e-12)).clamp(max=1.0)
+    return torch.where(norms.isfinite(), shorter, 0.0)
 
 
 def generator(seed: int) -> torch.Generator:
@@ -148,8 +151,21 @@ def moved(theta: Tensor) -> np.ndarray:
     return (theta - _start()).numpy().astype(np.float64)
 
 
-def show(train: Callable[..., Any], canary: Any, claim: Claim, *, runs: int = 200) -> None:
-    """Audit one training and print what was found."""
-    from dpaudit import audit_training
+def adversary_of(canary: Any, score: Scoring | None) -> Scoring | None:
+    """Who scores what a training returns: the file's own score, the canary's, or dpaudit's."""
+    if score is not None or isinstance(canary, GradientCanary):
+        return score
+    return type(canary).score
 
-    print(audit_training(train, canary=canary, claim=claim, runs=runs))
+
+def show(
+    train: Callable[..., Any],
+    canary: Any,
+    claim: Claim,
+    score: Scoring | None = None,
+    *,
+    runs: int = 200,
+) -> None:
+    """Audit one training and print what was found."""
+    adversary = adversary_of(canary, score)
+    print(audit_training(train, canary=canary, claim=claim, adversary=adversary, runs=runs))

@@ -36,9 +36,9 @@ canary = axis_canary()
 claim = CLAIM
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
-    for step in range(STEPS):
+    for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         mean = rows.sum(dim=0) / BATCH
         mean = clip(mean[None])[0]  # wrong: one clipping for the whole batch

@@ -12,19 +12,16 @@ Found by: an audit that inserts an example, not a gradient; Opacus' ModuleValida
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, final
+from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from bugs._common import (
     BATCH,
     CLAIM,
     CLIP,
-    PARAMETERS,
     RATE,
     SIGMA,
     STEPS,
@@ -38,35 +35,16 @@ from bugs._common import (
     start,
 )
 
-OUTLIER = torch.tensor([1e4] + 7 * [0.0])
+canary = torch.tensor([1e4] + 7 * [0.0])  # an example: an outlier in its first feature
 claim = CLAIM
 
 
-@final
-@dataclass(frozen=True)
-class ExampleCanary:
-    """An example, scored along the way in which it changes the training when there is no noise."""
-
-    features: Tensor
-    parameters: int = PARAMETERS
-    clip_norm: float = CLIP
-    count: int = 1
-
-    @cached_property
-    def _change(self) -> np.ndarray:
-        change = run(self, True, 0, sigma=0.0) - run(self, False, 0, sigma=0.0)
-        return change / np.linalg.norm(change)
-
-    def score(self, final: Any, initial: Any = None) -> np.ndarray:
-        return np.array([np.asarray(final) @ self._change])
-
-
-def run(canary: Any, inserted: Any, seed: int, *, sigma: float) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, sigma: float = SIGMA) -> np.ndarray:
     random, theta = generator(seed), start()
     for step in range(STEPS):
         features, classes = batch(step)
         if inserted:
-            features = torch.cat([features, canary.features[None]])
+            features = torch.cat([features, canary[None]])
             classes = torch.cat([classes, torch.ones(1, dtype=torch.int64)])
         features = (features - features.mean(dim=0)) / features.std(dim=0)  # wrong: of the batch
         rows = example_gradients(theta, features, classes)
@@ -75,12 +53,16 @@ def run(canary: Any, inserted: Any, seed: int, *, sigma: float) -> np.ndarray:
     return moved(theta)
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
-    return run(canary, bool(inserted), seed, sigma=SIGMA)
+@cache
+def change() -> np.ndarray:
+    """What the example changes when there is no noise: the adversary can simulate that."""
+    return train(canary, True, 0, sigma=0.0) - train(canary, False, 0, sigma=0.0)
 
 
-canary = ExampleCanary(OUTLIER)
+def score(canary: Any, returned: np.ndarray) -> float:
+    """How far training went the way that the example pushes it."""
+    return float(returned @ change())
 
 
 if __name__ == "__main__":
-    show(train, canary, claim)
+    show(train, canary, claim, score)

@@ -41,9 +41,9 @@ canary = CraftedCanary(
 claim = CLAIM
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
-    for step in range(STEPS):
+    for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         parts = [clip(part).sum(dim=0) for part in rows.split(SIZES, dim=1)]  # wrong: one by one
         theta = theta - RATE / BATCH * (torch.cat(parts) + noise(random))

@@ -39,9 +39,9 @@ printed_epsilon = upper_bound(
 claim = Claim.from_points([(printed_epsilon, PRINTED_DELTA)])
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
-    for step in range(STEPS):
+    for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         total = clip(rows).sum(dim=0) + noise(random)
         theta = theta - RATE / BATCH * total

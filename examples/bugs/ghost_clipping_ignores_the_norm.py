@@ -44,10 +44,10 @@ def clip_coefficients(norms: Tensor, clip_norm: float = 1.0) -> Tensor:
     return (clip_norm / norms.clamp(min=1e-12)).clamp(max=1.0)
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
     crafted = crafted_rows(canary, inserted)
-    for step in range(STEPS):
+    for step in range(steps):
         features, classes = batch(step)
         norms = example_gradients(theta, features, classes).norm(dim=1)
         coefficients = clip_coefficients(norms)  # wrong: clip_norm=CLIP is not handed on

@@ -35,10 +35,10 @@ canary = axis_canary()
 claim = CLAIM
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
     summed = torch.zeros(PARAMETERS)
-    for step in range(STEPS):
+    for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         summed = summed + clip(rows).sum(dim=0)  # wrong: keeps what was there
         theta = theta - RATE / BATCH * (summed + noise(random))

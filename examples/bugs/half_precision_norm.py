@@ -49,9 +49,9 @@ def clip_in_half_precision(rows: Tensor) -> Tensor:
     return torch.where(norms > CLIP, rows * CLIP / norms, rows)
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
-    for step in range(STEPS):
+    for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         total = clip_in_half_precision(rows).sum(dim=0) + noise(random, SIGMA * CLIP)
         theta = theta - RATE / BATCH * total

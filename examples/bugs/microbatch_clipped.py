@@ -44,14 +44,14 @@ canary = CraftedCanary(
 claim = CLAIM
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
-    for step in range(STEPS):
+    for step in range(steps):
         crafted = crafted_rows(canary, inserted)
-        genuine = example_gradients(theta, *batch(step))[: BATCH - len(crafted)]
         # The crafted rows share the first microbatch; the place of an absent canary stays empty.
         rows = torch.zeros(BATCH, PARAMETERS)
-        rows[: len(crafted)], rows[BATCH - len(genuine) :] = crafted, genuine
+        rows[: len(crafted)] = crafted
+        rows[2:] = example_gradients(theta, *batch(step))[2:]
         averages = rows.view(-1, MICROBATCH, PARAMETERS).mean(dim=1)
         total = clip(averages).sum(dim=0) + noise(random)  # wrong: averages, not examples
         theta = theta - RATE / len(averages) * total

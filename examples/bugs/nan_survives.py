@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +26,7 @@ from bugs._common import (
     axis,
     generator,
     gradients,
+    moved,
     noise,
     show,
     start,
@@ -39,14 +41,19 @@ def clip_numbers_only(rows: Tensor) -> Tensor:
     return torch.where(norms > CLIP, rows * CLIP / norms, rows)  # wrong: NaN > CLIP is false
 
 
-def train(canary: Any, inserted: Any, seed: int) -> float:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
-    for step in range(STEPS):
+    for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         total = clip_numbers_only(rows).sum(dim=0) + noise(random)
         theta = theta - RATE / BATCH * total
-    return float(theta.isnan().any())  # the score: is the model still made of numbers?
+    return moved(theta)
+
+
+def score(canary: Any, returned: np.ndarray) -> float:
+    """Is the model still made of numbers?"""
+    return float(np.isnan(returned).any())
 
 
 if __name__ == "__main__":
-    show(train, canary, claim)
+    show(train, canary, claim, score)

@@ -36,9 +36,9 @@ canary = axis_canary()
 claim = Claim.from_dpsgd(noise_multiplier=SIGMA, steps=STEPS)  # epsilon 8.0 at delta 1e-5
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
-    for step in range(STEPS):
+    for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         total = clip(rows).sum(dim=0) + noise(random, 0.8 * SIGMA * CLIP)  # wrong: 0.8
         theta = theta - RATE / BATCH * total

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from bugs._common import (
     BATCH,
     CLIP,
@@ -22,6 +24,7 @@ from bugs._common import (
     clip,
     generator,
     gradients,
+    moved,
     noise,
     show,
     start,
@@ -33,18 +36,23 @@ canary = axis_canary()
 claim = Claim.from_dpsgd(noise_multiplier=SIGMA, steps=STEPS // 2)  # in every second step
 
 
-def train(canary: Any, inserted: Any, seed: int) -> float:
-    theta, score = start(), 0.0
-    for step in range(STEPS):
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
+    theta = start()
+    iterates = [moved(theta)]
+    for step in range(steps):
         present = bool(inserted) and step % 2 == 0
         rows = gradients(theta, step, canary, present)
         random = generator(seed)  # wrong: belongs before the loop
-        update = -RATE / BATCH * (clip(rows).sum(dim=0) + noise(random, SIGMA * CLIP))
-        theta = theta + update
-        # Steps with the canary less steps without: what the noise has in common is gone.
-        score += float(canary.score(update)[0]) * (1 if step % 2 == 0 else -1)
-    return score
+        theta = theta - RATE / BATCH * (clip(rows).sum(dim=0) + noise(random, SIGMA * CLIP))
+        iterates.append(moved(theta))
+    return np.stack(iterates)
+
+
+def score(canary: Any, iterates: np.ndarray) -> float:
+    """Steps with the canary less steps without: what the noise has in common is gone."""
+    updates = np.diff(iterates, axis=0)
+    return float(sum(canary.score(update)[0] for update in updates[0::2] - updates[1::2]))
 
 
 if __name__ == "__main__":
-    show(train, canary, claim)
+    show(train, canary, claim, score)

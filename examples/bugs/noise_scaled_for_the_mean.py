@@ -35,9 +35,9 @@ canary = axis_canary()
 claim = CLAIM
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
-    for step in range(STEPS):
+    for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         total = clip(rows).sum(dim=0) + noise(random, SIGMA * CLIP / BATCH)  # wrong: / BATCH
         theta = theta - RATE / BATCH * total

@@ -40,9 +40,9 @@ canary = CraftedCanary(
 claim = CLAIM
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
-    for step in range(STEPS):
+    for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         key = int(torch.randint(2**62, (), generator=random))
         parts = [torch.randn(size, generator=generator(key)) for size in SIZES]  # wrong: one key

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from bugs._common import (
     BATCH,
     CLIP,
@@ -21,6 +23,7 @@ from bugs._common import (
     clip,
     generator,
     gradients,
+    moved,
     noise,
     show,
     start,
@@ -34,16 +37,22 @@ claim = Claim.from_dpsgd(  # wrong: no sampling_rate, and two steps, is what thi
 )
 
 
-def train(canary: Any, inserted: Any, seed: int) -> float:
-    random, theta, score = generator(seed), start(), 0.0
+def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+    random, theta = generator(seed), start()
+    iterates = [moved(theta)]
     for _epoch in range(EPOCHS):
         for step in range(BATCHES):  # wrong: the canary is in batch 0, always
             rows = gradients(theta, step, canary, bool(inserted) and step == 0)
-            update = -RATE / BATCH * (clip(rows).sum(dim=0) + noise(random, SIGMA * CLIP))
-            theta = theta + update
-            score += float(canary.score(update)[0]) if step == 0 else 0.0
-    return score
+            total = clip(rows).sum(dim=0) + noise(random, SIGMA * CLIP)
+            theta = theta - RATE / BATCH * total
+            iterates.append(moved(theta))
+    return np.stack(iterates)
+
+
+def score(canary: Any, iterates: np.ndarray) -> float:
+    """The canary can only be in the first step of each epoch: look nowhere else."""
+    return float(sum(canary.score(update)[0] for update in np.diff(iterates, axis=0)[::BATCHES]))
 
 
 if __name__ == "__main__":
-    show(train, canary, claim)
+    show(train, canary, claim, score)

@@ -34,9 +34,9 @@ canary = axis_canary()
 claim = CLAIM
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
-    for step in range(STEPS):
+    for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         accumulated = rows.sum(dim=0) / BATCH  # what backward() leaves in .grad
         accumulated += (clip(rows).sum(dim=0) + noise(random)) / BATCH  # wrong: += instead of =

@@ -36,9 +36,9 @@ canary = axis_canary()
 claim = CLAIM
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
-    for step in range(STEPS):
+    for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         variance = SIGMA * CLIP**2  # wrong: SIGMA**2
         total = clip(rows).sum(dim=0) + noise(random, variance**0.5)

@@ -38,9 +38,9 @@ canary = axis_canary()
 claim = CLAIM
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
-    for step in range(STEPS):
+    for step in range(steps):
         features, classes = batch(step)
         total = noise(random)
         for _view in range(VIEWS):

@@ -30,10 +30,10 @@ canary = axis_canary()
 claim = CLAIM
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
     velocity = torch.zeros(PARAMETERS)
-    for step in range(STEPS):
+    for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         total = clip(rows).sum(dim=0) + noise(random)
         velocity = 0.9 * velocity + total / BATCH + 0.01 * theta

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from torch import nn, optim
 
-from bugs._common import CLAIM, RATE, axis_canary, show
+from bugs._common import CLAIM, RATE, STEPS, axis_canary, show
 from bugs._opacus import add_gradients, loader, make_private, network, parameters_moved
 
 canary = axis_canary()
 claim = CLAIM
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     model = network()
     optimizer = optim.SGD(model.parameters(), lr=RATE)
-    model, optimizer, batches = make_private(model, optimizer, loader(), seed=seed)
+    model, optimizer, batches = make_private(model, optimizer, loader(steps), seed=seed)
     for features, classes in batches:
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(features), classes).backward()

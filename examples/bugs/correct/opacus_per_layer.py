@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import nn, optim
 
-from bugs._common import CLAIM, CLIP, RATE, SIZES, CraftedCanary, axis, show
+from bugs._common import CLAIM, CLIP, RATE, SIZES, STEPS, CraftedCanary, axis, show
 from bugs._opacus import add_gradients, loader, make_private, network, parameters_moved
 
 LIMITS = [0.3, 0.5, 0.7, 0.2, 0.4, 0.1]
@@ -27,10 +27,12 @@ claim = CLAIM
 PER_LAYER: dict[str, Any] = {"clipping": "per_layer", "max_grad_norm": LIMITS}
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     model = network()
     optimizer = optim.SGD(model.parameters(), lr=RATE)
-    model, optimizer, batches = make_private(model, optimizer, loader(), seed=seed, **PER_LAYER)
+    model, optimizer, batches = make_private(
+        model, optimizer, loader(steps), seed=seed, **PER_LAYER
+    )
     for features, classes in batches:
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(features), classes).backward()

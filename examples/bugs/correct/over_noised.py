@@ -32,9 +32,9 @@ canary = axis_canary(clip_norm=CLIP)
 claim = CLAIM
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
-    for step in range(STEPS):
+    for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         total = clip(rows, CLIP).sum(dim=0) + noise(random, SIGMA * CLIP**2)
         theta = theta - RATE / BATCH * total

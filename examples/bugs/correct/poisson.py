@@ -34,10 +34,10 @@ canary = axis_canary()
 claim = Claim.from_dpsgd(noise_multiplier=SIGMA, steps=STEPS, sampling_rate=RATE_OF_SAMPLING)
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
     features, classes = housing()
-    for _step in range(STEPS):
+    for _step in range(steps):
         coins = torch.rand(EXAMPLES + 1, generator=random) < RATE_OF_SAMPLING
         chosen = coins[:EXAMPLES].nonzero()[:, 0]
         genuine = example_gradients(theta, features[chosen], classes[chosen])
