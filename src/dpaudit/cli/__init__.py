@@ -26,6 +26,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "account": ("dpaudit.cli.account", "account", "Upper bounds on epsilon from the accountants."),
     "audit": ("dpaudit.cli.audit", "audit", "Audit a DP-SGD training: play the game."),
+    "audit-training": (
+        "dpaudit.cli.audit_training",
+        "audit_training",
+        "Audit your own training: is its promise kept?",
+    ),
     "plan": ("dpaudit.cli.plan", "plan", "What an audit will find and cost, before training."),
     "check": ("dpaudit.cli.check", "check", "Check your own training for broken rules."),
     "list": ("dpaudit.cli.audits", "list_audits", "List the audits in the store."),

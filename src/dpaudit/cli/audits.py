@@ -46,6 +46,10 @@ def show(
 
     with _open(store) as opened:
         record = opened.audit(audit)
+        if record.configuration.get("kind") == "your training":
+            from dpaudit.cli.audit_training import show_stored
+
+            return show_stored(record, _entry(record), json=json)
         result = read_result(record, delta=delta, confidence=confidence)
         entry = _entry(record)
         path = opened.path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -75,10 +75,34 @@ class AuditRecord:
         A tile is a pure function of the audit and its number, so two processes may well work on
         the same audit: whoever comes second with a tile brings nothing new.
         """
-        index = _validate.integer("index", index)
-        rows = []
-        for horizon in block.horizons:  # packed before the transaction, which is then short
-            part = block.scores(horizon)
+        return self.add_tiles([(index, block)]) == 1
+
+    def add_tiles(self, tiles: Sequence[tuple[int, ScoreBlock | Failure]]) -> int:
+        """Store several tiles at once, or none of them; how many were not there already.
+
+        A tile of one run that failed is finished too: it has a `Failure` in place of scores.
+        """
+        # Packed before the transaction, which is then short.
+        packed = [self._packed(_validate.integer("index", index), tile) for index, tile in tiles]
+        added = 0
+        with self.database.transaction() as connection:
+            for row, statement, parts in packed:
+                if connection.execute("INSERT OR IGNORE INTO tiles VALUES (?,?,?,?)", row).rowcount:
+                    connection.executemany(statement, parts)
+                    added += 1
+        return added
+
+    def _packed(
+        self, index: int, tile: ScoreBlock | Failure
+    ) -> tuple[tuple[Any, ...], str, list[tuple[Any, ...]]]:
+        """The row of the tile, and the statement and rows of what is in it."""
+        if isinstance(tile, Failure):
+            row = (self.id, index, tile.run, tile.inserted, tile.canaries, tile.error)
+            statement = "INSERT INTO failures VALUES (?,?,?,?,?,?,?)"
+            return (self.id, index, 0, now()), statement, [(*row, tile.traceback)]
+        rows: list[tuple[Any, ...]] = []
+        for horizon in tile.horizons:
+            part = tile.scores(horizon)
             packed = (
                 columns.pack_integers(part.run),
                 columns.pack_integers(part.canary),
@@ -86,40 +110,11 @@ class AuditRecord:
                 columns.pack_numbers(part.score),
             )
             rows.append((self.id, index, horizon, len(part), *packed))
-        with self.database.transaction() as connection:
-            tile = (self.id, index, len(block), now())
-            if not connection.execute(
-                "INSERT OR IGNORE INTO tiles VALUES (?,?,?,?)", tile
-            ).rowcount:
-                return False
-            connection.executemany("INSERT INTO scores VALUES (?,?,?,?,?,?,?,?)", rows)
-        return True
-
-    def add_failure(self, index: int, failure: Failure) -> bool:
-        """Store that a tile of one run failed: it is finished, and has no scores.
-
-        False if the tile was there already, which changes nothing.
-        """
-        index = _validate.integer("index", index)
-        with self.database.transaction() as connection:
-            tile = (self.id, index, 0, now())
-            if not connection.execute(
-                "INSERT OR IGNORE INTO tiles VALUES (?,?,?,?)", tile
-            ).rowcount:
-                return False
-            connection.execute(
-                "INSERT INTO failures VALUES (?,?,?,?,?,?,?)",
-                (
-                    self.id,
-                    index,
-                    failure.run,
-                    failure.inserted,
-                    failure.canaries,
-                    failure.error,
-                    failure.traceback,
-                ),
-            )
-        return True
+        return (
+            (self.id, index, len(tile), now()),
+            "INSERT INTO scores VALUES (?,?,?,?,?,?,?,?)",
+            rows,
+        )
 
     def failures(self) -> tuple[Failure, ...]:
         """The runs that failed, in their order."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,14 @@ from dpaudit import _validate
 from dpaudit.audits.assessment import lower_bounds
 from dpaudit.audits.progress import Progress, Silent
 from dpaudit.claims import Claim
-from dpaudit.errors import ConfigurationChanged, DpauditError, InvalidInput, TrainingFailed
+from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.lower_bounds import estimate
-from dpaudit.scores import AuditRecord, Store
-from dpaudit.scores.configuration import differences
-from dpaudit.your_training.assessing import tested
-from dpaudit.your_training.description import KIND, describe, versions
-from dpaudit.your_training.failing import Patience, failure_notes
+from dpaudit.scores import AuditRecord, Scores, Store
+from dpaudit.your_training.assessing import check_both_worlds, tested
+from dpaudit.your_training.description import describe
+from dpaudit.your_training.failing import failure_notes
 from dpaudit.your_training.playing import Job, Outcome, Train, check_signature, play_here
+from dpaudit.your_training.recording import Keeper, begin
 from dpaudit.your_training.result import TrainingAudit
 from dpaudit.your_training.scoring import (
     THREAT_MODELS,
@@ -30,6 +30,8 @@ from dpaudit.your_training.scoring import (
     Scorer,
     UnscorableReturn,
 )
+from dpaudit.your_training.watching import Watcher
+from dpaudit.your_training.workers import pickled, play_in_processes, refuse_in_worker
 
 StorePath = str | os.PathLike[str]
 
@@ -105,6 +107,7 @@ def audit_training(
     claim = claim_of(claim, claimed_epsilon, delta)
     _validate.confidence(confidence)
     _validate.one_of("on_error", on_error, ("record", "stop"))
+    refuse_in_worker()
     check_signature(train)
     job = Job(
         train=train,
@@ -115,29 +118,51 @@ def audit_training(
     # A single run has both worlds only if it has several canaries.
     runs = _validate.integer("runs", runs, at_least=2 if canaries == 1 else 1)
     workers = _validate.integer("workers", workers, at_least=1)
+    if workers > 1:
+        pickled(job)  # or say why not, before any training
     progress = Silent() if progress is None else progress
     with _opened(store) as opened, progress:
-        record = _begin(opened, name, describe(job, runs))
+        record = begin(opened, name, describe(job, runs))
         resumed = len(record.finished_tiles())
+        watcher = (
+            Watcher(claim, confidence=confidence, canaries=canaries, seed=seed)
+            if until_violation
+            else None
+        )
         kind = _play(
-            job, record, runs, workers=workers, stop=on_error == "stop", progress=progress,
+            job,
+            record,
+            runs,
+            workers=workers,
+            stop=on_error == "stop",
+            progress=progress,
             delta=delta,
-        )  # fmt: skip
-        scores, failures = record.scores(), record.failures()
+            watcher=watcher,
+        )
         kind = kind or (record.summary or {}).get("adversary")
+        seen = runs if watcher is None or not watcher.refuted else watcher.runs
+        scores = _first_runs(record.scores(), seen)
+        failures = tuple(failure for failure in record.failures() if failure.run < seen)
+        if watcher is None:
+            test = tested(scores, failures, claim, confidence=confidence, seed=seed)
+            lower = lower_bounds(scores, delta=delta, confidence=confidence, seed=seed)
+        else:
+            check_both_worlds(scores, failures)
+            test, lower = watcher.test(), watcher.bounds(delta)
         result = TrainingAudit(
             audit=record.id,
             name=record.name,
             training=record.configuration["mechanism"]["name"],
             adversary=kind or "unknown",
             threat_model=None if kind is None else THREAT_MODELS[kind],
-            test=tested(scores, failures, claim, confidence=confidence, seed=seed),
+            test=test,
             scores=scores,
-            lower=lower_bounds(scores, delta=delta, confidence=confidence, seed=seed),
+            lower=lower,
             delta=delta,
             failures=failures,
-            runs=runs,
+            runs=seen,
             canaries=canaries,
+            stopped_at=None if watcher is None or not watcher.refuted else seen,
             notes=failure_notes(scores, failures),
             configuration=record.configuration,
             seconds=time.perf_counter() - began,
@@ -178,40 +203,35 @@ def _play(
     stop: bool,
     progress: Progress,
     delta: float,
+    watcher: Watcher | None,
 ) -> Kind | None:
     """Play what the store does not have yet, and store each run as soon as it is there."""
     done = record.finished_tiles()
-    missing = [run for run in range(runs) if run not in done]
-    patience, kind = Patience(), None
-    for world in _worlds_seen(record, job):
-        patience.success(world)
+    if watcher is not None:
+        _see_stored(record, watcher)
+    refuted = watcher is not None and watcher.refuted
+    missing = [] if refuted else [run for run in range(runs) if run not in done]
+    kind: Kind | None = None
     progress.begin(runs=runs, done=len(done))
     bounded = time.perf_counter()
-    for outcome in _outcomes(job, missing, workers):
-        world = _world(job, outcome.run)
-        if outcome.failure is None:
-            kind = outcome.kind
-            for failure in patience.success(world):
-                record.add_failure(failure.run, failure)
-            record.add_tile(outcome.run, job.block(outcome))
-        else:
-            if stop:
-                raise TrainingFailed(
-                    f"run {outcome.run} failed with {outcome.failure.error}\n"
-                    f"{outcome.failure.traceback}"
-                )
-            for failure in patience.failure(world, outcome.failure):
-                record.add_failure(failure.run, failure)
-        progress.advance(1)
-        if progress.wants_bounds and time.perf_counter() - bounded > _SECONDS_BETWEEN_BOUNDS:
-            _tell_bound(record, progress, delta)
-            bounded = time.perf_counter()
-    for failure in patience.rest():
-        record.add_failure(failure.run, failure)
+    playing = contextlib.closing(_outcomes(job, missing, workers))
+    with playing as outcomes, Keeper(record, job, stop=stop) as keeper:
+        for outcome in outcomes:
+            keeper.keep(outcome)
+            kind = kind or outcome.kind
+            progress.advance(1)
+            if watcher is not None:
+                watcher.see(outcome.run, outcome.scores)
+                if watcher.refuted:
+                    break
+            if watcher is None and _due(progress, bounded):
+                keeper.write()
+                _tell_bound(record, progress, delta)
+                bounded = time.perf_counter()
     return kind
 
 
-def _outcomes(job: Job, missing: list[int], workers: int) -> Iterator[Outcome]:
+def _outcomes(job: Job, missing: list[int], workers: int) -> Generator[Outcome]:
     """The runs, the first of them alone: what cannot be scored must not cost a second training."""
     waiting = list(missing)
     while waiting:
@@ -224,38 +244,33 @@ def _outcomes(job: Job, missing: list[int], workers: int) -> Iterator[Outcome]:
             return
 
 
-def _rest(job: Job, runs: Iterable[int], workers: int) -> Iterator[Outcome]:
-    return play_here(job, runs)
+def _rest(job: Job, runs: Sequence[int], workers: int) -> Iterator[Outcome]:
+    if workers == 1 or len(runs) < 2:
+        return play_here(job, runs)
+    return play_in_processes(job, runs, workers)
 
 
-def _world(job: Job, run: int) -> bool | None:
-    """Which world the run is in; `None` where its canaries are in both."""
-    return bool(job.coins(run)[0]) if job.scorer.canaries == 1 else None
-
-
-def _worlds_seen(record: AuditRecord, job: Job) -> set[bool | None]:
+def _see_stored(record: AuditRecord, watcher: Watcher) -> None:
     scores = record.scores()
-    if job.scorer.canaries > 1:
-        return {None} if len(scores) else set()
-    return set(np.unique(scores.inserted).tolist())
+    for run in np.unique(scores.run).tolist():
+        watcher.see(run, scores.score[scores.run == run])
+    for failure in record.failures():
+        watcher.see(failure.run, None)
 
 
-def _begin(store: Store, name: str | None, configuration: dict[str, Any]) -> AuditRecord:
-    """The audit's place in the store; a changed one under the same name is refused."""
-    if name is None:
-        for known in store.audits():
-            other = known.configuration
-            same_training = other.get("kind") == KIND and (
-                other["mechanism"]["name"] == configuration["mechanism"]["name"]
-            )
-            changed = differences(other, configuration)
-            if known.name is None and known.finished is None and same_training and changed:
-                raise ConfigurationChanged(
-                    f"{store.path} has an unfinished audit {known.id[:8]} of this training with "
-                    f"other settings: {'; '.join(changed)}; go on with those, or give this audit "
-                    "a name or another store"
-                )
-    return store.begin(name, configuration, versions())
+def _first_runs(scores: Scores, runs: int) -> Scores:
+    """The scores of the runs that a verdict rests on: later ones may have come in meanwhile."""
+    kept = scores.run < runs
+    return Scores(
+        score=scores.score[kept],
+        inserted=scores.inserted[kept],
+        run=scores.run[kept],
+        canary=scores.canary[kept],
+    )
+
+
+def _due(progress: Progress, bounded: float) -> bool:
+    return progress.wants_bounds and time.perf_counter() - bounded > _SECONDS_BETWEEN_BOUNDS
 
 
 def _tell_bound(record: AuditRecord, progress: Progress, delta: float) -> None:
@@ -265,16 +280,20 @@ def _tell_bound(record: AuditRecord, progress: Progress, delta: float) -> None:
         return  # too early: one world has no score yet
 
 
-def _opened(store: Store | StorePath | None) -> Store | nullcontext[Store]:
+def _opened(store: Store | StorePath | None) -> Store | contextlib.nullcontext[Store]:
     """The store as a context; one that the user opened is the user's to close."""
     if isinstance(store, Store):
-        return nullcontext(store)
+        return contextlib.nullcontext(store)
     return Store.open(":memory:" if store is None else store)
 
 
 def _kept(result: TrainingAudit) -> dict[str, object]:
-    """What ``dpaudit list`` shows without reading the scores."""
+    """What ``dpaudit list`` and ``show`` need besides the scores: the claim is not in them."""
+    whole = result.to_dict()
+    apart = ("configuration", "failures", "verdict", "sentence", "lower", "adversary", "seconds")
     return {
+        "result": {name: value for name, value in whole.items() if name not in apart},
+        "bounds": whole["lower"],
         "verdict": result.verdict,
         "sentence": result.sentence,
         "delta": result.delta,

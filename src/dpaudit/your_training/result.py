@@ -90,6 +90,11 @@ class TrainingAudit:
         )
 
     @property
+    def upper(self) -> Bounds:
+        """The claim as the only bound from above: dpaudit does not know the training's settings."""
+        return Bounds(bounds=(self.least_upper,))
+
+    @property
     def proven(self) -> ProvenCurve:
         """The error rates that the scores prove, at every threshold at once."""
         return proven_curve(self.scores, confidence=self.test.confidence)
@@ -97,7 +102,15 @@ class TrainingAudit:
     @property
     def sentence(self) -> str:
         """What it comes to, in a sentence or two."""
-        test, trainings = self.test, "1 training" if self.runs == 1 else f"{self.runs:,} trainings"
+        test = self.test
+        trainings, do = (
+            ("1 training", "does")
+            if self.runs == 1
+            else (
+                f"{self.runs:,} trainings",
+                "do",
+            )
+        )
         assumed = "".join(f" This assumes that {text}." for text in test.claim.assumptions)
         leading = self.leading
         shown = (
@@ -108,20 +121,20 @@ class TrainingAudit:
             case "violation":
                 return (
                     f"Violation: a training that keeps its claim, {test.claim.description}, gives "
-                    f"scores like those of these {trainings} with probability at most "
+                    f"the scores of {trainings} such as these with probability at most "
                     f"{test.p_value:.2g}; look for a bug in the training or in its "
                     f"accounting.{assumed}"
                 )
             case "consistent":
                 return (
-                    f"Consistent: {trainings} do not contradict the claim, "
-                    f"{test.claim.description} (p = {test.p_value:.2g}); they show {shown}. "
+                    f"Consistent: {trainings} {do} not contradict the claim, "
+                    f"{test.claim.description} (p = {test.p_value:.2g}); shown: {shown}. "
                     f"No audit proves a claim true.{assumed}"
                 )
             case "inconclusive":
                 return (
                     f"Inconclusive: {trainings} could not have refuted the claim, "
-                    f"{test.claim.description}, or failed too often to; they show {shown}."
+                    f"{test.claim.description}, or failed too often to; shown: {shown}."
                     f"{assumed}"
                 )
 

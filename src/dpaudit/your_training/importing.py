@@ -1,0 +1,78 @@
+"""A function named on a command line, found and imported."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from dpaudit.errors import InvalidInput
+
+
+def load(name: str, where: str) -> Any:
+    """The object at ``module:object`` or ``path/to/file.py:object``.
+
+    The folder of the file, or the working directory, comes first in ``sys.path``: worker processes
+    import the object by the same name.
+
+    Arguments:
+        name: The argument or option, for error messages.
+        where: The place.
+
+    Example:
+        >>> load("MODULE:FUNCTION", "math:sqrt")(9.0)
+        3.0
+    """
+    place, colon, attribute = where.rpartition(":")
+    if not (place and colon and attribute):
+        raise InvalidInput(
+            f"{name} must look like my_module:train or path/to/file.py:train, got {where!r}"
+        )
+    found = _file(name, Path(place)) if place.endswith(".py") else _module(name, place)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise InvalidInput(f"{name}: {place} has no {part!r}")
+        found = getattr(found, part)
+    return found
+
+
+def _file(name: str, path: Path) -> Any:
+    if not path.is_file():
+        raise InvalidInput(f"{name}: there is no file {path} in {Path.cwd()}")
+    folder = str(path.resolve().parent)
+    _first_in_path(folder)
+    module = _import(name, path.stem, folder)
+    if Path(getattr(module, "__file__", None) or "").resolve() != path.resolve():
+        raise InvalidInput(
+            f"{name}: another module is called {path.stem!r} already; rename {path.name}"
+        )
+    return module
+
+
+def _module(name: str, module: str) -> Any:
+    here = str(Path.cwd())
+    _first_in_path(here)
+    return _import(name, module, here)
+
+
+def _first_in_path(folder: str) -> None:
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
+def _import(name: str, module: str, where: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            f"{name}: cannot import {module!r} from {where}: {error}; run the command in the "
+            "module's folder, or give path/to/file.py:train"
+        ) from error
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise InvalidInput(
+            f"{name}: importing {module!r} raised {type(error).__name__}: {error} "
+            f"(line {last.lineno} of {last.filename})"
+        ) from error
