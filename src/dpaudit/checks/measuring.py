@@ -11,16 +11,15 @@ not cancel, but they multiply noise and response alike: only ratios are judged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.checks.arithmetic import Array, direction, scales_by_blocks, spacing
 from dpaudit.checks.subject import Subject
-
-Array = NDArray[np.float64]
+from dpaudit.checks.units import Response, Unit
 
 SEED_OFFSETS = (
     0, 1, 10, 100, 256, 1000, 1024, 65_536, 100_000, 1_000_000, 1_048_576, 2, 7, 16, 64, 128,
@@ -36,49 +35,6 @@ _WATCHED = 1 << 18  # coordinates whose noise is kept; memory, not mathematics, 
 _SPREAD = 1024  # coordinates of the dense canary that noise is measured against
 _IMPRECISE = 0.005
 _MEANS = 8  # seeds to average over, where the same seed does not give the same result
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Response:
-    """What one crafted gradient did: how far along its own direction, and how surely."""
-
-    size: float
-    error: float
-    finite: bool = True
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Unit:
-    """What a contribution of norm exactly C does to the output.
-
-    Arguments:
-        kind: ``linear`` if short gradients act in proportion (clipping), ``normalised`` if they all
-            act alike (automatic clipping), ``absent`` if nothing was seen, ``unclear`` otherwise.
-    """
-
-    size: float
-    error: float
-    kind: Literal["linear", "normalised", "absent", "unclear"]
-
-    @property
-    def known(self) -> bool:
-        """Whether contributions can be measured in this unit."""
-        return self.kind in ("linear", "normalised")
-
-    @property
-    def why_not(self) -> str:
-        """The reason where it is not known."""
-        if self.kind == "absent":
-            return (
-                "the canary left no trace: is it in the batch under this seed, and is its "
-                "coordinate trained?"
-            )
-        return (
-            "the output is neither linear in short gradients nor the same for all of them, as an "
-            "adaptive optimizer would have it; check its private gradient with check_step"
-        )
 
 
 @final
@@ -148,7 +104,7 @@ class Measurements:
     @cached_property
     def rounding(self) -> Array:
         """Absolute rounding error of each coordinate of a difference."""
-        rounding: Array = 4 * self.precision * np.abs(self.quiet)
+        rounding: Array = 4 * self.precision * np.abs(self.quiet) + 2 * spacing(self.quiet)
         # What an unseeded training changes is noise, not rounding.
         return rounding + self.repeat_difference if self.repeatable else rounding
 
@@ -209,12 +165,12 @@ class Measurements:
         moved = self.difference(gradient)
         if not np.all(np.isfinite(moved)):
             return Response(size=np.inf, error=0.0, finite=False)
-        direction = _direction(gradient)
-        return Response(size=abs(float(moved @ direction)), error=self._error(direction))
+        along = direction(gradient)
+        return Response(size=abs(float(moved @ along)), error=self._error(along))
 
-    def _error(self, direction: Array) -> float:
+    def _error(self, along: Array) -> float:
         if self.repeatable:
-            return float(np.sqrt(np.sum((self.rounding * direction) ** 2)))
+            return float(np.sqrt(np.sum((self.rounding * along) ** 2)))
         # Five standard deviations of a mean of half differences.
         return 5 * self.noise_level() / float(np.sqrt(2 * min(_MEANS, len(self.seeds))))
 
@@ -229,7 +185,7 @@ class Measurements:
         It is read off gradients too short to be clipped, and differs between directions where
         tensors have learning rates of their own.
         """
-        full = self.subject.clip_norm * _direction(gradient)
+        full = self.subject.clip_norm * direction(gradient)
         if not self.repeatable:
             # A short gradient drowns in noise. Take the noise for what it is claimed to be.
             size = self.noise_level() * self.insertions / np.sqrt(self.steps)
@@ -305,7 +261,7 @@ class Measurements:
                     return np.full(len(places), total), floor / total
                 continue
             for width in (1, 8, 64):
-                found = _by_blocks(moved, entries, self.rounding[places], width)
+                found = scales_by_blocks(moved, entries, self.rounding[places], width)
                 if found is not None:
                     return found
         return None
@@ -315,33 +271,6 @@ class Measurements:
         """What the mere presence of an example changes: one whose gradient is zero."""
         zeros = np.zeros(self.subject.parameters)
         return self.subject.output(zeros, self.seeds[0], self.steps) - self.quiet
-
-
-def _by_blocks(
-    moved: Array, entries: Array, rounding: Array, width: int
-) -> tuple[Array, float] | None:
-    """Fit ``moved = scale * entries`` within blocks of coordinates; `None` if too imprecise."""
-    block = np.arange(len(moved)) // width
-    weight = np.bincount(block, entries**2)
-    scale = np.abs(np.bincount(block, moved * entries) / weight)
-    error = np.sqrt(np.bincount(block, (rounding * entries) ** 2)) / weight
-    trained = scale > 3 * error
-    if not trained.any():
-        return None
-    relative = float(np.median(error[trained] / scale[trained]))
-    if relative > 0.02:
-        return None
-    return np.where(trained, scale, 0.0)[block], relative
-
-
-def _direction(gradient: Array) -> Array:
-    """Unit vector along a gradient, also where its norm is too large to be a number."""
-    if not np.all(np.isfinite(gradient)):
-        direction = (~np.isfinite(gradient)).astype(np.float64)
-    else:
-        direction = gradient / (float(np.abs(gradient).max()) or 1.0)
-    length = float(np.linalg.norm(direction)) or 1.0
-    return direction / length
 
 
 def _offsets(runs: int) -> list[int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dpaudit.checks.canaries import ShapedCanary
 from dpaudit.errors import InvalidInput
+from dpaudit.your_training.parameters import flat_parameters
 
 Array = NDArray[np.float64]
 
@@ -68,7 +69,7 @@ class Subject(abc.ABC):
             # Huge gradients overflow on purpose.
             warnings.simplefilter("ignore", RuntimeWarning)
             returned = self.call(gradient, seed, steps)
-        flat = flattened(returned, self.noun)
+        flat = flat_parameters(returned)
         if flat.shape != (self.parameters,):
             raise InvalidInput(
                 f"{self.noun} must return {self.parameters} numbers, one for each parameter, got "
@@ -140,27 +141,6 @@ class StepSubject(Subject):
 
 class TrainingFailed(InvalidInput):
     """The user's own code raised an exception."""
-
-
-def flattened(returned: Any, noun: str) -> Array:
-    """Parameters as one flat vector, from an array, a tensor, or several of them in order."""
-    if isinstance(returned, Mapping):
-        returned = list(returned.values())
-    if isinstance(returned, list | tuple) and any(np.ndim(_plain(part)) for part in returned):
-        return np.concatenate([flattened(part, noun) for part in returned])
-    try:
-        return np.asarray(_plain(returned), dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(
-            f"{noun} must return the parameters as arrays, got {type(returned).__name__}"
-        ) from error
-
-
-def _plain(value: Any) -> Any:
-    """A torch tensor leaves its graph and its device, and bfloat16, which numpy does not know."""
-    if hasattr(value, "detach"):
-        return value.detach().cpu().double().numpy()
-    return value
 
 
 def _takes_steps(train: Callable[..., Any]) -> bool:

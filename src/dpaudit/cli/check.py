@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -71,8 +68,9 @@ def check(
     """
     from dpaudit.checks import check_step, check_training
     from dpaudit.your_training import GradientCanary
+    from dpaudit.your_training.importing import load
 
-    function = imported("MODULE:FUNCTION", train)
+    function = load("MODULE:FUNCTION", train)
     if step:
         if canary is not None:
             raise InvalidInput(f"--canary does not go with --step, got {canary}")
@@ -109,34 +107,13 @@ def check(
         raise typer.Exit(1)
 
 
-def imported(name: str, where: str) -> Any:
-    """The object at ``module:object``, from the working directory or an installed package."""
-    module, colon, attribute = where.partition(":")
-    if not (module and colon and attribute):
-        raise InvalidInput(f"{name} must look like my_module:my_function, got {where!r}")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found: Any = importlib.import_module(module)
-    except ImportError as error:
-        raise InvalidInput(
-            f"{name}: cannot import {module!r} from {here}: {error}; "
-            "run the command in the module's folder, or install it"
-        ) from error
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise InvalidInput(f"{name}: {module!r} has no {part!r}")
-        found = getattr(found, part)
-    return found
-
-
 def _canary(where: str | None) -> Any:
     from dpaudit.your_training import GradientCanary
+    from dpaudit.your_training.importing import load
 
     if where is None:
         return None
-    found = imported("--canary", where)
+    found = load("--canary", where)
     if callable(found):
         found = found()
     if not isinstance(found, GradientCanary):

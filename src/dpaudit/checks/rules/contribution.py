@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dpaudit.checks.arithmetic import Array
 from dpaudit.checks.findings import Finding, Rule
-from dpaudit.checks.measuring import Array, Measurements
+from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules.judging import (
     Contribution,
     contribution,

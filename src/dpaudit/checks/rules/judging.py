@@ -8,8 +8,10 @@ from typing import final
 
 import numpy as np
 
+from dpaudit.checks.arithmetic import Array
 from dpaudit.checks.findings import Finding, Rule
-from dpaudit.checks.measuring import Array, Measurements, Response, Unit
+from dpaudit.checks.measuring import Measurements
+from dpaudit.checks.units import Response, Unit
 
 
 @final

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.checks.measuring import Array, Measurements
+from dpaudit.checks.arithmetic import Array
+from dpaudit.checks.measuring import Measurements
 
 
 def unit_rows(measured: Measurements) -> tuple[Array, NDArray[np.int64]]:

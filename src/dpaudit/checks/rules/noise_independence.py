@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.checks.arithmetic import Array
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, standard_deviations
-from dpaudit.checks.measuring import Array, Measurements
+from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules.noise_directions import equal_runs, unit_rows
 from dpaudit.checks.rules.noise_size import THERE, varies_too_much
 
@@ -29,6 +30,8 @@ def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
     """Repeated draws, neighbours, halves, and the sum of everything."""
     if not measured.noise_is_there:
         return _unknown(f"Put '{THERE.name}' right first.")
+    if not measured.unit.known:
+        return _unknown(f"Nothing is known of what noise does: {measured.unit.why_not}.")
     directions, places = unit_rows(measured)
     if len(directions) < 8:
         return _unknown(f"There are only {len(directions)} parameters with noise.")

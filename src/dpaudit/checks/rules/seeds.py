@@ -38,6 +38,8 @@ def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
         )
     if found[PARAMETERS.name].verdict == "broken":
         return _unknown(f"Put '{PARAMETERS.name}' right first.")
+    if not measured.unit.known:
+        return _unknown(f"Nothing is known of what noise does: {measured.unit.why_not}.")
     directions, _ = unit_rows(measured)
     count, seeds = directions.shape
     if count < 8:

@@ -9,12 +9,15 @@ counted again, and :math:`\sqrt T` times larger if the same noise is.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import final
+
 import numpy as np
 
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, smallest_ratio
 from dpaudit.checks.measuring import SEVERAL, Measurements
-from dpaudit.checks.rules.noise_size import THERE, NoiseSize, noise_size
+from dpaudit.checks.rules.noise_size import THERE, noise_size, varies_too_much
 
 INDEPENDENT = Rule(
     name="noise differs between steps",
@@ -40,60 +43,55 @@ _APART = 0.65  # ... and this
 
 def check_independent(measured: Measurements, found: dict[str, Finding]) -> Finding:
     """Noise over response after several steps, compared with one step."""
-    reason = _cannot(measured, found)
-    if reason:
-        return Finding(rule=INDEPENDENT, verdict="could not tell", explanation=reason)
-    sizes = _sizes(measured)
-    if sizes is None:
-        return Finding(rule=INDEPENDENT, verdict="could not tell", explanation=_BLURRED)
-    growth, _ = _growth(*sizes)
+    growth = _growth(measured)
+    if isinstance(growth, str):
+        return Finding(rule=INDEPENDENT, verdict="could not tell", explanation=growth)
     most = float(np.sqrt(SEVERAL))
-    told = {
-        "measured": f"{growth:.3g} times the noise multiplier of one step",
-        "allowed": f"1; {most:.3g} if noise repeats",
-    }
-    if growth >= _SAME * most:
-        return Finding(
-            rule=INDEPENDENT,
-            verdict="broken",
-            explanation=f"In {SEVERAL} steps the noise grows {SEVERAL} times, as if it were the "
-            f"same in every step, not {most:.3g} times.",
-            **told,
-        )
-    if growth >= _APART * most:
+    told = {"measured": growth.words, "allowed": f"1; {most:.3g} if noise repeats"}
+    if growth.factor < _APART * most:
+        return Finding(rule=INDEPENDENT, verdict="passed", **told)
+    if growth.factor < _SAME * most or growth.uncertain:
         return Finding(
             rule=INDEPENDENT,
             verdict="could not tell",
-            explanation="Noise grows faster than independent steps explain.",
+            explanation="Outputs vary more with the number of steps than independent noise "
+            "explains; more than the noise may depend on the seed.",
             **told,
         )
-    return Finding(rule=INDEPENDENT, verdict="passed", **told)
+    return Finding(
+        rule=INDEPENDENT,
+        verdict="broken",
+        explanation=f"In {SEVERAL} steps the noise grows {SEVERAL} times, as if it were the same "
+        f"in every step, not {most:.3g} times.",
+        **told,
+    )
 
 
 def check_accumulation(measured: Measurements, found: dict[str, Finding]) -> Finding:
     """The same comparison, on its other side; of a step, the same call once more."""
     if measured.subject.noun == "private_step":
         return _check_memory(measured)
-    reason = _cannot(measured, found)
-    if reason:
-        return Finding(rule=ACCUMULATION, verdict="could not tell", explanation=reason)
-    sizes = _sizes(measured)
-    if sizes is None:
-        return Finding(rule=ACCUMULATION, verdict="could not tell", explanation=_BLURRED)
-    growth, limit = _growth(*sizes)
-    told = {
-        "measured": f"{growth:.3g} times the noise multiplier of one step",
-        "allowed": f"at least {limit:.3g}",
-    }
-    if growth < limit:
+    growth = _growth(measured)
+    if isinstance(growth, str):
+        return Finding(rule=ACCUMULATION, verdict="could not tell", explanation=growth)
+    told = {"measured": growth.words, "allowed": f"at least {growth.least:.3g}"}
+    if growth.factor >= growth.least:
+        return Finding(rule=ACCUMULATION, verdict="passed", **told)
+    if growth.uncertain:
         return Finding(
             rule=ACCUMULATION,
-            verdict="broken",
-            explanation=f"After {SEVERAL} steps an example has {1 / growth:.3g} times the "
-            "influence, relative to the noise, that one step gives it.",
+            verdict="could not tell",
+            explanation="More than the noise depends on the seed: keep the starting point, the "
+            "data and the batches fixed.",
             **told,
         )
-    return Finding(rule=ACCUMULATION, verdict="passed", **told)
+    return Finding(
+        rule=ACCUMULATION,
+        verdict="broken",
+        explanation=f"After {SEVERAL} steps an example has {1 / growth.factor:.3g} times the "
+        "influence, relative to the noise, that one step gives it.",
+        **told,
+    )
 
 
 def _check_memory(measured: Measurements) -> Finding:
@@ -125,10 +123,53 @@ def _check_memory(measured: Measurements) -> Finding:
 
 
 _UNREPEATABLE = "The same seed must give the same output for this."
-_BLURRED = "Rounding, or noise, hides the canary's contribution."
 
 
-def _cannot(measured: Measurements, found: dict[str, Finding]) -> str:
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Growth:
+    """How the noise multiplier changes from one step to several.
+
+    Arguments:
+        factor: The ratio of the two.
+        least: The least ratio that chance and rounding explain.
+        uncertain: Whether outputs vary more than the claimed noise does.
+    """
+
+    factor: float
+    least: float
+    uncertain: bool
+
+    @property
+    def words(self) -> str:
+        return f"{self.factor:.3g} times that of one step"
+
+
+def _growth(measured: Measurements) -> _Growth | str:
+    """Compare one step with several; a sentence where that cannot be done."""
+    reason = _cannot(measured)
+    if reason:
+        return reason
+    one, several = noise_size(measured), noise_size(measured, SEVERAL)
+    scale, longer = measured.scales(), measured.scales(SEVERAL)
+    if one is None or several is None or scale is None or longer is None:
+        return "Rounding, or noise, hides the canary's contribution."
+    times = float(np.sqrt(np.mean(longer[0] ** 2) / np.mean(scale[0] ** 2)))
+    if times < _SAME * SEVERAL:
+        return (
+            f"In {SEVERAL} steps the canary has {times:.3g} times the effect of one: it is not in "
+            "every step, as this rule needs it to be."
+        )
+    chance = smallest_ratio(several.degrees, FALSE_ALARM / 2) / largest_ratio(
+        one.degrees, FALSE_ALARM / 2
+    )
+    # A tenth is left for the other examples, which react to where the canary moved the model.
+    least = 0.9 * float(np.sqrt(chance)) - one.blur - several.blur
+    factor = float(np.sqrt(several.ratio / one.ratio))
+    return _Growth(factor=factor, least=least, uncertain=varies_too_much(measured))
+
+
+def _cannot(measured: Measurements) -> str:
     if not measured.noise_is_there:
         return f"Put '{THERE.name}' right first."
     if measured.subject.noun == "private_step":
@@ -139,18 +180,3 @@ def _cannot(measured: Measurements, found: dict[str, Finding]) -> str:
             f"can be compared with {SEVERAL}."
         )
     return "" if measured.repeatable else _UNREPEATABLE
-
-
-def _sizes(measured: Measurements) -> tuple[NoiseSize, NoiseSize] | None:
-    one, several = noise_size(measured), noise_size(measured, SEVERAL)
-    return None if one is None or several is None else (one, several)
-
-
-def _growth(one: NoiseSize, several: NoiseSize) -> tuple[float, float]:
-    """How the noise multiplier grows, and the least growth that chance and rounding explain."""
-    chance = smallest_ratio(several.degrees, FALSE_ALARM / 2) / largest_ratio(
-        one.degrees, FALSE_ALARM / 2
-    )
-    # A tenth is left for the other examples, which react to where the canary moved the model.
-    limit = 0.9 * float(np.sqrt(chance)) - one.blur - several.blur
-    return float(np.sqrt(several.ratio / one.ratio)), limit

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dpaudit.checks.arithmetic import Array
 from dpaudit.checks.findings import Finding, Rule
-from dpaudit.checks.measuring import Array, Measurements
+from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules.contribution import BOUNDED
 from dpaudit.checks.rules.judging import contribution, hidden_by, why_not
 from dpaudit.checks.subject import TrainingFailed
@@ -59,11 +60,12 @@ def _judged(measured: Measurements, rule: Rule, values: dict[str, float]) -> Fin
         try:
             gradient = _with_entry(measured, value)
             output = measured.subject.output(gradient, measured.seeds[0], measured.steps)
-            if not np.all(np.isfinite(output)):
+            lost = int(np.sum(~np.isfinite(output)))
+            if lost:
                 return Finding(
                     rule=rule,
                     verdict="broken",
-                    measured=f"{name}: {np.mean(~np.isfinite(output)):.0%} not finite",
+                    measured=f"{name}: {lost:,} of {len(output):,} not finite",
                     allowed=allowed,
                     explanation=f"An example with a gradient of {name} makes parameters that are "
                     "not finite.",

@@ -1,0 +1,48 @@
+"""Small computations on flat vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def scales_by_blocks(
+    moved: Array, entries: Array, rounding: Array, width: int
+) -> tuple[Array, float] | None:
+    """Fit ``moved = scale * entries`` within blocks of coordinates; `None` if too imprecise."""
+    block = np.arange(len(moved)) // width
+    weight = np.bincount(block, entries**2)
+    scale = np.abs(np.bincount(block, moved * entries) / weight)
+    error = np.sqrt(np.bincount(block, (rounding * entries) ** 2)) / weight
+    trained = scale > 3 * error
+    if not trained.any():
+        return None
+    relative = float(np.median(error[trained] / scale[trained]))
+    if relative > 0.02:
+        return None
+    return np.where(trained, scale, 0.0)[block], relative
+
+
+def spacing(values: Array) -> float:
+    """The typical distance between neighbouring numbers, from the last bit that is set.
+
+    A training that returns how far it moved has rounded where it stood, not what it returns.
+    """
+    mantissa, exponent = np.frexp(values[values != 0][: 1 << 16])
+    if not len(mantissa):
+        return 0.0
+    digits = np.abs(np.ldexp(mantissa, 53)).astype(np.int64)
+    last = (digits & -digits).astype(np.float64)
+    return float(np.median(np.ldexp(last, exponent - 53)))
+
+
+def direction(gradient: Array) -> Array:
+    """Unit vector along a gradient, also where its norm is too large to be a number."""
+    if not np.all(np.isfinite(gradient)):
+        along = (~np.isfinite(gradient)).astype(np.float64)
+    else:
+        along = gradient / (float(np.abs(gradient).max()) or 1.0)
+    length = float(np.linalg.norm(along)) or 1.0
+    return along / length

@@ -1,0 +1,144 @@
+"""An Opacus optimizer as a private step: its clipping, its noise and its scaling, nothing else."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, final
+
+import numpy as np
+
+from dpaudit.checks.arithmetic import Array
+from dpaudit.checks.checking import RUNS, check_step
+from dpaudit.checks.findings import CheckResult
+from dpaudit.errors import InvalidInput, MissingExtra
+
+
+@final
+class OpacusStep:
+    """``private_step(gradients, seed)`` by a copy of a ``DPOptimizer``.
+
+    Rows of ``gradients`` become ``grad_sample``; what comes back is ``grad`` after ``pre_step()``,
+    flat, in the order of the optimizer's parameters. The user's optimizer, model, generator and
+    accountant are left as they are: a copy is made once, without the hook that counts steps.
+
+    See also: `check_optimizer`; `dpaudit.checks.check_step`.
+
+    Arguments:
+        optimizer: A ``DPOptimizer``, flat or per layer. Ghost clipping never sees the gradient of
+            an example and cannot be fed with one: check such a training with
+            `dpaudit.check_training`.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        try:
+            from opacus.optimizers import DPOptimizer
+            from opacus.optimizers.optimizer_fast_gradient_clipping import (
+                DPOptimizerFastGradientClipping,
+            )
+        except ImportError as error:
+            raise MissingExtra("checking an Opacus optimizer", "opacus") from error
+        if not isinstance(optimizer, DPOptimizer):
+            raise InvalidInput(
+                f"optimizer must be a DPOptimizer, got {type(optimizer).__name__}; "
+                "PrivacyEngine.make_private returns one"
+            )
+        if isinstance(optimizer, DPOptimizerFastGradientClipping):
+            raise InvalidInput(
+                "optimizer must work on per-example gradients, got "
+                f"{type(optimizer).__name__}, which clips without them; use check_training"
+            )
+        self._optimizer = _copy(optimizer)
+        self._parameters = list(self._optimizer.params)
+        self._sizes = [parameter.numel() for parameter in self._parameters]
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers a gradient has."""
+        return sum(self._sizes)
+
+    @property
+    def clip_norm(self) -> float:
+        """The optimizer's clip norm; per layer, the norm of all layers' together."""
+        return float(self._optimizer.max_grad_norm)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The optimizer's noise multiplier."""
+        return float(self._optimizer.noise_multiplier)
+
+    def __call__(self, gradients: Array, seed: int) -> Array:
+        """Clip, add noise, scale: everything but moving the parameters."""
+        import torch
+
+        device = self._parameters[0].device
+        self._optimizer.generator = torch.Generator(device).manual_seed(seed)
+        edges = np.cumsum(self._sizes)[:-1]
+        for parameter, part in zip(
+            self._parameters, np.split(gradients, edges, axis=1), strict=True
+        ):
+            rows = torch.as_tensor(part, dtype=parameter.dtype, device=device)
+            parameter.grad_sample = rows.reshape(len(gradients), *parameter.shape)
+            parameter.summed_grad = None
+        self._optimizer.pre_step()
+        flat = [parameter.grad.reshape(-1).double().cpu() for parameter in self._parameters]
+        update: Array = torch.cat(flat).numpy()
+        return update
+
+
+def _copy(optimizer: Any) -> Any:
+    """A copy with parameters of its own; ``copy.deepcopy`` fails on a ``DPOptimizer``."""
+    twin = object.__new__(type(optimizer))
+    memo: dict[int, Any] = {}
+    for name, value in vars(optimizer).items():
+        # The hook would tell the user's accountant of our steps; the generator is set for each.
+        kept_out = name in ("step_hook", "generator", "_step_skip_queue")
+        twin.__dict__[name] = None if kept_out else copy.deepcopy(value, memo)
+    twin._step_skip_queue = []
+    return twin
+
+
+def check_optimizer(
+    optimizer: Any,
+    *,
+    noise_multiplier: float | None = None,
+    clip_norm: float | None = None,
+    batch_size: int = 16,
+    runs: int = RUNS,
+    seed: int = 1000,
+) -> CheckResult:
+    """Check the rules on a ``DPOptimizer``, as it is configured, or against another claim.
+
+    See also: `OpacusStep`, `dpaudit.check_training`.
+
+    Arguments:
+        optimizer: As in `OpacusStep`.
+        noise_multiplier: The claimed sigma; the optimizer's own by default.
+        clip_norm: The claimed C; the optimizer's own by default.
+        batch_size: How many rows a batch has.
+        runs: Over how many seeds noise is measured, at least 8.
+        seed: The first of them.
+
+    Example:
+        >>> import torch
+        >>> from opacus.optimizers import DPOptimizer
+        >>> weights = torch.nn.Parameter(torch.zeros(20, 30))
+        >>> optimizer = DPOptimizer(
+        ...     torch.optim.SGD([weights], lr=0.1),
+        ...     noise_multiplier=1.0,
+        ...     max_grad_norm=1.0,
+        ...     expected_batch_size=16,
+        ... )
+        >>> result = check_optimizer(optimizer, noise_multiplier=2.0)
+        >>> result["noise size"].verdict, result["bounded contribution"].verdict
+        ('broken', 'passed')
+    """
+    step = OpacusStep(optimizer)
+    return check_step(
+        step,
+        clip_norm=step.clip_norm if clip_norm is None else clip_norm,
+        noise_multiplier=step.noise_multiplier if noise_multiplier is None else noise_multiplier,
+        parameters=step.parameters,
+        batch_size=batch_size,
+        runs=runs,
+        seed=seed,
+    )

@@ -1,0 +1,212 @@
+"""Whole trainings: numpy loops with data, momentum, several steps; what cannot be told is said."""
+
+import numpy as np
+import private_steps as steps
+import pytest
+
+import dpaudit
+from dpaudit.errors import InvalidInput
+from dpaudit.your_training import GradientCanary
+
+CLIP, SIGMA, SIZE, RATE = 1.5, 0.9, 400, 0.05
+CANARY = GradientCanary.draw(SIZE, clip_norm=CLIP, seed=4)
+FEATURES = np.random.default_rng(0).normal(size=(12, SIZE))
+TARGETS = np.random.default_rng(1).normal(size=12)
+
+
+def gradients(theta):
+    """Least squares: gradients that react to the parameters."""
+    return (FEATURES @ theta - TARGETS)[:, None] * FEATURES / 20
+
+
+def rows_of(theta, canary, inserted):
+    return np.vstack([gradients(theta), canary.rows(inserted)])
+
+
+def correct(canary, inserted, seed, steps_=1, momentum=0.0, scale=SIGMA * CLIP, start=None):
+    random = np.random.default_rng(seed)
+    theta = np.full(SIZE, 0.3) if start is None else start(random)
+    velocity = np.zeros(SIZE)
+    for _ in range(steps_):
+        total = steps.clipped(rows_of(theta, canary, inserted), CLIP).sum(axis=0)
+        velocity = momentum * velocity + total + random.normal(0, scale, SIZE)
+        theta = theta - RATE / 12 * velocity
+    return theta
+
+
+def plain(canary, inserted, seed, steps=1):
+    return correct(canary, inserted, seed, steps)
+
+
+def with_momentum(canary, inserted, seed, steps=1):
+    return correct(canary, inserted, seed, steps, momentum=0.9)
+
+
+def six_steps(canary, inserted, seed):
+    return correct(canary, inserted, seed, 6)
+
+
+def over_noised(canary, inserted, seed, steps=1):
+    return correct(canary, inserted, seed, steps, scale=SIGMA * CLIP**2)
+
+
+def random_start(canary, inserted, seed, steps=1):
+    return correct(canary, inserted, seed, steps, start=lambda random: random.normal(size=SIZE))
+
+
+def in_float32(canary, inserted, seed, steps=1):
+    return correct(canary, inserted, seed, steps).astype(np.float32)
+
+
+def several_arrays(canary, inserted, seed, steps=1):
+    theta = correct(canary, inserted, seed, steps)
+    return {"weight": theta[:300].reshape(10, 30), "bias": theta[300:]}
+
+
+def too_little_noise_in_six_steps(canary, inserted, seed):
+    return correct(canary, inserted, seed, 6, scale=0.8 * SIGMA * CLIP)
+
+
+def same_noise_every_step(canary, inserted, seed, steps=1):
+    theta = np.full(SIZE, 0.3)
+    for _ in range(steps):
+        theta = theta + correct(canary, inserted, seed) - np.full(SIZE, 0.3)
+    return theta
+
+
+def gradients_not_zeroed(canary, inserted, seed, steps=1):
+    random, theta, total = np.random.default_rng(seed), np.full(SIZE, 0.3), np.zeros(SIZE)
+    for _ in range(steps):
+        total = total + clipped_rows(theta, canary, inserted)
+        theta = theta - RATE / 12 * (total + random.normal(0, SIGMA * CLIP, SIZE))
+    return theta
+
+
+def clipped_rows(theta, canary, inserted):
+    return steps.clipped(rows_of(theta, canary, inserted), CLIP).sum(axis=0)
+
+
+def divided_by_the_batch(canary, inserted, seed, steps=1):
+    random, theta = np.random.default_rng(seed), np.full(SIZE, 0.3)
+    for _ in range(steps):
+        total = clipped_rows(theta, canary, inserted) + random.normal(0, SIGMA * CLIP, SIZE)
+        theta = theta - RATE * total / (12 + inserted)
+    return theta
+
+
+def noise_only_when_inserted(canary, inserted, seed, steps=1):
+    return correct(canary, inserted, seed if inserted else 0, steps)
+
+
+def names(findings):
+    return {finding.rule.name for finding in findings}
+
+
+def checked(train, **settings):
+    return dpaudit.check_training(train, CANARY, noise_multiplier=SIGMA, **settings)
+
+
+@pytest.mark.parametrize(
+    "train",
+    [plain, with_momentum, in_float32, several_arrays],
+    ids=lambda train: train.__name__,
+)
+def test_a_correct_training_that_takes_steps_passes_every_rule(train):
+    result = checked(train)
+    assert {finding.verdict for finding in result} == {"passed"}, result
+
+
+def test_a_correct_training_of_several_steps_passes_what_can_be_told():
+    result = checked(six_steps, steps=6)
+    verdicts = {finding.rule.name: finding.verdict for finding in result}
+    untold = {name for name, verdict in verdicts.items() if verdict == "could not tell"}
+    assert result.passed
+    assert untold == {
+        "batch size stays private",
+        "noise differs between steps",
+        "every gradient counts once",
+    }
+    assert verdicts["noise size"] == "passed"
+
+
+@pytest.mark.parametrize("train", [over_noised, random_start], ids=lambda train: train.__name__)
+def test_what_varies_more_than_the_noise_is_not_called_broken(train):
+    result = checked(train)
+    assert result.passed
+    assert result["noise size"].verdict == "warning"
+
+
+@pytest.mark.parametrize(
+    ("train", "settings", "rule"),
+    [
+        (same_noise_every_step, {}, "noise differs between steps"),
+        (gradients_not_zeroed, {}, "every gradient counts once"),
+        (divided_by_the_batch, {}, "batch size stays private"),
+        (too_little_noise_in_six_steps, {"steps": 6}, "noise size"),
+        (noise_only_when_inserted, {}, "noise is there"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_bugs_that_only_a_training_shows(train, settings, rule):
+    assert names(checked(train, **settings).broken) == {rule}
+
+
+def test_noise_that_depends_on_the_batch_is_no_leak():
+    def shifted(canary, inserted, seed, steps=1):
+        return correct(canary, inserted, 2 * seed + inserted, steps)
+
+    result = checked(shifted)
+    assert result.passed
+    assert result["batch size stays private"].verdict == "could not tell"
+    assert "other noise" in result["batch size stays private"].explanation
+
+
+def test_a_training_that_inserts_what_is_clipped_already_is_told_so():
+    def lazy(canary, inserted, seed):
+        return canary.clipped_sum(inserted) + np.random.default_rng(seed).normal(
+            0, SIGMA * CLIP, SIZE
+        )
+
+    result = checked(lazy)
+    assert result.passed
+    assert "canary.rows" in result["bounded contribution"].explanation
+    assert result["noise size"].verdict == "passed"
+
+
+def test_a_canary_that_never_arrives_is_told():
+    result = checked(lambda canary, inserted, seed: np.random.default_rng(seed).normal(size=SIZE))
+    assert result.passed
+    assert "left no trace" in result["bounded contribution"].explanation
+
+
+def test_a_training_that_stops_at_nan_is_not_taken_for_a_mistake_of_the_user():
+    def refuses(canary, inserted, seed, steps=1):
+        if not np.isfinite(canary.rows(inserted)).all():
+            raise FloatingPointError("gradient is not finite")
+        return correct(canary, inserted, seed, steps)
+
+    finding = checked(refuses)["infinite and NaN gradients"]
+    assert finding.verdict == "could not tell"
+    assert "FloatingPointError" in finding.explanation
+
+
+def test_the_result_says_everything_as_plain_data():
+    told = checked(gradients_not_zeroed).to_dict()
+    assert told["passed"] is False
+    broken = [finding for finding in told["findings"] if finding["verdict"] == "broken"]
+    assert [finding["rule"] for finding in broken] == ["every gradient counts once"]
+    assert broken[0]["seen_in"] == "opacus PR #203"
+    assert "zero_grad" in broken[0]["remedy"]
+    with pytest.raises(KeyError, match="the rules are"):
+        checked(plain)["no such rule"]
+
+
+def test_bad_input():
+    with pytest.raises(InvalidInput, match="steps must be at least 1, got 0"):
+        checked(plain, steps=0)
+    with pytest.raises(InvalidInput, match="insertions must be at most steps"):
+        checked(plain, steps=2, insertions=3)
+    with pytest.raises(InvalidInput, match="train must be a function"):
+        checked(3)
+    with pytest.raises(InvalidInput, match="not a score"):
+        checked(lambda canary, inserted, seed: 0.5)
