@@ -30,6 +30,7 @@ from dpaudit.adversaries.malicious_data import MaliciousData
 from dpaudit.adversaries.one_run_black_box import OneRunBlackBox
 from dpaudit.adversaries.one_run_white_box import OneRunWhiteBox
 from dpaudit.adversaries.one_shot_iterates import OneShotIterates
+from dpaudit.adversaries.prior_work import PRIOR_WORK, PriorAdversary
 from dpaudit.adversaries.random_dimension import RandomDimension
 from dpaudit.adversaries.random_direction import RandomDirection
 from dpaudit.adversaries.registry import ADVERSARIES, adversary
@@ -38,6 +39,7 @@ from dpaudit.adversaries.static_poisoning import StaticPoisoning
 
 __all__ = [
     "ADVERSARIES",
+    "PRIOR_WORK",
     "AdaptedGradients",
     "AdaptedPoints",
     "AdaptiveAdversary",
@@ -64,6 +66,7 @@ __all__ = [
     "OneRunBlackBox",
     "OneRunWhiteBox",
     "OneShotIterates",
+    "PriorAdversary",
     "RandomDimension",
     "RandomDirection",
     "SimulatedDimension",

@@ -42,7 +42,7 @@ class OneShotIterates(StandardAdversary):
     """
 
     name: ClassVar[str] = "one-shot-iterates"
-    paper: ClassVar[str] = "Andrew et al. (ICLR 2024): Algorithm 3"
+    paper: ClassVar[str] = "Andrew et al. (arXiv 2023, ICLR 2024): Algorithm 3"
     year = 2023
     canary = "gradient"
 

@@ -46,7 +46,7 @@ class RandomDirection(HiddenStateAdversary):
 
     name: ClassVar[str] = "random-direction"
     paper: ClassVar[str] = (
-        "Andrew et al. (ICLR 2024): Algorithm 2; Cebere et al. (ICLR 2025): A_CotS"
+        "Andrew et al. (arXiv 2023, ICLR 2024): Algorithm 2; Cebere et al. (ICLR 2025): A_CotS"
     )
     year = 2023
     canary = "gradient"

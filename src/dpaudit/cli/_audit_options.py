@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dpaudit.adversaries.registry import ADVERSARIES
 from dpaudit.configuration import CompleteSettings, Settings, read_settings
 
 Config = Annotated[
@@ -33,8 +34,8 @@ Preset = Annotated[
 Adversary = Annotated[
     str | None,
     typer.Option(
-        metavar="random-dimension|simulated-dimension|random-direction|flipped-label",
-        help="Who crafts the canary and scores the models.",
+        metavar="NAME",
+        help=f"Who crafts the canary and scores the models: {', '.join(ADVERSARIES)}.",
         show_default="simulated-dimension",
     ),
 ]
