@@ -115,7 +115,10 @@ def _canary(where: str | None) -> Any:
         return None
     found = load("--canary", where)
     if callable(found):
-        found = found()
+        try:
+            found = found()
+        except TypeError as error:
+            raise InvalidInput(f"--canary: {where} must need no arguments: {error}") from error
     if not isinstance(found, GradientCanary):
         raise InvalidInput(f"--canary must be a GradientCanary, got {type(found).__name__}")
     return found

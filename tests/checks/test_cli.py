@@ -1,0 +1,160 @@
+"""``dpaudit check``: exit codes, the table, JSON, and what a mistaken call is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dpaudit.cli import main
+
+MODULE = """
+import numpy as np
+
+from dpaudit.your_training import GradientCanary
+
+CANARY = GradientCanary.draw(300, clip_norm=2.0)
+
+
+def canary():
+    return CANARY
+
+
+def private_step(gradients, seed, clip=2.0):
+    finite = np.isfinite(gradients).all(axis=1, keepdims=True)
+    gradients = np.where(finite, gradients, 0.0)
+    largest = np.maximum(np.abs(gradients).max(axis=1, keepdims=True), 1e-300)
+    norms = largest * np.linalg.norm(gradients / largest, axis=1, keepdims=True)
+    clipped = gradients * np.minimum(1, clip / np.maximum(norms, 1e-300))
+    return clipped.sum(axis=0) + np.random.default_rng(seed).normal(0, 2.0, gradients.shape[1])
+
+
+def train(canary, inserted, seed):
+    return -0.1 * private_step(np.vstack([np.eye(3, 300), canary.rows(inserted)]), seed)
+
+
+def unclipped(canary, inserted, seed):
+    rows = np.vstack([np.eye(3, 300), canary.rows(inserted)])
+    return -0.1 * private_step(rows, seed, clip=np.inf)
+
+
+def fails(canary, inserted, seed):
+    raise RuntimeError("out of memory")
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs the command in a folder with the module: exit code, standard output, standard error."""
+    (tmp_path / "trained_here.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "trained_here", raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def running(*arguments):
+        monkeypatch.setattr(sys, "argv", ["dpaudit", "check", *arguments])
+        with pytest.raises(SystemExit) as exit_of:
+            main()
+        printed = capsys.readouterr()
+        return int(exit_of.value.code or 0), printed.out, printed.err
+
+    return running
+
+
+CLAIM = ("--clip-norm", "2", "--noise-multiplier", "1", "--parameters", "300")
+
+
+def test_a_correct_training_exits_with_0(run):
+    code, out, err = run("trained_here:train", *CLAIM)
+    assert (code, err) == (0, "")
+    assert "bounded contribution" in out
+    assert "not a proof of privacy" in out
+
+
+def test_a_broken_rule_exits_with_1_and_is_told_in_words(run):
+    code, out, _ = run("trained_here:unclipped", *CLAIM)
+    assert code == 1
+    assert "Broken: bounded contribution." in out
+    assert "nothing is clipped" in out
+    assert "Remedy:" in out
+    assert "opacus PR #664" in out
+
+
+def test_json_is_one_object(run):
+    code, out, err = run("trained_here:unclipped", *CLAIM, "--json")
+    told = json.loads(out)
+    assert (code, err) == (1, "")
+    assert told["passed"] is False
+    assert told["false_alarm"] == 1e-6
+    verdicts = {finding["rule"]: finding["verdict"] for finding in told["findings"]}
+    assert verdicts["bounded contribution"] == "broken"
+
+
+@pytest.mark.parametrize("canary", ["trained_here:CANARY", "trained_here:canary"])
+def test_the_canary_may_be_the_users_own(run, canary):
+    code, out, _ = run(
+        "trained_here:train", "--canary", canary, "--noise-multiplier", "1", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["passed"] is True
+
+
+def test_a_step_has_a_door_of_its_own(run):
+    step = ("trained_here:private_step", "--step", "--clip-norm", "2")
+    assert run(*step, "--noise-multiplier", "1", "--json")[0] == 0
+    code, out, _ = run(*step, "--noise-multiplier", "1.5", "--json")
+    assert code == 1
+    broken = [f["rule"] for f in json.loads(out)["findings"] if f["verdict"] == "broken"]
+    assert broken == ["noise size"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("trained_here", *CLAIM), "must look like"),
+        (("no_such_module:train", *CLAIM), "cannot import 'no_such_module'"),
+        (("trained_here:nothing", *CLAIM), "has no 'nothing'"),
+        (("trained_here:train", "--noise-multiplier", "1"), "--parameters, or --canary, is needed"),
+        (("trained_here:train", *CLAIM[:4]), "--parameters, or --canary, is needed"),
+        (("trained_here:train", *CLAIM[:2], "--noise-multiplier", "0", *CLAIM[4:]), "above 0"),
+        (("trained_here:fails", *CLAIM), "RuntimeError: out of memory"),
+        (
+            ("trained_here:train", *CLAIM, "--canary", "trained_here:train"),
+            "train() missing 3 required positional arguments",
+        ),
+        (
+            ("trained_here:train", *CLAIM[:4], "--canary", "math:pi"),
+            "must be a GradientCanary, got float",
+        ),
+        (
+            (
+                "trained_here:train",
+                "--clip-norm",
+                "3",
+                *CLAIM[2:],
+                "--canary",
+                "trained_here:CANARY",
+            ),
+            "the canary's is 2",
+        ),
+        (("trained_here:train", *CLAIM, "--step", "--canary", "x:y"), "does not go with --step"),
+    ],
+)
+def test_a_mistaken_call_exits_with_2_and_one_line(run, arguments, message):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_the_command_loads_no_framework(tmp_path):
+    (tmp_path / "trained_here.py").write_text(MODULE)
+    command = [sys.executable, "-X", "importtime", "-m", "dpaudit", "check", "trained_here:train"]
+    told = subprocess.run(
+        [*command, *CLAIM], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    loaded = {line.rpartition("|")[2].strip().split(".")[0] for line in told.stderr.splitlines()}
+    assert not loaded & {"torch", "jax", "opacus", "matplotlib", "dp_accounting"}
