@@ -137,7 +137,7 @@ def draw_bounds(lower: Iterable[Bound], *, ax: Any, upper: Bound | None = None) 
     places = np.arange(len(names))[::-1]
     epsilons = [bound.epsilon for bound in bounds]
     bars = ax.barh(places, epsilons, color=PROVEN.light, alpha=0.6, height=0.6)
-    ax.bar_label(bars, fmt="%.2f", padding=3)
+    ax.bar_label(bars, fmt="%.2f", label_type="center")
     ax.set_yticks(places, names)
     furthest = max([*epsilons, 0.1])
     if upper is not None and math.isfinite(upper.epsilon):

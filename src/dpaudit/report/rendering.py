@@ -74,8 +74,13 @@ def _page(audit: Showable, most: int) -> PageData:
 
 
 def thresholds_for(audits: int) -> int:
-    """How many thresholds each of so many audits may carry, for a page of at most 3 MB."""
-    return max(500, min(MOST_THRESHOLDS, 5 * MOST_THRESHOLDS // audits))
+    """How many thresholds each of so many audits may carry, for a page of at most 3 MB.
+
+    A threshold takes 22 bytes, everything else of an audit about 65,000. A hundred audits, which
+    would not fit, have 500 thresholds each all the same.
+    """
+    room = (2_700_000 // audits - 65_000) // 22
+    return max(500, min(MOST_THRESHOLDS, room))
 
 
 @final

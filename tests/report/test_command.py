@@ -1,0 +1,99 @@
+"""``dpaudit report``: which audits it takes, and what it says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from played import normal_scores, settings, store_audit
+
+from dpaudit.cli import main
+from dpaudit.scores import Store
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Runs the command in a folder with two stores: exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPAUDIT_STORE", raising=False)
+    for file, names in (("dpaudit.sqlite", ("first", "second")), ("other.sqlite", ("third",))):
+        with Store.open(file) as store:
+            for place, name in enumerate(names):
+                scores = normal_scores(2.0, runs=100, seed=place)
+                store_audit(store, scores, settings(runs=100), name=name)
+
+    def running(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dpaudit", "report", *arguments])
+        with pytest.raises(SystemExit) as exit_of:
+            main()
+        printed = capsys.readouterr()
+        return int(exit_of.value.code or 0), printed.out, printed.err
+
+    return running
+
+
+@pytest.mark.parametrize(
+    ("arguments", "titles"),
+    [
+        (["second"], ["second"]),
+        (["second", "first"], ["second", "first"]),
+        ([], ["first", "second"]),
+        (["other.sqlite"], ["third"]),
+        (["other.sqlite", "first"], ["third", "first"]),
+        (["third", "--store", "other.sqlite"], ["third"]),
+        (["first", "dpaudit.sqlite"], ["first", "second"]),
+    ],
+)
+def test_audits_by_name_and_by_store(run: Run, arguments: list[str], titles: list[str]) -> None:
+    code, out, err = run(*arguments, "--json")
+    assert (code, err) == (0, "")
+    printed = json.loads(out)
+    assert [audit["title"] for audit in printed["audits"]] == titles
+    page = Path(printed["page"])
+    assert page.stat().st_size == printed["bytes"]
+    assert all(title in page.read_text(encoding="utf8") for title in titles)
+
+
+def test_delta_is_that_of_the_question(run: Run) -> None:
+    printed = json.loads(run("first", "--delta", "1e-3", "--json")[1])
+    assert printed["audits"][0]["lower"]["delta"] == 1e-3
+
+
+def test_out_and_open(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import webbrowser
+
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    code, out, _ = run("first", "--out", "my page.html", "--open")
+    assert code == 0
+    assert Path("my page.html").exists()
+    assert "first: " in out
+    assert opened == [Path("my page.html").resolve().as_uri()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nobody"], "no audit 'nobody'"),
+        (["first", "--out", "no/page.html"], "folder that is there"),
+        (["first", "--store", "absent.sqlite"], "absent.sqlite"),
+        (["first", "--delta", "2"], "delta must be in [0, 1)"),
+    ],
+)
+def test_mistakes_are_one_line(run: Run, arguments: list[str], message: str) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_an_empty_store_has_no_page(run: Run) -> None:
+    Store.open("empty.sqlite").close()
+    code, _, err = run("empty.sqlite")
+    assert code == 2
+    assert "there is no audit in empty.sqlite" in err

@@ -1,0 +1,83 @@
+"""Figures for papers: into axes of one's own, labelled, at column width, off pyplot's record."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from played import normal_scores, settings, store_audit
+
+from dpaudit.audits.result import AuditResult
+from dpaudit.audits.stored import read_result
+from dpaudit.errors import InvalidInput
+from dpaudit.report import audit_page, figures
+from dpaudit.report.page_data import Evidence
+from dpaudit.scores import Scores, Store
+
+PICTURES = ("scores", "tradeoff", "profile", "growth", "bounds")
+
+
+@pytest.fixture(scope="module")
+def result() -> AuditResult:
+    with Store.open(":memory:") as store:
+        return read_result(store_audit(store, normal_scores(3.0), settings()))
+
+
+@pytest.fixture(scope="module")
+def found(result: AuditResult) -> Evidence:
+    evidence = audit_page(result).evidence
+    assert evidence is not None
+    return evidence
+
+
+@pytest.mark.parametrize("width", [figures.COLUMN, figures.DOUBLE])
+@pytest.mark.parametrize("picture", PICTURES)
+def test_every_picture_is_labelled_and_as_wide_as_asked(
+    found: Evidence, picture: str, width: float
+) -> None:
+    made = figures.figure(found, picture, width=width)
+    (ax,) = made.axes
+    assert made.get_size_inches()[0] == pytest.approx(width)
+    assert ax.get_xlabel()
+    assert ax.get_legend() is not None
+    made.savefig(io.BytesIO(), format="png")
+    box = ax.get_tightbbox()
+    # Nothing hangs over the edge of the column.
+    assert box.x0 >= -1
+    assert box.x1 <= made.bbox.x1 + 1
+
+
+def test_a_gaussian_curve_is_drawn_straight(found: Evidence) -> None:
+    (ax,) = figures.figure(found, "tradeoff").axes
+    (line,) = [line for line in ax.get_lines() if line.get_label() == "promised"]
+    inside = line.get_ydata() > 1.01e-4
+    shown = ax.transData.transform(np.column_stack(line.get_data()))[inside]
+    slopes = np.diff(shown[:, 1]) / np.diff(shown[:, 0])
+    assert slopes == pytest.approx(slopes[0], rel=1e-6)
+
+
+def test_axes_of_ones_own_and_pyplot_left_alone(result: AuditResult, found: Evidence) -> None:
+    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
+
+    before = plt.get_fignums()
+    ax = Figure().subplots()
+    assert found.histogram is not None
+    figures.draw_scores(found.histogram, ax=ax)
+    assert ax.get_xlabel() == "score"
+    assert len(result.plot().axes) == 3
+    assert plt.get_fignums() == before
+
+
+def test_plots_of_odd_scores() -> None:
+    for score in (np.ones(40), np.where(np.arange(40) % 2, np.inf, -np.inf)):
+        scores = Scores(score=score, inserted=np.arange(40) % 2)
+        with Store.open(":memory:") as store:
+            odd = read_result(store_audit(store, scores, settings(runs=40, noise_multiplier=0.0)))
+        odd.plot().savefig(io.BytesIO(), format="png")
+
+
+def test_an_unknown_picture_is_refused(found: Evidence) -> None:
+    with pytest.raises(InvalidInput, match="picture must be one of"):
+        figures.figure(found, "pie")

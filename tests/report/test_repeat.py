@@ -1,0 +1,102 @@
+"""What a page says about repeating an audit is that audit."""
+
+from __future__ import annotations
+
+import shlex
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from played import settings
+
+import dpaudit
+from dpaudit.configuration import Settings, read_settings
+from dpaudit.report.repeat import repeat
+
+
+def snippets(configuration: dict[str, Any], name: str | None = None) -> dict[str, str]:
+    made = repeat(configuration, name=name, store="my audits.sqlite", identity="0123456789abcdef")
+    return {snippet.caption: snippet.text for snippet in made}
+
+
+def options(command: str) -> dict[str, str]:
+    words = shlex.split(command.replace("\\\n", ""))  # as a shell joins lines
+    assert words[:2] == ["dpaudit", "audit"]
+    rest = words[3:] if not words[2].startswith("--") else words[2:]
+    return {
+        key.removeprefix("--").replace("-", "_"): value
+        for key, value in zip(rest[::2], rest[1::2], strict=True)
+    }
+
+
+@pytest.mark.parametrize("name", [None, "it's mine; rm -rf /"])
+@pytest.mark.parametrize(
+    "changed", [{}, {"period": 5, "steps": 1250}, {"runs": 1, "canaries": 50}, {"seed": 9}]
+)
+def test_the_command_says_every_setting(changed: dict[str, int], name: str | None) -> None:
+    configuration = settings(**changed)  # type: ignore[arg-type]
+    given = options(snippets(configuration, name)["On the command line"])
+    whole = {"runs", "canaries", "steps", "period", "batch_size", "seed"}
+    numbers = whole | {"noise_multiplier", "clip_norm", "learning_rate"}
+    kinds = {key: int if key in whole else float for key in numbers}
+    asked = Settings(**{key: kinds.get(key, str)(value) for key, value in given.items()})
+    found = asked.resolved()
+    mechanism = configuration["mechanism"]
+    assert found.preset == mechanism["name"]
+    assert found.adversary.name == configuration["adversary"]["name"]
+    assert (found.runs, found.canaries) == (configuration["runs"], configuration["canaries"])
+    assert (found.steps, found.insertion.period) == (
+        mechanism["steps"],
+        configuration["insertion"]["period"],
+    )
+    for key in ("noise_multiplier", "clip_norm", "learning_rate"):
+        assert getattr(found, key) == mechanism[key]
+    assert (found.batch_size, found.seed) == (400, configuration["seed"])
+    assert (found.name, found.store) == (name, "my audits.sqlite")
+
+
+def test_settings_without_an_option_go_into_a_file(tmp_path: Any) -> None:
+    configuration = settings(horizons=(50, 100))
+    configuration["adversary"]["settings"]["simulation"] = "noisy"
+    configuration["speed"]["precision"] = "bfloat16"
+    made = snippets(configuration)
+    file = tmp_path / "audit.toml"
+    file.write_text(made["Settings without an option, in audit.toml"])
+    read = read_settings(file)
+    assert (read.horizons, read.simulation, read.precision) == ((50, 100), "noisy", "bfloat16")
+    assert made["On the command line"].startswith("dpaudit audit audit.toml ")
+
+
+def test_the_python_makes_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: dict[str, Any] = {}
+
+    class Preset:
+        def training(self, **given: Any) -> str:
+            calls["training"] = given
+            return "the training"
+
+    def audit(training: Any, adversary: Any, **given: Any) -> Any:
+        calls["audit"] = (training, adversary, given)
+        return SimpleNamespace(report=lambda path: calls.setdefault("page", path))
+
+    monkeypatch.setattr(dpaudit.presets, "preset", lambda name: Preset())
+    monkeypatch.setattr(dpaudit, "audit", audit)
+    configuration = settings(period=5, steps=1250, horizons=(250,))
+    exec(snippets(configuration, "mine")["In Python"], {})
+    assert calls["training"]["steps"] == 1250
+    training, adversary, given = calls["audit"]
+    assert training == "the training"
+    assert adversary == dpaudit.adversaries.SimulatedDimension()
+    assert (given["runs"], given["seed"], given["name"]) == (400, 3, "mine")
+    assert given["insertion"] == dpaudit.Insertion(period=5)
+    assert given["horizons"] == [250]
+    assert calls["page"] == "page.html"
+
+
+def test_an_own_training_has_no_command() -> None:
+    for change in ({"name": "mine"}, {"loss": "mine.loss"}, {"batches": {"class": "FullBatch"}}):
+        configuration = settings()
+        configuration["mechanism"] |= change
+        made = snippets(configuration)
+        assert "On the command line" not in made
+        compile(made["In Python"], "page", "exec")
