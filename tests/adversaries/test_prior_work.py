@@ -35,6 +35,7 @@ from dpaudit.adversaries import (
 )
 from dpaudit.adversaries.contract import prepared
 from dpaudit.adversaries.testing import easy_training
+from dpaudit.audits import plan
 from dpaudit.claims import Claim, test_claim
 from dpaudit.games import Game, Speed, noise, play, simulate
 from dpaudit.games.coins import insertion_coins
@@ -136,6 +137,16 @@ def test_no_adversary_proves_more_than_the_accountant() -> None:
     assert len(alarms) == 2 * len(ADVERSARIES)
     assert sum(alarms) <= binom.ppf(0.9999, len(alarms), 0.05)
     assert found >= {"dirac-gradient", "malicious-data", "one-run-white-box"}
+
+
+def test_the_plan_knows_that_iterates_leave_other_steps_noise_out() -> None:
+    """k = 5: sqrt(n)/sigma with iterates, n/(sigma sqrt(T)) without."""
+    training = dataclasses.replace(easy_training(noise_multiplier=2.0), steps=100)
+    rare = Insertion(period=5)
+    with_iterates = plan(training, DiracGradient(), runs=10, insertion=rare, speed=SPEED)
+    without = plan(training, RandomDimension(), runs=10, insertion=rare, speed=SPEED)
+    assert with_iterates.mu == pytest.approx(math.sqrt(20) / 2)
+    assert without.mu == pytest.approx(20 / (2 * 10))
 
 
 def test_the_backdoor_lies_where_the_data_does_not() -> None:

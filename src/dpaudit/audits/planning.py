@@ -16,7 +16,7 @@ from dpaudit.audits.assessment import lower_methods
 from dpaudit.audits.auditing import make_game
 from dpaudit.audits.prediction import expected_bound, predicted_mu, scores_needed
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
-from dpaudit.privacy import Bound, Bounds
+from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit.upper_bounds import upper_bound
 
@@ -128,9 +128,11 @@ def plan(
     cost = _probe(game, asked)
     rate = mechanism.sampling_rate
     insertions = insertion.count(mechanism.steps)
+    # Whoever sees the iterates looks at the insertion steps alone, and at no other step's noise.
+    seen = insertions if adversary.threat_model is ThreatModel.STANDARD else mechanism.steps
     mu = predicted_mu(
         noise_multiplier=mechanism.noise_multiplier,
-        steps=mechanism.steps,
+        steps=seen,
         insertions=insertions,
         sampling_rate=rate,
     )
