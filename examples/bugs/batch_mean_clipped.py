@@ -5,8 +5,8 @@ Source: APPFL/APPFL #349: "clips the mini-batch gradient, but in DP we need to c
     gradient"; bargavj/EvaluatingDPML #22; tensorflow/privacy #81 with one microbatch.
 Leak: one long example turns the whole mean, by up to 2 C; the noise was made for C / B.
 Fix: clip every row to C, then take the mean.
-Found by: an audit in a few runs, if its canary is longer than the clip norm; `dpaudit check` (one
-    example contributes more than C).
+Found by: an audit in a few runs, if its canary is longer than the clip norm; `dpaudit check`
+    ("bounded contribution").
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Source: meta-pytorch/opacus #177 asks for a PrivacyEngine "without gradient clip
     noise)"; tensorflow/privacy #136.
 Leak: an example with a gradient ten times the clip norm speaks ten times as loud.
 Fix: clip(rows).sum(dim=0).
-Found by: an audit in a few runs, if its canary is longer than the clip norm; `dpaudit check` (one
-    example contributes more than C).
+Found by: an audit in a few runs, if its canary is longer than the clip norm; `dpaudit check`
+    ("bounded contribution").
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Leak: one example more makes every coordinate of the noise smaller by n / (n + 1
     coordinates tell n, whatever the canary's gradient is.
 Fix: divide by the expected batch size, a constant.
 Found by: an audit that scores the length of the whole update (a score along the canary's axis sees
-    little); `dpaudit check` (the batch size leaks into the update).
+    little); `dpaudit check` ("batch size stays private").
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ Source: meta-pytorch/opacus PR #664: "privacy engine erroneously wasn't using th
     argument".
 Leak: with C = 0.1, an example contributes up to 1, ten times what the noise was made for.
 Fix: clip_coefficients(norms, clip_norm).
-Found by: an audit with a canary longer than C; `dpaudit check` (one example contributes more than
-    C).
+Found by: an audit with a canary longer than C; `dpaudit check` ("bounded contribution").
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Source: google/differential-privacy PR #405: NaN passes a clamp "and propagates 
     OpenMined/PySyft #6956; the tests of ObliviousAI/dp-recorder.
 Leak: one example turns the model into NaN, and nothing else could have.
 Fix: an example whose gradient is not finite contributes zero.
-Found by: an audit with a NaN canary; `dpaudit check` (one example contributes more than C: NaN).
+Found by: an audit with a NaN canary; `dpaudit check` ("infinite and NaN gradients").
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Source: google-deepmind/jax_privacy #234: two ways to count give noise multiplie
 Leak: every error rate is a little lower than the claim allows.
 Fix: the noise multiplier that the accountant was told.
 Found by: an audit in about a thousand runs; in one run with ten thousand canaries; `dpaudit check`
-    (the noise is too small).
+    ("noise size").
 """
 
 from __future__ import annotations

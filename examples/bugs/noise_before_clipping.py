@@ -5,7 +5,7 @@ Source: illidanlab/dpgan #4: "you first add noise to the gradients and then clip
     NVIDIA/NVFlare #462: "why the noising is done within the clipping operation?".
 Leak: what is clipped afterwards is post-processing; what was noised was not bounded.
 Fix: clip every row, sum, then add noise.
-Found by: an audit in a few runs; `dpaudit check` (one example contributes more than C).
+Found by: an audit in a few runs; `dpaudit check` ("bounded contribution").
 """
 
 from __future__ import annotations

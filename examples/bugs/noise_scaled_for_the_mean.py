@@ -5,7 +5,7 @@ Source: Tramer et al., Debugging Differential Privacy (arXiv 2202.12219): a sens
     the batch size. The reverse, harmless for privacy, is google-deepmind/jax_privacy #383.
 Leak: the noise is B = 32 times smaller than the accountant believes.
 Fix: add noise of deviation sigma C to the sum, then divide both by B.
-Found by: an audit in a few runs; `dpaudit check` (the noise is too small).
+Found by: an audit in a few runs; `dpaudit check` ("noise size").
 """
 
 from __future__ import annotations

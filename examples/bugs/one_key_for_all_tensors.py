@@ -5,7 +5,7 @@ Source: jax-ml/jax PR #3646: the differential privacy example reused one key for
 Leak: a gradient along +e in one bias and -e in the other is seen without noise.
 Fix: a key of its own for each tensor (jax.random.split), or one generator for all.
 Found by: an audit with a canary across two tensors of one shape (a canary along one axis sees
-    nothing); `dpaudit check` (the noise is not independent across dimensions).
+    nothing); `dpaudit check` ("noise differs between parameters").
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Source: tensorflow/privacy #72: with a new version of the framework the private 
     code was not called any more; #134 is the assertion that was added against it.
 Leak: plain SGD: no clipping and no noise, while the accountant counts private steps.
 Fix: optimizer = private_optimizer.
-Found by: an audit in a few runs; `dpaudit check` (there is no noise).
+Found by: an audit in a few runs; `dpaudit check` ("bounded contribution").
 """
 
 from __future__ import annotations

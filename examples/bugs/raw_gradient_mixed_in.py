@@ -6,7 +6,7 @@ Source: dayu11/Differentially-Private-Deep-Learning #7: "you mix average gradien
 Leak: the raw part is neither clipped nor covered by noise of its own: with a canary of norm 10 C
     an example contributes 11 C.
 Fix: clear .grad after backward(), then add the private sum.
-Found by: an audit in a few runs; `dpaudit check` (one example contributes more than C).
+Found by: an audit in a few runs; `dpaudit check` ("bounded contribution").
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Source: google-deepmind/optax #281: add_noise "scales by variance, not its root"
     stddev)", there to the safe side.
 Leak: with sigma = 3 the noise is 1.7 times too small.
 Fix: deviation = sigma * C.
-Found by: an audit in a few hundred runs; `dpaudit check` (the noise is too small).
+Found by: an audit in a few hundred runs; `dpaudit check` ("noise size").
 """
 
 from __future__ import annotations

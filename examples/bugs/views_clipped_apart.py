@@ -6,7 +6,8 @@ Source: meta-pytorch/opacus #461: a network evaluated N times "is not being acco
     De et al. (arXiv 2204.13650) average the views of an example first.
 Leak: an example contributes 4 C.
 Fix: average the views of each example, then clip.
-Found by: an audit in a few runs; `dpaudit check` (one example contributes more than C).
+Found by: an audit in a few runs; `dpaudit check` ("noise size": it sees the ratio of noise and
+    contribution, whichever is wrong).
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ Source: fedbiomed/fedbiomed #1443, point 1, and #973 (noise that is "not cryptog
 Leak: who knows the code tries all seeds, and subtracts the noise that fits.
 Fix: a generator seeded with 128 bits or more from the operating system; a cryptographic one.
 Found by: no audit of the output: the noise has the right distribution, and only who tries the seeds
-    sees more. A review of the code: search for every seed.
+    sees more. `dpaudit check` ("noise differs between runs"), which hands out seeds that differ in
+    their high bits only; a review of the code: search for every seed.
 """
 
 from __future__ import annotations

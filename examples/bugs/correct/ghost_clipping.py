@@ -40,6 +40,7 @@ def clip_coefficients(norms: Tensor) -> Tensor:
 def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
     crafted = crafted_rows(canary, inserted)
+    crafted = crafted[crafted.norm(dim=1).isfinite()]  # what is not a number contributes nothing
     for step in range(steps):
         features, classes = batch(step)
         norms = example_gradients(theta, features, classes).norm(dim=1)

@@ -1,0 +1,247 @@
+"""Render what bugs.py measured, and the docstrings of examples/bugs, as the page docs/bugs.md."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from scipy import special
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "examples"))
+
+NOMINAL = 0.05
+PARTS = ("Bug", "Source", "Leak", "Fix", "Found by")
+_REFERENCE = re.compile(r"(?:([\w.-]+/[\w.-]+) )?(?:PR )?#(\d+)|arXiv (\d{4}\.\d{5})")
+
+Row = dict[str, Any]
+
+
+def docstring(name: str) -> str:
+    """The docstring of a training, without importing torch."""
+    spec = find_spec(f"bugs.{name}")
+    text = Path(spec.origin).read_text()  # type: ignore[union-attr,arg-type]
+    return text.split('"""')[1].strip()
+
+
+def title(name: str) -> str:
+    """The first line of the docstring."""
+    return docstring(name).splitlines()[0]
+
+
+def parts(name: str) -> dict[str, str]:
+    """The named parts of a docstring, each as one line."""
+    found = re.split(r"\n([A-Z][a-z ]+): ", docstring(name))
+    return {key: " ".join(text.split()) for key, text in zip(found[1::2], found[2::2], strict=True)}
+
+
+def references(name: str) -> str:
+    """The sources of a docstring as links."""
+    links, repository = [], ""
+    for owner, number, paper in _REFERENCE.findall(parts(name).get("Source", "")):
+        if paper:
+            links.append(f"[arXiv {paper}](https://arxiv.org/abs/{paper})")
+            continue
+        repository = owner or repository
+        short = repository.partition("/")[2]
+        links.append(f"[{short} #{number}](https://github.com/{repository}/issues/{number})")
+    return ", ".join(links)
+
+
+def page(rows: list[Row]) -> str:
+    """The whole page, as Markdown."""
+    wrong = [row for row in rows if not row["name"].startswith("correct.")]
+    right = [row for row in rows if row["name"].startswith("correct.")]
+    seen = [row for row in wrong if "until" in row]
+    unseen = [row for row in wrong if "until" not in row]
+    slowest = max(max(one["seconds"] for one in row["until"]) for row in seen)
+    return "\n".join(
+        [
+            INTRODUCTION.format(wrong=len(wrong), right=len(right), seen=len(seen)),
+            SEEN.format(most=f"{_most_runs(seen):,}", slowest=f"{slowest:.0f}"),
+            _seen_table(seen),
+            GROSS.format(**_gross(seen)),
+            "## Bugs that the output does not show\n",
+            _unseen_table(unseen),
+            UNSEEN,
+            "## Correct trainings\n",
+            CORRECT.format(**_alarms(right)),
+            _correct_table(right),
+            _checks_of_correct(right),
+            "## What each one is\n",
+            *(_entry(row["name"]) for row in wrong),
+        ]
+    )
+
+
+INTRODUCTION = """\
+<!-- Written by benchmarks/bugs.py; do not edit. -->
+# Bugs people really made
+
+`examples/bugs` has {wrong} wrong DP-SGD trainings, each a small file after a bug that was reported
+somewhere, and {right} correct ones, a few of them unusual. All train the same network (8-48-48-2,
+2,882 parameters) on California Housing for 9 to 16 steps, in 5 to 40 ms, and differ from
+`bugs/correct/plain.py` in a line or two. {seen} of the wrong ones leak into their output. Run one:
+
+```bash
+cd examples && python -m bugs.noise_scaled_for_the_mean
+```
+"""
+
+SEEN = """\
+## Bugs that an audit proves
+
+"Runs" is how many trainings `audit_training(…, until_violation=True)` needed for a proof at 95 %
+confidence: the median of five audits, and the largest. "Seconds" are those of one core, for the
+largest. "200 runs" is the verdict of an audit of a fixed size, with its p-value. "One training" is
+the verdict of a single training with 1,000 canaries, each along an axis of its own; it takes
+the canaries as independent. A dash: the bug needs a canary of another shape, or the iterates, and
+such a training has one canary. "Check" are the rules that `dpaudit check` calls broken, with a
+handful of trainings and no statistics of scores. The largest number of runs is {most}, and the
+longest audit took {slowest} s.
+"""
+
+GROSS = """\
+Gross bugs (no noise, no clipping, the batch's mean clipped, noise scaled by 1/B) are proven in
+{runs} trainings, and in one training with 1,000 canaries taken as independent. The bound that allows
+canaries to depend on each other as they like (`one-run`) proves epsilon {bounds} from one
+training with 2,800 canaries (the median of five such trainings); the claim is {claimed}. For the
+clipped mean it proves {mean}: there the canaries share one clip norm.
+"""
+
+UNSEEN = """\
+Also of this kind, and not in the catalogue: floating-point noise whose low bits tell the
+data (Mironov 2012), hyperparameters chosen on the private data without counting the choice
+([arXiv 2110.03620](https://arxiv.org/abs/2110.03620)), and a privacy unit that is not what readers
+think (examples counted, people meant). Reviews find these; no audit of the trained model does.
+"""
+
+CORRECT = """\
+Each was audited {repetitions} times with {runs} trainings, and, where it has a place for many
+canaries, {repetitions} times with one training of 1,000 canaries. At 95 % confidence one audit in
+20 may be a false alarm, so more than {limit} alarms of {repetitions} would be too many (probability
+{tail} %). There were {alarms} in {audits} audits, {share} %.
+"""
+
+
+def _most_runs(rows: list[Row]) -> int:
+    return max(one["runs"] for row in rows for one in row["until"])
+
+
+def _seen_table(rows: list[Row]) -> str:
+    lines = [
+        "| bug | source | runs: median, largest | seconds | 200 runs | one training | check |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda row: (_median(row), row["name"])):
+        seconds = max(one["seconds"] for one in row["until"])
+        largest = max(one["runs"] for one in row["until"])
+        lines.append(
+            f"| `{row['name']}` | {references(row['name'])} | {_median(row):,}, {largest:,} "
+            f"| {seconds:.1f} | {_verdict(row['fixed'])} | {_verdict(row.get('many'))} "
+            f"| {_broken(row)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _unseen_table(rows: list[Row]) -> str:
+    lines = ["| bug | source | 200 runs | check | what finds it |", "|---|---|---|---|---|"]
+    for row in rows:
+        name = row["name"]
+        lines.append(
+            f"| `{name}` | {references(name)} | {_verdict(row['fixed'])} | {_broken(row)} "
+            f"| {parts(name)['Found by']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _correct_table(rows: list[Row]) -> str:
+    lines = [
+        "| training | why it is right | alarms, 200 runs | alarms, one training |",
+        "|---|---|---|---|",
+    ]
+    for row in rows:
+        name = row["name"]
+        many = _count(row["many_p_values"]) if "many_p_values" in row else "-"
+        lines.append(
+            f"| `{name.removeprefix('correct.')}` | {parts(name)['Right because']} "
+            f"| {_count(row['p_values'])} | {many} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _checks_of_correct(rows: list[Row]) -> str:
+    flagged = [row for row in rows if row["check"]["broken"]]
+    if not flagged:
+        return "`dpaudit check` calls no rule broken in any of them.\n"
+    words = "; ".join(
+        f"`{row['name'].removeprefix('correct.')}`: {_broken(row)}" for row in flagged
+    )
+    return (
+        f"`dpaudit check` calls a rule broken in {len(flagged)} of them: {words}. Of the trainings "
+        "with Opacus it is right: Opacus 1.6 lets a NaN gradient through, and an audit with finite "
+        "canaries does not ask.\n"
+    )
+
+
+def _gross(rows: list[Row]) -> dict[str, str]:
+    gross = [row for row in rows if "assuming_nothing" in row]
+    epsilons = {row["name"]: median(row["assuming_nothing"]["epsilons"]) for row in gross}
+    mean = epsilons.pop("batch_mean_clipped")
+    return {
+        "runs": f"at most {_most_runs(gross)}",
+        "bounds": ", ".join(f"{epsilon:.2f}" for epsilon in sorted(epsilons.values())),
+        "claimed": f"{gross[0]['claimed_epsilon']:.2f}",
+        "mean": f"{mean:.2f}",
+    }
+
+
+def _alarms(rows: list[Row]) -> dict[str, str]:
+    series = [row[key] for row in rows for key in ("p_values", "many_p_values") if key in row]
+    repetitions = len(series[0])
+    limit = next(k for k in range(repetitions) if _tail(repetitions, k) < NOMINAL)
+    alarms, audits = sum(_count(one) for one in series), sum(len(one) for one in series)
+    return {
+        "repetitions": str(repetitions),
+        "runs": str(rows[0]["runs"]),
+        "limit": str(limit),
+        "tail": f"{100 * _tail(repetitions, limit):.1f}",
+        "alarms": str(alarms),
+        "audits": f"{audits:,}",
+        "share": f"{100 * alarms / audits:.1f}",
+    }
+
+
+def _tail(trials: int, most: int) -> float:
+    """Probability of more than ``most`` alarms, if each audit has one with probability 5 %."""
+    return float(special.bdtrc(most, trials, NOMINAL))
+
+
+def _count(p_values: list[float]) -> int:
+    return sum(p_value <= NOMINAL for p_value in p_values)
+
+
+def _median(row: Row) -> int:
+    return int(median(one["runs"] for one in row["until"]))
+
+
+def _verdict(result: Row | None) -> str:
+    if result is None:
+        return "-"
+    return f"{result['verdict']}, {result['p_value']:.1g}"
+
+
+def _broken(row: Row) -> str:
+    if "check" not in row:
+        return "not asked: it inserts gradients"
+    return ", ".join(row["check"]["broken"]) or "nothing"
+
+
+def _entry(name: str) -> str:
+    told = parts(name)
+    lines = [f"- **{key}:** {told[key]}" for key in PARTS if key in told]
+    return f"### {title(name)}\n\n`bugs/{name}.py`\n\n" + "\n".join(lines) + "\n"
