@@ -59,7 +59,7 @@ SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 0.99)
 CAUTIONS = (0.3, 1.0, 3.0)
 """Errors that a gambler adds to those seen before predicting. Several gamblers share the stake."""
 
-MOST_THRESHOLDS = 48
+MOST_THRESHOLDS = 32
 
 
 @final
@@ -233,8 +233,8 @@ class AnytimeTest:
             start = stop
 
     def _next_choice(self) -> int:
-        """Bets are chosen anew at every pair at first, and then whenever 1/8 more was learnt."""
-        return 0 if self._chosen_at < 0 else self._chosen_at + 1 + self._chosen_at // 8
+        """Bets are chosen anew at every pair at first, and then whenever a quarter more was seen."""
+        return 0 if self._chosen_at < 0 else self._chosen_at + 1 + self._chosen_at // 4
 
     def _choose(self, seen: int) -> None:
         """Choose each gambler's bet from the pairs seen, and from nothing later."""

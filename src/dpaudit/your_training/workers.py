@@ -102,7 +102,7 @@ class _Worker:
             process = self._process
             if process.stdin is None or process.stdout is None:  # pragma: no cover - for mypy
                 raise OSError("no pipes")
-            for part in (sys.path, _main_script(), self._payload):
+            for part in (sys.path, sys.argv, _main_script(), self._payload):
                 _send(process.stdin, part)
             while True:
                 try:
@@ -126,6 +126,7 @@ def serve() -> None:
     os.dup2(2, 1)  # whatever the user's training prints must not end up among the answers
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         sys.path[:] = _receive(source)
+        sys.argv[:] = _receive(source)
         script = _receive(source)
         payload = _receive(source)
         try:
