@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from dpaudit.checks import RULES
 from dpaudit.cli import main
 
 MODULE = """
@@ -93,6 +95,21 @@ def test_json_is_one_object(run):
     assert verdicts["bounded contribution"] == "broken"
 
 
+def test_the_rules_of_the_docs_are_those_of_the_code():
+    page = (Path(__file__).parents[2] / "docs" / "violation.md").read_text(encoding="utf8")
+    rows = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")]
+    told = [row for row in rows if row in {rule.name for rule in RULES}]
+    assert told == [rule.name for rule in RULES]
+
+
+def test_the_canary_may_be_an_attribute_of_the_function(run):
+    (Path.cwd() / "trained_here.py").write_text(f"{MODULE}\n\ntrain.canary = CANARY\n")
+    assert run("trained_here:train", "--noise-multiplier", "1", "--json")[0] == 0
+    code, _, err = run("trained_here:train", "--noise-multiplier", "1", "--parameters", "7")
+    assert code == 2
+    assert "--parameters is 7, and the canary's is 300" in err
+
+
 @pytest.mark.parametrize("canary", ["trained_here:CANARY", "trained_here:canary"])
 def test_the_canary_may_be_the_users_own(run, canary):
     code, out, _ = run(
@@ -127,7 +144,7 @@ def test_a_step_has_a_door_of_its_own(run):
         ),
         (
             ("trained_here:train", *CLAIM[:4], "--canary", "math:pi"),
-            "must be a GradientCanary, got float",
+            "must have clip_norm, as a GradientCanary has, got float",
         ),
         (
             (

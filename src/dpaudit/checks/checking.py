@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +16,27 @@ from dpaudit.checks.rules import CHECKS
 from dpaudit.checks.rules.several_steps import ACCUMULATION
 from dpaudit.checks.subject import StepSubject, Subject, TrainingSubject
 from dpaudit.errors import InvalidInput
-from dpaudit.your_training.canaries import GradientCanary
 
 Array = NDArray[np.float64]
 
 RUNS = 16
 
 
+class Canary(Protocol):
+    """What the checks need to know of an audit's canary."""
+
+    @property
+    def parameters(self) -> int:
+        """Length of the flat parameter vector."""
+
+    @property
+    def clip_norm(self) -> float:
+        """The claimed C."""
+
+
 def check_training(
     train: Callable[..., Any],
-    canary: GradientCanary,
+    canary: Canary,
     *,
     noise_multiplier: float,
     steps: int = 1,
@@ -52,8 +63,8 @@ def check_training(
             every step *before clipping*, draw all its randomness from ``seed``, and use plain SGD,
             with or without momentum. If it takes ``steps`` too, rules about one step are checked
             after one step, and those about several after four.
-        canary: Tells the number of parameters, the clip norm C and the coordinate of the simplest
-            crafted gradient.
+        canary: The canary of an audit of the same training, such as a `GradientCanary`. It is not
+            inserted; it tells the number of parameters and the clip norm C.
         noise_multiplier: The claimed sigma.
         steps: How many steps ``train`` makes, if it does not take ``steps``. Few are best: after
             one step the rules are sharpest.
@@ -71,6 +82,7 @@ def check_training(
         ...         noise = random.normal(0, 0.8, theta.shape)  # the claim says 1.1
         ...         theta -= 0.1 * (np.nan_to_num(clipped, posinf=0, neginf=0).sum(axis=0) + noise)
         ...     return theta
+        >>> from dpaudit.your_training import GradientCanary
         >>> canary = GradientCanary.draw(500, clip_norm=1.0)
         >>> result = check_training(train, canary, noise_multiplier=1.1)
         >>> [finding.rule.name for finding in result.broken]
@@ -78,6 +90,11 @@ def check_training(
         >>> result["noise size"].explanation
         'Noise is 0.7... times as large as the claim says.'
     """
+    for name in ("parameters", "clip_norm"):
+        if not hasattr(canary, name):
+            raise InvalidInput(
+                f"canary must have {name}, as a GradientCanary has, got {type(canary).__name__}"
+            )
     if not callable(train):
         raise InvalidInput(f"train must be a function train(canary, inserted, seed), got {train!r}")
     steps = _validate.integer("steps", steps, at_least=1)
@@ -88,13 +105,14 @@ def check_training(
         raise InvalidInput(f"insertions must be at most steps ({steps}), got {insertions}")
     subject = TrainingSubject(
         train,
-        parameters=canary.parameters,
-        clip_norm=canary.clip_norm,
+        parameters=_validate.integer("canary.parameters", canary.parameters, at_least=1),
+        clip_norm=_validate.positive("canary.clip_norm", canary.clip_norm),
         noise_multiplier=_sigma(noise_multiplier),
         steps=steps,
         insertions=insertions,
     )
-    return _checked(subject, runs=runs, seed=seed, axis=int(canary.dimensions[0]))
+    axes = np.atleast_1d(getattr(canary, "dimensions", canary.parameters // 2))
+    return _checked(subject, runs=runs, seed=seed, axis=int(axes[0]))
 
 
 def check_step(

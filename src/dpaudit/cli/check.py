@@ -28,12 +28,14 @@ def check(
         float | None, typer.Option(help="The claim: norm that each gradient is clipped to.")
     ] = None,
     parameters: Annotated[
-        int | None, typer.Option(help="How many numbers train returns; not needed with --canary.")
+        int | None, typer.Option(help="How many numbers train returns, if there is no canary.")
     ] = None,
     canary: Annotated[
         str | None,
         typer.Option(
-            metavar="MODULE:OBJECT", help="A GradientCanary, or a function that makes one."
+            metavar="MODULE:OBJECT",
+            help="The canary of an audit, or a function that makes one.",
+            show_default="the function's own attribute 'canary', if it has one",
         ),
     ] = None,
     steps: Annotated[int, typer.Option(help="Steps of one training; one is sharpest.")] = 1,
@@ -84,16 +86,14 @@ def check(
             seed=seed,
         )
     else:
-        made = _canary(canary)
+        made = getattr(function, "canary", None) if canary is None else _canary(canary)
         if made is None:
             made = GradientCanary.draw(
                 _given("--parameters, or --canary,", parameters),
                 clip_norm=_given("--clip-norm, or --canary,", clip_norm),
             )
-        elif clip_norm is not None and clip_norm != made.clip_norm:
-            raise InvalidInput(
-                f"--clip-norm is {clip_norm:g}, and the canary's is {made.clip_norm:g}; give one"
-            )
+        _agree("--clip-norm", clip_norm, made.clip_norm)
+        _agree("--parameters", parameters, made.parameters)
         result = check_training(
             function, made, noise_multiplier=noise_multiplier, steps=steps, runs=runs, seed=seed
         )
@@ -107,21 +107,27 @@ def check(
         raise typer.Exit(1)
 
 
-def _canary(where: str | None) -> Any:
-    from dpaudit.your_training import GradientCanary
+def _canary(where: str) -> Any:
     from dpaudit.your_training.importing import load
 
-    if where is None:
-        return None
     found = load("--canary", where)
     if callable(found):
         try:
             found = found()
         except TypeError as error:
             raise InvalidInput(f"--canary: {where} must need no arguments: {error}") from error
-    if not isinstance(found, GradientCanary):
-        raise InvalidInput(f"--canary must be a GradientCanary, got {type(found).__name__}")
+    for attribute in ("clip_norm", "parameters"):
+        if not hasattr(found, attribute):
+            raise InvalidInput(
+                f"--canary must have {attribute}, as a GradientCanary has, got "
+                f"{type(found).__name__}"
+            )
     return found
+
+
+def _agree(option: str, given: float | None, canarys: float) -> None:
+    if given is not None and given != canarys:
+        raise InvalidInput(f"{option} is {given:g}, and the canary's is {canarys:g}; give one")
 
 
 def _given(option: str, value: Any) -> Any:
