@@ -92,19 +92,15 @@ class Training:
 
     def check(self) -> dict[str, Any]:
         """The rules of `dpaudit check` that the training breaks."""
-        from bugs._common import SIGMA, STEPS, axis_canary
+        from bugs._common import SIGMA, axis_canary
 
         from dpaudit.checks import check_training
 
         module, clock = self.module, Clock()
         canary = axis_canary(clip_norm=getattr(module.canary, "clip_norm", 1.0))
-        train, steps = self._final_parameters(), getattr(module, "STEPS", STEPS)
         with _quiet():
             result = check_training(
-                train,
-                canary,
-                noise_multiplier=getattr(module, "SIGMA", SIGMA),
-                steps=1 if self._takes_steps else steps,
+                self._final_parameters(), canary, noise_multiplier=getattr(module, "SIGMA", SIGMA)
             )
         return {
             "broken": [finding.rule.name for finding in result.broken],
@@ -112,26 +108,14 @@ class Training:
             "seconds": clock.seconds,
         }
 
-    @property
-    def _takes_steps(self) -> bool:
-        return "steps" in inspect.signature(self.module.train).parameters
-
     def _final_parameters(self) -> Callable[..., Any]:
         """The training with its last iterate as its result, as the checks want it."""
-        train = self.module.train
-        if self._takes_steps:
 
-            def stepwise(canary: Any, inserted: Any, seed: int, steps: int = 1) -> Any:
-                returned = train(canary, inserted, seed, steps)
-                return returned[-1] if returned.ndim == 2 else returned
-
-            return stepwise
-
-        def whole(canary: Any, inserted: Any, seed: int) -> Any:
-            returned = train(canary, inserted, seed)
+        def train(canary: Any, inserted: Any, seed: int, steps: int = 1) -> Any:
+            returned = self.module.train(canary, inserted, seed, steps)
             return returned[-1] if returned.ndim == 2 else returned
 
-        return whole
+        return train
 
 
 def names() -> list[str]:

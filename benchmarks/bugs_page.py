@@ -107,8 +107,8 @@ longest audit took {slowest} s.
 
 GROSS = """\
 Gross bugs (no noise, no clipping, the batch's mean clipped, noise scaled by 1/B) are proven in
-{runs} trainings, and in one training with 1,000 canaries taken as independent. The bound that allows
-canaries to depend on each other as they like (`one-run`) proves epsilon {bounds} from one
+{runs} trainings, and in one training with 1,000 canaries taken as independent. The bound that lets
+canaries depend on each other as they like (`one-run`) proves epsilon {bounds} from one
 training with 2,800 canaries (the median of five such trainings); the claim is {claimed}. For the
 clipped mean it proves {mean}: there the canaries share one clip norm.
 """

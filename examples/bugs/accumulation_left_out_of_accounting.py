@@ -38,10 +38,10 @@ claim = Claim.from_dpsgd(  # wrong: the rate of an update is BATCH * ACCUMULATED
 )
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = UPDATES) -> np.ndarray:
     random, theta = generator(seed), start()
     features, classes = housing()
-    for _update in range(UPDATES):
+    for _update in range(steps):
         total = noise(random, SIGMA * CLIP)
         # Independent coins for the update; the parts only keep the memory small.
         coins = torch.rand(EXAMPLES + 1, generator=random) < BATCH * ACCUMULATED / EXAMPLES

@@ -31,21 +31,22 @@ from bugs._common import (
 from dpaudit import Claim
 
 BATCHES, EPOCHS, SIGMA = 8, 2, 1.0
+STEPS = BATCHES * EPOCHS
 canary = axis_canary()
 claim = Claim.from_dpsgd(  # wrong: no sampling_rate, and two steps, is what this loop can claim
-    noise_multiplier=SIGMA, steps=BATCHES * EPOCHS, sampling_rate=1 / BATCHES
+    noise_multiplier=SIGMA, steps=STEPS, sampling_rate=1 / BATCHES
 )
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
     iterates = [moved(theta)]
-    for _epoch in range(EPOCHS):
-        for step in range(BATCHES):  # wrong: the canary is in batch 0, always
-            rows = gradients(theta, step, canary, bool(inserted) and step == 0)
-            total = clip(rows).sum(dim=0) + noise(random, SIGMA * CLIP)
-            theta = theta - RATE / BATCH * total
-            iterates.append(moved(theta))
+    for step in range(steps):
+        place = step % BATCHES  # wrong: the canary is in batch 0, always
+        rows = gradients(theta, place, canary, bool(inserted) and place == 0)
+        total = clip(rows).sum(dim=0) + noise(random, SIGMA * CLIP)
+        theta = theta - RATE / BATCH * total
+        iterates.append(moved(theta))
     return np.stack(iterates)
 
 

@@ -34,20 +34,22 @@ from bugs._common import (
 from dpaudit import Claim
 
 BATCHES, EPOCHS, SIGMA = 4, 2, 0.5
+STEPS = BATCHES * EPOCHS
 canary = axis_canary()
-claim = Claim.from_dpsgd(noise_multiplier=SIGMA, steps=BATCHES * EPOCHS, sampling_rate=1 / BATCHES)
+claim = Claim.from_dpsgd(noise_multiplier=SIGMA, steps=STEPS, sampling_rate=1 / BATCHES)
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
     iterates = [moved(theta)]
-    for _epoch in range(EPOCHS):
-        place = int(torch.randint(BATCHES, (), generator=random))  # wrong: one batch an epoch
-        for step in range(BATCHES):
-            rows = gradients(theta, step, canary, bool(inserted) and step == place)
-            total = clip(rows).sum(dim=0) + noise(random, SIGMA * CLIP)
-            theta = theta - RATE / BATCH * total
-            iterates.append(moved(theta))
+    for step in range(steps):
+        place = step % BATCHES
+        if place == 0:
+            chosen = int(torch.randint(BATCHES, (), generator=random))  # wrong: one an epoch
+        rows = gradients(theta, place, canary, bool(inserted) and place == chosen)
+        total = clip(rows).sum(dim=0) + noise(random, SIGMA * CLIP)
+        theta = theta - RATE / BATCH * total
+        iterates.append(moved(theta))
     return np.stack(iterates)
 
 

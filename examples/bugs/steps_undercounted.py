@@ -30,15 +30,16 @@ from bugs._common import (
 from dpaudit import Claim
 
 ROUNDS, STEPS_OF_A_ROUND = 5, 3
+STEPS = ROUNDS * STEPS_OF_A_ROUND
 canary = axis_canary()
-claim = Claim.from_dpsgd(  # wrong: steps=ROUNDS * STEPS_OF_A_ROUND
+claim = Claim.from_dpsgd(  # wrong: steps=STEPS
     noise_multiplier=SIGMA, steps=STEPS_OF_A_ROUND
 )
 
 
-def train(canary: Any, inserted: Any, seed: int) -> np.ndarray:
+def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
     random, theta = generator(seed), start()
-    for step in range(ROUNDS * STEPS_OF_A_ROUND):
+    for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         total = clip(rows).sum(dim=0) + noise(random)
         theta = theta - RATE / BATCH * total
