@@ -23,7 +23,14 @@ PER_LAYER = [0.5, 0.2, 0.3, 0.4]
 ONE_STEP = {"batch": EXAMPLES, "noise": 1.0}
 
 
-def moved_by_canary(canary_of, *, through_clipping=True, physical=None, passes=1, **options):
+WAYS = {
+    "through": {"through_clipping": True},
+    "apart": {"through_clipping": True, "apart": True},
+    "after": {"through_clipping": False},
+}
+
+
+def moved_by_canary(canary_of, *, way="through", physical=None, passes=1, **options):
     """Parameters after one logical step without the canary, minus those with it."""
     ends = []
     for inserted in (False, True):
@@ -35,7 +42,7 @@ def moved_by_canary(canary_of, *, through_clipping=True, physical=None, passes=1
             [inserted] * canary.count,
             seed=0,
             sampling="every step",
-            through_clipping=through_clipping,
+            **WAYS[way],
         ):
             if physical is not None:
                 with BatchMemoryManager(
@@ -61,7 +68,7 @@ def along(canary: GradientCanary, length: float) -> torch.Tensor:
     return expected
 
 
-@pytest.mark.parametrize("through_clipping", [True, False])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize(
     ("options", "length"),
@@ -77,10 +84,10 @@ def along(canary: GradientCanary, length: float) -> torch.Tensor:
     ],
     ids=["flat", "sum", "physical", "accumulated", "functorch", "ew", "per-layer"],
 )
-def test_one_step_moves_by_the_clip_norm_along_the_axis(through_clipping, count, options, length):
+def test_one_step_moves_by_the_clip_norm_along_the_axis(way, count, options, length):
     moved, canary = moved_by_canary(
         lambda optimizer: canary_for(optimizer, count=count, seed=3),
-        through_clipping=through_clipping,
+        way=way,
         **options,
     )
     torch.testing.assert_close(moved, along(canary, length), rtol=1e-4, atol=2e-7)
@@ -90,7 +97,7 @@ def test_one_step_moves_by_the_clip_norm_along_the_axis(through_clipping, count,
 def test_ghost_clipping_takes_what_correct_clipping_leaves(physical):
     moved, canary = moved_by_canary(
         lambda optimizer: canary_for(optimizer, count=4, seed=1),
-        through_clipping=False,
+        way="after",
         physical=physical,
         grad_sample_mode="ghost",
     )
@@ -103,7 +110,7 @@ def test_each_layer_has_its_own_limit():
         lambda optimizer: GradientCanary.draw(
             sum(p.numel() for p in optimizer.params), clip_norm=1.0, count=26
         ),
-        through_clipping=False,
+        way="after",
         clipping="per_layer",
         clip=PER_LAYER,
     )[0]
@@ -167,8 +174,8 @@ def test_frozen_parameters_are_not_in_the_flat_vector():
     assert len(flat_parameters(training.model)) == 14
 
 
-@pytest.mark.parametrize("through_clipping", [True, False])
-def test_the_world_without_the_canary_is_the_training_itself(through_clipping):
+@pytest.mark.parametrize("way", WAYS)
+def test_the_world_without_the_canary_is_the_training_itself(way):
     plain, watched = private(noise=1.0, poisson=True), private(noise=1.0, poisson=True)
     torch.manual_seed(5)
     fit(plain, epochs=2)
@@ -178,7 +185,7 @@ def test_the_world_without_the_canary_is_the_training_itself(through_clipping):
         canary_for(watched.optimizer),
         False,
         seed=0,
-        through_clipping=through_clipping,
+        **WAYS[way],
     ):
         fit(watched, epochs=2)
     assert torch.equal(flat(plain), flat(watched))
@@ -202,17 +209,16 @@ def state_of(training) -> dict:
     return state
 
 
-@pytest.mark.parametrize("through_clipping", [True, False])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("fails", [False, True])
-def test_leaves_everything_as_it_was(through_clipping, fails):
+def test_leaves_everything_as_it_was(way, fails):
     training = private(noise=1.0)
     fit(training)
     before = state_of(training)
     canary = canary_for(training.optimizer, count=3)
     context = insert_canary(
-        training.optimizer, canary, [True] * 3, seed=0, through_clipping=through_clipping,
-        sampling="every step",
-    )  # fmt: skip
+        training.optimizer, canary, [True] * 3, seed=0, sampling="every step", **WAYS[way]
+    )
     with contextlib.suppress(Interrupted), context:
         fit(training)
         if fails:
@@ -409,6 +415,7 @@ def test_says_when_nothing_was_audited():
         ({"optimizer": torch.optim.SGD(network().parameters())}, "must be a DPOptimizer"),
         ({"canary": GradientCanary.draw(9, clip_norm=1.0)}, "drawn for 9 parameters"),
         ({"memory": 10}, "through_clipping=False"),
+        ({"apart": True, "through_clipping": False}, "needs through_clipping=True"),
         ({"sampling": 1.5}, "sampling must be in"),
         ({"sampling": "sometimes"}, "sampling must be one of"),
         ({"model": nn.Linear(2, 2)}, "must hold every parameter"),

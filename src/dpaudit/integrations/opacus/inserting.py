@@ -16,10 +16,18 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput
-from dpaudit.integrations.opacus.layout import Entries, add_at, entries_in, trained_slots
+from dpaudit.integrations.opacus.layout import (
+    Entries,
+    add_at,
+    batches,
+    entries_in,
+    latest_rows,
+    masked,
+    trained_slots,
+)
 from dpaudit.integrations.opacus.patching import ReplacedMethods
+from dpaudit.integrations.opacus.refusals import check_memory, check_optimizer, coins
 from dpaudit.integrations.opacus.sampling import FROM_ACCOUNTANT, Participation, participation
 from dpaudit.your_training.canaries import GradientCanary
 
@@ -36,6 +44,7 @@ def insert_canary(
     seed: int,
     sampling: str | float = FROM_ACCOUNTANT,
     through_clipping: bool = True,
+    apart: bool = False,
     model: nn.Module | None = None,
     memory: int = MEMORY,
 ) -> Iterator[None]:
@@ -74,6 +83,9 @@ def insert_canary(
             on no sampling, and only for those. ``"once an epoch"``: in one random step of every
             epoch, as a loader that shuffles does it.
         through_clipping: Whether the training itself clips the canaries.
+        apart: Whether it clips them in a physical batch of their own, as ``BatchMemoryManager``
+            might make one. That saves copying the batch to make room for them, but a training that
+            mixes the examples of a batch before clipping will not give itself away.
         model: Give it, here and to `canary_for`, where the optimizer's parameter groups are in
             another order than ``model.parameters()``, or leave some of those out.
         memory: How many bytes the canaries' rows may take.
@@ -101,6 +113,7 @@ def insert_canary(
         seed=seed,
         sampling=sampling,
         through_clipping=through_clipping,
+        apart=apart,
         model=model,
         memory=memory,
     )
@@ -125,19 +138,20 @@ class _Insertion:
         seed: int,
         sampling: str | float,
         through_clipping: bool,
+        apart: bool,
         model: nn.Module | None,
         memory: int,
     ) -> None:
-        _check_optimizer(optimizer, through_clipping)
+        check_optimizer(optimizer, through_clipping, apart)
         self._optimizer, self._canary = optimizer, canary
-        self._through_clipping = through_clipping
+        self._through_clipping, self._apart = through_clipping, apart
         slots, total = trained_slots(optimizer, model)
         if canary.parameters != total:
             raise InvalidInput(
                 f"canary was drawn for {canary.parameters} parameters and this training has "
                 f"{total}; draw it with canary_for(optimizer), and pass the same model= to both"
             )
-        present = canary.dimensions[_coins(inserted, canary.count)]
+        present = canary.dimensions[coins(inserted, canary.count)]
         self._count = len(present)
         self._entries = entries_in(
             slots,
@@ -145,8 +159,10 @@ class _Insertion:
             axes=present,
             values=np.full(self._count, canary.norm),
         )
+        # Most steps touch only the tensors that hold an axis of a canary.
+        self._holding = tuple(entries for entries in self._entries if len(entries))
         if through_clipping:
-            _check_memory(self._count * total * slots[0].parameter.element_size(), memory)
+            check_memory(self._count * total * slots[0].parameter.element_size(), memory)
         self._participation: Participation = participation(
             optimizer, sampling, count=self._count, seed=seed
         )
@@ -162,7 +178,7 @@ class _Insertion:
     def begin(self) -> None:
         self._methods.wrap("step", self._around_step)
         self._methods.wrap("pre_step", self._around_pre_step)
-        if not self._through_clipping:
+        if self._apart or not self._through_clipping:
             name = "accumulate" if hasattr(self._optimizer, "accumulate") else "clip_and_accumulate"
             self._methods.wrap(name, self._around_summation)
         self._hook = self._optimizer.original_optimizer.register_step_pre_hook(self._before_update)
@@ -213,7 +229,10 @@ class _Insertion:
         result = original()
         if self._pending is not None:
             (mask,), self._pending = self._pending, None
-            self._add_clipped(mask)
+            if self._through_clipping:
+                self._clip_apart(original, mask)
+            else:
+                self._add_clipped(mask)
         return result
 
     def _before_update(self, *_: Any) -> None:
@@ -235,8 +254,7 @@ class _Insertion:
         if not self._through_clipping:
             self._pending = (self._participation.draw(1),)
             return
-        self._chances += 1
-        latest = [_latest(entries.slot.parameter) for entries in self._entries]
+        latest = [latest_rows(entries.slot.parameter) for entries in self._entries]
         if all(rows is None for rows in latest):
             raise InvalidInput(
                 "the training has no per-example gradients (grad_sample) to add the canary to; "
@@ -244,56 +262,78 @@ class _Insertion:
             )
         if any(hasattr(rows, "_processed") for rows in latest):
             return  # rows that were used already and hold the canary: Opacus refuses this itself
-        mask = self._participation.draw(_batches(self._entries[0].slot.parameter))
+        mask = self._participation.draw(batches(self._entries[0].slot.parameter))
         count = self._count if mask is None else int(mask.sum())
+        self._chances += not self._apart
+        if self._apart:
+            self._pending = (mask,)
         if count == 0:
+            return
+        batch = next(len(rows) for rows in latest if rows is not None)
+        self._add_raw(mask, batch + count)
+        if self._apart:
             return
         for entries, rows in zip(self._entries, latest, strict=True):
             if rows is not None:
                 self._append_rows(entries, rows, mask, count)
-        batch = next(len(rows) for rows in latest if rows is not None)
-        self._add_raw(mask, batch + count)
 
     def _append_rows(
         self, entries: Entries, rows: Tensor, mask: NDArray[np.bool_] | None, count: int
     ) -> None:
         parameter: Any = entries.slot.parameter
-        crafted = self._rows_of(entries, rows)
-        if mask is not None:
-            crafted = crafted[torch.as_tensor(mask, device=crafted.device)]
-        longer = torch.cat([rows, crafted])
+        longer = torch.cat([rows, self._rows_of(entries, rows, mask)])
         if isinstance(parameter.grad_sample, list):
             parameter.grad_sample = [*parameter.grad_sample[:-1], longer]
         else:
             parameter.grad_sample = longer
         self._appended[id(parameter)] = (longer, count)
 
-    def _rows_of(self, entries: Entries, like: Tensor) -> Tensor:
+    def _clip_apart(self, clip: Callable[[], Any], mask: NDArray[np.bool_] | None) -> None:
+        self._chances += 1
+        if self._count == 0 or (mask is not None and not mask.any()):
+            return
+        genuine = []
+        for entries in self._entries:
+            parameter: Any = entries.slot.parameter
+            genuine.append(parameter.grad_sample)
+            like = latest_rows(parameter)
+            if like is not None:
+                # A copy: whoever clips may mark the rows as used, or write to them.
+                parameter.grad_sample = self._rows_of(entries, like, mask).clone()
+        try:
+            clip()
+        finally:
+            for entries, rows in zip(self._entries, genuine, strict=True):
+                entries.slot.parameter.grad_sample = rows  # type: ignore[attr-defined]
+
+    def _rows_of(self, entries: Entries, like: Tensor, mask: NDArray[np.bool_] | None) -> Tensor:
         key = id(entries.slot.parameter)
         if key not in self._rows:
             crafted = like.new_zeros(self._count, entries.slot.parameter.numel())
             places = torch.as_tensor(entries.rows, device=like.device)
             crafted[places, entries.where.to(like.device)] = entries.values.to(like)
             self._rows[key] = crafted.view(self._count, *entries.slot.parameter.shape)
-        return self._rows[key]
+        rows = self._rows[key]
+        return rows if mask is None else rows[torch.as_tensor(mask, device=rows.device)]
 
     def _add_raw(self, mask: NDArray[np.bool_] | None, batch: float | None) -> None:
         """What an example adds to the gradient of the loss when nothing is private."""
         share = 1.0
         if getattr(self._optimizer, "loss_reduction", "mean") == "mean" and batch:
             share = 1 / batch
-        for entries in self._entries:
+        for entries in self._holding:
             gradient = entries.slot.parameter.grad
-            if gradient is not None and len(entries):
-                add_at(gradient, entries.where, _masked(share * entries.values, entries, mask))
+            if gradient is not None:
+                values = masked(entries.values, entries, mask)
+                add_at(gradient, entries.where, values, times=share)
 
     def _add_clipped(self, mask: NDArray[np.bool_] | None) -> None:
         self._chances += 1
         if mask is not None and not mask.any():
             return
-        for entries, limit in zip(self._entries, _clip_norms(self._optimizer), strict=True):
-            if not len(entries):
-                continue
+        canary, per_layer = self._canary, getattr(self._optimizer, "max_grad_norms", None)
+        for entries in self._holding:
+            norm = self._optimizer.max_grad_norm if per_layer is None else per_layer[entries.index]
             parameter: Any = entries.slot.parameter
             total = parameter.summed_grad
             if total is None:
@@ -301,14 +341,14 @@ class _Insertion:
                     "the optimizer keeps no summed_grad to add a clipped canary to; "
                     "use through_clipping=True"
                 )
-            # Never more than either the claim's clip norm or the one in force.
-            length = min(self._canary.norm, self._canary.clip_norm, limit)
-            clipped = entries.values * (length / self._canary.norm)
-            add_at(total, entries.where, _masked(clipped, entries, mask))
+            # Never more than either the claim's clip norm or the one in force for this tensor.
+            length = min(canary.norm, canary.clip_norm, float(norm))
+            values = masked(entries.values, entries, mask)
+            add_at(total, entries.where, values, times=length / canary.norm)
 
     def _take_rows_away(self, parameter: Any) -> None:
         longer, count = self._appended.get(id(parameter), (None, 0))
-        if longer is None or _latest(parameter) is not longer:
+        if longer is None or latest_rows(parameter) is not longer:
             return
         genuine: Any = longer[:-count]
         if hasattr(longer, "_processed"):
@@ -317,69 +357,3 @@ class _Insertion:
             parameter.grad_sample = [*parameter.grad_sample[:-1], genuine]
         else:
             parameter.grad_sample = genuine
-
-
-def _latest(parameter: Any) -> Tensor | None:
-    """The per-example gradients of the last backward pass."""
-    rows: Tensor | list[Tensor] | None = getattr(parameter, "grad_sample", None)
-    if isinstance(rows, list):
-        return rows[-1] if rows else None
-    return rows
-
-
-def _batches(parameter: Any) -> int:
-    rows = getattr(parameter, "grad_sample", None)
-    return len(rows) if isinstance(rows, list) else 1
-
-
-def _masked(values: Tensor, entries: Entries, mask: NDArray[np.bool_] | None) -> Tensor:
-    if mask is None:
-        return values
-    return values * torch.as_tensor(mask[entries.rows], device=values.device)
-
-
-def _clip_norms(optimizer: Any) -> list[float]:
-    """The norm that each tensor's share of a gradient is clipped to at most."""
-    per_layer = getattr(optimizer, "max_grad_norms", None)
-    if per_layer is not None:
-        return [float(norm) for norm in per_layer]
-    return [float(optimizer.max_grad_norm)] * len(optimizer.params)
-
-
-def _coins(inserted: ArrayLike, count: int) -> NDArray[np.bool_]:
-    coins = np.atleast_1d(np.asarray(inserted, dtype=bool))
-    if coins.shape != (count,):
-        raise InvalidInput(
-            f"inserted must be one coin for each of the {count} canaries, got shape {coins.shape}"
-        )
-    return coins
-
-
-def _check_optimizer(optimizer: Any, through_clipping: bool) -> None:
-    needed = ("step", "params", "original_optimizer", "max_grad_norm")
-    missing = [name for name in needed if not hasattr(optimizer, name)]
-    if missing:
-        raise InvalidInput(
-            f"optimizer must be a DPOptimizer of Opacus, as make_private returns it; got "
-            f"{type(optimizer).__name__}, which has no {missing[0]}"
-        )
-    if hasattr(optimizer, "world_size"):
-        raise InvalidInput(
-            f"optimizer {type(optimizer).__name__} sums over several processes, where every one "
-            "would insert the canary; audit the training in one process"
-        )
-    if through_clipping and hasattr(optimizer, "accumulate"):
-        raise InvalidInput(
-            f"optimizer {type(optimizer).__name__} clips without per-example gradients, so a "
-            "canary cannot pass through its clipping; use through_clipping=False, which tests the "
-            "noise and the accounting"
-        )
-
-
-def _check_memory(needed: int, memory: int) -> None:
-    memory = _validate.integer("memory", memory, at_least=1)
-    if needed > memory:
-        raise InvalidInput(
-            f"the canaries' rows would take {needed / 2**20:,.0f} MiB, above memory="
-            f"{memory / 2**20:,.0f} MiB; use through_clipping=False, fewer canaries, or more memory"
-        )

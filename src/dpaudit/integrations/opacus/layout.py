@@ -55,12 +55,14 @@ class Entries:
 
     Arguments:
         slot: The tensor.
+        index: Its place among the tensors that the optimizer trains.
         rows: For each entry, which canary it belongs to.
         where: For each entry, its place in the flattened tensor.
         values: For each entry, its value before clipping.
     """
 
     slot: Slot
+    index: int
     rows: NDArray[np.int64]
     where: Tensor
     values: Tensor
@@ -78,13 +80,14 @@ def entries_in(
 ) -> tuple[Entries, ...]:
     """Sort entries (canary, axis, value) by the tensor they fall into."""
     found = []
-    for slot in slots:
+    for index, slot in enumerate(slots):
         size = slot.parameter.numel()
         here = (axes >= slot.offset) & (axes < slot.offset + size)
         device = slot.parameter.device
         found.append(
             Entries(
                 slot=slot,
+                index=index,
                 rows=rows[here],
                 where=torch.as_tensor(axes[here] - slot.offset, device=device),
                 values=torch.as_tensor(values[here], device=device).to(slot.parameter.dtype),
@@ -99,11 +102,33 @@ def entries_in(
     return tuple(found)
 
 
-def add_at(tensor: Tensor, where: Tensor, values: Tensor) -> None:
-    """Add ``values`` to a tensor at places counted in its flattened order, in place."""
-    values = values.to(dtype=tensor.dtype, device=tensor.device)
-    where = where.to(tensor.device)
+def add_at(tensor: Tensor, where: Tensor, values: Tensor, *, times: float = 1.0) -> None:
+    """Add ``times * values`` to a tensor at places counted in its flattened order, in place."""
+    if values.dtype != tensor.dtype or values.device != tensor.device:
+        values, where = values.to(tensor), where.to(tensor.device)
     if tensor.is_contiguous():
-        tensor.view(-1).index_add_(0, where, values)
+        tensor.view(-1).index_add_(0, where, values, alpha=times)
     else:
-        tensor.index_put_(torch.unravel_index(where, tensor.shape), values, accumulate=True)
+        places = torch.unravel_index(where, tensor.shape)
+        tensor.index_put_(places, times * values, accumulate=True)
+
+
+def latest_rows(parameter: Any) -> Tensor | None:
+    """The per-example gradients of the last backward pass."""
+    rows: Tensor | list[Tensor] | None = getattr(parameter, "grad_sample", None)
+    if isinstance(rows, list):
+        return rows[-1] if rows else None
+    return rows
+
+
+def batches(parameter: Any) -> int:
+    """How many backward passes the next step is made of."""
+    rows = getattr(parameter, "grad_sample", None)
+    return len(rows) if isinstance(rows, list) else 1
+
+
+def masked(values: Tensor, entries: Entries, mask: NDArray[np.bool_] | None) -> Tensor:
+    """Zero for the canaries that do not take part."""
+    if mask is None:
+        return values
+    return values * torch.as_tensor(mask[entries.rows], device=values.device)

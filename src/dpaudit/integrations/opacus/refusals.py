@@ -1,0 +1,55 @@
+"""What cannot be audited, or not in the way asked: refused before anything is touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+
+
+def coins(inserted: ArrayLike, count: int) -> NDArray[np.bool_]:
+    """One coin for each canary."""
+    coins = np.atleast_1d(np.asarray(inserted, dtype=bool))
+    if coins.shape != (count,):
+        raise InvalidInput(
+            f"inserted must be one coin for each of the {count} canaries, got shape {coins.shape}"
+        )
+    return coins
+
+
+def check_optimizer(optimizer: Any, through_clipping: bool, apart: bool) -> None:
+    """Refuse an optimizer that canaries cannot enter in this way."""
+    needed = ("step", "params", "original_optimizer", "max_grad_norm")
+    missing = [name for name in needed if not hasattr(optimizer, name)]
+    if missing:
+        raise InvalidInput(
+            f"optimizer must be a DPOptimizer of Opacus, as make_private returns it; got "
+            f"{type(optimizer).__name__}, which has no {missing[0]}"
+        )
+    if hasattr(optimizer, "world_size"):
+        raise InvalidInput(
+            f"optimizer {type(optimizer).__name__} sums over several processes, where every one "
+            "would insert the canary; audit the training in one process"
+        )
+    if apart and not through_clipping:
+        raise InvalidInput("apart=True needs through_clipping=True: there is nothing else to clip")
+    if through_clipping and hasattr(optimizer, "accumulate"):
+        raise InvalidInput(
+            f"optimizer {type(optimizer).__name__} clips without per-example gradients, so a "
+            "canary cannot pass through its clipping; use through_clipping=False, which tests the "
+            "noise and the accounting"
+        )
+
+
+def check_memory(needed: int, memory: int) -> None:
+    """Refuse rows that would not fit."""
+    memory = _validate.integer("memory", memory, at_least=1)
+    if needed > memory:
+        raise InvalidInput(
+            f"the canaries' rows would take {needed / 2**20:,.0f} MiB, above memory="
+            f"{memory / 2**20:,.0f} MiB; use through_clipping=False, fewer canaries, or more memory"
+        )
