@@ -37,6 +37,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "show": ("dpaudit.cli.audits", "show", "Show one audit in the store."),
     "report": ("dpaudit.cli.report", "report", "Write an audit as a page to open or send."),
     "landscape": ("dpaudit.cli.landscape", "landscape", "Crafted loss landscapes, exactly."),
+    "reproduce": (
+        "dpaudit.cli.reproduce",
+        "reproduce",
+        "The paper's figures and tables, made here.",
+    ),
 }
 
 # The base of typer's usage errors: no such option, value missing, not a number. New versions of

@@ -1,0 +1,177 @@
+"""``dpaudit reproduce``: the paper's figures and tables, listed or made."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from dpaudit.reproduce import Figure, Made
+    from dpaudit.reproduce.setting import Scale
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME…]", help="F1c, F3b, …; F1 for F1a to F1c; or all."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder for CSV, PNG, SVG, findings and versions.")
+    ] = Path("reproduction"),
+    scale: Annotated[
+        str, typer.Option(help="quick: minutes on two CPU cores; full: the paper's size.")
+    ] = "quick",
+    data_dir: Annotated[
+        str | None,
+        typer.Option(help="Folder with CIFAR-10 and AlexNet's weights; else $DPAUDIT_DATA."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    seed: Annotated[int, typer.Option(help="The first of the seeds.")] = 0,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure anew what is done already.")
+    ] = False,
+    redraw: Annotated[
+        bool, typer.Option("--redraw", help="Draw again from the CSV; compute nothing.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Make the paper's figures and tables, each with a valid bound beside the paper's.
+
+    Without names: list them with their state here and their cost.
+
+    Two of them, at the paper's size:
+    [bold]dpaudit reproduce F1c F3b --scale full[/]
+
+    All that this machine can make, cheapest first:
+    [bold]dpaudit reproduce all --data-dir ~/data[/]
+
+    What is done is kept; interrupted trainings go on where they stopped.
+    """
+    from dpaudit import _validate
+    from dpaudit.reproduce.setting import SCALES
+
+    size: Scale = "full" if _validate.one_of("scale", scale, SCALES) == "full" else "quick"
+    if not names:
+        _list(out, size, data_dir, device, as_json=json)
+        return
+    from dpaudit.reproduce import Setting, chosen, make_all
+    from dpaudit.reproduce.making import redraw_all
+    from dpaudit.reproduce.states import Surroundings
+
+    figures = chosen(names, scale=size)
+    if redraw:
+        made = list(_told(redraw_all(figures, out), len(figures), quiet=json))
+        _finish(made, [], out, as_json=json)
+        return
+    here = Surroundings.look(out=out, data_dir=data_dir, device=device)
+    from dpaudit.reproduce.contract import Need
+
+    figures = chosen(names, scale=size, gpu=Need.GPU not in here.missing)
+    # What was named is tried, and says what it lacks; "all" means all that can be made here.
+    skipped = []
+    if any(name.lower() == "all" for name in names):
+        skipped = [figure for figure in figures if here.missing_for(figure, size)]
+        figures = [figure for figure in figures if figure not in skipped]
+    setting = Setting(
+        scale=size,
+        device=device,
+        data_dir=data_dir,
+        seed=seed,
+        progress=_progress(quiet=json),
+    )
+    made = list(_told(make_all(figures, setting, out, again=again), len(figures), quiet=json))
+    reasons = [(figure, here.state(figure, size)) for figure in skipped]
+    _finish(made, reasons, out, as_json=json)
+
+
+def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json: bool) -> None:
+    from dpaudit.reproduce import FIGURES
+    from dpaudit.reproduce.states import Surroundings
+
+    here = Surroundings.look(out=out, data_dir=data_dir, device=device)
+    if as_json:
+        from dpaudit.cli._render import print_json
+
+        print_json({"out": str(out), "figures": [here.describe(f) for f in FIGURES.values()]})
+        return
+    from rich import box
+    from rich.table import Table
+
+    from dpaudit.cli._render import console
+
+    screen = console()
+    table = Table(box=box.SIMPLE_HEAD)
+    for header in ("name", "shows", f"state ({scale})", "quick", "full", "full, H200"):
+        table.add_column(header, no_wrap=header != "shows")
+    for figure in FIGURES.values():
+        table.add_row(
+            figure.id,
+            figure.title,
+            here.state(figure, scale),
+            _duration(figure.quick.cpu),
+            _duration(figure.full.cpu),
+            _duration(figure.full.gpu),
+        )
+    screen.print(table)
+    screen.print("Make some with: dpaudit reproduce F1c F3b    or all of them with: all")
+
+
+def _told(made: Iterable[Made], count: int, *, quiet: bool) -> Iterable[Made]:
+    """Pass on what was made, with a line for people as soon as each is there."""
+    if quiet:
+        yield from made
+        return
+    from rich.text import Text
+
+    from dpaudit.cli._render import console
+
+    screen = console()
+    for number, each in enumerate(made, start=1):
+        head = f"{each.figure.id}  {each.figure.title}: {each.outcome}"
+        took = "" if each.outcome == "kept" else f" in {_duration(each.seconds)}"
+        style = "bold red" if each.outcome == "failed" else "bold"
+        screen.print(Text(f"[{number}/{count}] {head}{took}", style=style))
+        screen.print(Text(each.error or each.findings))
+        yield each
+
+
+def _finish(
+    made: list[Made], skipped: list[tuple[Figure, str]], out: Path, *, as_json: bool
+) -> None:
+    failed = [each for each in made if each.outcome == "failed"]
+    if as_json:
+        from dpaudit.cli._render import print_json
+
+        print_json(
+            {
+                "out": str(out),
+                "figures": [each.to_dict() for each in made],
+                "skipped": [{"id": figure.id, "reason": why} for figure, why in skipped],
+            }
+        )
+    else:
+        for figure, why in skipped:
+            print(f"{figure.id} left out: {why}")
+        print(f"{len(made) - len(failed)} of {len(made)} are in {out}")
+    if failed:
+        print(
+            f"dpaudit: {len(failed)} failed: {', '.join(m.figure.id for m in failed)}",
+            file=sys.stderr,
+        )
+        raise typer.Exit(1)
+
+
+def _progress(*, quiet: bool) -> Any:
+    from dpaudit.audits import Bar, Silent
+
+    return Silent() if quiet else Bar()
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "hours"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,64 @@
+"""A1: the four ways A_GC-S may pick its dimension, beside A_GC-R and A_L, on Housing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpaudit.adversaries import FlippedLabel, RandomDimension, SimulatedDimension
+from dpaudit.reproduce.contract import Cost, Figure
+from dpaudit.reproduce.f1c_fcnn import housing, seeds
+from dpaudit.reproduce.readings import curves, final_rows
+from dpaudit.reproduce.seed_dots import draw_seed_dots, means
+from dpaudit.reproduce.table import Table
+
+if TYPE_CHECKING:
+    from dpaudit.adversaries import Adversary
+    from dpaudit.reproduce.setting import Setting
+
+SERIES: dict[str, Adversary] = {
+    "noiseless, per step": SimulatedDimension(),
+    "noiseless, final model": SimulatedDimension(ranking="final-model"),
+    "noisy, per step": SimulatedDimension(simulation="noisy"),
+    "noisy, final model": SimulatedDimension(simulation="noisy", ranking="final-model"),
+    "A_GC-R": RandomDimension(),
+    "A_L": FlippedLabel(),
+}
+
+
+def measure(setting: Setting) -> Table:
+    """The final models of every variant under every seed."""
+    return final_rows(
+        curves(
+            setting,
+            (
+                ("", name, housing(adversary, setting, seed))
+                for name, adversary in SERIES.items()
+                for seed in seeds(setting)
+            ),
+        )
+    )
+
+
+def findings(table: Table) -> str:
+    """The variants in order of what they prove."""
+    found = sorted(means(table, "gaussian_dp").items(), key=lambda pair: -pair[1])
+    mu = means(table, "mu")
+    listed = "; ".join(f"{name} {value:.2f} (mu {mu[name]:.3f})" for name, value in found)
+    return (
+        f"Mean bound over {len(set(table.column('seed')))} seeds, of the accountant's "
+        f"{table.numbers('accountant')[0]:.3f}: {listed}. Ranking dimensions by the noiseless "
+        f"movement of every step, the paper's choice, is number "
+        f"{[name for name, _ in found].index('noiseless, per step') + 1} of {len(found)} here."
+    )
+
+
+FIGURE = Figure(
+    id="A1",
+    title="the four variants of A_GC-S on Housing",
+    label="fig:low_dim_k=1_all_techniques",
+    quick=Cost(cpu=110, gpu=30),
+    full=Cost(cpu=500, gpu=70),
+    measure=measure,
+    draw=draw_seed_dots,
+    findings=findings,
+)

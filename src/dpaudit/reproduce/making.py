@@ -1,0 +1,257 @@
+"""Making figures: measure, write, draw, say. What is done is kept, and no failure spreads."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, final
+
+from dpaudit.errors import DataError, DpauditError, InvalidInput
+from dpaudit.reproduce import style
+from dpaudit.reproduce.contract import Figure
+from dpaudit.reproduce.setting import Ledger, Scale, Setting
+from dpaudit.reproduce.table import Table
+
+STORE = "trainings.sqlite"
+"""The file in the out folder that keeps trainings."""
+
+QUICK = "quick version: fewer runs than the paper"
+
+Outcome = Literal["made", "kept", "redrawn", "failed"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """What became of one figure.
+
+    Arguments:
+        figure: Which.
+        outcome: Made now, kept from before, drawn again, or failed.
+        seconds: How long it took now.
+        findings: Its paragraph; empty where it failed.
+        error: Why it failed; empty where it did not.
+        files: What is in the folder now.
+    """
+
+    figure: Figure
+    outcome: Outcome
+    seconds: float = 0.0
+    findings: str = ""
+    error: str = ""
+    files: tuple[Path, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: what ``--json`` prints."""
+        return {
+            "id": self.figure.id,
+            "outcome": self.outcome,
+            "seconds": round(self.seconds, 1),
+            "findings": self.findings,
+            "error": self.error,
+            "files": [str(path) for path in self.files],
+        }
+
+
+def make_all(
+    figures: Sequence[Figure], setting: Setting, out: Path, *, again: bool = False
+) -> Iterator[Made]:
+    """Make figures one after the other, each told as soon as it is there.
+
+    An error of one is kept in its place and the others go on; only an interruption stops all.
+
+    Arguments:
+        figures: In this order.
+        setting: How; its store is replaced by the one in ``out``.
+        out: The folder to write to, made where it is missing.
+        again: Measure anew what is there already.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(
+            f"out must be a folder that can be made, got {str(out)!r}: {error.strerror}"
+        ) from None
+    for figure in figures:
+        began = time.perf_counter()
+        try:
+            kept = None if again else _kept(figure, setting, out)
+            if kept is not None:
+                yield kept
+                continue
+            yield _make(figure, replace(setting, store=out / STORE, ledger=Ledger()), out)
+        except DpauditError as error:
+            yield _failed(figure, began, str(error))
+        except Exception as error:
+            # A bug in one figure: its traceback goes to a file, and the others are still made.
+            (out / f"{figure.id}.error.txt").write_text(traceback.format_exc(), encoding="utf8")
+            yield _failed(
+                figure,
+                began,
+                f"{type(error).__name__}: {error}; the traceback is in {figure.id}.error.txt",
+            )
+
+
+def redraw_all(figures: Sequence[Figure], out: Path) -> Iterator[Made]:
+    """Draw figures again, one after the other; one without a CSV fails by itself."""
+    for figure in figures:
+        began = time.perf_counter()
+        try:
+            yield redraw(figure, out)
+        except DpauditError as error:
+            yield _failed(figure, began, str(error))
+
+
+def redraw(figure: Figure, out: Path) -> Made:
+    """Draw and describe a figure again from its CSV, computing nothing."""
+    began = time.perf_counter()
+    table = Table.read(out / f"{figure.id}.csv")
+    facts = _facts(out / f"{figure.id}.json")
+    scale = "full" if facts is None else facts["scale"]
+    text = write_drawing(figure, table, out, scale=scale)
+    return Made(
+        figure=figure,
+        outcome="redrawn",
+        seconds=time.perf_counter() - began,
+        findings=text,
+        files=files_of(figure, out),
+    )
+
+
+def scale_done(figure: Figure, out: Path) -> Scale | None:
+    """At which scale the figure is complete in a folder; `None` where it is not."""
+    facts = _facts(out / f"{figure.id}.json")
+    if facts is None or not (out / f"{figure.id}.csv").is_file():
+        return None
+    return "full" if facts["scale"] == "full" else "quick"
+
+
+def files_of(figure: Figure, out: Path) -> tuple[Path, ...]:
+    """The figure's files that are there."""
+    paths = (out / f"{figure.id}.{ending}" for ending in ("csv", "png", "svg", "md", "json"))
+    return tuple(path for path in paths if path.is_file())
+
+
+def write_drawing(figure: Figure, table: Table, out: Path, *, scale: str) -> str:
+    """Write NAME.png, NAME.svg and NAME.md from the table, and return the findings."""
+    with style.styled():
+        drawing = figure.draw(table)
+        if scale != "full":
+            style.stamp(drawing, QUICK)
+        drawing.savefig(out / f"{figure.id}.png", dpi=200)
+        drawing.savefig(out / f"{figure.id}.svg", metadata={"Date": None})
+    text = figure.findings(table)
+    label = f"`{figure.label}` in the paper" if figure.label else "not in the paper"
+    quick = "" if scale == "full" else f"*{QUICK[0].upper()}{QUICK[1:]}.*\n\n"
+    (out / f"{figure.id}.md").write_text(
+        f"# {figure.id}: {figure.title}\n\n{label}\n\n{quick}{text}\n", encoding="utf8"
+    )
+    return text
+
+
+def _make(figure: Figure, setting: Setting, out: Path) -> Made:
+    began = time.perf_counter()
+    table = figure.measure(setting)
+    seconds = time.perf_counter() - began
+    (out / f"{figure.id}.csv").write_text(table.to_csv(), encoding="utf8")
+    # Read back what was written: a figure drawn now and one drawn next year see the same numbers.
+    text = write_drawing(
+        figure, Table.read(out / f"{figure.id}.csv"), out, scale=_scale(figure, setting)
+    )
+    # Last of all, because it is what says that the figure is complete.
+    facts = _describe(figure, setting, seconds)
+    (out / f"{figure.id}.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf8")
+    return Made(
+        figure=figure,
+        outcome="made",
+        seconds=time.perf_counter() - began,
+        findings=text,
+        files=files_of(figure, out),
+    )
+
+
+def _kept(figure: Figure, setting: Setting, out: Path) -> Made | None:
+    """The figure where the folder has it under this seed, at this scale or in full."""
+    facts = _facts(out / f"{figure.id}.json")
+    done = scale_done(figure, out)
+    if facts is None or done is None or facts.get("seed") != setting.seed:
+        return None
+    if setting.full and done != "full":
+        return None
+    text = figure.findings(Table.read(out / f"{figure.id}.csv"))
+    return Made(figure=figure, outcome="kept", findings=text, files=files_of(figure, out))
+
+
+def _failed(figure: Figure, began: float, error: str) -> Made:
+    return Made(figure=figure, outcome="failed", seconds=time.perf_counter() - began, error=error)
+
+
+def _describe(figure: Figure, setting: Setting, seconds: float) -> dict[str, Any]:
+    """What must be known to believe and to repeat the numbers."""
+    return {
+        "id": figure.id,
+        "title": figure.title,
+        "label": figure.label,
+        "scale": _scale(figure, setting),
+        "seed": setting.seed,
+        "seconds": round(seconds, 1),
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": _device(setting),
+        "versions": _versions(),
+        "notes": setting.ledger.notes,
+        "audits": setting.ledger.audits,
+    }
+
+
+def _scale(figure: Figure, setting: Setting) -> Scale:
+    return "full" if figure.alike else setting.scale
+
+
+def _device(setting: Setting) -> str:
+    used = dict.fromkeys(str(entry["device"]) for entry in setting.ledger.audits)
+    names = [f"{name} ({_processor()})" if name == "cpu" else name for name in used]
+    return ", ".join(names) or f"cpu ({_processor()})"
+
+
+def _processor() -> str:
+    """The processor in words; kernels tell its name on Linux only."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{count} cores, {platform.machine()}"
+
+
+def _versions() -> dict[str, str]:
+    import numpy
+    import scipy
+
+    from dpaudit import __version__
+
+    found = {
+        "dpaudit": __version__,
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+    }
+    try:
+        import torch
+    except ImportError:
+        return found
+    return found | {"torch": torch.__version__}
+
+
+def _facts(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}; make the figure again") from None
+    if not isinstance(found, dict) or "scale" not in found:
+        raise DataError(f"{path} does not say at which scale it was made; make the figure again")
+    return found

@@ -1,0 +1,158 @@
+"""What is read from the scores of an audit for a figure: the paper's bound and those beside it.
+
+=================== ============================================================================
+column              bound
+=================== ============================================================================
+``accountant``      from above: composition of the insertions
+``paper_rule``      gaussian-dp at the best threshold of the scores it is read from (the paper's)
+``gaussian_dp``     gaussian-dp with the threshold chosen on a pilot: a valid choice; the trade-off
+                    curve is still assumed to be Gaussian
+``clopper_pearson`` at all thresholds at once, nothing assumed about the curve
+``gaussian_fit``    from means and variance: needs few runs, assumes normal scores
+``one_run_fdp``     for many canaries in one training, which need not be independent
+``mu``              by moments: no bound, no threshold
+=================== ============================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from dpaudit.errors import DpauditError
+from dpaudit.lower_bounds import estimate
+from dpaudit.reproduce.table import Row, Table, Value
+from dpaudit.scores import Scores
+
+if TYPE_CHECKING:
+    from dpaudit.reproduce.setting import Setting
+    from dpaudit.reproduce.trainings import Trainings
+
+DELTA = 1e-5
+ACCOUNTANT = 23.995
+"""The accountant's epsilon for 250 insertions at sigma = 4, rounded: for sentences only."""
+
+NAMES = {
+    "random-dimension": "A_GC-R",
+    "simulated-dimension": "A_GC-S",
+    "random-direction": "A_CotS",
+    "flipped-label": "A_L",
+}
+"""The paper's names of its adversaries."""
+
+
+def readings(scores: Scores, *, delta: float = DELTA, seed: int = 0) -> dict[str, Value]:
+    """The lower bounds of the table above, from one set of scores; a gap where one has no number.
+
+    Example:
+        >>> import numpy as np
+        >>> random = np.random.default_rng(0)
+        >>> scores = Scores.from_samples(random.normal(2, 1, 500), random.normal(0, 1, 500))
+        >>> sorted(readings(scores))
+        ['clopper_pearson', 'gaussian_dp', 'gaussian_fit', 'mu', 'one_run_fdp', 'paper_rule']
+    """
+    asked = {
+        "paper_rule": ("gaussian-dp", "best"),
+        "gaussian_dp": ("gaussian-dp", "pilot"),
+        "clopper_pearson": ("clopper-pearson", "simultaneous"),
+        "gaussian_fit": ("gaussian-fit", "pilot"),
+        "one_run_fdp": ("one-run-fdp", "pilot"),
+    }
+    found: dict[str, Value] = {}
+    for column, (method, threshold) in asked.items():
+        if method == "one-run-fdp" and not scores.clustered:
+            found[column] = None
+            continue
+        try:
+            bound = estimate(scores, delta=delta, method=method, threshold=threshold, seed=seed)
+            found[column] = bound.epsilon
+        except DpauditError:
+            found[column] = None  # too few scores for this method: a gap, never a zero
+    return {**found, "mu": mu_by_moments(scores)}
+
+
+def mu_by_moments(scores: Scores) -> float | None:
+    """The gap of the means over the common deviation; `None` where it has no meaning."""
+    inserted, others = scores.inserted_scores, scores.other_scores
+    if min(len(inserted), len(others)) < 2:
+        return None
+    pooled = (
+        inserted.var(ddof=1) * (len(inserted) - 1) + others.var(ddof=1) * (len(others) - 1)
+    ) / (len(scores) - 2)
+    if not pooled > 0 or not math.isfinite(pooled):
+        return None
+    return float((inserted.mean() - others.mean()) / math.sqrt(pooled))
+
+
+def curve_rows(
+    trainings: Trainings, setting: Setting, *, series: str, panel: str = ""
+) -> list[Row]:
+    """One row for each horizon of the trainings: what they are, and what their scores prove.
+
+    Arguments:
+        trainings: Played, or read from the store.
+        setting: How.
+        series: The name of the line that the rows belong to.
+        panel: The panel that the line is drawn in.
+    """
+    result = trainings.play(setting)
+    data = result.configuration["mechanism"]["data"]
+    return [
+        {
+            "panel": panel,
+            "series": series,
+            "model": trainings.preset,
+            "adversary": NAMES.get(trainings.adversary.name, trainings.adversary.name),
+            "protocol": trainings.protocol,
+            "period": trainings.period,
+            "clip_norm": trainings.clip_norm,
+            "weights": trainings.weights,
+            "known_start": trainings.known_start,
+            "seed": trainings.seed,
+            "runs": trainings.runs,
+            "canaries": trainings.canaries,
+            "examples": data["examples"],
+            "steps": assessment.horizon,
+            "accountant": assessment.least_upper.epsilon,
+            **readings(assessment.scores, seed=trainings.seed),
+        }
+        for assessment in result.horizons
+    ]
+
+
+def curves(setting: Setting, plans: Iterable[tuple[str, str, Trainings]]) -> Table:
+    """The rows of several trainings, given as (panel, series, trainings)."""
+    rows: list[Row] = []
+    for panel, series, trainings in plans:
+        rows += curve_rows(trainings, setting, series=series, panel=panel)
+    return Table.of(rows)
+
+
+def final_rows(table: Table) -> Table:
+    """Of every curve the row of its whole training."""
+    last: dict[tuple[Value, ...], tuple[Value, ...]] = {}
+    at = {name: table.columns.index(name) for name in table.columns}
+    for row in table.rows:
+        key = tuple(row[at[name]] for name in ("panel", "series", "model", "seed", "protocol"))
+        if key not in last or _steps(row[at["steps"]]) > _steps(last[key][at["steps"]]):
+            last[key] = row
+    return Table(columns=table.columns, rows=tuple(last.values()))
+
+
+def _steps(value: Value) -> float:
+    return float(value) if isinstance(value, int | float) else -1.0
+
+
+def spread(values: Iterable[float]) -> str:
+    """A number, or the range of several, for a sentence.
+
+    Example:
+        >>> spread([22.31, 24.18]), spread([7.0])
+        ('22.3 to 24.2', '7.0')
+    """
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return "no number"
+    low, high = f"{min(known):.1f}", f"{max(known):.1f}"
+    return low if low == high else f"{low} to {high}"

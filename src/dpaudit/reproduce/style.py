@@ -1,0 +1,78 @@
+"""How the figures look: column width, Okabe and Ito's colours, no pyplot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from dpaudit.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
+RED, PURPLE, SKY, GREY = "#D55E00", "#CC79A7", "#56B4E9", "#666666"
+COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+COLUMN = 3.6
+"""Inches: one column of a two-column page."""
+
+PAGE = 7.2
+"""Inches: the width of a page's text."""
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e5e5e5",
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 3.0,
+    "legend.frameon": False,
+    "svg.fonttype": "path",
+    # The same table gives the same bytes, so that redrawing a committed figure changes nothing.
+    "svg.hashsalt": "dpaudit",
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Everything drawn and saved inside has the figures' style."""
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise MissingExtra("drawing a figure", "plot") from None
+    with mpl.rc_context(_STYLE):
+        yield
+
+
+def new_figure(
+    *, columns: int = 1, rows: int = 1, width: float = COLUMN, height: float
+) -> tuple[Drawing, list[Any]]:
+    """A figure and its axes as a flat list; not pyplot's, which would be the user's."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("drawing a figure", "plot") from None
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    return figure, list(axes.flat)
+
+
+def stamp(figure: Drawing, text: str) -> None:
+    """A line over the whole figure: what a reader must know before believing it."""
+    figure.suptitle(text, fontsize=6.5, color=RED)
+
+
+def legend_below(figure: Drawing, handles: list[Any], *, columns: int) -> None:
+    """One legend for all panels, under them."""
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
