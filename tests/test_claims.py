@@ -7,6 +7,8 @@ from dpaudit import Claim, ErrorCounts, Scores, test_claim
 from dpaudit.claims import claim_p_value
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.tradeoff import gaussian_delta, gaussian_tradeoff
+from dpaudit.upper_bounds.accountant import NoisySteps
+from dpaudit.upper_bounds.privacy_loss import PldAccountant
 
 
 def scores_of(mu: float, size: int, seed: int) -> Scores:
@@ -112,3 +114,66 @@ def test_bad_claims():
         test_claim(scores_of(1, 50, 0), Claim.from_mu(1), threshold="best")
     with pytest.raises(InvalidScores, match="both kinds"):
         test_claim(Scores(score=[1.0], inserted=[1]), Claim.from_mu(1))
+
+
+def test_one_epsilon_is_a_gaussian_curve_up_to_it_and_tangents_beyond():
+    claim = Claim.from_epsilon(3.0, 1e-5)
+    pair = Claim.from_points([(3.0, 1e-5)])
+    alpha = np.concatenate([np.geomspace(1e-9, 1, 500), np.linspace(0, 1, 500)])
+    curve, gaussian = claim.tradeoff(alpha), gaussian_tradeoff(alpha, claim.mu)
+    # Between the bare pair, which is implied, and the whole Gaussian curve, which is not.
+    assert (curve >= pair.tradeoff(alpha) - 1e-12).all()
+    assert (curve <= gaussian + 1e-12).all()
+    assert (gaussian - curve).max() <= 1e-5 * (1 + 1e-6)
+    # It promises at every smaller epsilon exactly what the Gaussian curve does.
+    for epsilon in (0.0, 1.0, 2.9):
+        line = 1 - gaussian_delta(epsilon, claim.mu) - np.exp(epsilon) * alpha
+        assert (curve >= line - 1e-12).all()
+    beta = np.linspace(0.01, 0.5, 50)
+    assert claim.tradeoff(claim.tradeoff(beta)) == pytest.approx(beta, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("noise", "steps", "rate"),
+    [(0.5, 1, 0.01), (0.7, 100, 0.1), (1.0, 1000, 0.01), (2.0, 100, 0.8), (4.0, 1000, 0.05)],
+)
+def test_sampled_training_keeps_what_its_epsilon_is_read_as(noise, steps, rate):
+    # The assumption that from_epsilon makes, checked against a privacy-loss distribution.
+    accountant = PldAccountant(interval=1e-3, points=2**17)
+    training = NoisySteps(noise_multiplier=noise, steps=steps, sampling_rate=rate)
+    epsilon = accountant.epsilon(training, delta=1e-5).epsilon
+    claim = Claim.from_epsilon(epsilon, 1e-5)
+    epsilons = np.linspace(0, epsilon, 40)
+    true = accountant.deltas(training, epsilons)
+    assert (true <= gaussian_delta(epsilons, claim.mu) * (1 + 1e-6)).all()
+    # Beyond it the truth may leak more than the Gaussian, but never by more than delta.
+    beyond = np.linspace(epsilon, 2 * epsilon, 20)
+    excess = accountant.deltas(training, beyond) - gaussian_delta(beyond, claim.mu)
+    assert excess.max() <= 1e-5
+
+
+def test_the_epsilon_of_a_claim():
+    assert Claim.from_epsilon(8.0, 1e-5).epsilon(1e-5) == pytest.approx(8.0)
+    assert Claim.from_epsilon(8.0, 1e-5).epsilon(1e-7) == np.inf
+    assert Claim.from_mu(1.0).epsilon(1e-5) == pytest.approx(4.3772, abs=1e-4)
+    assert Claim.from_points([(1.0, 0.1), (2.0, 1e-6)]).epsilon(1e-5) == 2.0
+    assert Claim.from_points([(1.0, 0.1)]).epsilon(1e-5) == np.inf
+
+
+def test_how_many_scores_could_refute():
+    from dpaudit.claims import scores_to_refute
+
+    needed = scores_to_refute(Claim.from_mu(1.6))
+    perfect = Scores.from_samples(np.ones(needed // 2 + 1), np.zeros(needed // 2 + 1))
+    assert test_claim(perfect, Claim.from_mu(1.6)).verdict == "violation"
+    fewer = Scores.from_samples(np.ones(needed // 2 - 3), np.zeros(needed // 2 - 3))
+    assert test_claim(fewer, Claim.from_mu(1.6)).verdict == "inconclusive"
+    assert scores_to_refute(Claim.from_points([(40.0, 1e-5)])) is None
+
+
+def test_what_a_claim_assumes_is_in_its_test():
+    claim = Claim.from_epsilon(1.0, 1e-5)
+    assert claim.assumptions[0] in test_claim(scores_of(1.0, 100, 0), claim).assumptions
+    assert Claim.from_epsilon(1.0, 0.0).assumptions == ()
+    with pytest.raises(InvalidInput, match="epsilon must be above 0"):
+        Claim.from_epsilon(0.0, 1e-5)

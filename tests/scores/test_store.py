@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from dpaudit.errors import ConfigurationChanged, InvalidInput, StoreError
-from dpaudit.scores import ScoreBlock, Store
+from dpaudit.scores import Failure, ScoreBlock, Store
+from dpaudit.scores.database import Database
 
 CONFIGURATION = {"mechanism": {"steps": 250, "noise_multiplier": 4}, "runs": 8, "seed": 0}
 VERSIONS = {"dpaudit": "0.1.0", "torch": "2.13.0", "device": "cpu"}
@@ -246,3 +247,60 @@ def test_many_canaries_are_small_and_quick(path: Path) -> None:
         assert time.process_time() - start < 1  # about 0.1 s on one core
     assert scores.score.tobytes() == tile.scores(100).score.tobytes()
     assert path.stat().st_size < 4.5 * rows  # four bytes a score, and little else
+
+
+def failure(run: int) -> Failure:
+    return Failure(run=run, inserted=1, canaries=1, error="KeyError: 'x'", traceback="line 1\n")
+
+
+def test_failed_runs_are_finished_tiles_without_scores(path: Path) -> None:
+    with Store.open(path) as store:
+        record = store.begin("mine", CONFIGURATION, VERSIONS)
+        assert record.add_tiles([(0, block(0)), (1, failure(1))]) == 2
+        assert record.add_tiles([(1, failure(1)), (2, block(2))]) == 1
+        other = store.begin("other", CONFIGURATION, VERSIONS)
+        assert other.failures() == ()
+    with Store.open(path) as store:
+        record = store.audit("mine")
+        assert record.finished_tiles() == {0, 1, 2}
+        assert record.failures() == (failure(1),)
+        assert len(record.scores()) == 8
+
+
+def old_store(path: Path) -> None:
+    """A store as the first version of the schema left it."""
+    with Store.open(path) as store:
+        store.begin("housing", CONFIGURATION, VERSIONS).add_tile(0, block(0))
+    old = sqlite3.connect(path)
+    old.execute("DROP TABLE failures")
+    old.execute("PRAGMA user_version = 1")
+    old.commit()
+    old.close()
+
+
+def test_an_old_store_is_brought_up_to_date(path: Path) -> None:
+    old_store(path)
+    with Store.open(path) as store:
+        record = store.audit("housing")
+        assert len(record.scores()) == 4
+        assert record.failures() == ()
+        assert record.add_tiles([(1, failure(1))]) == 1
+        assert record.failures() == (failure(1),)
+    again = sqlite3.connect(path)
+    assert again.execute("PRAGMA user_version").fetchone() == (2,)
+    again.close()
+
+
+def test_an_old_store_that_cannot_be_written_is_still_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old_store(path)
+
+    def refused(self: Database) -> None:
+        raise StoreError("the store is not writable")
+
+    monkeypatch.setattr(Database, "_bring_up_to_date", refused)
+    with Store.open(path) as store:
+        record = store.audit("housing")
+        assert len(record.scores()) == 4
+        assert record.failures() == ()

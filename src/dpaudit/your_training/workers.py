@@ -114,10 +114,16 @@ class _Worker:
         except (EOFError, OSError, ValueError):
             answers.put(
                 DpauditError(
-                    f"a worker process ended while playing run {run} (exit code "
-                    f"{self._process.poll()}); -9 usually means out of memory: use fewer workers"
+                    f"a worker process ended while playing run {run} (exit code {self._ended()}); "
+                    "-9 usually means out of memory: use fewer workers; what is done is kept, and "
+                    "the same call goes on from there"
                 )
             )
+
+    def _ended(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout=5)  # its pipe ends a moment before it does
+        return None
 
 
 def serve() -> None:

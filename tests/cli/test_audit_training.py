@@ -1,0 +1,138 @@
+"""``dpaudit audit-training``: verdicts as exit codes, one JSON object, and mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpaudit.cli import main
+
+MODULE = """
+import numpy as np
+from dpaudit import GradientCanary
+
+def broken(canary, inserted, seed):
+    print("the training prints")
+    random = np.random.default_rng(seed)
+    return -(canary.clipped_sum(inserted) + random.normal(0, 0.2, canary.parameters))
+
+broken.canary = GradientCanary.draw(12, clip_norm=1.0)
+another = GradientCanary.draw(12, clip_norm=1.0, seed=4)
+
+def kept(canary, inserted, seed):
+    if seed % 9 == 0:
+        raise RuntimeError("no luck")
+    return inserted + np.random.default_rng(seed).normal()
+
+def halved(canary, returned):
+    return returned / 2
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    name = f"module_of_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield name
+    sys.modules.pop(name, None)
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["dpaudit", "audit-training", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> dict:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_violation_ends_with_1(module, monkeypatch, capsys):
+    claim = ["--claimed-epsilon", "4", "--delta", "1e-5", "--runs", "60"]
+    assert call(monkeypatch, f"{module}:broken", *claim, "--json") == 1
+    found = told(capsys)
+    assert found["verdict"] == "violation"
+    assert found["p_value"] <= 0.05
+    assert found["e_value"] is None
+    assert (found["runs"], found["failures"], found["resumed_runs"]) == (60, [], 0)
+    assert found["assumptions"][0].startswith("the claimed (4, 1e-05)")
+    assert {bound["method"] for bound in found["lower"]} >= {"gaussian-dp", "clopper-pearson"}
+    assert found["threat_model"] == "hidden state"
+    assert call(monkeypatch, f"{module}:broken", *claim) == 1
+    printed = capsys.readouterr().out
+    assert "60 from the store" in printed
+    assert "the training prints" not in printed
+
+
+def test_consistent_ends_with_0_and_inconclusive_with_3(module, monkeypatch, capsys):
+    exact = ["--noise-multiplier", "1", "--steps", "1", "--runs", "80", "--json"]
+    assert call(monkeypatch, f"{module}.py:kept", *exact) == 0
+    found = told(capsys)
+    assert (found["verdict"], found["assumptions"]) == ("consistent", [])
+    assert found["failures"][0]["error"] == "RuntimeError: no luck"
+    bare = ["--claimed-epsilon", "8", "--pair-only", "--runs", "80", "--json"]
+    assert call(monkeypatch, f"{module}.py:kept", *bare) == 3
+    assert any("15,716 scores" in note for note in told(capsys)["notes"])
+
+
+def test_until_violation(module, monkeypatch, capsys):
+    options = ["--claimed-epsilon", "8", "--until-violation", "--runs", "500", "--json"]
+    assert call(monkeypatch, f"{module}:broken", *options) == 1
+    found = told(capsys)
+    assert found["stopped_at"] == found["runs"] <= 100
+    assert found["e_value"] >= 20
+
+
+def test_canary_adversary_and_files(module, monkeypatch, capsys, tmp_path):
+    options = ["--claimed-epsilon", "1", "--runs", "30", "--name", "mine", "--store", "s.sqlite"]
+    more = ["--canary", f"{module}:another", "--scores-out", "scores.csv", "--workers", "2"]
+    assert call(monkeypatch, f"{module}:broken", *options, *more, "--json") == 1
+    assert told(capsys)["name"] == "mine"
+    assert (tmp_path / "scores.csv").exists()
+    own = ["--adversary", f"{module}:halved", "--claimed-epsilon", "8", "--runs", "20", "--json"]
+    call(monkeypatch, f"{module}:kept", *own)
+    assert told(capsys)["adversary"] == "own"
+
+
+def test_list_and_show_know_these_audits(module, monkeypatch, capsys):
+    call(monkeypatch, f"{module}:kept", "--claimed-epsilon", "8", "--runs", "30", "--name", "mine")
+    capsys.readouterr()
+    for words in (["list", "--json"], ["show", "mine", "--json"], ["list"], ["show", "mine"]):
+        monkeypatch.setattr(sys, "argv", ["dpaudit", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        printed = capsys.readouterr().out
+        assert "mine" in printed or "RuntimeError" in printed
+        if "--json" in words:
+            assert json.loads(printed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{}:broken"], "what does the training promise"),
+        (["{}:broken", "--noise-multiplier", "1"], "--steps is needed too"),
+        (["{}:broken", "--steps", "9"], "--noise-multiplier is needed too"),
+        (["{}:broken", "--claimed-epsilon", "8", "--steps", "9"], "not both"),
+        (["{}:absent", "--claimed-epsilon", "8"], "has no 'absent'"),
+        (["{}", "--claimed-epsilon", "8"], "must look like my_module:train"),
+        (["no_such_module:train", "--claimed-epsilon", "8"], "cannot import 'no_such_module'"),
+        (["nowhere.py:train", "--claimed-epsilon", "8"], "there is no file nowhere.py"),
+        (["bad.py:train", "--claimed-epsilon", "8"], "importing 'bad' raised ZeroDivisionError"),
+        (["{}:kept", "--claimed-epsilon", "8", "--on-error", "x"], "on_error must be one of"),
+        (["{}:kept", "--claimed-epsilon", "8", "--on-error", "stop"], "failed with RuntimeError"),
+    ],
+)
+def test_mistakes_end_with_2(module, monkeypatch, capsys, tmp_path, arguments, message):
+    (tmp_path / "bad.py").write_text("1 / 0")
+    assert call(monkeypatch, *(word.format(module) for word in arguments)) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.startswith("dpaudit: ")
