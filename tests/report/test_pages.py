@@ -212,7 +212,7 @@ def test_equal_scores_and_infinite_ones_make_a_page() -> None:
 
 def test_horizons_are_shorter_trainings() -> None:
     page = page_of(normal_scores(2.0), horizons=(50, 100))
-    assert [stop.steps for stop in page.horizons] == [50, 100]
+    assert [stop.steps for stop in page.horizons] == [50, 100, 250]
     text = render_page([page])
     parsed(text)
     assert "Shorter trainings" in text

@@ -36,7 +36,7 @@ def audit_page(result: AuditResult, *, most_thresholds: int = MOST_THRESHOLDS) -
         evidence=_evidence(result.final, configuration["seed"], most_thresholds),
         progress=progress(result.runs, asked),
         notices=result.notices,
-        horizons=tuple(_horizon(assessment) for assessment in result.horizons[:-1]),
+        horizons=_horizons(result),
         facts=(*facts_of(configuration), _session(result)),
         repeat=repeat(configuration, name=result.name, store=None, identity=result.audit),
     )
@@ -122,12 +122,18 @@ def _evidence(assessment: Assessment, seed: int, most_thresholds: int) -> Eviden
     )
 
 
-def _horizon(assessment: Assessment) -> Horizon:
-    return Horizon(
-        steps=assessment.horizon,
-        lower=assessment.leading,
-        upper=assessment.least_upper,
-        verdict=assessment.verdict,
+def _horizons(result: AuditResult) -> tuple[Horizon, ...]:
+    """The bounds along the training, where they were asked for."""
+    if len(result.horizons) == 1:
+        return ()
+    return tuple(
+        Horizon(
+            steps=assessment.horizon,
+            lower=assessment.leading,
+            upper=assessment.least_upper,
+            verdict=assessment.verdict,
+        )
+        for assessment in result.horizons
     )
 
 

@@ -64,7 +64,7 @@ class Progress:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Horizon:
-    """The bounds of a training that stops earlier."""
+    """The bounds of a training that stops after so many steps."""
 
     steps: int
     lower: Bound
@@ -136,7 +136,7 @@ class PageData:
         evidence: Bounds and pictures; `None` while there are too few scores for any.
         progress: How much is done, where that is not all.
         notices: What the reader should know besides.
-        horizons: Bounds of shorter trainings.
+        horizons: Bounds of shorter trainings, the whole one last; empty where there are none.
         facts: Settings, seeds, versions.
         repeat: How to do it again.
     """

@@ -263,6 +263,7 @@ def _template() -> Any:
         "typeset": typeset,
         "label": _label,
         "assumed": assumed,
+        "sentence": lambda text: text[:1].upper() + text[1:],
         "verdict": verdict_word,
     }
     return environment.get_template("page.html")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from dpaudit.privacy import Bound
 from dpaudit.report.page_data import Evidence, PageData
 
@@ -30,10 +32,10 @@ def typeset(text: str) -> str:
         >>> typeset("epsilon >= 2.10, 88% of it")
         'ε ≥ 2.10, 88 % of it'
     """
-    signs = (("epsilon", "ε"), ("delta", "δ"), (">=", "≥"), ("<=", "≤"), ("1e-05", "1e-5"))
-    for plain, sign in signs:
+    for plain, sign in (("epsilon", "ε"), ("delta", "δ"), (">=", "≥"), ("<=", "≤")):
         text = text.replace(plain, sign)
-    return text.replace("%", " %").replace("  %", " %")
+    text = re.sub(r"(\d)e([-+])0(\d)", r"\1e\2\3", text)
+    return re.sub(r"(\d)%", r"\1 %", text)
 
 
 def assumed(bound: Bound) -> str:
