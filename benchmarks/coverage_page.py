@@ -109,10 +109,7 @@ POWER_WORDS = """\
 Share of audits, in per cent of {power}, that raise an alarm when the noise is 10, 20 or 30 % too
 small. Scores are Gaussian. `test_claim` assumes nothing of them and compares with the whole curve.
 Beside it stands a single bound: an alarm of `gaussian-dp` is a lower bound above the claimed
-epsilon at delta = 1e-5, and it assumes that the curve is Gaussian. Its rows here were measured when
-it still took two separate limits; it now tests both error rates together and sees a little more.
-The rows of `gaussian-dp` with `pilot` in the tables above were measured anew after that change,
-by themselves.
+epsilon at delta = 1e-5, and it assumes that the curve is Gaussian.
 """
 
 
