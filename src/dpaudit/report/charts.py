@@ -218,7 +218,7 @@ def growth_chart(shown: Growth, promised: float | None) -> Chart:
         label = "to expect of worlds as far apart as these look"
         marks.append(Mark(role="fitted", label=label, path=_line(shown.expected, x, y)))
     marks.append(_dotted("proven", "shown by the first so many", shown.bounds, x, y))
-    marks.append(_dotted("free", "the same with no assumption", shown.free, x, y))
+    marks.append(_dotted("free", "the same, whatever the shape of the curve", shown.free, x, y))
     references = () if promised is None else y.ticks([promised], lambda e: f"promised: {e:.2f}")
     return Chart(
         alternative=f"Lower bound against the number of {shown.unit}",

@@ -122,7 +122,9 @@ def draw_growth(shown: Growth, *, ax: Any, promised: float | None = None) -> Non
             ax.plot(curve.x, curve.y, color=role.light, ls=style, label=label)
     bounds, free = shown.bounds, shown.free
     ax.plot(bounds.x, bounds.y, color=PROVEN.light, marker="o", ms=3, label="shown")
-    ax.plot(free.x, free.y, color=OTHERS.light, marker="o", ms=3, mfc="none", label="no assumption")
+    ax.plot(
+        free.x, free.y, color=OTHERS.light, marker="o", ms=3, mfc="none", label="any shape of curve"
+    )
     ax.set(xlabel=shown.unit, ylabel="epsilon", xscale="log", ylim=(0, None))
     _legend_above(ax, columns=2)
 

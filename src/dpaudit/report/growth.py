@@ -28,7 +28,7 @@ class Growth:
     Arguments:
         unit: What is counted along x: runs or canaries.
         bounds: The bound on the first so many of them, by the leading method.
-        free: The same with no assumption, by Clopper-Pearson at all thresholds at once.
+        free: The same whatever the curve's shape, by Clopper-Pearson at all thresholds at once.
         expected: What to expect of so many, if the worlds are as far apart as they look.
         attainable: What perfect scores would be expected to show: all that the promise allows.
         outlook: Whether more would help, in a sentence.
