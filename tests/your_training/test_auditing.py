@@ -294,6 +294,17 @@ def test_a_training_that_always_fails_in_one_world_is_given_up(tmp_path):
         )
 
 
+def test_runs_that_repeat_each_other_are_flagged():
+    def ignores_its_seed(canary, inserted, seed):
+        return gaussian(1.0)(canary, inserted, 0)
+
+    for canary in (CANARY, GradientCanary.draw(PARAMETERS, clip_norm=1.0, count=10)):
+        result = audit_training(ignores_its_seed, canary=canary, claim=CLAIM, runs=20)
+        assert any("does not draw its noise from the seed" in note for note in result.notes)
+        fresh = audit_training(gaussian(1.0), canary=canary, claim=CLAIM, runs=20)
+        assert fresh.notes == ()
+
+
 def test_the_figure_can_be_drawn():
     result = audit_training(gaussian(1.0), canary=CANARY, claim=CLAIM, runs=40)
     assert len(result.plot().axes) == 3

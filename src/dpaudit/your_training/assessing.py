@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from dpaudit.claims import Claim, ClaimTest, test_claim
 from dpaudit.errors import TrainingFailed
 from dpaudit.scores import Failure, Scores
@@ -57,3 +59,27 @@ def check_both_worlds(scores: Scores, failures: Sequence[Failure]) -> None:
             f"\n{last.traceback}"
         )
     raise TrainingFailed(f"{problem}; play more runs")
+
+
+def repetition_notes(scores: Scores) -> tuple[str, ...]:
+    """A warning where different runs of one world gave the very same scores.
+
+    Either nothing random is added, which is a violation, or the training does not draw its noise
+    from the seed, and its runs are one run counted many times.
+    """
+    if not _repeats(scores):
+        return ()
+    return (
+        "different runs gave exactly the same scores: either the training adds no noise, or it "
+        "does not draw its noise from the seed it is handed; then the runs are not independent, "
+        "and the verdict says nothing about a training with fresh noise",
+    )
+
+
+def _repeats(scores: Scores) -> bool:
+    order = np.lexsort((scores.run, scores.inserted, scores.canary))
+    canary, world, run = scores.canary[order], scores.inserted[order], scores.run[order]
+    follows = (np.diff(canary) == 0) & (np.diff(world) == 0) & (np.diff(run) != 0)
+    same = np.diff(scores.score[order]) == 0
+    # Scores that are counts or accuracies repeat now and then; noise never does.
+    return bool(follows.sum() >= 4 and same[follows].mean() > 0.9)

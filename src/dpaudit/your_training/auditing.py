@@ -17,7 +17,7 @@ from dpaudit.claims import Claim
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.lower_bounds import estimate
 from dpaudit.scores import AuditRecord, Scores, Store
-from dpaudit.your_training.assessing import check_both_worlds, tested
+from dpaudit.your_training.assessing import check_both_worlds, repetition_notes, tested
 from dpaudit.your_training.description import describe
 from dpaudit.your_training.failing import failure_notes
 from dpaudit.your_training.playing import Job, Outcome, Train, check_signature, play_here
@@ -163,7 +163,7 @@ def audit_training(
             runs=seen,
             canaries=canaries,
             stopped_at=None if watcher is None or not watcher.refuted else seen,
-            notes=failure_notes(scores, failures),
+            notes=(*failure_notes(scores, failures), *repetition_notes(scores)),
             configuration=record.configuration,
             seconds=time.perf_counter() - began,
             resumed=resumed,
