@@ -1,0 +1,76 @@
+"""The examples run as they are, and the audits in them decide rightly."""
+
+import functools
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+import dpaudit
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.filterwarnings(
+    "ignore:Secure RNG turned off:UserWarning",
+    "ignore:Full backward hook is firing:UserWarning",
+)
+class TestOpacus:
+    pytest.importorskip("opacus")
+
+    def test_the_training_as_it_is(self):
+        result = example("opacus_training").audit(runs=40)
+        assert result.verdict == "consistent"
+        assert result.threat_model is dpaudit.ThreatModel.HIDDEN_STATE
+        assert "8 steps, Poisson sampling rate 0.25; RDPAccountant" in result.test.claim.description
+
+    @pytest.mark.parametrize(("true_share", "verdict"), [(0.8, "violation"), (1.0, "consistent")])
+    def test_noise_a_fifth_too_small_is_proven_in_one_training(self, true_share, verdict):
+        """At epsilon 8, in one training of a ConvNet with 10,000 canaries."""
+        result = example("opacus_training").audit_in_one_training(true_share=true_share)
+        assert result.verdict == verdict
+        assert (result.runs, result.canaries) == (1, 10_000)
+        assert (result.test.p_value < 1e-4) == (verdict == "violation")
+
+
+class TestJax:
+    pytest.importorskip("jax")
+    pytest.importorskip("optax")
+
+    @pytest.mark.parametrize(("true_share", "verdict"), [(0.5, "violation"), (1.0, "consistent")])
+    def test_audit(self, true_share, verdict):
+        jax_training = example("jax_training")
+        noise = true_share * jax_training.NOISE
+        result = dpaudit.audit_training(
+            functools.partial(jax_training.train, noise_multiplier=noise),
+            canary=dpaudit.GradientCanary.draw(18, clip_norm=jax_training.CLIP),
+            claim=dpaudit.Claim.from_dpsgd(
+                noise_multiplier=jax_training.NOISE, steps=jax_training.STEPS
+            ),
+            initial=jax_training.INITIAL,
+            runs=200,
+        )
+        assert result.verdict == verdict
+        assert result.adversary == "parameters"
+
+    def test_one_step_moves_by_the_clip_norm(self):
+        jax_training = example("jax_training")
+        canary = dpaudit.GradientCanary.draw(18, clip_norm=jax_training.CLIP, seed=3)
+        jax_training.INPUTS = jax_training.INPUTS[:1]
+        jax_training.LABELS = jax_training.LABELS[:1]
+        ends = [
+            dpaudit.your_training.parameters.flat_parameters(
+                jax_training.train(canary, inserted, seed=1)
+            )
+            for inserted in (False, True)
+        ]
+        rows = jax_training.BATCH + 1
+        expected = jax_training.RATE * canary.clipped_sum(True) / rows
+        assert ends[0] - ends[1] == pytest.approx(expected, abs=1e-7)
