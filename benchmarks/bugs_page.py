@@ -175,7 +175,7 @@ def _correct_table(rows: list[Row]) -> str:
 
 
 def _checks_of_correct(rows: list[Row]) -> str:
-    flagged = [row for row in rows if row["check"]["broken"]]
+    flagged = [row for row in rows if row.get("check", {}).get("broken")]
     if not flagged:
         return "`dpaudit check` calls no rule broken in any of them.\n"
     words = "; ".join(
