@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dpaudit.adversaries import FlippedLabel, RandomDimension, SimulatedDimension
 from dpaudit.reproduce.contract import Cost, Figure
 from dpaudit.reproduce.f1c_fcnn import housing, seeds
-from dpaudit.reproduce.readings import curves, final_rows
+from dpaudit.reproduce.readings import Line, curves, final_rows
 from dpaudit.reproduce.seed_dots import draw_seed_dots, means
 from dpaudit.reproduce.table import Table
 
@@ -31,7 +31,7 @@ def measure(setting: Setting) -> Table:
         curves(
             setting,
             (
-                ("", name, housing(adversary, setting, seed))
+                Line(series=name, trainings=housing(adversary, setting, seed))
                 for name, adversary in SERIES.items()
                 for seed in seeds(setting)
             ),

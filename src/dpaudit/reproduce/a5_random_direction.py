@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dpaudit.adversaries import FlippedLabel, RandomDimension, RandomDirection, SimulatedDimension
 from dpaudit.reproduce.contract import Cost, Figure
 from dpaudit.reproduce.f1c_fcnn import housing, seeds
-from dpaudit.reproduce.readings import NAMES, curves, final_rows
+from dpaudit.reproduce.readings import NAMES, Line, curves, final_rows
 from dpaudit.reproduce.seed_dots import draw_seed_dots, means
 from dpaudit.reproduce.table import Table
 
@@ -29,7 +29,7 @@ def measure(setting: Setting) -> Table:
         curves(
             setting,
             (
-                ("", NAMES[adversary.name], housing(adversary, setting, seed))
+                Line(series=NAMES[adversary.name], trainings=housing(adversary, setting, seed))
                 for adversary in ADVERSARIES
                 for seed in seeds(setting)
             ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dpaudit.adversaries import FlippedLabel, RandomDimension, SimulatedDimension
 from dpaudit.reproduce.contract import Cost, Figure
 from dpaudit.reproduce.curves import draw_curves
-from dpaudit.reproduce.readings import NAMES, curves, final_rows, spread
+from dpaudit.reproduce.readings import NAMES, Line, curves, final_rows, spread
 from dpaudit.reproduce.table import Table
 from dpaudit.reproduce.trainings import Trainings
 
@@ -38,7 +38,7 @@ def measure(setting: Setting) -> Table:
     return curves(
         setting,
         (
-            ("", NAMES[adversary.name], housing(adversary, setting, seed))
+            Line(series=NAMES[adversary.name], trainings=housing(adversary, setting, seed))
             for adversary in ADVERSARIES
             for seed in seeds(setting)
         ),

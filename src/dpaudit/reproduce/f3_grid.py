@@ -7,6 +7,7 @@ paper does, by simulation.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from dpaudit.reproduce.table import Row, Table
 from dpaudit.scores import Scores
 
 if TYPE_CHECKING:
+    from dpaudit.exact import ExactPrivacy
     from dpaudit.mechanisms.landscape import Scaling
     from dpaudit.reproduce.setting import Setting
 
@@ -72,7 +74,7 @@ def measure_grid(
 def _process_rows(
     process: LandscapeProcess, *, runs: int, seed: int, audited: Sequence[int]
 ) -> list[Row]:
-    exact = exact_privacy(process, delta=DELTA)
+    exact = _exact(process)
     rows: list[Row] = []
     for step in range(1, process.steps + 1):
         row: dict[str, str | int | float | None] = {
@@ -95,6 +97,13 @@ def _process_rows(
     return rows
 
 
+# Three figures look at the same processes; in one session they are computed once.
+@functools.cache
+def _exact(process: LandscapeProcess) -> ExactPrivacy:
+    return exact_privacy(process, delta=DELTA)
+
+
+@functools.cache
 def _audited(
     process: LandscapeProcess, step: int, runs: int, seed: int
 ) -> dict[str, str | int | float | None]:

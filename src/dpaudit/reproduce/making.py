@@ -185,6 +185,8 @@ def _kept(figure: Figure, setting: Setting, out: Path) -> Made | None:
         return None
     if setting.full and done != "full":
         return None
+    if facts.get("left_out_without_gpu") and setting.on_gpu:
+        return None
     text = figure.findings(Table.read(out / f"{figure.id}.csv"))
     return Made(figure=figure, outcome="kept", findings=text, files=files_of(figure, out))
 
@@ -206,6 +208,7 @@ def _describe(figure: Figure, setting: Setting, seconds: float) -> dict[str, Any
         "device": _device(setting),
         "versions": _versions(),
         "notes": setting.ledger.notes,
+        "left_out_without_gpu": setting.ledger.left_out,
         "audits": setting.ledger.audits,
     }
 

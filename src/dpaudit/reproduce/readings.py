@@ -11,6 +11,8 @@ column              bound
 ``gaussian_fit``    from means and variance: needs few runs, assumes normal scores
 ``one_run_fdp``     for many canaries in one training, which need not be independent
 ``mu``              by moments: no bound, no threshold
+``valid``           ``gaussian_dp``, or ``gaussian_fit`` where there are too few scores to count
+                    errors: the line that figures draw
 =================== ============================================================================
 """
 
@@ -18,7 +20,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
 
 from dpaudit.errors import DpauditError
 from dpaudit.lower_bounds import estimate
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
     from dpaudit.reproduce.trainings import Trainings
 
 DELTA = 1e-5
+
+FEWEST_TO_COUNT = 200
+"""Scores from which counting errors at a threshold proves more than nothing."""
+
 ACCOUNTANT = 23.995
 """The accountant's epsilon for 250 insertions at sigma = 4, rounded: for sentences only."""
 
@@ -49,8 +56,8 @@ def readings(scores: Scores, *, delta: float = DELTA, seed: int = 0) -> dict[str
         >>> import numpy as np
         >>> random = np.random.default_rng(0)
         >>> scores = Scores.from_samples(random.normal(2, 1, 500), random.normal(0, 1, 500))
-        >>> sorted(readings(scores))
-        ['clopper_pearson', 'gaussian_dp', 'gaussian_fit', 'mu', 'one_run_fdp', 'paper_rule']
+        >>> list(readings(scores))[:4]
+        ['valid', 'paper_rule', 'gaussian_dp', 'clopper_pearson']
     """
     asked = {
         "paper_rule": ("gaussian-dp", "best"),
@@ -69,7 +76,8 @@ def readings(scores: Scores, *, delta: float = DELTA, seed: int = 0) -> dict[str
             found[column] = bound.epsilon
         except DpauditError:
             found[column] = None  # too few scores for this method: a gap, never a zero
-    return {**found, "mu": mu_by_moments(scores)}
+    leading = "gaussian_dp" if len(scores) >= FEWEST_TO_COUNT else "gaussian_fit"
+    return {"valid": found[leading], **found, "mu": mu_by_moments(scores)}
 
 
 def mu_by_moments(scores: Scores) -> float | None:
@@ -121,11 +129,34 @@ def curve_rows(
     ]
 
 
-def curves(setting: Setting, plans: Iterable[tuple[str, str, Trainings]]) -> Table:
-    """The rows of several trainings, given as (panel, series, trainings)."""
+@final
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line of a figure and the trainings behind it.
+
+    Arguments:
+        trainings: What is played.
+        series: The line's name.
+        panel: The panel it is drawn in.
+        gpu: Whether it is left out where there is no GPU, because it would take hours.
+    """
+
+    trainings: Trainings
+    series: str
+    panel: str = ""
+    gpu: bool = False
+
+
+def curves(setting: Setting, lines: Iterable[Line]) -> Table:
+    """The rows of several lines; what needs a GPU and has none is left out, and noted."""
     rows: list[Row] = []
-    for panel, series, trainings in plans:
-        rows += curve_rows(trainings, setting, series=series, panel=panel)
+    for line in lines:
+        trainings = line.trainings
+        if line.gpu and not setting.on_gpu:
+            where = f", {line.panel}" if line.panel else ""
+            setting.ledger.leave_out(f"{line.series}{where}: {trainings.protocol}")
+            continue
+        rows += curve_rows(trainings, setting, series=line.series, panel=line.panel)
     return Table.of(rows)
 
 

@@ -8,14 +8,26 @@ from collections.abc import Iterable
 from dpaudit.errors import InvalidInput
 from dpaudit.reproduce import (
     a1_variants,
+    a2_over_parameterised,
+    a3a_convnet_tradeoff,
     a3b_landscape_tradeoff,
     a4_threshold_search,
     a5_random_direction,
+    a6_canary_norm,
     a7_landscape_shape,
+    a8_privacy_profiles,
+    a9_unknown_start,
+    a10_fine_tuning,
     a11_every_sigma,
+    f1a_convnet,
+    f1b_resnet18,
     f1c_fcnn,
+    f2a_k5,
+    f2b_k25,
     f3a_landscape,
     f3b_heat_map,
+    p1_protocols,
+    t1_prior_work,
     t2_hyperparameters,
 )
 from dpaudit.reproduce.contract import Figure
@@ -24,16 +36,28 @@ from dpaudit.reproduce.setting import Scale
 FIGURES: dict[str, Figure] = {
     module.FIGURE.id: module.FIGURE
     for module in (
+        f1a_convnet,
+        f1b_resnet18,
         f1c_fcnn,
+        f2a_k5,
+        f2b_k25,
         f3a_landscape,
         f3b_heat_map,
-        t2_hyperparameters,
+        t1_prior_work,
         a1_variants,
+        a2_over_parameterised,
+        t2_hyperparameters,
+        a3a_convnet_tradeoff,
         a3b_landscape_tradeoff,
         a4_threshold_search,
         a5_random_direction,
+        a6_canary_norm,
         a7_landscape_shape,
+        a8_privacy_profiles,
+        a9_unknown_start,
+        a10_fine_tuning,
         a11_every_sigma,
+        p1_protocols,
     )
 }
 

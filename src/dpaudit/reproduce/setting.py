@@ -23,6 +23,7 @@ class Ledger:
     def __init__(self) -> None:
         self.audits: list[dict[str, Any]] = []
         self.notes: list[str] = []
+        self.left_out: list[str] = []
 
     def add(self, name: str, result: AuditResult) -> None:
         """Keep what one audit was, without its scores."""
@@ -41,6 +42,11 @@ class Ledger:
                 "runs_from_store": result.resumed,
             }
         )
+
+    def leave_out(self, what: str) -> None:
+        """Keep what the paper has and this figure does not, for want of a GPU."""
+        if what not in self.left_out:
+            self.left_out.append(what)
 
     def note(self, text: str) -> None:
         """Keep a sentence that a reader of the numbers should know; once."""

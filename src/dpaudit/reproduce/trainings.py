@@ -14,7 +14,7 @@ from dpaudit import _validate
 from dpaudit.adversaries.contract import Adversary
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
-from dpaudit.presets import INSERTIONS, preset
+from dpaudit.presets import INSERTIONS, alexnet_features_of, preset
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
@@ -43,6 +43,9 @@ class Trainings:
         insertions: How often the canary goes in; T is this times the period.
         weights: How the starting model is drawn.
         known_start: Whether the adversary knows it; otherwise it is drawn anew in every run.
+        examples: How many of the images to train on, 0 for all; only for `alexnet-head`, whose
+            features take long to make.
+        shares: The horizons, as shares of all steps.
 
     Example:
         >>> from dpaudit.adversaries import RandomDimension
@@ -60,6 +63,8 @@ class Trainings:
     insertions: int = INSERTIONS
     weights: Weights = "default"
     known_start: bool = True
+    examples: int = 0
+    shares: tuple[float, ...] = SHARES
 
     def __post_init__(self) -> None:
         _validate.one_of("weights", self.weights, ("default", "xavier", "kaiming"))
@@ -73,7 +78,7 @@ class Trainings:
     @property
     def horizons(self) -> tuple[int, ...]:
         """The numbers of steps at which the curve has a point."""
-        counts = (max(1, round(share * self.insertions)) for share in SHARES)
+        counts = (max(1, round(share * self.insertions)) for share in self.shares)
         return tuple(sorted({count * self.period for count in counts}))
 
     @property
@@ -87,6 +92,7 @@ class Trainings:
     def name_at(self, precision: str) -> str:
         """The audit's name in the store: everything above, so that equal names are equal audits."""
         start = "" if self.known_start else " fresh"
+        start += f" of {self.examples}" if self.examples else ""
         return (
             f"{self.preset} {self.adversary!r} k={self.period} C={self.clip_norm:g} "
             f"T={self.steps} {self.weights}{start} seed={self.seed} "
@@ -95,7 +101,7 @@ class Trainings:
 
     def mechanism(self, data_dir: str | None) -> DPSGD:
         """The training described; reads the data, once for all trainings on it."""
-        base = _base(self.preset, data_dir)
+        base = _base(self.preset, data_dir, self.examples)
         build = base.build_model
         if self.weights != "default":
             from dpaudit.models.initialisations import drawn_by
@@ -143,6 +149,11 @@ def speed_for(preset_name: str, setting: Setting) -> Speed:
 
 
 @functools.cache
-def _base(preset_name: str, data_dir: str | None) -> DPSGD:
+def _base(preset_name: str, data_dir: str | None, examples: int) -> DPSGD:
     """The preset's training; kept, because reading CIFAR-10 or making features takes long."""
-    return preset(preset_name).training(data_dir=data_dir)
+    chosen = preset(preset_name)
+    if examples:
+        chosen = dataclasses.replace(
+            chosen, read=functools.partial(alexnet_features_of, examples=examples)
+        )
+    return chosen.training(data_dir=data_dir)

@@ -1,0 +1,84 @@
+"""A10: fine-tuning: the head of a frozen AlexNet, beside a ConvNet trained from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dpaudit.adversaries import RandomDimension
+from dpaudit.reproduce.contract import Cost, Figure, Need
+from dpaudit.reproduce.curves import draw_curves
+from dpaudit.reproduce.networks import insertions, one_training
+from dpaudit.reproduce.readings import Line, curves, final_rows
+from dpaudit.reproduce.table import Table
+from dpaudit.reproduce.trainings import Trainings
+
+if TYPE_CHECKING:
+    from dpaudit.reproduce.setting import Setting
+
+HEAD, TRAININGS, SCRATCH = "AlexNet head", "AlexNet head, many trainings", "ConvNet from scratch"
+
+
+def measure(setting: Setting) -> Table:
+    """The head by both protocols, and the ConvNet."""
+    return curves(setting, _lines(setting))
+
+
+def _lines(setting: Setting) -> Iterator[Line]:
+    count = insertions(setting, 1)
+    examples = setting.choose(quick=2000, full=0)
+    common = Trainings(
+        preset="alexnet-head",
+        adversary=RandomDimension(),
+        runs=1,
+        canaries=20_000,
+        seed=setting.seed,
+        insertions=count,
+        examples=examples,
+    )
+    yield Line(series=HEAD, trainings=common)
+    runs = setting.choose(quick=200, full=5000 if setting.on_gpu else 400)
+    if setting.full and not setting.on_gpu:
+        setting.ledger.leave_out(f"5,000 trainings of the head; {runs} were played in their place")
+    yield Line(
+        series=TRAININGS,
+        trainings=Trainings(
+            preset="alexnet-head",
+            adversary=RandomDimension(),
+            runs=runs,
+            seed=setting.seed,
+            insertions=count,
+            examples=examples,
+        ),
+    )
+    yield Line(series=SCRATCH, trainings=one_training(setting, "convnet"))
+
+
+def findings(table: Table) -> str:
+    """Whether the head's audit is as tight."""
+    last = final_rows(table)
+    parts = [
+        f"{name} {row.number('valid'):.2f} (paper's rule {row.number('paper_rule'):.2f}, mu "
+        f"{row.number('mu'):.3f}; {row.words('protocol')[0]})"
+        for name in (HEAD, TRAININGS, SCRATCH)
+        if len(row := last.where(series=name))
+    ]
+    return (
+        f"Of the accountant's {last.numbers('accountant')[0]:.3f}: " + "; ".join(parts) + ". The "
+        "head has 23,050 parameters on 2,304 frozen features of "
+        f"{int(last.where(series=HEAD).number('examples')):,} images, and its audit is as tight as "
+        "that of a network trained from scratch."
+    )
+
+
+FIGURE = Figure(
+    id="A10",
+    title="fine-tuning the head of a frozen AlexNet, k = 1",
+    label="fig:finetuning",
+    needs=frozenset({Need.CIFAR10, Need.WEIGHTS}),
+    quick=Cost(cpu=80, gpu=30),
+    full=Cost(cpu=400, gpu=60),
+    measure=measure,
+    draw=draw_curves,
+    findings=findings,
+)
