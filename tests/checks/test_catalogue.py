@@ -44,6 +44,7 @@ WRONG = {
     "noise_a_fifth_too_small": SIZE,
     "noise_before_clipping": BOUNDED,
     "noise_forgotten": {"noise is there"},
+    "noise_repeated_every_step": {"noise differs between steps"},
     "noise_scaled_for_the_mean": SIZE,
     "noise_seed_fixed": {"noise is there"},
     "one_key_for_all_tensors": {"noise differs between parameters"},

@@ -9,7 +9,7 @@ from dpaudit.checks import limits
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, smallest_ratio, standard_deviations
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules import noise_independence, noise_size, seeds
-from dpaudit.checks.rules.noise_directions import unit_rows
+from dpaudit.checks.rules.noise_directions import noise_directions
 from dpaudit.checks.subject import StepSubject
 
 TRIALS = 2000
@@ -83,7 +83,7 @@ def test_limits_are_those_of_the_distributions():
 
 
 def test_directions_of_independent_noise_have_the_variance_that_limits_assume():
-    directions, _ = unit_rows(measured(1, parameters=20_000, runs=9))
+    directions = noise_directions(measured(1, parameters=20_000, runs=9)).rows
     products = np.einsum("ij,ij->i", directions[:-1], directions[1:])
     assert products.mean() == pytest.approx(0, abs=5 / np.sqrt(8 * 20_000))
     assert products.var() == pytest.approx(1 / 8, rel=0.05)

@@ -98,6 +98,10 @@ def noise_only_when_inserted(canary, inserted, seed, steps=1):
     return correct(canary, inserted, seed if inserted else 0, steps)
 
 
+def every_iterate(canary, inserted, seed, steps=1):
+    return np.stack([correct(canary, inserted, seed, step) for step in range(steps + 1)])
+
+
 def names(findings):
     return {finding.rule.name for finding in findings}
 
@@ -108,7 +112,7 @@ def checked(train, **settings):
 
 @pytest.mark.parametrize(
     "train",
-    [plain, with_momentum, in_float32, several_arrays],
+    [plain, with_momentum, in_float32, several_arrays, every_iterate],
     ids=lambda train: train.__name__,
 )
 def test_a_correct_training_that_takes_steps_passes_every_rule(train):

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.checks.findings import CheckResult, Finding
+from dpaudit.checks.findings import CheckResult, Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules import CHECKS
 from dpaudit.checks.rules.several_steps import ACCUMULATION
+from dpaudit.checks.rules.strange_gradients import NOT_FINITE
 from dpaudit.checks.subject import StepSubject, Subject, TrainingSubject
 from dpaudit.errors import InvalidInput
 
@@ -43,6 +44,7 @@ def check_training(
     insertions: int | None = None,
     runs: int = RUNS,
     seed: int = 1000,
+    finite_gradients: bool = False,
 ) -> CheckResult:
     r"""Check the rules of private training on a user's own, before any statistics.
 
@@ -59,10 +61,10 @@ def check_training(
 
     Arguments:
         train: ``train(canary, inserted, seed)`` returns the final parameters, flat or as several
-            arrays in order. It must add ``canary.rows(inserted)`` to the per-example gradients of
-            every step *before clipping*, draw all its randomness from ``seed``, and use plain SGD,
-            with or without momentum. If it takes ``steps`` too, rules about one step are checked
-            after one step, and those about several after four.
+            arrays in order, or all iterates, one a row. It must add ``canary.rows(inserted)`` to
+            the per-example gradients of every step *before clipping*, draw all its randomness from
+            ``seed``, and use plain SGD, with or without momentum. If it takes ``steps`` too, rules
+            about one step are checked after one step, and those about several after four.
         canary: The canary of an audit of the same training, such as a `GradientCanary`. It is not
             inserted; it tells the number of parameters and the clip norm C.
         noise_multiplier: The claimed sigma.
@@ -71,6 +73,8 @@ def check_training(
         insertions: In how many of them the canary takes part; in all of them by default.
         runs: Over how many seeds noise is measured, at least 8.
         seed: The first of them.
+        finite_gradients: The caller vouches that no gradient is ever infinite or NaN, and the rule
+            about such gradients is left out.
 
     Example:
         >>> def train(canary, inserted, seed, steps=1):
@@ -112,7 +116,7 @@ def check_training(
         insertions=insertions,
     )
     axes = np.atleast_1d(getattr(canary, "dimensions", canary.parameters // 2))
-    return _checked(subject, runs=runs, seed=seed, axis=int(axes[0]))
+    return _checked(subject, runs, seed, int(axes[0]), finite_gradients)
 
 
 def check_step(
@@ -124,6 +128,7 @@ def check_step(
     batch_size: int = 16,
     runs: int = RUNS,
     seed: int = 1000,
+    finite_gradients: bool = False,
 ) -> CheckResult:
     r"""Check the rules on one private step: per-example gradients in, private gradient out.
 
@@ -141,6 +146,8 @@ def check_step(
         batch_size: How many rows a batch has, the crafted gradient among them.
         runs: Over how many seeds noise is measured, at least 8.
         seed: The first of them.
+        finite_gradients: The caller vouches that no gradient is ever infinite or NaN, and the rule
+            about such gradients is left out.
 
     Example:
         >>> def private_step(gradients, seed):
@@ -164,10 +171,12 @@ def check_step(
         clip_norm=_validate.positive("clip_norm", clip_norm),
         noise_multiplier=_sigma(noise_multiplier),
     )
-    return _checked(subject, runs=runs, seed=seed, axis=subject.parameters // 2)
+    return _checked(subject, runs, seed, subject.parameters // 2, finite_gradients)
 
 
-def _checked(subject: Subject, *, runs: int, seed: int, axis: int) -> CheckResult:
+def _checked(
+    subject: Subject, runs: int, seed: int, axis: int, finite_gradients: bool
+) -> CheckResult:
     runs = _validate.integer("runs", runs, at_least=8, remedy="noise is measured over the runs")
     measured = Measurements(subject, runs=runs, seed=_validate.integer("seed", seed), axis=axis)
     if not np.all(np.isfinite(measured.quiet)):
@@ -178,14 +187,16 @@ def _checked(subject: Subject, *, runs: int, seed: int, axis: int) -> CheckResul
     found: dict[str, Finding] = {}
     for rule, check in CHECKS:
         if measured.remembers and rule is not ACCUMULATION:
-            found[rule.name] = Finding(
-                rule=rule,
-                verdict="could not tell",
-                explanation=f"Put '{ACCUMULATION.name}' right first.",
-            )
+            found[rule.name] = _untold(rule, f"Put '{ACCUMULATION.name}' right first.")
+        elif finite_gradients and rule is NOT_FINITE:
+            found[rule.name] = _untold(rule, "Left out: gradients are said to be finite always.")
         else:
             found[rule.name] = check(measured, found)
     return CheckResult(findings=tuple(found.values()), calls=subject.calls, false_alarm=FALSE_ALARM)
+
+
+def _untold(rule: Rule, reason: str) -> Finding:
+    return Finding(rule=rule, verdict="could not tell", explanation=reason)
 
 
 def _sigma(noise_multiplier: object) -> float:

@@ -105,6 +105,7 @@ def check_optimizer(
     batch_size: int = 16,
     runs: int = RUNS,
     seed: int = 1000,
+    finite_gradients: bool = False,
 ) -> CheckResult:
     """Check the rules on a ``DPOptimizer``, as it is configured, or against another claim.
 
@@ -117,6 +118,7 @@ def check_optimizer(
         batch_size: How many rows a batch has.
         runs: Over how many seeds noise is measured, at least 8.
         seed: The first of them.
+        finite_gradients: As in `dpaudit.check_training`.
 
     Example:
         >>> import torch
@@ -141,4 +143,5 @@ def check_optimizer(
         batch_size=batch_size,
         runs=runs,
         seed=seed,
+        finite_gradients=finite_gradients,
     )

@@ -69,6 +69,9 @@ class Subject(abc.ABC):
             # Huge gradients overflow on purpose.
             warnings.simplefilter("ignore", RuntimeWarning)
             returned = self.call(gradient, seed, steps)
+        shape: tuple[int, ...] = tuple(getattr(returned, "shape", ()))
+        if len(shape) == 2 and shape[1] == self.parameters:
+            returned = returned[-1]  # every iterate was returned; the last is the model
         flat = flat_parameters(returned)
         if flat.shape != (self.parameters,):
             raise InvalidInput(

@@ -52,6 +52,13 @@ def check(
         int, typer.Option(help="Examples in a batch, the crafted one included; with --step.")
     ] = 16,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 1000,
+    finite_gradients: Annotated[
+        bool,
+        typer.Option(
+            "--finite-gradients",
+            help="Leave out infinite and NaN gradients: you know that there are none.",
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check the rules of private training on your own, in seconds.
@@ -84,6 +91,7 @@ def check(
             batch_size=batch_size,
             runs=runs,
             seed=seed,
+            finite_gradients=finite_gradients,
         )
     else:
         made = getattr(function, "canary", None) if canary is None else _canary(canary)
@@ -95,7 +103,13 @@ def check(
         _agree("--clip-norm", clip_norm, made.clip_norm)
         _agree("--parameters", parameters, made.parameters)
         result = check_training(
-            function, made, noise_multiplier=noise_multiplier, steps=steps, runs=runs, seed=seed
+            function,
+            made,
+            noise_multiplier=noise_multiplier,
+            steps=steps,
+            runs=runs,
+            seed=seed,
+            finite_gradients=finite_gradients,
         )
     if json:
         from dpaudit.cli._render import print_json

@@ -9,7 +9,12 @@ from dpaudit.checks.arithmetic import Array
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, standard_deviations
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules.noise_directions import equal_runs, unit_rows
+from dpaudit.checks.rules.noise_directions import (
+    TOLERANCE,
+    Directions,
+    equal_runs,
+    noise_directions,
+)
 from dpaudit.checks.rules.noise_size import THERE, varies_too_much
 
 RULE = Rule(
@@ -24,32 +29,35 @@ RULE = Rule(
 
 _LAGS = 4
 _TESTS = 3
+_FEWEST = 8
 
 
 def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
     """Repeated draws, neighbours, halves, and the sum of everything."""
     if not measured.noise_is_there:
-        return _unknown(f"Put '{THERE.name}' right first.")
+        return _unknown(f"See '{THERE.name}' first.")
     if not measured.unit.known:
         return _unknown(f"Nothing is known of what noise does: {measured.unit.why_not}.")
-    directions, places = unit_rows(measured)
-    if len(directions) < 8:
-        return _unknown(f"There are only {len(directions)} parameters with noise.")
+    directions = noise_directions(measured)
+    if len(directions) < _FEWEST:
+        return _unknown(
+            f"There are only {len(directions)} parameters with noise that is clear of rounding."
+        )
     if equal_runs(measured) is not None:
         return _unknown("Some seeds give the same noise: put that right first.")
-    twins = repeated(directions, tolerance=_tolerance(measured))
+    twins = repeated(directions)
     share = float(twins.mean())
     if share > 0:
-        first = int(places[twins][0])
+        first = int(directions.places[twins][0])
         return Finding(
             rule=RULE,
             verdict="broken",
-            measured=f"{share:.0%} repeated",
+            measured=f"{share:.2g} of them repeated",
             allowed="none repeated",
             explanation=f"{int(twins.sum()):,} of {len(twins):,} parameters have the same noise as "
             f"another one under every seed, the first of them at place {first:,}.",
         )
-    name, excess = largest_dependence(directions)
+    name, excess = largest_dependence(directions.rows)
     told = {"measured": f"{excess:.2g} of the limit ({name})", "allowed": "at most 1"}
     if excess <= 1:
         return Finding(rule=RULE, verdict="passed", **told)
@@ -69,15 +77,15 @@ def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
     )
 
 
-def repeated(directions: Array, *, tolerance: float) -> NDArray[np.bool_]:
-    """Which rows are the same as another one, up to sign."""
-    flip = np.where(directions[:, 0] < 0, -1.0, 1.0)
-    rows = directions * flip[:, None]
-    order = np.argsort(rows[:, 0], kind="stable")
-    rows = rows[order]
+def repeated(directions: Directions) -> NDArray[np.bool_]:
+    """Which directions are the same as another one, up to sign and rounding."""
+    flip = np.where(directions.rows[:, 0] < 0, -1.0, 1.0)
+    order = np.argsort(directions.rows[:, 0] * flip, kind="stable")
+    rows, error = (directions.rows * flip[:, None])[order], directions.error[order]
     found = np.zeros(len(rows), dtype=bool)
     for lag in range(1, min(_LAGS, len(rows) - 1) + 1):
-        same = np.all(np.abs(rows[lag:] - rows[:-lag]) <= tolerance, axis=1)
+        tolerance = TOLERANCE * (error[lag:] + error[:-lag]) + 1e-9
+        same = np.all(np.abs(rows[lag:] - rows[:-lag]) <= tolerance[:, None], axis=1)
         found[lag:] |= same
         found[:-lag] |= same
     result = np.zeros(len(rows), dtype=bool)
@@ -106,11 +114,6 @@ def _mean_product(one: Array, other: Array, freedom: int) -> float:
     """The sum of inner products in its own standard deviations: each has variance 1/freedom."""
     products = np.einsum("ij,ij->i", one, other)
     return abs(float(products.sum())) * float(np.sqrt(freedom / len(products)))
-
-
-def _tolerance(measured: Measurements) -> float:
-    blur = float(np.sqrt(np.mean(measured.rounding**2))) / measured.noise_level()
-    return max(1e-6, 10 * blur)
 
 
 def _unknown(reason: str) -> Finding:

@@ -29,6 +29,7 @@ SIZE = Rule(
 )
 
 _BLOCKS = 8
+_VISIBLE = 20.0  # times the rounding: what must be seen, if it is there
 _TOLERATED = 0.01  # of the standard deviation: measured contributions are rounded too
 
 
@@ -80,22 +81,17 @@ def check_there(measured: Measurements, found: dict[str, Finding]) -> Finding:
     """Look for coordinates that a canary moves and a seed does not."""
     told = {"allowed": "every trained parameter"}
     if not measured.noise_is_there:
-        return Finding(
-            rule=THERE,
-            verdict="broken",
-            measured="none",
-            explanation="All seeds give the same parameters: no noise, or always the same.",
-            **told,
-        )
+        return _check_silence(measured)
     scaled = measured.scales()
     if scaled is None or not measured.repeatable:
         return Finding(rule=THERE, verdict="passed", measured="outputs differ", **told)
     trained = measured.spread[scaled[0] > 0]
     columns = np.searchsorted(measured.watched, trained)
     spread = np.sqrt(np.mean(measured.noise()[:, columns] ** 2, axis=0))
-    # A thousandth of what is claimed is no noise; anything between is a matter of size.
+    # A millionth of what is claimed is no noise; anything between is a matter of size.
     claimed = scaled[0][scaled[0] > 0] * measured.subject.noise_multiplier / measured.insertions
     silent = spread <= np.maximum(measured.rounding[trained], 1e-6 * claimed)
+    silent &= claimed > _VISIBLE * measured.rounding[trained]
     share = float(silent.mean())
     told["measured"] = f"{1 - share:.3g} of them"
     if share > 0:
@@ -109,10 +105,33 @@ def check_there(measured: Measurements, found: dict[str, Finding]) -> Finding:
     return Finding(rule=THERE, verdict="passed", **told)
 
 
+def _check_silence(measured: Measurements) -> Finding:
+    """No noise was seen: is there none, or does rounding hide it?"""
+    floor = float(np.sqrt(np.mean(measured.rounding**2)))
+    claimed = measured.unit.size * measured.subject.noise_multiplier * np.sqrt(measured.steps)
+    if not measured.unit.known or claimed / measured.insertions <= _VISIBLE * floor:
+        return Finding(
+            rule=THERE,
+            verdict="could not tell",
+            measured="none",
+            allowed="every trained parameter",
+            explanation="Neither noise nor canary rises above the rounding of the parameters. Take "
+            "a larger learning rate for the check, return float64, or return how far the "
+            "parameters moved.",
+        )
+    return Finding(
+        rule=THERE,
+        verdict="broken",
+        measured="none",
+        allowed="every trained parameter",
+        explanation="All seeds give the same parameters: no noise, or always the same.",
+    )
+
+
 def check_size(measured: Measurements, found: dict[str, Finding]) -> Finding:
     """Chi-square limits on noise over all coordinates, and over stretches of them."""
-    if found[THERE.name].verdict == "broken":
-        return _unknown(f"Put '{THERE.name}' right first.")
+    if found[THERE.name].verdict != "passed":
+        return _unknown(f"See '{THERE.name}' first.")
     for name in ("noise differs between runs", "noise differs between parameters"):
         if found[name].verdict == "broken":
             return _unknown(f"Put '{name}' right first: size is judged by independent noise.")
@@ -126,7 +145,7 @@ def check_size(measured: Measurements, found: dict[str, Finding]) -> Finding:
         return _unknown(f"Nothing to compare the noise with: {reason}.")
     sigma = measured.subject.noise_multiplier
     low = smallest_ratio(size.degrees, FALSE_ALARM / 2)
-    high = largest_ratio(size.degrees, FALSE_ALARM / 2)
+    high = largest_ratio(size.degrees, FALSE_ALARM / 2) * _dynamics(measured)
     give = (1 + _TOLERATED + size.blur) ** 2
     seen = sigma * np.sqrt(size.ratio)
     told = {
@@ -161,8 +180,17 @@ def varies_too_much(measured: Measurements) -> bool:
     size = noise_size(measured)
     if size is None:
         return True
-    high = largest_ratio(size.degrees, FALSE_ALARM / 2)
+    high = largest_ratio(size.degrees, FALSE_ALARM / 2) * _dynamics(measured)
     return size.ratio > high * (1 + _TOLERATED + size.blur) ** 2
+
+
+def _dynamics(measured: Measurements) -> float:
+    """How much more variance than T single steps have is no waste.
+
+    Momentum spreads a step over the following ones, which makes noise larger relative to the
+    response by sqrt(4/3) at most.
+    """
+    return 1.0 if measured.steps == 1 else 1.2**2
 
 
 def _smallest_block(size: NoiseSize, give: float) -> float | None:

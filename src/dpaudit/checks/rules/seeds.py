@@ -7,7 +7,7 @@ import numpy as np
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, standard_deviations
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules.noise_directions import equal_runs, unit_rows
+from dpaudit.checks.rules.noise_directions import equal_runs, noise_directions
 from dpaudit.checks.rules.noise_independence import RULE as PARAMETERS
 from dpaudit.checks.rules.noise_size import THERE, varies_too_much
 
@@ -20,11 +20,13 @@ RULE = Rule(
     seen_in="weak seeding is among the faults that no audit of scores can see",
 )
 
+_FEWEST = 8
+
 
 def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
     """Compare the outputs of every two seeds."""
     if not measured.noise_is_there:
-        return _unknown(f"Put '{THERE.name}' right first.")
+        return _unknown(f"See '{THERE.name}' first.")
     same = equal_runs(measured)
     if same is not None:
         first, second = (measured.seeds[i] for i in same)
@@ -40,11 +42,11 @@ def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
         return _unknown(f"Put '{PARAMETERS.name}' right first.")
     if not measured.unit.known:
         return _unknown(f"Nothing is known of what noise does: {measured.unit.why_not}.")
-    directions, _ = unit_rows(measured)
-    count, seeds = directions.shape
-    if count < 8:
-        return _unknown(f"There are only {count} parameters with noise.")
-    products = seeds * (directions.T @ directions) / count
+    rows = noise_directions(measured).rows
+    count, seeds = rows.shape
+    if count < _FEWEST:
+        return _unknown(f"There are only {count} parameters with noise that is clear of rounding.")
+    products = seeds * (rows.T @ rows) / count
     # Subtracting the mean over seeds makes every two of them correlate by this much.
     away = np.abs(products + 1 / (seeds - 1))[np.triu_indices(seeds, 1)].max()
     limit = standard_deviations(2 * FALSE_ALARM / (seeds * (seeds - 1))) / np.sqrt(count)

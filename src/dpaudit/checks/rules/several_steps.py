@@ -74,6 +74,13 @@ def check_accumulation(measured: Measurements, found: dict[str, Finding]) -> Fin
     growth = _growth(measured)
     if isinstance(growth, str):
         return Finding(rule=ACCUMULATION, verdict="could not tell", explanation=growth)
+    if not growth.in_every_step:
+        return Finding(
+            rule=ACCUMULATION,
+            verdict="could not tell",
+            explanation=f"In {SEVERAL} steps the canary has {growth.effect:.3g} times the effect "
+            "of one: it is not in every step, as this rule needs it to be.",
+        )
     told = {"measured": growth.words, "allowed": f"at least {growth.least:.3g}"}
     if growth.factor >= growth.least:
         return Finding(rule=ACCUMULATION, verdict="passed", **told)
@@ -131,14 +138,21 @@ class _Growth:
     """How the noise multiplier changes from one step to several.
 
     Arguments:
-        factor: The ratio of the two.
+        factor: The ratio of the two. Where the canary is not in every step, noise over the square
+            root of the number of steps takes its place, as for plain SGD.
         least: The least ratio that chance and rounding explain.
+        effect: How many times the canary's effect grows.
         uncertain: Whether outputs vary more than the claimed noise does.
     """
 
     factor: float
     least: float
+    effect: float
     uncertain: bool
+
+    @property
+    def in_every_step(self) -> bool:
+        return self.effect >= _SAME * SEVERAL
 
     @property
     def words(self) -> str:
@@ -154,24 +168,21 @@ def _growth(measured: Measurements) -> _Growth | str:
     scale, longer = measured.scales(), measured.scales(SEVERAL)
     if one is None or several is None or scale is None or longer is None:
         return "Rounding, or noise, hides the canary's contribution."
-    times = float(np.sqrt(np.mean(longer[0] ** 2) / np.mean(scale[0] ** 2)))
-    if times < _SAME * SEVERAL:
-        return (
-            f"In {SEVERAL} steps the canary has {times:.3g} times the effect of one: it is not in "
-            "every step, as this rule needs it to be."
-        )
+    effect = float(np.sqrt(np.mean(longer[0] ** 2) / np.mean(scale[0] ** 2)))
     chance = smallest_ratio(several.degrees, FALSE_ALARM / 2) / largest_ratio(
         one.degrees, FALSE_ALARM / 2
     )
     # A tenth is left for the other examples, which react to where the canary moved the model.
     least = 0.9 * float(np.sqrt(chance)) - one.blur - several.blur
     factor = float(np.sqrt(several.ratio / one.ratio))
-    return _Growth(factor=factor, least=least, uncertain=varies_too_much(measured))
+    if effect < _SAME * SEVERAL:
+        factor = measured.noise_level(SEVERAL) / measured.noise_level() / float(np.sqrt(SEVERAL))
+    return _Growth(factor=factor, least=least, effect=effect, uncertain=varies_too_much(measured))
 
 
 def _cannot(measured: Measurements) -> str:
     if not measured.noise_is_there:
-        return f"Put '{THERE.name}' right first."
+        return f"See '{THERE.name}' first."
     if measured.subject.noun == "private_step":
         return "One step was given; a training that takes `steps` shows this."
     if not measured.subject.steps_can_vary:
