@@ -1,8 +1,18 @@
-"""Make the stored audits of `played` importable by the tests beside it."""
+"""Make the stored audits of `played` importable by the tests beside it, and accountants fast."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+import pytest
+
+from dpaudit.upper_bounds import ACCOUNTANTS, bounds
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True)
+def fast_accountants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The closed form alone: the others take a second each, and have tests of their own."""
+    monkeypatch.setattr(bounds, "ACCOUNTANTS", ACCOUNTANTS[:1])

@@ -137,7 +137,12 @@ def histogram_chart(shown: curves.Histogram) -> Chart:
         alternative="Histograms of the scores of both worlds",
         x_label="score",
         y_label="share of each world",
-        x_ticks=axis.ticks(round_steps(axis.low, axis.high, 5), _short),
+        # The plot reaches from edge to edge: a label at its very end would hang over.
+        x_ticks=tuple(
+            tick
+            for tick in axis.ticks(round_steps(axis.low, axis.high, 5), _short)
+            if 3 < tick.at < 97
+        ),
         y_ticks=(),
         marks=marks,
         clipped=shown.outside,
