@@ -358,6 +358,22 @@ def test_resumed_audits_train_only_what_is_missing(tmp_path):
     assert watched.stopped_at < 60
 
 
+def test_an_audit_until_a_violation_may_be_given_more_runs(tmp_path):
+    calls: list = []
+    train = gaussian(0.8, calls)
+    options = {"canary": CANARY, "claim": CLAIM, "store": tmp_path / "a.sqlite", "name": "a"}
+    first = audit_training(train, **options, runs=10, until_violation=True)
+    assert (first.verdict, len(calls)) == ("inconclusive", 10)
+    more = audit_training(train, **options, runs=60, until_violation=True)
+    assert (more.runs, more.resumed, len(calls)) == (60, 10, 60)
+    fewer = audit_training(train, **options, runs=10, until_violation=True)
+    assert fewer.test == first.test
+    assert repr(fewer).startswith("TrainingAudit(ClaimTest(inconclusive")
+    # A test for a fixed number of runs must not be given more after a look.
+    with pytest.raises(ConfigurationChanged, match=r"runs: 10 -> 80"):
+        audit_training(train, **options, runs=80)
+
+
 def test_another_training_is_not_mixed_with_an_unfinished_one(tmp_path):
     store = tmp_path / "a.sqlite"
 

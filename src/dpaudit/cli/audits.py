@@ -74,12 +74,15 @@ def _entry(record: Any) -> dict[str, Any]:
     configuration, summary = record.configuration, record.summary or {}
     runs = configuration.get("runs", 0)
     size = configuration.get("speed", {}).get("tile_size", 0)
+    tiles = record.finished_tiles()
+    if size == 1 and tiles:
+        runs = max(runs, max(tiles) + 1)  # an audit until a violation may be given more runs
     return {
         "audit": record.id,
         "name": record.name,
         "training": configuration.get("mechanism", {}).get("name", ""),
         "adversary": configuration.get("adversary", {}).get("name", ""),
-        "runs": sum(min(size, runs - tile * size) for tile in record.finished_tiles()),
+        "runs": sum(min(size, runs - tile * size) for tile in tiles),
         "runs_asked": runs,
         "canaries": configuration.get("canaries"),
         "state": "finished" if record.finished else "unfinished",

@@ -91,7 +91,7 @@ def audit_training(
         on_error: ``"record"`` keeps the traceback of a run that failed and goes on; ``"stop"``
             raises it.
         until_violation: Look at the scores as they come, and stop as soon as a violation is proven;
-            ``runs`` is then the most that are played.
+            ``runs`` is then the most that are played, and the same call with more of them goes on.
         progress: Who is told how it goes on; nobody by default.
 
     Example:
@@ -122,8 +122,8 @@ def audit_training(
         pickled(job)  # or say why not, before any training
     progress = Silent() if progress is None else progress
     with _opened(store) as opened, progress:
-        record = begin(opened, name, describe(job, runs))
-        resumed = len(record.finished_tiles())
+        record = begin(opened, name, describe(job, runs), any_number=until_violation)
+        resumed = sum(tile < runs for tile in record.finished_tiles())
         watcher = (
             Watcher(claim, confidence=confidence, canaries=canaries, seed=seed)
             if until_violation
@@ -206,9 +206,9 @@ def _play(
     watcher: Watcher | None,
 ) -> Kind | None:
     """Play what the store does not have yet, and store each run as soon as it is there."""
-    done = record.finished_tiles()
+    done = {tile for tile in record.finished_tiles() if tile < runs}
     if watcher is not None:
-        _see_stored(record, watcher)
+        _see_stored(record, watcher, runs)
     refuted = watcher is not None and watcher.refuted
     missing = [] if refuted else [run for run in range(runs) if run not in done]
     kind: Kind | None = None
@@ -250,12 +250,13 @@ def _rest(job: Job, runs: Sequence[int], workers: int) -> Iterator[Outcome]:
     return play_in_processes(job, runs, workers)
 
 
-def _see_stored(record: AuditRecord, watcher: Watcher) -> None:
-    scores = record.scores()
+def _see_stored(record: AuditRecord, watcher: Watcher, runs: int) -> None:
+    scores = _first_runs(record.scores(), runs)
     for run in np.unique(scores.run).tolist():
         watcher.see(run, scores.score[scores.run == run])
     for failure in record.failures():
-        watcher.see(failure.run, None)
+        if failure.run < runs:
+            watcher.see(failure.run, None)
 
 
 def _first_runs(scores: Scores, runs: int) -> Scores:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, final
 
@@ -19,12 +20,25 @@ _SECONDS_AT_RISK = 0.5
 """A commit waits for the disk. Runs that are quicker than that are written several at a time."""
 
 
-def begin(store: Store, name: str | None, configuration: dict[str, Any]) -> AuditRecord:
+def begin(
+    store: Store, name: str | None, configuration: dict[str, Any], *, any_number: bool = False
+) -> AuditRecord:
     """The audit's place in the store; a changed one under the same name is refused.
 
     So is, for audits without a name, another one of the same training while one is unfinished: who
     was interrupted and comes back with another option most likely wants the old audit.
+
+    Arguments:
+        store: Where.
+        name: What the user calls the audit, if anything.
+        configuration: As in `dpaudit.your_training.description.describe`.
+        any_number: Go on with an audit that was asked for another number of runs: a test that is
+            valid whenever one stops may be given more.
     """
+    if any_number:
+        for known in store.audits():
+            if known.name == name and _but_for_runs(known.configuration, configuration):
+                return store.begin(name, known.configuration, versions())
     for known in store.audits() if name is None else ():
         other = known.configuration
         same_training = other.get("kind") == KIND and (
@@ -38,6 +52,10 @@ def begin(store: Store, name: str | None, configuration: dict[str, Any]) -> Audi
                 "a name or another store"
             )
     return store.begin(name, configuration, versions())
+
+
+def _but_for_runs(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.get("kind") == KIND and not differences(one, {**other, "runs": one.get("runs")})
 
 
 @final

@@ -21,7 +21,7 @@ LEADING = ("anytime-gaussian-dp", "gaussian-dp")
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TrainingAudit:
     """The test of a training's promise, the bounds its scores prove, and the scores themselves.
 
@@ -170,6 +170,10 @@ class TrainingAudit:
 
         # It has every part of an assessment that the figure draws.
         return audit_figure(cast("Assessment", self), title=self.training)
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        return f"TrainingAudit({self.test!r}, {self.runs:,} runs{failed})"
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data, without the scores: what ``--json`` prints."""
