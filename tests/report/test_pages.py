@@ -270,6 +270,26 @@ def test_the_audit_of_an_own_training_is_a_page(tmp_path: Path) -> None:
     parsed(render_page([kept]))
 
 
+def test_an_audit_that_was_watched_says_what_still_holds(tmp_path: Path) -> None:
+    from dpaudit.your_training import audit_training
+
+    result = audit_training(
+        noisy_sum,
+        claim=dpaudit.Claim.from_mu(0.1),
+        runs=400,
+        until_violation=True,
+        store=tmp_path / "own.sqlite",
+    )
+    with Store.open(tmp_path / "own.sqlite") as store:
+        kept = record_page(store.audits()[0])
+    text = write_page([result, kept], tmp_path / "own.html").read_text(encoding="utf8")
+    parsed(text)
+    assert text.count("The scores were watched as they came") == 2
+    assert kept.evidence is not None
+    assert kept.evidence.leading.method == result.leading.method == "anytime-gaussian-dp"
+    assert kept.evidence.leading.epsilon == result.leading.epsilon
+
+
 def noisy_sum(canary: object, inserted: bool, seed: int) -> float:
     return float(inserted) + float(np.random.default_rng(seed).normal())
 

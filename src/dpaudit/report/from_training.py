@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from dpaudit.errors import InvalidScores
 from dpaudit.privacy import Bound, Bounds
@@ -14,8 +16,23 @@ if TYPE_CHECKING:
     from dpaudit.scores import AuditRecord
     from dpaudit.your_training.result import TrainingAudit
 
+ANYTIME = "anytime-gaussian-dp"
+"""The lower bound of an audit that may stop at any time."""
+
 OWN_TRAINING = "your training"
 """What the settings of such an audit call it."""
+
+WATCHED = (
+    "The scores were watched as they came, and the audit would have stopped at a violation. The "
+    "test of the claim and the anytime bound hold whenever one stops. All other bounds, the proven "
+    "curves and the threshold's numbers hold for a number of runs that was fixed beforehand, and "
+    "are only pictures here."
+)
+
+CURVE_NOT_KEPT = (
+    "The store keeps what was promised as one number, not as a curve, so that the curve is not "
+    "drawn here; the page of the result itself, dpaudit.report.write_page(result, path), has it."
+)
 
 
 def training_page(audit: TrainingAudit, *, most_thresholds: int = MOST_THRESHOLDS) -> PageData:
@@ -51,7 +68,7 @@ def training_page(audit: TrainingAudit, *, most_thresholds: int = MOST_THRESHOLD
             seed=int(audit.configuration.get("seed", 0)),
             most_thresholds=most_thresholds,
         ),
-        notices=audit.notes,
+        notices=(*audit.notes, *((WATCHED,) if _watched(audit.leading.method) else ())),
         facts=(*facts_of(audit.configuration), this_call),
     )
 
@@ -81,7 +98,11 @@ def own_record_page(
     except InvalidScores as error:
         lower, sentence = None, f"No bound yet: {error}."
     if lower is not None:
-        leading = next((b for b in lower if b.method == "gaussian-dp"), lower.bounds[0])
+        anytime = _anytime(kept, delta, confidence)
+        lower = replace(lower, bounds=(*anytime, *lower.bounds))
+        leading = next(
+            (b for b in (*anytime, *lower) if b.method in (ANYTIME, "gaussian-dp")), lower.bounds[0]
+        )
         found = evidence(
             scores,
             lower=lower,
@@ -95,11 +116,8 @@ def own_record_page(
             f"Unfinished: so far the scores show epsilon >= {leading.epsilon:.2f} at delta = "
             f"{leading.delta:g} ({leading.method}, {100 * confidence:g} % confidence)."
         )
-        notices = (
-            "The store keeps what was promised as one number, not as a curve, so that the curve "
-            "is not drawn here; the page of the result itself, dpaudit.report.write_page(result, "
-            "path), has it.",
-        )
+        watched = anytime or _watched(str(kept.get("lower", {}).get("method")))
+        notices = (*((WATCHED,) if watched else ()), CURVE_NOT_KEPT)
     return PageData(
         title=record.name or name,
         subtitle=f"{name}, scored by {kept.get('adversary') or configuration['adversary']['name']}",
@@ -113,13 +131,35 @@ def own_record_page(
     )
 
 
-def _claimed(kept: object, delta: float) -> list[Bound]:
+def _watched(method: str) -> bool:
+    return method.startswith("anytime")
+
+
+def _anytime(kept: Mapping[str, Any], delta: float, confidence: float) -> tuple[Bound, ...]:
+    """The bound of an audit that was watched, as it was kept: scores alone do not tell."""
+    lower = kept.get("lower", {})
+    asked = (ANYTIME, delta, confidence)
+    if (lower.get("method"), lower.get("delta"), lower.get("confidence")) != asked:
+        return ()
+    bound = Bound(
+        epsilon=float(lower["epsilon"]),
+        delta=delta,
+        side="lower",
+        method=ANYTIME,
+        confidence=confidence,
+        assumptions=tuple(lower.get("assumptions", ())),
+        sample_size=lower.get("sample_size"),
+        mu=lower.get("mu"),
+        notes=tuple(lower.get("notes", ())),
+    )
+    return (bound,)
+
+
+def _claimed(kept: Mapping[str, Any], delta: float) -> list[Bound]:
     """The promised pair as it was kept, where it is finite and about the same delta."""
-    upper = kept.get("upper") if hasattr(kept, "get") else None
-    if not isinstance(upper, dict) or upper.get("delta") != delta:
-        return []
+    upper = kept.get("upper", {})
     epsilon = upper.get("epsilon")
-    if not isinstance(epsilon, int | float):
+    if upper.get("delta") != delta or not isinstance(epsilon, int | float):
         return []
     return [
         Bound(
