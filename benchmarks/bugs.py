@@ -18,7 +18,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,18 +208,23 @@ def main(arguments: list[str]) -> None:
     from bugs_page import page
 
     stored = {row["name"]: row for row in _stored()}
-    known = names()
     if arguments == ["--checks"]:
         for row in stored.values():
             row |= _checked(row["name"])
+        _store(stored)
     elif arguments != ["--page"]:
         with ProcessPoolExecutor(max_workers=2) as pool:
-            for row in pool.map(measure, arguments or known):
+            for done in as_completed([pool.submit(measure, name) for name in arguments or names()]):
+                row = done.result()
                 stored[row["name"]] = row
+                _store(stored)
                 print(f"{row['name']:<45}{row['seconds']:>8.1f} s", flush=True)
-    rows = [stored[name] for name in known if name in stored]
-    RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
-    PAGE.write_text(page(rows))
+    PAGE.write_text(page(_stored()))
+
+
+def _store(rows: dict[str, dict[str, Any]]) -> None:
+    ordered = [rows[name] for name in names() if name in rows]
+    RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
 
 
 def _stored() -> list[dict[str, Any]]:

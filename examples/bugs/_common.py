@@ -168,4 +168,5 @@ def show(
 ) -> None:
     """Audit one training and print what was found."""
     adversary = adversary_of(canary, score)
-    print(audit_training(train, canary=canary, claim=claim, adversary=adversary, runs=runs))
+    audit = audit_training(train, canary=canary, claim=claim, adversary=adversary, runs=runs)
+    print(audit.summary())

@@ -5,7 +5,8 @@ Source: meta-pytorch/opacus #571 (more leakage than accounted for at low sample 
     data sets "can become almost fully distinguishable" in high dimension; #420 asks for it.
 Leak: one example more makes every coordinate of the noise smaller by n / (n + 1); thousands of
     coordinates tell n, whatever the canary's gradient is.
-Fix: divide by the expected batch size, a constant.
+Fix: divide by the expected batch size, a constant. (Where privacy means that an example may be
+    exchanged for another, the size is no secret, and the sensitivity is 2 C.)
 Found by: an audit that scores the length of the whole update (a score along the canary's axis sees
     little); `dpaudit check` ("batch size stays private").
 """

@@ -5,7 +5,7 @@ Source: google-deepmind/jax_privacy #234: two ways to count give noise multiplie
     one training; 20 % is what issue 6 of this project asks for at epsilon 8.
 Leak: every error rate is a little lower than the claim allows.
 Fix: the noise multiplier that the accountant was told.
-Found by: an audit in about a thousand runs; in one run with ten thousand canaries; `dpaudit check`
+Found by: an audit in several hundred runs; in one run with ten thousand canaries; `dpaudit check`
     ("noise size").
 """
 
