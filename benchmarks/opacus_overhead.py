@@ -44,6 +44,7 @@ class Case:
     batch: int
     canaries: int
     through_clipping: bool
+    apart: bool
     sampling: str | float
     steps: int
     loader: bool
@@ -51,6 +52,7 @@ class Case:
     @property
     def name(self) -> str:
         where = "through the clipping" if self.through_clipping else "after the clipping"
+        where += ", apart" if self.apart else ""
         sampled = "" if self.sampling == "every step" else f", sampled at rate {self.sampling}"
         loader = "" if self.loader else ", no loader"
         return f"{self.model}, B={self.batch}: {self.canaries:,} {where}{sampled}{loader}"
@@ -63,6 +65,7 @@ def cases() -> list[Case]:
         through: bool,
         sampling: str | float = "every step",
         loader: bool = True,
+        apart: bool = False,
     ) -> Case:
         batch, steps = {"fcnn": (400, 40), "convnet": (128, 3)}[model]
         return Case(
@@ -73,6 +76,7 @@ def cases() -> list[Case]:
             sampling=sampling,
             steps=steps,
             loader=loader,
+            apart=apart,
         )
 
     return [
@@ -83,6 +87,7 @@ def cases() -> list[Case]:
         case("fcnn", 1, True, loader=False),
         case("fcnn", 68, False, loader=False),
         case("convnet", 1, True),
+        case("convnet", 1, True, apart=True),
         case("convnet", 1, False),
         case("convnet", 10_000, False),
         case("convnet", 10_000, False, 0.5),
@@ -131,6 +136,7 @@ def measure(case: Case, pairs: int) -> dict[str, object]:
             seed=0,
             sampling=case.sampling,
             through_clipping=case.through_clipping,
+            apart=case.apart,
         )
 
     order = random.Random(0)

@@ -24,7 +24,8 @@ ONE_STEP = {"batch": EXAMPLES, "noise": 1.0}
 
 
 WAYS = {
-    "through": {"through_clipping": True},
+    "through": {},
+    "together": {"through_clipping": True, "apart": False},
     "apart": {"through_clipping": True, "apart": True},
     "after": {"through_clipping": False},
 }
@@ -304,6 +305,30 @@ class NeverClips(DPOptimizer):
             p.summed_grad = p.grad_sample.sum(0)
 
 
+class ClipsTheMean(DPOptimizer):
+    """The batch's mean gradient is clipped in place of each example's."""
+
+    def clip_and_accumulate(self):
+        means = [p.grad_sample.mean(0) for p in self.params]
+        norm = torch.stack([mean.norm() for mean in means]).norm()
+        for p, mean in zip(self.params, means, strict=True):
+            p.summed_grad = len(p.grad_sample) * mean * (self.max_grad_norm / norm).clamp(max=1.0)
+
+
+class NeverClears(DPOptimizer):
+    """Gradients are not zeroed: old sums count again, and nobody checks."""
+
+    def zero_grad(self, set_to_none=False):
+        self.original_optimizer.zero_grad(set_to_none)
+
+    def clip_and_accumulate(self):
+        for p in self.params:
+            p.summed_grad = None
+            for rows in p.grad_sample if isinstance(p.grad_sample, list) else [p.grad_sample]:
+                vars(rows).pop("_processed", None)
+        super().clip_and_accumulate()
+
+
 class MixesInRaw(DPOptimizer):
     """The raw gradient is mixed into the private one."""
 
@@ -353,6 +378,50 @@ def test_bugs_of_a_fork_show_in_the_canary(kind, length):
         length = RATE * (CLIP / EXAMPLES + 10 * CLIP / (EXAMPLES + 1) / EXAMPLES)
     difference = (ends[0] - ends[1])[canary.dimensions]
     torch.testing.assert_close(difference, torch.tensor([length]), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [(DPOptimizer, [9, 8, 8]), (NeverClips, [9, 9, 9]), (ClipsTheMean, [9, 9, 9])],
+)
+def test_canaries_leave_the_batch_only_where_rows_are_clipped_one_by_one(kind, rows):
+    training = wrapped_in(kind, private(batch=BATCH))
+    seen = []
+    training.optimizer.attach_step_hook(lambda made: seen.append(len(made.grad_samples[0])))
+    canary = canary_for(training.optimizer)
+    with insert_canary(training.optimizer, canary, True, seed=0, sampling="every step"):
+        fit(training)
+    assert seen == rows
+
+
+def test_old_rows_that_nobody_cleared_hold_the_canary_again():
+    ends = []
+    for inserted in (False, True):
+        training = wrapped_in(NeverClears, private(batch=BATCH))
+        training.criterion = lambda outputs, labels: 0.0 * outputs.sum()
+        training.optimizer.loss_reduction = "sum"
+        canary = canary_for(training.optimizer)
+        with insert_canary(training.optimizer, canary, inserted, seed=0, sampling="every step"):
+            fit(training)
+        ends.append(flat(training))
+    # Three steps: the first canary counts three times, the second twice, the third once.
+    expected = along(canary, (3 + 2 + 1) * RATE * CLIP)
+    torch.testing.assert_close(ends[0] - ends[1], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"clipping": "per_layer", "clip": PER_LAYER}])
+def test_every_way_of_clipping_gives_the_same_training(options):
+    ends = []
+    for way in WAYS.values():
+        training = private(noise=1.0, **options)
+        canary = canary_for(training.optimizer, count=3)
+        with insert_canary(
+            training.optimizer, canary, [True, False, True], seed=0, sampling="every step", **way
+        ):
+            fit(training, epochs=2)
+        ends.append(flat(training))
+    for end in ends[1:]:
+        torch.testing.assert_close(end, ends[0], rtol=1e-4, atol=1e-6)
 
 
 def test_a_step_around_the_dp_optimizer_takes_the_canary_unclipped():

@@ -78,11 +78,14 @@ def test_a_number_is_the_probability():
     assert abs(times.mean() - 10) < 3
 
 
-def test_accumulated_batches_raise_the_rate_as_the_accountant_is_told():
+@pytest.mark.parametrize("through_clipping", [True, False])
+def test_accumulated_batches_raise_the_rate_as_the_accountant_is_told(through_clipping):
     training = still(batch=6)
     canary = canary_for(training.optimizer, count=10)
     start = flat(training)
-    with insert_canary(training.optimizer, canary, [True] * 10, seed=0):
+    with insert_canary(
+        training.optimizer, canary, [True] * 10, seed=0, through_clipping=through_clipping
+    ):
         for _ in range(10):
             training.optimizer.zero_grad()
             for inputs, labels in training.loader:  # four batches in one step: the whole data

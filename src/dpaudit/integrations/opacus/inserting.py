@@ -28,6 +28,7 @@ from dpaudit.integrations.opacus.layout import (
 )
 from dpaudit.integrations.opacus.patching import ReplacedMethods
 from dpaudit.integrations.opacus.refusals import check_memory, check_optimizer, coins
+from dpaudit.integrations.opacus.rowwise import are_the_sums, sums_by_definition
 from dpaudit.integrations.opacus.sampling import FROM_ACCOUNTANT, Participation, participation
 from dpaudit.your_training.canaries import GradientCanary
 
@@ -44,7 +45,7 @@ def insert_canary(
     seed: int,
     sampling: str | float = FROM_ACCOUNTANT,
     through_clipping: bool = True,
-    apart: bool = False,
+    apart: bool | None = None,
     model: nn.Module | None = None,
     memory: int = MEMORY,
 ) -> Iterator[None]:
@@ -84,8 +85,10 @@ def insert_canary(
             epoch, as a loader that shuffles does it.
         through_clipping: Whether the training itself clips the canaries.
         apart: Whether it clips them in a physical batch of their own, as ``BatchMemoryManager``
-            might make one. That saves copying the batch to make room for them, but a training that
-            mixes the examples of a batch before clipping will not give itself away.
+            might make one, which saves copying the batch to make room for them. By default the
+            first step is made with the canaries in the batch, and compared with the definition of
+            clipping; only where it agrees, and so does not mix the rows of a batch, do later steps
+            clip canaries apart.
         model: Give it, here and to `canary_for`, where the optimizer's parameter groups are in
             another order than ``model.parameters()``, or leave some of those out.
         memory: How many bytes the canaries' rows may take.
@@ -138,7 +141,7 @@ class _Insertion:
         seed: int,
         sampling: str | float,
         through_clipping: bool,
-        apart: bool,
+        apart: bool | None,
         model: nn.Module | None,
         memory: int,
     ) -> None:
@@ -169,6 +172,7 @@ class _Insertion:
         self._rows: dict[int, Tensor] = {}
         self._appended: dict[int, tuple[Tensor, int]] = {}
         self._pending: tuple[NDArray[np.bool_] | None] | None = None
+        self._foreseen: list[Tensor] | None = None
         self._inside_step = False
         self._step_is_private = False
         self._chances = self._steps = 0
@@ -178,7 +182,7 @@ class _Insertion:
     def begin(self) -> None:
         self._methods.wrap("step", self._around_step)
         self._methods.wrap("pre_step", self._around_pre_step)
-        if self._apart or not self._through_clipping:
+        if self._apart is not False or not self._through_clipping:
             name = "accumulate" if hasattr(self._optimizer, "accumulate") else "clip_and_accumulate"
             self._methods.wrap(name, self._around_summation)
         self._hook = self._optimizer.original_optimizer.register_step_pre_hook(self._before_update)
@@ -227,6 +231,9 @@ class _Insertion:
 
     def _around_summation(self, original: Callable[..., Any]) -> Any:
         result = original()
+        if self._foreseen is not None:
+            self._apart = are_the_sums(self._optimizer, self._foreseen)
+            self._foreseen = None
         if self._pending is not None:
             (mask,), self._pending = self._pending, None
             if self._through_clipping:
@@ -252,7 +259,8 @@ class _Insertion:
             return  # a physical batch that is not the last one of its logical batch
         self._step_is_private = True
         if not self._through_clipping:
-            self._pending = (self._participation.draw(1),)
+            passes = batches(self._entries[0].slot.parameter)
+            self._pending = (self._participation.draw(passes),)
             return
         latest = [latest_rows(entries.slot.parameter) for entries in self._entries]
         if all(rows is None for rows in latest):
@@ -262,20 +270,26 @@ class _Insertion:
             )
         if any(hasattr(rows, "_processed") for rows in latest):
             return  # rows that were used already and hold the canary: Opacus refuses this itself
-        mask = self._participation.draw(batches(self._entries[0].slot.parameter))
+        passes = batches(self._entries[0].slot.parameter)
+        mask = self._participation.draw(passes)
         count = self._count if mask is None else int(mask.sum())
-        self._chances += not self._apart
-        if self._apart:
+        # Rows of several passes may be old ones that nobody cleared: a canary must be among them.
+        apart = self._apart and passes == 1
+        self._chances += not apart
+        if apart:
             self._pending = (mask,)
         if count == 0:
             return
         batch = next(len(rows) for rows in latest if rows is not None)
         self._add_raw(mask, batch + count)
-        if self._apart:
+        if apart:
             return
         for entries, rows in zip(self._entries, latest, strict=True):
             if rows is not None:
                 self._append_rows(entries, rows, mask, count)
+        if self._apart is None:
+            # Settled by this one step: with the batch until `_around_summation` says otherwise.
+            self._apart, self._foreseen = False, sums_by_definition(self._optimizer)
 
     def _append_rows(
         self, entries: Entries, rows: Tensor, mask: NDArray[np.bool_] | None, count: int

@@ -21,7 +21,7 @@ def coins(inserted: ArrayLike, count: int) -> NDArray[np.bool_]:
     return coins
 
 
-def check_optimizer(optimizer: Any, through_clipping: bool, apart: bool) -> None:
+def check_optimizer(optimizer: Any, through_clipping: bool, apart: bool | None) -> None:
     """Refuse an optimizer that canaries cannot enter in this way."""
     needed = ("step", "params", "original_optimizer", "max_grad_norm")
     missing = [name for name in needed if not hasattr(optimizer, name)]
