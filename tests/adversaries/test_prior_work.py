@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib.util
 import math
@@ -228,17 +229,22 @@ def test_the_genuine_sum_is_that_of_the_slow_twin() -> None:
     training = easy_training()
     models = [build_model(training, seed=seed) for seed in range(2)]
     current = torch.stack([flat_parameters(model, torch.float64) for model in models])
-    found = genuine_sum(training, current, step=3)
-    batch = training.batches.indices(3, 120)
-    for model, own in zip(models, found, strict=True):
-        expected = clipped_sum(
-            model,
-            training.loss,
-            as_tensor(training.data.features)[batch],
-            as_tensor(training.data.targets)[batch],
-            clip_norm=1.0,
-        )
-        np.testing.assert_allclose(own, expected, rtol=1e-9, atol=1e-12)
+    iterates = torch.stack([current * (1 + step / 10) for step in range(6)])
+    found = genuine_sum(training, iterates, [1, 4])
+    for run in range(2):
+        expected = torch.zeros(21, dtype=torch.float64)
+        for step in (1, 4):
+            batch = training.batches.indices(step, 120)
+            model = copy.deepcopy(models[run]).double()
+            torch.nn.utils.vector_to_parameters(iterates[step, run], model.parameters())
+            expected += clipped_sum(
+                model,
+                training.loss,
+                as_tensor(training.data.features)[batch],
+                as_tensor(training.data.targets)[batch],
+                clip_norm=1.0,
+            )
+        np.testing.assert_allclose(found[run], expected, rtol=1e-9, atol=1e-12)
 
 
 def test_the_gradient_attack_has_norm_c_in_the_least_moved_dimensions() -> None:

@@ -77,6 +77,6 @@ class DiracGradient(StandardAdversary):
 
         steps = insertion_steps(view)
         sums = released_sums(view, steps)
-        for step in steps if self.subtract else ():
-            sums = sums - genuine_sum(view.mechanism, view.iterates[step], step)
+        if self.subtract:
+            sums = sums - genuine_sum(view.mechanism, view.iterates, steps)
         return along(canaries, sums)

@@ -145,6 +145,17 @@ class Engine:
             )
             yield current
 
+    def genuine_sum(self, current: Tensor, step: int) -> Tensor:
+        """What the genuine examples of ``step`` add up to at ``current``, (runs, parameters)."""
+        batch = int(self._plan.at[step])
+        features, targets = self._batch(self._batches[batch])
+        weights = self._present[batch].expand(len(current), -1)
+        clip_norm = self._scalars()[1]
+        with torch.no_grad():
+            return self._clipped_sums(
+                current.to(self._product_dtype), features, targets, weights, clip_norm
+            ).to(self._dtype)
+
     def _entering(self, current: Tensor, coins: Tensor, runs: Tensor, step: int) -> Tensor:
         """The coins (runs, canaries); or, of an adaptive adversary, all it adds (runs, parameters).
 

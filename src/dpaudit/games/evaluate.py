@@ -1,17 +1,19 @@
 """What adversaries compute of many models at once: answers, losses and clipped gradients.
 
-Plain `torch.func`, without rules and without compilation: these are few examples, or they are a
-check of the fast path.
+Plain `torch.func`, without rules and without compilation: these are few examples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from dpaudit.games.starting_points import as_tensor, known_model, trainable
+from dpaudit.games.check import check_mechanism
+from dpaudit.games.engine import Engine, Training
+from dpaudit.games.speed import Precision, Speed
+from dpaudit.games.starting_points import known_model, trainable
 from dpaudit.mechanisms.dpsgd import DPSGD
 
 _NUMBERS = 2**26
@@ -133,19 +135,26 @@ def gradient_slope(
     return slope
 
 
-def genuine_sum(mechanism: DPSGD, parameters: Tensor, step: int) -> Tensor:
-    """What the genuine examples of ``step`` add up to at every model, shape (runs, parameters).
+def genuine_sum(mechanism: DPSGD, iterates: Tensor, steps: Sequence[int]) -> Tensor:
+    """What the genuine examples of ``steps`` added up to, shape (runs, parameters).
 
-    Batches are public, so whoever sees an iterate can compute it.
+    Batches are public, so whoever sees the iterates can compute it.
+
+    Arguments:
+        mechanism: What was trained.
+        iterates: Shape (steps + 1, runs, parameters); step t started from the t-th.
+        steps: Which steps to add up.
     """
-    batch = torch.from_numpy(mechanism.batches.indices(step, len(mechanism.data)))
-    features = as_tensor(mechanism.data.features)[batch]
-    targets = as_tensor(mechanism.data.targets)[batch]
-    total = torch.zeros_like(parameters)
-    together = max(1, _NUMBERS // parameters.numel())
-    for first in range(0, len(batch), together):
-        some = slice(first, first + together)
-        total += clipped_gradients(mechanism, parameters, features[some], targets[some]).sum(1)
+    precision: Precision = "float64" if iterates.dtype == torch.float64 else "float32"
+    engine = Engine(
+        Training(mechanism=mechanism, whole=check_mechanism(mechanism).whole),
+        runs=iterates.shape[1],
+        speed=Speed(device=str(iterates.device), precision=precision),
+        compiled=False,
+    )
+    total = torch.zeros_like(iterates[0])
+    for step in steps:
+        total += engine.genuine_sum(iterates[step], step)
     return total
 
 
