@@ -168,7 +168,7 @@ class AnytimeTest:
         >>> test = AnytimeTest(Claim.from_mu(1.0))
         >>> test.add(random.normal(3, 1, 500), random.normal(0, 1, 500))
         >>> test.refuted, test.refuted_at
-        (True, 8)
+        (True, 9)
         >>> kept = AnytimeTest(Claim.from_mu(3.0))
         >>> kept.add(random.normal(3, 1, 500), random.normal(0, 1, 500))
         >>> kept.refuted

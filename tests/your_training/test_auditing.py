@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 
@@ -356,6 +357,22 @@ def test_resumed_audits_train_only_what_is_missing(tmp_path):
     watched = audit_training(train, **options, until_violation=True)
     assert len(calls) == 60
     assert watched.stopped_at < 60
+
+
+def test_trainings_of_one_source_are_told_apart_by_what_they_hold(tmp_path):
+    options = {"canary": CANARY, "claim": CLAIM, "runs": 60, "store": tmp_path / "a.sqlite"}
+    small, large = (audit_training(gaussian(noise), **options) for noise in (0.2, 1.0))
+    assert (small.verdict, large.verdict) == ("violation", "consistent")
+    assert small.audit != large.audit
+    assert large.resumed == 0
+
+    def train(canary, inserted, seed, *, noise):
+        return gaussian(noise)(canary, inserted, seed)
+
+    one, two = (
+        audit_training(functools.partial(train, noise=noise), **options) for noise in (0.2, 1.0)
+    )
+    assert one.audit != two.audit
 
 
 def test_an_audit_until_a_violation_may_be_given_more_runs(tmp_path):

@@ -112,7 +112,7 @@ class Bar(Progress):
             return
         self._bar.advance(self._task, runs)
         speed = self._bar.tasks[0].speed
-        self._bar.update(self._task, rate="" if not speed else f"{speed:,.0f} runs/s")
+        self._bar.update(self._task, rate=_rate(speed) if speed else "")
 
     def bound(self, epsilon: float) -> None:
         if self._bar is not None:
@@ -129,3 +129,8 @@ class Bar(Progress):
     @property
     def wants_bounds(self) -> bool:
         return self._bar is not None
+
+
+def _rate(speed: float) -> str:
+    """Runs of a user's own training may take minutes each."""
+    return f"{speed:,.0f} runs/s" if speed >= 2 else f"{60 * speed:,.3g} runs/min"

@@ -1,0 +1,189 @@
+"""Claims as curves: what is promised at every false-positive rate.
+
+A privacy promise comes in many words: (epsilon, delta) pairs, Gaussian DP, the settings of
+a training, or a single pair of which one knows the family. All of them are a trade-off curve.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+from dpaudit.tradeoff import (
+    approximate_tradeoff,
+    gaussian_epsilon,
+    gaussian_mu,
+    gaussian_tradeoff,
+)
+
+Array = NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A promise about a mechanism: its trade-off curve is nowhere below this one.
+
+    Make one with `from_points`, `from_mu`, `from_dpsgd` or `from_epsilon`; they say the same in
+    the words of (epsilon, delta) pairs, of Gaussian DP, of a training, and of a training of which
+    only one pair is known.
+
+    Arguments:
+        description: In words.
+        mu: The curve is that of mu-GDP.
+        largest_epsilon: Where given, the curve of mu-GDP is promised only up to this epsilon, and
+            goes on along its tangents from there.
+        epsilons: In place of ``mu``: the curve keeps all these pairs.
+        deltas: One for each of the epsilons.
+        assumptions: What had to be assumed to make a curve of what was promised.
+
+    Example:
+        >>> Claim.from_mu(1.0)
+        Claim(1-GDP)
+        >>> float(Claim.from_points([(0.0, 0.0)]).tradeoff(0.25))
+        0.75
+    """
+
+    description: str
+    mu: float | None = None
+    largest_epsilon: float | None = None
+    epsilons: tuple[float, ...] = ()
+    deltas: tuple[float, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+    @classmethod
+    def from_points(cls, points: Iterable[tuple[float, float]]) -> Claim:
+        """The mechanism is (epsilon, delta)-DP for every one of these pairs at once."""
+        pairs = [
+            (_validate.non_negative("epsilon", epsilon), _validate.delta(delta))
+            for epsilon, delta in points
+        ]
+        if not pairs:
+            raise InvalidInput("points must hold at least one (epsilon, delta) pair, got none")
+        words = ", ".join(f"({epsilon:g}, {delta:g})" for epsilon, delta in pairs[:3])
+        more = f" and {len(pairs) - 3} more" if len(pairs) > 3 else ""
+        epsilons, deltas = zip(*pairs, strict=True)
+        return cls(description=f"{words}{more}-DP", epsilons=epsilons, deltas=deltas)
+
+    @classmethod
+    def from_mu(cls, mu: float) -> Claim:
+        """The mechanism is mu-GDP."""
+        mu = _validate.non_negative("mu", mu)
+        return cls(description=f"{mu:g}-GDP", mu=mu)
+
+    @classmethod
+    def from_dpsgd(
+        cls, *, noise_multiplier: float, steps: int, sampling_rate: float | None = None
+    ) -> Claim:
+        """What an accountant promises of a DP-SGD training, at every epsilon.
+
+        Without sampling the curve is Gaussian and exact. With Poisson sampling it is the curve of
+        a pessimistic privacy-loss distribution: never above the truth, so no false alarm.
+        """
+        from dpaudit.upper_bounds import privacy_profile
+
+        noise = _validate.positive(
+            "noise_multiplier", noise_multiplier, remedy="no noise promises nothing to test"
+        )
+        steps = _validate.integer("steps", steps, at_least=1)
+        words = f"DP-SGD with noise multiplier {noise:g}, {steps} steps"
+        if sampling_rate is None:
+            return cls(description=words, mu=math.sqrt(steps) / noise)
+        epsilons = np.concatenate([np.linspace(0, 4, 81), np.linspace(4.25, 40, 144)])
+        deltas = privacy_profile(
+            noise_multiplier=noise, steps=steps, sampling_rate=sampling_rate, epsilons=epsilons
+        )
+        return cls(
+            description=f"{words}, Poisson sampling rate {sampling_rate:g}",
+            epsilons=tuple(epsilons.tolist()),
+            deltas=tuple(np.clip(deltas, 0.0, 1.0).tolist()),
+        )
+
+    @classmethod
+    def from_epsilon(cls, epsilon: float, delta: float) -> Claim:
+        r"""What a DP-SGD training promises when all that is known is its (epsilon, delta).
+
+        A bare pair promises next to nothing in the middle of the curve, where an audit of a few
+        hundred runs looks: perfect separation of 200 runs does not refute (8, 1e-5). But the pair
+        of a DP-SGD training is one point of a whole profile :math:`\delta(\epsilon)`, which up
+        to that epsilon lies below the profile of :math:`\mu`-GDP through the same point. This was
+        checked for Poisson-sampled Gaussian steps (docs/your-training.md has the grid); it is
+        assumed here, and every result says so. Beyond the claimed epsilon the true profile may be
+        heavier than a Gaussian's, so there nothing but the pair itself is claimed.
+
+        See also: `from_dpsgd`, which assumes nothing and needs the training's settings;
+        `from_points`, for the bare pair.
+
+        Example:
+            >>> claim = Claim.from_epsilon(8.0, 1e-5)
+            >>> claim
+            Claim((8, 1e-05)-DP, read as 1.67-GDP up to epsilon 8)
+            >>> bool(claim.tradeoff(0.1) > Claim.from_points([(8.0, 1e-5)]).tradeoff(0.1))
+            True
+        """
+        epsilon, delta = _validate.positive("epsilon", epsilon), _validate.delta(delta)
+        if delta == 0:
+            return cls.from_points([(epsilon, 0.0)])
+        mu = gaussian_mu(epsilon, delta)
+        pair = f"({epsilon:g}, {delta:g})"
+        return cls(
+            description=f"{pair}-DP, read as {mu:.3g}-GDP up to epsilon {epsilon:g}",
+            mu=mu,
+            largest_epsilon=epsilon,
+            assumptions=(
+                f"the claimed {pair} belongs to a training whose delta at every epsilon up to "
+                f"{epsilon:g} is at most that of {mu:.3g}-GDP, as it is for DP-SGD",
+            ),
+        )
+
+    def tradeoff(self, alpha: ArrayLike) -> Array:
+        """The smallest false-negative rate that the claim allows at each false-positive rate."""
+        if self.mu is None:
+            return approximate_tradeoff(alpha, self.epsilons, self.deltas)
+        if self.largest_epsilon is None:
+            return gaussian_tradeoff(alpha, self.mu)
+        return _gaussian_up_to(alpha, self.mu, self.largest_epsilon)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon that the claim promises at this delta; infinite if none.
+
+        Example:
+            >>> round(Claim.from_epsilon(8.0, 1e-5).epsilon(1e-5), 6)
+            8.0
+        """
+        delta = _validate.delta(delta)
+        if self.mu is None:
+            promised = zip(self.epsilons, self.deltas, strict=True)
+            return min((epsilon for epsilon, at in promised if at <= delta), default=math.inf)
+        epsilon = gaussian_epsilon(delta, self.mu)
+        beyond = self.largest_epsilon is not None and epsilon > self.largest_epsilon * (1 + 1e-9)
+        return math.inf if beyond else epsilon
+
+    def __repr__(self) -> str:
+        return f"Claim({self.description})"
+
+
+def _gaussian_up_to(alpha: ArrayLike, mu: float, epsilon: float) -> Array:
+    """The curve of mu-GDP where its slope is between e^-epsilon and e^epsilon, and its tangents.
+
+    The curve is its own inverse, so one tangent is the mirror image of the other.
+    """
+    rate = np.asarray(alpha, dtype=float)
+    touch = float(ndtr(-epsilon / mu - mu / 2))
+    mirrored = float(gaussian_tradeoff(touch, mu))
+    # Both tangents lie below the curve, and each is the larger of the two on its own side.
+    with np.errstate(over="ignore"):
+        steep = mirrored - np.exp(epsilon) * (rate - touch)
+        flat = touch - np.exp(-epsilon) * (rate - mirrored)
+    curve = np.where(
+        rate < touch, steep, np.where(rate > mirrored, flat, gaussian_tradeoff(rate, mu))
+    )
+    return np.asarray(np.maximum(curve, 0.0))
