@@ -47,7 +47,7 @@ def anytime_bounds(
         >>> random = np.random.default_rng(0)
         >>> there, not_there = random.normal(2, 1, 500), random.normal(0, 1, 500)
         >>> anytime_bounds(there, not_there, delta=1e-5)["anytime-gaussian-dp"].mu
-        1.75
+        1.7
     """
 
     def bound(epsilon: float, method: str, mu: float | None, *own: str) -> Bound:
