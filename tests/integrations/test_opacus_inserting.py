@@ -10,7 +10,7 @@ from opacus_trainings import EXAMPLES, OPACUS_WARNINGS, fit, flat, network, priv
 from torch import nn
 
 from dpaudit.errors import DpauditError, InvalidInput
-from dpaudit.integrations.opacus import canary_for, insert_canary
+from dpaudit.integrations.opacus import canary_for, insert_canary, inserting
 from dpaudit.your_training import GradientCanary
 from dpaudit.your_training.parameters import flat_parameters
 
@@ -384,7 +384,8 @@ def test_bugs_of_a_fork_show_in_the_canary(kind, length):
     ("kind", "rows"),
     [(DPOptimizer, [9, 8, 8]), (NeverClips, [9, 9, 9]), (ClipsTheMean, [9, 9, 9])],
 )
-def test_canaries_leave_the_batch_only_where_rows_are_clipped_one_by_one(kind, rows):
+def test_canaries_leave_the_batch_only_where_rows_are_clipped_one_by_one(kind, rows, monkeypatch):
+    monkeypatch.setattr(inserting, "WORTH_SPARING", 0)
     training = wrapped_in(kind, private(batch=BATCH))
     seen = []
     training.optimizer.attach_step_hook(lambda made: seen.append(len(made.grad_samples[0])))
@@ -394,7 +395,8 @@ def test_canaries_leave_the_batch_only_where_rows_are_clipped_one_by_one(kind, r
     assert seen == rows
 
 
-def test_old_rows_that_nobody_cleared_hold_the_canary_again():
+def test_old_rows_that_nobody_cleared_hold_the_canary_again(monkeypatch):
+    monkeypatch.setattr(inserting, "WORTH_SPARING", 0)
     ends = []
     for inserted in (False, True):
         training = wrapped_in(NeverClears, private(batch=BATCH))
@@ -410,7 +412,8 @@ def test_old_rows_that_nobody_cleared_hold_the_canary_again():
 
 
 @pytest.mark.parametrize("options", [{}, {"clipping": "per_layer", "clip": PER_LAYER}])
-def test_every_way_of_clipping_gives_the_same_training(options):
+def test_every_way_of_clipping_gives_the_same_training(options, monkeypatch):
+    monkeypatch.setattr(inserting, "WORTH_SPARING", 0)
     ends = []
     for way in WAYS.values():
         training = private(noise=1.0, **options)

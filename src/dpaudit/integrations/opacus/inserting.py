@@ -35,6 +35,9 @@ from dpaudit.your_training.canaries import GradientCanary
 MEMORY = 2**29
 """How many bytes the rows of all canaries may take by default: half a gibibyte."""
 
+WORTH_SPARING = 2**23
+"""From how many bytes on copying a batch takes longer than clipping once more: eight mebibytes."""
+
 
 @contextlib.contextmanager
 def insert_canary(
@@ -85,10 +88,10 @@ def insert_canary(
             epoch, as a loader that shuffles does it.
         through_clipping: Whether the training itself clips the canaries.
         apart: Whether it clips them in a physical batch of their own, as ``BatchMemoryManager``
-            might make one, which saves copying the batch to make room for them. By default the
-            first step is made with the canaries in the batch, and compared with the definition of
-            clipping; only where it agrees, and so does not mix the rows of a batch, do later steps
-            clip canaries apart.
+            might make one, which saves copying the batch to make room for them. By default a step
+            is made with the canaries in the batch and compared with the definition of clipping;
+            only where it agrees, and so does not mix the rows of a batch, do later steps clip
+            canaries apart, and only where the batch's rows are large.
         model: Give it, here and to `canary_for`, where the optimizer's parameter groups are in
             another order than ``model.parameters()``, or leave some of those out.
         memory: How many bytes the canaries' rows may take.
@@ -287,7 +290,8 @@ class _Insertion:
         for entries, rows in zip(self._entries, latest, strict=True):
             if rows is not None:
                 self._append_rows(entries, rows, mask, count)
-        if self._apart is None:
+        copied = sum(rows.nbytes for rows in latest if rows is not None)
+        if self._apart is None and copied >= WORTH_SPARING:
             # Settled by this one step: with the batch until `_around_summation` says otherwise.
             self._apart, self._foreseen = False, sums_by_definition(self._optimizer)
 
