@@ -99,6 +99,15 @@ def test_perfect_separation_stops_soon():
     assert pairs_to_refute(Claim.from_points([(8.0, 1e-5)]), most=500) is None
 
 
+def test_claims_that_are_one_straight_line_can_be_refuted_too():
+    assert pairs_to_refute(Claim.from_points([(0.0, 0.0)])) <= 8
+    assert pairs_to_refute(Claim.from_points([(0.0, 0.1)])) <= 10
+    assert pairs_to_refute(Claim.from_mu(0.0)) <= 8
+    # The smaller the promise, the sooner it is refuted.
+    needed = [pairs_to_refute(Claim.from_points([(epsilon, 0.0)])) for epsilon in (0.0, 0.5, 1, 2)]
+    assert needed == sorted(needed)
+
+
 def test_a_violation_is_proven_and_stays_proven():
     found = []
     for seed in range(20):

@@ -112,11 +112,22 @@ def supporting_lines(claim: Claim, count: int = LINES) -> Lines:
         reach = min(float(promised.max()), 30.0)
         p = expit(np.linspace(-reach, reach, count))
         r, c = 1 - p, np.interp(p, known_p, known_c[order][first])
-        grid = np.concatenate([ndtr(np.linspace(-8, 8, 1601)), claim.tradeoff(0.0)[None]])
-        a = grid[np.argmin(p[:, None] * grid + r[:, None] * claim.tradeoff(grid), axis=1)]
+        a = _touching(claim, p, r)
     b = (c - p * a) / r
     kept = (b > 0) & (b < 1) & (a > 0) & (a < 1)
     return Lines(p=p[kept], r=r[kept], c=c[kept], a=a[kept], b=b[kept])
+
+
+def _touching(claim: Claim, p: Array, r: Array) -> Array:
+    """Where each line touches the curve; the middle, where it touches along a whole segment.
+
+    Any point of the line would be valid; this one is worth betting on.
+    """
+    rates = ndtr(np.linspace(-8, 8, 1601))
+    height = p[:, None] * rates + r[:, None] * claim.tradeoff(rates)
+    lowest = height <= height.min(axis=1, keepdims=True) * (1 + 1e-9)
+    first, last = lowest.argmax(axis=1), lowest.shape[1] - 1 - lowest[:, ::-1].argmax(axis=1)
+    return np.asarray((rates[first] + rates[last]) / 2)
 
 
 @final
@@ -233,7 +244,7 @@ class AnytimeTest:
             start = stop
 
     def _next_choice(self) -> int:
-        """Bets are chosen anew at every pair at first, and then whenever a quarter more was seen."""
+        """Bets are chosen anew at every pair at first, then whenever a quarter more was seen."""
         return 0 if self._chosen_at < 0 else self._chosen_at + 1 + self._chosen_at // 4
 
     def _choose(self, seen: int) -> None:

@@ -141,6 +141,23 @@ def test_an_epsilon_is_read_with_its_assumption_and_a_pair_without():
     assert any("15,716 scores" in note for note in bare.test.notes)
 
 
+@pytest.mark.parametrize("until_violation", [False, True])
+def test_a_pure_epsilon(until_violation):
+    result = audit_training(
+        gaussian(0.1),
+        canary=CANARY,
+        claimed_epsilon=0.5,
+        delta=0.0,
+        runs=60,
+        until_violation=until_violation,
+    )
+    assert result.verdict == "violation"
+    assert result.test.assumptions == ()
+    assert result.leading.epsilon > 0.5
+    assert result.to_dict()["claimed"]["epsilon"] == 0.5
+    assert "gaussian" in result.lower.unavailable[0].method
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

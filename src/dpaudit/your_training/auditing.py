@@ -154,7 +154,7 @@ def audit_training(
             name=record.name,
             training=record.configuration["mechanism"]["name"],
             adversary=kind or "unknown",
-            threat_model=None if kind is None else THREAT_MODELS[kind],
+            threat_model=None if kind is None else THREAT_MODELS.get(kind),
             test=test,
             scores=scores,
             lower=lower,

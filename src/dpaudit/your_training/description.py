@@ -28,7 +28,7 @@ def describe(job: Job, runs: int) -> dict[str, Any]:
     """
     scorer = job.scorer
     chosen = scorer.adversary if isinstance(scorer.adversary, str) else None
-    own = "chosen by what is returned" if scorer.adversary is None else _name(scorer.adversary)
+    own = "as returned" if scorer.adversary is None else _name(scorer.adversary)
     return {
         "kind": KIND,
         "mechanism": {"name": _name(job.train), "source": _source(job.train)},
