@@ -8,10 +8,24 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
-def scales_by_blocks(
+def scales_by_blocks(moved: Array, entries: Array, rounding: Array) -> tuple[Array, float] | None:
+    """Fit ``moved = scale * entries`` within blocks, as short as rounding lets them be.
+
+    Returns the scale of each coordinate, zero where it did not move, and a typical relative error;
+    `None` if even long blocks are too imprecise.
+    """
+    if not np.all(np.isfinite(moved)):
+        return None
+    for width in (1, 8, 64):
+        found = _in_blocks(moved, entries, rounding, width)
+        if found is not None:
+            return found
+    return None
+
+
+def _in_blocks(
     moved: Array, entries: Array, rounding: Array, width: int
 ) -> tuple[Array, float] | None:
-    """Fit ``moved = scale * entries`` within blocks of coordinates; `None` if too imprecise."""
     block = np.arange(len(moved)) // width
     weight = np.bincount(block, entries**2)
     scale = np.abs(np.bincount(block, moved * entries) / weight)

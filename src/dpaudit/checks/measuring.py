@@ -34,6 +34,7 @@ _ENDLESS = 1e6  # a clipped gradient of so many C keeps a millionth of its lengt
 _WATCHED = 1 << 18  # coordinates whose noise is kept; memory, not mathematics, sets the limit
 _SPREAD = 1024  # coordinates of the dense canary that noise is measured against
 _IMPRECISE = 0.005
+_COARSE = 0.02
 _MEANS = 8  # seeds to average over, where the same seed does not give the same result
 
 
@@ -59,6 +60,7 @@ class Measurements:
         self.spread = np.unique(np.linspace(0, count - 1, min(count, _SPREAD)).astype(np.int64))
         self._signs = np.random.default_rng(7).choice([-1.0, 1.0], size=count)
         self._noises: dict[int, Array] = {}
+        self._spacing = 0.0
         self._scales: dict[int, tuple[Array, float] | None] = {}
 
     @cached_property
@@ -104,7 +106,8 @@ class Measurements:
     @cached_property
     def rounding(self) -> Array:
         """Absolute rounding error of each coordinate of a difference."""
-        rounding: Array = 4 * self.precision * np.abs(self.quiet) + 2 * spacing(self.quiet)
+        self.noise()
+        rounding: Array = 4 * self.precision * np.abs(self.quiet) + 2 * self._spacing
         # What an unseeded training changes is noise, not rounding.
         return rounding + self.repeat_difference if self.repeatable else rounding
 
@@ -121,6 +124,8 @@ class Measurements:
                 for seed in self.seeds
             ]
             outputs = np.stack(rows)
+            # Of all seeds: noise below the spacing may leave the output of one all zero.
+            self._spacing = max(self._spacing, spacing(outputs.ravel()))
             self._noises[steps] = outputs - outputs.mean(axis=0)
         return self._noises[steps]
 
@@ -201,7 +206,11 @@ class Measurements:
         half = self.response(share / 2 * full)
         slack = 0.02 + 2 * seen.error / seen.size
         if abs(half.size / seen.size - 0.5) <= slack:
-            return Unit(size=seen.size / share, error=seen.error / share, kind="linear")
+            size = seen.size / share
+            if self.steps > 1:
+                # The other examples react to a canary, and not always in proportion to its length.
+                size = max(size, self.response(full).size)
+            return Unit(size=size, error=seen.error / share, kind="linear")
         if half.size / seen.size > 0.75:
             long = self.response(1e3 * full)
             return Unit(size=long.size, error=long.error, kind="normalised")
@@ -249,22 +258,34 @@ class Measurements:
                 return None
             return np.full(len(places), unit.size), unit.error / unit.size
         for share in (0.1, 0.5, 1.0):
-            gradient = self.dense(share * self.subject.clip_norm, places)
-            moved = self.difference(gradient, steps)[places]
-            entries = gradient[places] / self.subject.clip_norm
-            if not np.all(np.isfinite(moved)):
-                return None
+            length = share * self.subject.clip_norm
             if steps > 1:
-                total = float(np.linalg.norm(moved)) / share
-                floor = float(np.linalg.norm(self.rounding[places])) / share
-                if floor <= 0.02 * total:
-                    return np.full(len(places), total), floor / total
-                continue
-            for width in (1, 8, 64):
-                found = scales_by_blocks(moved, entries, self.rounding[places], width)
-                if found is not None:
-                    return found
+                found = self._total_scale(length, steps)
+            else:
+                gradient = self.dense(length, places)
+                moved = self.difference(gradient, steps)[places]
+                entries = gradient[places] / self.subject.clip_norm
+                found = scales_by_blocks(moved, entries, self.rounding[places])
+            if found is not None:
+                return found
         return None
+
+    def _total_scale(self, length: float, steps: int) -> tuple[Array, float] | None:
+        """The same for all coordinates, from three drawings of signs."""
+        share, places = length / self.subject.clip_norm, self.spread
+        totals = []
+        for drawing in range(3):
+            random = np.random.default_rng([7, drawing])
+            signs = random.choice([-1.0, 1.0], size=self.subject.parameters)
+            moved = self.difference(signs * np.abs(self.dense(length, places)), steps)[places]
+            totals.append(float(np.linalg.norm(moved)) / share)
+        floor = float(np.linalg.norm(self.rounding[places])) / share
+        # Where few directions rule the dynamics, three drawings do not agree on a total.
+        if not np.isfinite(totals).all() or max(totals) > 1.1 * min(totals):
+            return None
+        if floor > _COARSE * min(totals):
+            return None
+        return np.full(len(places), min(totals)), floor / min(totals)
 
     @cached_property
     def presence(self) -> Array:

@@ -60,7 +60,8 @@ def noise_directions(measured: Measurements) -> Directions:
 def equal_runs(measured: Measurements) -> tuple[int, int] | None:
     """Two seeds, by their place, that give the same output."""
     noise = measured.noise()
-    tolerance = 1e-3 * measured.noise_level()
+    floor = 10 * float(np.sqrt(np.mean(measured.rounding[measured.watched] ** 2)))
+    tolerance = min(1e-3 * measured.noise_level(), floor)
     for second in range(1, len(noise)):
         apart = np.sqrt(np.mean((noise[:second] - noise[second]) ** 2, axis=1))
         if apart.min() <= tolerance:
