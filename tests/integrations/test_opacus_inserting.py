@@ -1,7 +1,10 @@
 """A canary moves the parameters by exactly what DP-SGD allows one example, and nothing else."""
 
 import contextlib
+import math
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from opacus.optimizers import DPOptimizer
@@ -118,6 +121,34 @@ def test_each_layer_has_its_own_limit():
     sizes = [p.numel() for p in network().parameters()]
     limits = torch.cat([torch.full((n,), c) for n, c in zip(sizes, PER_LAYER, strict=True)])
     torch.testing.assert_close(everywhere, RATE / EXAMPLES * limits, rtol=1e-4, atol=2e-7)
+
+
+@dataclass
+class Spread:
+    """One gradient with an axis in every tensor: what clipping per layer leaves the most of."""
+
+    parameters: int = 26
+    count: int = 1
+    axes: tuple[int, ...] = (3, 13, 20, 25)
+
+    def rows(self, inserted):
+        row = np.zeros((1, self.parameters))
+        row[0, list(self.axes)] = 10.0
+        return row[np.atleast_1d(inserted)]
+
+
+@pytest.mark.parametrize("way", ["through", "together", "apart"])
+@pytest.mark.parametrize(
+    ("options", "lengths"),
+    [({}, [CLIP / 2] * 4), ({"clipping": "per_layer", "clip": PER_LAYER}, PER_LAYER)],
+)
+def test_a_canary_over_all_layers_moves_by_the_whole_sensitivity(way, options, lengths):
+    moved, canary = moved_by_canary(lambda _: Spread(), way=way, **options)
+    expected = torch.zeros(26)
+    expected[list(canary.axes)] = RATE / EXAMPLES * torch.tensor(lengths)
+    torch.testing.assert_close(moved, expected, rtol=1e-4, atol=2e-7)
+    clip = options.get("clip", [CLIP])
+    assert moved.norm() == pytest.approx(RATE / EXAMPLES * math.hypot(*clip), rel=1e-4)
 
 
 def test_adaptive_clipping():
@@ -491,6 +522,7 @@ def test_says_when_nothing_was_audited():
         ({"sampling": 1.5}, "sampling must be in"),
         ({"sampling": "sometimes"}, "sampling must be one of"),
         ({"model": nn.Linear(2, 2)}, "must hold every parameter"),
+        ({"canary": Spread(), "through_clipping": False}, "needs a GradientCanary"),
     ],
 )
 def test_refusals_name_the_remedy(change, message):

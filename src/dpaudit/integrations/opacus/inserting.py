@@ -18,19 +18,25 @@ from torch import Tensor, nn
 
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.integrations.opacus.layout import (
+    Canary,
     Entries,
     add_at,
     batches,
     entries_in,
+    entries_of,
     latest_rows,
     masked,
     trained_slots,
 )
 from dpaudit.integrations.opacus.patching import ReplacedMethods
-from dpaudit.integrations.opacus.refusals import check_memory, check_optimizer, coins
+from dpaudit.integrations.opacus.refusals import (
+    check_canary,
+    check_memory,
+    check_optimizer,
+    coins,
+)
 from dpaudit.integrations.opacus.rowwise import are_the_sums, sums_by_definition
 from dpaudit.integrations.opacus.sampling import FROM_ACCOUNTANT, Participation, participation
-from dpaudit.your_training.canaries import GradientCanary
 
 MEMORY = 2**29
 """How many bytes the rows of all canaries may take by default: half a gibibyte."""
@@ -42,7 +48,7 @@ WORTH_SPARING = 2**23
 @contextlib.contextmanager
 def insert_canary(
     optimizer: Any,
-    canary: GradientCanary,
+    canary: Canary,
     inserted: ArrayLike,
     *,
     seed: int,
@@ -78,7 +84,8 @@ def insert_canary(
 
     Arguments:
         optimizer: The ``DPOptimizer`` (flat, per layer, adaptive or ghost clipping) that trains.
-        canary: The crafted gradients.
+        canary: The crafted gradients: a `GradientCanary`, or an object with ``parameters``,
+            ``count`` and ``rows(inserted)``, which can only go through the clipping.
         inserted: One coin for each canary: whether this training holds it at all.
         seed: The run's seed. Draws in which steps a canary takes part, and nothing else.
         sampling: Who is in a step. ``"from accountant"``: each canary with the probability that the
@@ -138,7 +145,7 @@ class _Insertion:
     def __init__(
         self,
         optimizer: Any,
-        canary: GradientCanary,
+        canary: Canary,
         inserted: ArrayLike,
         *,
         seed: int,
@@ -149,7 +156,12 @@ class _Insertion:
         memory: int,
     ) -> None:
         check_optimizer(optimizer, through_clipping, apart)
-        self._optimizer, self._canary = optimizer, canary
+        check_canary(canary, through_clipping)
+        self._optimizer = optimizer
+        self._norm, self._clip_norm = (
+            getattr(canary, "norm", 0.0),
+            getattr(canary, "clip_norm", 0.0),
+        )
         self._through_clipping, self._apart = through_clipping, apart
         slots, total = trained_slots(optimizer, model)
         if canary.parameters != total:
@@ -157,14 +169,8 @@ class _Insertion:
                 f"canary was drawn for {canary.parameters} parameters and this training has "
                 f"{total}; draw it with canary_for(optimizer), and pass the same model= to both"
             )
-        present = canary.dimensions[coins(inserted, canary.count)]
-        self._count = len(present)
-        self._entries = entries_in(
-            slots,
-            rows=np.arange(self._count),
-            axes=present,
-            values=np.full(self._count, canary.norm),
-        )
+        self._count, rows, axes, values = entries_of(canary, coins(inserted, canary.count))
+        self._entries = entries_in(slots, rows=rows, axes=axes, values=values)
         # Most steps touch only the tensors that hold an axis of a canary.
         self._holding = tuple(entries for entries in self._entries if len(entries))
         if through_clipping:
@@ -349,7 +355,7 @@ class _Insertion:
         self._chances += 1
         if mask is not None and not mask.any():
             return
-        canary, per_layer = self._canary, getattr(self._optimizer, "max_grad_norms", None)
+        per_layer = getattr(self._optimizer, "max_grad_norms", None)
         for entries in self._holding:
             norm = self._optimizer.max_grad_norm if per_layer is None else per_layer[entries.index]
             parameter: Any = entries.slot.parameter
@@ -360,9 +366,9 @@ class _Insertion:
                     "use through_clipping=True"
                 )
             # Never more than either the claim's clip norm or the one in force for this tensor.
-            length = min(canary.norm, canary.clip_norm, float(norm))
+            length = min(self._norm, self._clip_norm, float(norm))
             values = masked(entries.values, entries, mask)
-            add_at(total, entries.where, values, times=length / canary.norm)
+            add_at(total, entries.where, values, times=length / self._norm)
 
     def _take_rows_away(self, parameter: Any) -> None:
         longer, count = self._appended.get(id(parameter), (None, 0))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from dpaudit.errors import InvalidInput
+from dpaudit.your_training.canaries import GradientCanary
 
 
 @final
@@ -69,6 +70,33 @@ class Entries:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+class Canary(Protocol):
+    """Crafted gradients of any shape: a `GradientCanary`, or a class of yours with these three."""
+
+    @property
+    def parameters(self) -> int:
+        """Length of the flat parameter vector."""
+
+    @property
+    def count(self) -> int:
+        """How many canaries there are, each with a coin."""
+
+    def rows(self, inserted: ArrayLike) -> ArrayLike:
+        """The gradients before clipping of those that are inserted, one row each."""
+
+
+def entries_of(
+    canary: Canary, coins: NDArray[np.bool_]
+) -> tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """How many rows the inserted canaries have, and (row, axis, value) of what is not zero."""
+    if isinstance(canary, GradientCanary):  # without ever making its rows: there may be thousands
+        axes = canary.dimensions[coins]
+        return len(axes), np.arange(len(axes)), axes, np.full(len(axes), canary.norm)
+    rows = np.asarray(canary.rows(coins), dtype=np.float64).reshape(-1, canary.parameters)
+    where, axes = np.nonzero(rows)
+    return len(rows), where, axes, rows[where, axes]
 
 
 def entries_in(

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
+from dpaudit.your_training.canaries import GradientCanary
 
 
 def coins(inserted: ArrayLike, count: int) -> NDArray[np.bool_]:
@@ -42,6 +43,15 @@ def check_optimizer(optimizer: Any, through_clipping: bool, apart: bool | None) 
             f"optimizer {type(optimizer).__name__} clips without per-example gradients, so a "
             "canary cannot pass through its clipping; use through_clipping=False, which tests the "
             "noise and the accounting"
+        )
+
+
+def check_canary(canary: object, through_clipping: bool) -> None:
+    """Refuse a canary of which only its owner knows what clipping leaves."""
+    if not through_clipping and not isinstance(canary, GradientCanary):
+        raise InvalidInput(
+            "through_clipping=False needs a GradientCanary, whose clipped gradients are known; "
+            f"got {type(canary).__name__}"
         )
 
 
