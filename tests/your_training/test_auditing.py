@@ -287,6 +287,7 @@ def test_failures_that_depend_on_the_canary_are_flagged_and_never_make_a_violati
     assert result.verdict == "inconclusive"
     assert any("guessed 'not inserted'" in note for note in result.test.notes)
     assert any("failing depends on the canary" in note for note in result.notes)
+    assert any("of the runs failed: put that right" in note for note in result.notes)
 
 
 def test_a_training_that_always_fails_in_one_world_is_given_up(tmp_path):

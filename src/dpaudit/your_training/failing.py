@@ -16,6 +16,9 @@ from dpaudit.scores import Failure, Scores
 PATIENCE = 5
 """So many runs of one world may fail before any succeeds; then something is wrong with them all."""
 
+TOO_MANY = 0.2
+"""The share of failed runs from which the audit says that it is too large."""
+
 SUSPICIOUS = 0.01
 """Below this p-value, failing is said to depend on the canary."""
 
@@ -61,10 +64,16 @@ def failure_notes(scores: Scores, failures: Sequence[Failure]) -> tuple[str, ...
     if not failures:
         return ()
     runs = scores.runs + len(failures)
+    too_many = (
+        (f"{len(failures) / runs:.0%} of the runs failed: put that right before believing more",)
+        if len(failures) > TOO_MANY * runs
+        else ()
+    )
     if any(failure.canaries > 1 for failure in failures):
         return (
             f"{len(failures)} of {runs} runs failed and are left out; a violation is only said "
             "if it holds with each of their canaries guessed 'not inserted'",
+            *too_many,
         )
     failed = sum(failure.inserted for failure in failures)
     inserted = int(scores.inserted.sum()) + failed
@@ -74,6 +83,7 @@ def failure_notes(scores: Scores, failures: Sequence[Failure]) -> tuple[str, ...
         "runs without it failed and are left out; a violation is only said if it holds with every "
         "failed run guessed 'not inserted', which is sound however failures come about"
     ]
+    notes += too_many
     chance = dependence_p_value(failed, inserted, len(failures) - failed, others)
     if chance < SUSPICIOUS:
         notes.append(
