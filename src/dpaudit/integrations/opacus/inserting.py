@@ -272,16 +272,19 @@ class _Insertion:
             self._pending = (self._participation.draw(passes),)
             return
         latest = [latest_rows(entries.slot.parameter) for entries in self._entries]
-        if all(rows is None for rows in latest):
+        first = next((rows for rows in latest if rows is not None), None)
+        if first is None:
             raise InvalidInput(
                 "the training has no per-example gradients (grad_sample) to add the canary to; "
                 "with ghost clipping use through_clipping=False"
             )
-        if any(hasattr(rows, "_processed") for rows in latest):
+        if hasattr(first, "_processed"):
             return  # rows that were used already and hold the canary: Opacus refuses this itself
         passes = batches(self._entries[0].slot.parameter)
         mask = self._participation.draw(passes)
         count = self._count if mask is None else int(mask.sum())
+        if count == self._count:
+            mask = None
         # Rows of several passes may be old ones that nobody cleared: a canary must be among them.
         apart = self._apart and passes == 1
         self._chances += not apart
@@ -289,17 +292,17 @@ class _Insertion:
             self._pending = (mask,)
         if count == 0:
             return
-        batch = next(len(rows) for rows in latest if rows is not None)
-        self._add_raw(mask, batch + count)
+        self._add_raw(mask, len(first) + count)
         if apart:
             return
         for entries, rows in zip(self._entries, latest, strict=True):
             if rows is not None:
                 self._append_rows(entries, rows, mask, count)
-        copied = sum(rows.nbytes for rows in latest if rows is not None)
-        if self._apart is None and copied >= WORTH_SPARING:
+        if self._apart is None:
             # Settled by this one step: with the batch until `_around_summation` says otherwise.
-            self._apart, self._foreseen = False, sums_by_definition(self._optimizer)
+            self._apart = False
+            if sum(rows.nbytes for rows in latest if rows is not None) >= WORTH_SPARING:
+                self._foreseen = sums_by_definition(self._optimizer)
 
     def _append_rows(
         self, entries: Entries, rows: Tensor, mask: NDArray[np.bool_] | None, count: int
