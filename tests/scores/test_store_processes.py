@@ -83,7 +83,7 @@ def test_two_processes_on_one_audit(tmp_path: Path) -> None:
     path, tiles = tmp_path / "audits.sqlite", range(25)
     writers = [start(path, tiles), start(path, tiles[::-1])]
     for writer in writers:
-        output, _ = writer.communicate(timeout=60)
+        output, _ = writer.communicate(timeout=300)
         assert writer.returncode == 0
         assert len(output.split()) == len(tiles)
     assert check(path, set(tiles)) == set(tiles)

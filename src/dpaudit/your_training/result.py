@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, final
 
 from dpaudit.claims import ClaimTest, Verdict
@@ -174,6 +176,12 @@ class TrainingAudit:
     def __repr__(self) -> str:
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return f"TrainingAudit({self.test!r}, {self.runs:,} runs{failed})"
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write the result as one HTML page that needs no network; see `dpaudit.report`."""
+        from dpaudit.report import write_page
+
+        return write_page(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data, without the scores: what ``--json`` prints."""
