@@ -66,8 +66,9 @@ class Subject(abc.ABC):
         """The flat vector of one call, checked for its shape."""
         self.calls += 1
         with np.errstate(all="ignore"), warnings.catch_warnings():
-            # Huge gradients overflow on purpose.
-            warnings.simplefilter("ignore", RuntimeWarning)
+            # Huge gradients overflow on purpose, and what the user's code has to say besides is
+            # enough to hear once.
+            warnings.simplefilter("ignore", RuntimeWarning if self.calls == 1 else Warning)
             returned = self.call(gradient, seed, steps)
         shape: tuple[int, ...] = tuple(getattr(returned, "shape", ()))
         if len(shape) == 2 and shape[1] == self.parameters:

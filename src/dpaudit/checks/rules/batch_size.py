@@ -37,7 +37,7 @@ def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
     floor = float(np.sqrt(np.mean(measured.rounding**2)))
     # Some trainings compute in float32 and return float64: rounding is not below this.
     allowed = max(10 * floor, 1e-6 * max(noise, measured.unit.size))
-    told = {"measured": f"{seen / (noise or 1.0):.2g} of the noise", "allowed": "rounding"}
+    told = {"measured": f"{seen / (noise or 1.0):.2g} x noise", "allowed": "rounding"}
     if seen <= allowed:
         return Finding(rule=RULE, verdict="passed", **told)
     if noise > 0 and seen > noise:

@@ -78,12 +78,12 @@ def check_whole_gradient(measured: Measurements, found: dict[str, Finding]) -> F
     gradients = [measured.dense(1e6 * measured.subject.clip_norm)]
     gradients += _shapes(measured, lengths=np.geomspace(1e3, 1e12, 12))
     worst = largest(contribution(measured, gradient) for gradient in gradients)
+    size = "" if worst is None else worst.words
     return judged(
         WHOLE_GRADIENT,
         worst,
         broken=f"Spread over many of the {measured.subject.parameters:,} parameters, an example "
-        f"contributes {'' if worst is None else worst.words}, while along one coordinate it keeps "
-        "to C.",
+        f"contributes at least {size}, while along one coordinate it keeps to C.",
     )
 
 

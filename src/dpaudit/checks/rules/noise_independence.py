@@ -52,13 +52,13 @@ def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
         return Finding(
             rule=RULE,
             verdict="broken",
-            measured=f"{share:.2g} of them repeated",
-            allowed="none repeated",
+            measured=f"{share:.2g} repeated",
+            allowed="none",
             explanation=f"{int(twins.sum()):,} of {len(twins):,} parameters have the same noise as "
             f"another one under every seed, the first of them at place {first:,}.",
         )
     name, excess = largest_dependence(directions.rows)
-    told = {"measured": f"{excess:.2g} of the limit ({name})", "allowed": "at most 1"}
+    told = {"measured": f"{name}: {excess:.2g}", "allowed": "at most 1"}
     if excess <= 1:
         return Finding(rule=RULE, verdict="passed", **told)
     if varies_too_much(measured) or measured.steps > 1:

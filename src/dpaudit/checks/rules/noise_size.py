@@ -79,12 +79,12 @@ def noise_size(measured: Measurements, steps: int | None = None) -> NoiseSize | 
 
 def check_there(measured: Measurements, found: dict[str, Finding]) -> Finding:
     """Look for coordinates that a canary moves and a seed does not."""
-    told = {"allowed": "every trained parameter"}
+    told = {"allowed": "all trained"}
     if not measured.noise_is_there:
         return _check_silence(measured)
     scaled = measured.scales()
     if scaled is None or not measured.repeatable:
-        return Finding(rule=THERE, verdict="passed", measured="outputs differ", **told)
+        return Finding(rule=THERE, verdict="passed", measured="some", **told)
     trained = measured.spread[scaled[0] > 0]
     columns = np.searchsorted(measured.watched, trained)
     spread = np.sqrt(np.mean(measured.noise()[:, columns] ** 2, axis=0))
@@ -93,7 +93,7 @@ def check_there(measured: Measurements, found: dict[str, Finding]) -> Finding:
     silent = spread <= np.maximum(measured.rounding[trained], 1e-6 * claimed)
     silent &= claimed > _VISIBLE * measured.rounding[trained]
     share = float(silent.mean())
-    told["measured"] = f"{1 - share:.3g} of them"
+    told["measured"] = "all" if share == 0 else f"{1 - share:.3g} of all"
     if share > 0:
         return Finding(
             rule=THERE,
@@ -114,7 +114,7 @@ def _check_silence(measured: Measurements) -> Finding:
             rule=THERE,
             verdict="could not tell",
             measured="none",
-            allowed="every trained parameter",
+            allowed="all trained",
             explanation="Neither noise nor canary rises above the rounding of the parameters. Take "
             "a larger learning rate for the check, return float64, or return how far the "
             "parameters moved.",
@@ -123,7 +123,7 @@ def _check_silence(measured: Measurements) -> Finding:
         rule=THERE,
         verdict="broken",
         measured="none",
-        allowed="every trained parameter",
+        allowed="all trained",
         explanation="All seeds give the same parameters: no noise, or always the same.",
     )
 
@@ -149,7 +149,7 @@ def check_size(measured: Measurements, found: dict[str, Finding]) -> Finding:
     give = (1 + _TOLERATED + size.blur) ** 2
     seen = sigma * np.sqrt(size.ratio)
     told = {
-        "measured": f"noise multiplier {seen:.4g}",
+        "measured": f"sigma {seen:.4g}",
         "allowed": f"{sigma * np.sqrt(low / give):.4g} to {sigma * np.sqrt(high * give):.4g}",
     }
     if size.ratio < low / give:

@@ -27,13 +27,13 @@ def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
         return Finding(
             rule=RULE,
             verdict="passed",
-            measured=f"largest difference {largest:.2g}",
+            measured=f"{largest:.2g} apart",
             allowed="rounding",
         )
     return Finding(
         rule=RULE,
         verdict="could not tell",
-        measured=f"largest difference {largest:.2g}",
+        measured=f"{largest:.2g} apart",
         allowed="rounding",
         explanation=f"The same seed gives different parameters. {_HOW}.",
     )

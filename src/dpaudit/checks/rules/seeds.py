@@ -33,8 +33,8 @@ def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
         return Finding(
             rule=RULE,
             verdict="broken",
-            measured=f"seeds {first} and {second} agree",
-            allowed="none agree",
+            measured=f"{first} as {second}",
+            allowed="none alike",
             explanation=f"Seeds {first} and {second}, {abs(second - first):,} apart, give the same "
             "output: there are only a few different noises.",
         )
@@ -50,7 +50,7 @@ def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
     # Subtracting the mean over seeds makes every two of them correlate by this much.
     away = np.abs(products + 1 / (seeds - 1))[np.triu_indices(seeds, 1)].max()
     limit = standard_deviations(2 * FALSE_ALARM / (seeds * (seeds - 1))) / np.sqrt(count)
-    told = {"measured": f"largest correlation {away:.2g}", "allowed": f"at most {limit:.2g}"}
+    told = {"measured": f"alike: {away:.2g}", "allowed": f"at most {limit:.2g}"}
     if away <= limit:
         return Finding(rule=RULE, verdict="passed", **told)
     if varies_too_much(measured) or measured.steps > 1:

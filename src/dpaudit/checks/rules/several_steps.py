@@ -47,7 +47,7 @@ def check_independent(measured: Measurements, found: dict[str, Finding]) -> Find
     if isinstance(growth, str):
         return Finding(rule=INDEPENDENT, verdict="could not tell", explanation=growth)
     most = float(np.sqrt(SEVERAL))
-    told = {"measured": growth.words, "allowed": f"1; {most:.3g} if noise repeats"}
+    told = {"measured": growth.words, "allowed": f"below {_APART * most:.3g}"}
     if growth.factor < _APART * most:
         return Finding(rule=INDEPENDENT, verdict="passed", **told)
     if growth.factor < _SAME * most or growth.uncertain:
@@ -107,8 +107,8 @@ def _check_memory(measured: Measurements) -> Finding:
         return Finding(
             rule=ACCUMULATION,
             verdict="broken",
-            measured="the same call grows each time",
-            allowed="the same output",
+            measured="grows",
+            allowed="no change",
             explanation="The step adds the sums of earlier calls to its own.",
         )
     if not measured.repeatable:
@@ -116,7 +116,7 @@ def _check_memory(measured: Measurements) -> Finding:
     again = measured.subject.output(None, measured.seeds[0], measured.steps)
     changed = float(np.abs(again - measured.quiet).max())
     told = {
-        "measured": f"changed by {changed:.2g} after {measured.subject.calls:,} calls",
+        "measured": f"{changed:.2g} apart",
         "allowed": "rounding",
     }
     if changed <= 1e-3 * measured.noise_level():
@@ -156,7 +156,7 @@ class _Growth:
 
     @property
     def words(self) -> str:
-        return f"{self.factor:.3g} times that of one step"
+        return f"{self.factor:.3g} x one step"
 
 
 def _growth(measured: Measurements) -> _Growth | str:

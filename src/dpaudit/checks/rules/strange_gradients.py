@@ -31,6 +31,13 @@ NOT_FINITE = Rule(
 )
 
 _LARGE = {"1e30": 1e30, "1e300": 1e300, "zero": 0.0}
+_WORDS = {
+    "1e30": "an entry of 1e30",
+    "1e300": "an entry of 1e300",
+    "zero": "nothing but zeros",
+    "infinite": "an infinite entry",
+    "NaN": "a NaN entry",
+}
 _STRANGE = {"infinite": np.inf, "NaN": np.nan}
 
 
@@ -54,7 +61,7 @@ def check_not_finite(measured: Measurements, found: dict[str, Finding]) -> Findi
 
 
 def _judged(measured: Measurements, rule: Rule, values: dict[str, float]) -> Finding:
-    allowed = "finite, at most C"
+    allowed = "at most C"
     worst = 0.0
     for name, value in values.items():
         try:
@@ -65,10 +72,10 @@ def _judged(measured: Measurements, rule: Rule, values: dict[str, float]) -> Fin
                 return Finding(
                     rule=rule,
                     verdict="broken",
-                    measured=f"{name}: {lost:,} of {len(output):,} not finite",
+                    measured=f"{name}: {lost:,} lost",
                     allowed=allowed,
-                    explanation=f"An example with a gradient of {name} makes parameters that are "
-                    "not finite.",
+                    explanation=f"An example with {_WORDS[name]} turns {lost:,} of "
+                    f"{len(output):,} parameters into infinity or NaN.",
                 )
             seen = contribution(measured, gradient, measured.unit)
         except TrainingFailed as error:
@@ -86,7 +93,7 @@ def _judged(measured: Measurements, rule: Rule, values: dict[str, float]) -> Fin
                 verdict="broken",
                 measured=f"{name}: {seen.words}",
                 allowed=allowed,
-                explanation=f"A gradient of {name} is not clipped.",
+                explanation=f"A gradient with {_WORDS[name]} is not clipped.",
             )
         worst = max(worst, 0.0 if seen is None else seen.size)
     return Finding(rule=rule, verdict="passed", measured=f"{worst:.4g} C", allowed=allowed)
