@@ -58,7 +58,7 @@ FIGURE = Figure(
     title="A_S over T = 1 … 25 for every sigma",
     label="fig:detailed_results_6",
     quick=Cost(cpu=60, gpu=60),
-    full=Cost(cpu=180, gpu=180),
+    full=Cost(cpu=90, gpu=60),
     measure=measure,
     draw=draw,
     findings=findings,

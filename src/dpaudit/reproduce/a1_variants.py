@@ -57,7 +57,7 @@ FIGURE = Figure(
     title="the four variants of A_GC-S on Housing",
     label="fig:low_dim_k=1_all_techniques",
     quick=Cost(cpu=110, gpu=30),
-    full=Cost(cpu=500, gpu=70),
+    full=Cost(cpu=500, gpu=50),
     measure=measure,
     draw=draw_seed_dots,
     findings=findings,

@@ -85,7 +85,7 @@ FIGURE = Figure(
     title="trade-off curve of A_S against its Gaussian approximation",
     label="fig:approximation",
     quick=Cost(cpu=5, gpu=5),
-    full=Cost(cpu=10, gpu=10),
+    full=Cost(cpu=10, gpu=5),
     measure=measure,
     draw=draw_tradeoffs,
     findings=findings,

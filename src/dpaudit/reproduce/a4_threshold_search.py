@@ -123,7 +123,7 @@ FIGURE = Figure(
     title="threshold search at T = 2",
     label="fig:threshold_search",
     quick=Cost(cpu=20, gpu=20),
-    full=Cost(cpu=150, gpu=150),
+    full=Cost(cpu=80, gpu=80),
     measure=measure,
     draw=draw,
     findings=findings,

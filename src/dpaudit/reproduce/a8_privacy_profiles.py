@@ -104,7 +104,7 @@ FIGURE = Figure(
     label="fig:privacy_profile",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=45, gpu=10),
-    full=Cost(cpu=760, gpu=65),
+    full=Cost(cpu=760, gpu=85),
     measure=measure,
     draw=draw,
     findings=findings,

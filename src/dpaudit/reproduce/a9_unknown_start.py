@@ -12,7 +12,7 @@ from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.reproduce.contract import Cost, Figure, Need
 from dpaudit.reproduce.curves import draw_curves
 from dpaudit.reproduce.networks import insertions
-from dpaudit.reproduce.readings import Line, curve_rows, curves, final_rows, readings
+from dpaudit.reproduce.readings import Line, curve_rows, curves, final_rows, readings, spread
 from dpaudit.reproduce.table import Row, Table
 from dpaudit.reproduce.trainings import Trainings, Weights
 from dpaudit.scores import Scores
@@ -108,15 +108,16 @@ def findings(table: Table) -> str:
         for series in (KNOWN, UNKNOWN, MANY, BIASES):
             row = last.where(panel=panel, series=series)
             if len(row):
-                told.append(f"{series} {row.number('valid'):.2f} (mu {row.number('mu'):.3f})")
+                bound = spread(row.numbers("valid"))
+                told.append(f"{series} {bound} (mu {row.number('mu'):.3f})")
         parts.append(f"{panel}: " + ", ".join(told))
     return (
         "; ".join(parts)
         + ". A canary moves its weight by T eta C / B = 0.02 in 250 steps; both rules draw weights "
         "with a deviation several times that, so a start that is drawn anew in every training "
-        "hides the canary of a weight. Biases start at zero by both rules, and a canary there loses "
-        "nothing. An unknown start that is the same in all trainings of an audit would only shift "
-        "every score, and a threshold chosen on the scores would not notice."
+        "hides the canary of a weight. Biases start at zero by both rules, and a canary there "
+        "keeps its mu. An unknown start that is the same in all trainings of an audit would "
+        "only shift every score, and a threshold chosen on the scores would not notice."
     )
 
 

@@ -55,7 +55,7 @@ FIGURE = Figure(
     title="A_S over T = 1 … 25, sigma = 1 and 8",
     label="fig:auditing_t=2",
     quick=Cost(cpu=20, gpu=20),
-    full=Cost(cpu=60, gpu=60),
+    full=Cost(cpu=30, gpu=30),
     measure=measure,
     draw=draw,
     findings=findings,

@@ -87,7 +87,7 @@ FIGURE = Figure(
     title="heat map of epsilon(T = 25) / epsilon(T = 1)",
     label="fig:amplification_rate",
     quick=Cost(cpu=40, gpu=40),
-    full=Cost(cpu=90, gpu=90),
+    full=Cost(cpu=40, gpu=40),
     measure=measure,
     draw=draw,
     findings=findings,

@@ -22,7 +22,7 @@ _CANARIES = {"convnet": 20_000, "resnet18": 100_000}
 _QUICK_STEPS = 100
 """Steps of a quick ConvNet training; 250 k in full."""
 
-_FLIPPED_RUNS = {("convnet", 1): 5000, ("convnet", 5): 5000, ("convnet", 25): 1000}
+_FLIPPED_RUNS = {("convnet", 1): 5000, ("convnet", 5): 2500, ("convnet", 25): 500}
 _FLIPPED_RUNS |= {("resnet18", 1): 16, ("resnet18", 5): 4}
 """A_L has one data point a training, so it takes many; of ResNet18 as many as minutes allow."""
 

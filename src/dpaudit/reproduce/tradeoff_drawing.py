@@ -23,6 +23,7 @@ _LOOKS: dict[str, tuple[str, Any, float]] = {
     "Gaussian": (style.ORANGE, "--", 1.2),
 }
 _SMALLEST = 1e-7
+_FEWEST = 30  # errors, below which an observed rate is mostly chance
 
 
 def thinned_errors(scores: Scores, points: int = 240) -> tuple[Array, Array]:
@@ -46,6 +47,13 @@ def thinned_errors(scores: Scores, points: int = 240) -> tuple[Array, Array]:
     return alpha[keep], beta[keep]
 
 
+def _steady(alpha: Array, curve: str) -> float:
+    """The rate from which an observed one is more than a handful of runs; 0 for a computed one."""
+    if curve != "observed" or not (alpha > 0).any():
+        return 0.0
+    return _FEWEST * float(alpha[alpha > 0].min())
+
+
 def draw_tradeoffs(table: Table) -> Drawing:
     """For each panel: both error rates, and the logarithm of power over rate at small rates."""
     from matplotlib.lines import Line2D
@@ -60,7 +68,7 @@ def draw_tradeoffs(table: Table) -> Drawing:
             rows = table.where(panel=panel, curve=curve)
             alpha, beta = np.array(rows.numbers("alpha")), np.array(rows.numbers("beta"))
             left.plot(alpha, beta, color=colour, linestyle=line, lw=width)
-            seen = (alpha > 0) & (beta < 1)
+            seen = (alpha > _steady(alpha, curve)) & (beta < 1)
             ratio = np.log((1 - beta[seen]) / alpha[seen])
             right.plot(alpha[seen], ratio, color=colour, linestyle=line, lw=width)
         left.set(title=panel, xlabel="false-positive rate", ylabel="false-negative rate")

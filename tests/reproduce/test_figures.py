@@ -1,0 +1,173 @@
+"""Every figure and table of the paper keeps the contract: it measures, it draws, it tells."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure as Drawing
+
+from dpaudit.reproduce import FIGURES, Setting, Table, redraw, style
+from dpaudit.reproduce.trainings import Trainings
+
+RESULTS = Path(__file__).parent.parent.parent / "results"
+
+# The paper's figures and tables by their LaTeX labels, in its order; its algorithms are not here.
+LABELS = (
+    "fig:k1_sub1",
+    "fig:k1_sub2",
+    "fig:low_dim_k=1",
+    "fig:k5_sub1",
+    "fig:k25_sub2",
+    "fig:auditing_t=2",
+    "fig:amplification_rate",
+    "tabel:related_work",
+    "fig:low_dim_k=1_all_techniques",
+    "fig:a_gc_s_vs_a_gc_r",
+    "table:hyperparameters",
+    "fig:ourapproximationsection5",
+    "fig:approximation",
+    "fig:threshold_search",
+    "fig:a_cots_sparse",
+    "fig:sensitivity_of_anomalies",
+    "fig:adg_syntethic_example",
+    "fig:privacy_profile",
+    "fig:unknown_init",
+    "fig:finetuning",
+    "fig:detailed_results_6",
+)
+TRAINED = (
+    "F1a",
+    "F1b",
+    "F1c",
+    "F2a",
+    "F2b",
+    "A1",
+    "A2",
+    "A3a",
+    "A5",
+    "A6",
+    "A8",
+    "A9",
+    "A10",
+    "P1",
+)
+CHEAP = ("T1", "T2", "A7")
+
+
+def test_every_figure_of_the_paper_is_here_in_its_order():
+    assert tuple(figure.label for figure in FIGURES.values() if figure.label) == LABELS
+
+
+def test_names_titles_and_costs_are_complete():
+    for name, figure in FIGURES.items():
+        assert figure.id == name
+        assert re.fullmatch(r"[FATP]\d+[a-c]?", name)
+        assert figure.title
+        for cost in (figure.quick, figure.full):
+            assert cost.gpu > 0
+            assert cost.cpu is None or cost.cpu > 0
+
+
+def test_all_at_full_scale_fit_in_half_an_hour_of_a_gpu():
+    assert sum(figure.full.gpu for figure in FIGURES.values()) <= 30 * 60
+
+
+def test_all_that_need_no_gpu_fit_in_twenty_minutes_of_two_cores():
+    quick = [figure.quick.cpu for figure in FIGURES.values() if figure.quick.cpu is not None]
+    assert sum(quick) <= 20 * 60
+
+
+@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize(
+    ("scale", "gpu"),
+    [("quick", False), ("full", False), ("full", True)],
+    ids=["quick", "cpu", "gpu"],
+)
+def test_figures_of_trainings_measure_draw_and_tell(name, scale, gpu, not_trained, monkeypatch):
+    monkeypatch.setattr(Setting, "on_gpu", property(lambda self: gpu))
+    figure = FIGURES[name]
+    if not gpu and figure.cost(scale).cpu is None:
+        pytest.skip("needs a GPU, and says so")
+    setting = Setting(scale=scale)
+    table = Table.from_csv(figure.measure(setting).to_csv())
+    keeps_the_contract(figure, table)
+    assert bool(setting.ledger.audits)
+    if gpu:
+        assert not setting.ledger.left_out
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_the_cheapest_are_really_measured(name):
+    keeps_the_contract(FIGURES[name], FIGURES[name].measure(Setting(scale="quick")))
+
+
+def keeps_the_contract(figure, table):
+    assert len(table)
+    told = figure.findings(table)
+    assert len(told) > 60
+    assert told.endswith(".")
+    assert "nan" not in told
+    assert "None" not in told
+    with style.styled():
+        drawing = figure.draw(table)
+        assert isinstance(drawing, Drawing)
+        drawing.canvas.draw()
+    assert drawing.get_figwidth() <= style.PAGE
+
+
+def committed():
+    return sorted(path.stem for path in RESULTS.glob("*.csv"))
+
+
+def test_results_are_committed():
+    assert committed()
+    assert set(committed()) <= set(FIGURES)
+
+
+@pytest.mark.parametrize("name", committed())
+def test_committed_results_can_be_drawn_again(name, tmp_path):
+    for ending in ("csv", "json"):
+        source = RESULTS / f"{name}.{ending}"
+        (tmp_path / source.name).write_bytes(source.read_bytes())
+    made = redraw(FIGURES[name], tmp_path)
+    assert made.outcome == "redrawn"
+    assert {path.suffix for path in made.files} == {".csv", ".json", ".md", ".png", ".svg"}
+    # The committed paragraph is what the committed numbers say.
+    assert (tmp_path / f"{name}.md").read_text("utf8") == (RESULTS / f"{name}.md").read_text("utf8")
+
+
+@pytest.mark.parametrize("name", committed())
+def test_committed_results_say_how_they_were_made(name):
+    facts = json.loads((RESULTS / f"{name}.json").read_text("utf8"))
+    assert facts["id"] == name
+    assert facts["scale"] in ("quick", "full")
+    assert {"seed", "seconds", "device", "versions", "audits", "left_out_without_gpu"} <= set(facts)
+    assert {"dpaudit", "python", "numpy"} <= set(facts["versions"])
+
+
+def test_a_name_in_the_store_tells_trainings_apart():
+    from dpaudit.adversaries import RandomDimension, SimulatedDimension
+
+    base = Trainings(preset="convnet", adversary=RandomDimension(), runs=2)
+    others = (
+        dataclasses.replace(base, **{name: value})
+        for name, value in {
+            "preset": "resnet18",
+            "adversary": SimulatedDimension(),
+            "runs": 4,
+            "canaries": 7,
+            "period": 5,
+            "clip_norm": 2.0,
+            "seed": 1,
+            "insertions": 100,
+            "weights": "xavier",
+            "known_start": False,
+            "examples": 10,
+        }.items()
+    )
+    names = [base.name_at("float32"), base.name_at("tf32"), *(o.name_at("float32") for o in others)]
+    assert len(set(names)) == len(names)
