@@ -171,3 +171,12 @@ def test_a_name_in_the_store_tells_trainings_apart():
     )
     names = [base.name_at("float32"), base.name_at("tf32"), *(o.name_at("float32") for o in others)]
     assert len(set(names)) == len(names)
+
+
+def test_the_page_has_what_the_results_say():
+    from dpaudit.reproduce.summary import filled
+
+    page = (RESULTS.parent / "docs" / "reproduction.md").read_text("utf8")
+    assert filled(page, RESULTS) == page, (
+        "run: python -m dpaudit.reproduce.summary results docs/reproduction.md"
+    )

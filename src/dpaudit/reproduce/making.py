@@ -166,7 +166,7 @@ def _make(figure: Figure, setting: Setting, out: Path) -> Made:
         figure, Table.read(out / f"{figure.id}.csv"), out, scale=_scale(figure, setting)
     )
     # Last of all, because it is what says that the figure is complete.
-    facts = _describe(figure, setting, seconds)
+    facts = _describe(figure, setting, seconds) | _before(figure, setting, out)
     (out / f"{figure.id}.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf8")
     return Made(
         figure=figure,
@@ -211,6 +211,16 @@ def _describe(figure: Figure, setting: Setting, seconds: float) -> dict[str, Any
         "left_out_without_gpu": setting.ledger.left_out,
         "audits": setting.ledger.audits,
     }
+
+
+def _before(figure: Figure, setting: Setting, out: Path) -> dict[str, float]:
+    """The time of earlier makings, where this one found their trainings in the store."""
+    path = out / f"{figure.id}.json"
+    if not any(entry["runs_from_store"] for entry in setting.ledger.audits) or not path.is_file():
+        return {"seconds_before": 0.0}
+    earlier = _facts(path) or {}
+    spent = float(earlier.get("seconds", 0.0)) + float(earlier.get("seconds_before", 0.0))
+    return {"seconds_before": round(spent, 1)}
 
 
 def _scale(figure: Figure, setting: Setting) -> Scale:

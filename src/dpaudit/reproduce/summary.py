@@ -1,8 +1,8 @@
-"""Results of a folder as one table: what was made, on what, how long it took, what is missing.
+"""Results of a folder on a page: what was made, how long it took, what is missing, what it says.
 
     python -m dpaudit.reproduce.summary results docs/reproduction.md
 
-writes it between the markers of a page.
+writes both parts between the markers of the page.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 from dpaudit.errors import InvalidInput
 from dpaudit.reproduce.registry import FIGURES
-
-BEGIN, END = "<!-- results -->", "<!-- /results -->"
+from dpaudit.reproduce.table import Table
 
 
 def results_table(folder: Path) -> str:
@@ -26,7 +24,7 @@ def results_table(folder: Path) -> str:
         folder: With the NAME.json of figures that were made.
     """
     lines = [
-        "| name | label in the paper | shows | made at | on | seconds | waits for a GPU |",
+        "| name | label in the paper | shows | made at | on | seconds | still missing |",
         "|---|---|---|---|---|---:|---|",
     ]
     total = 0.0
@@ -35,41 +33,52 @@ def results_table(folder: Path) -> str:
         label = f"`{figure.label}`" if figure.label else "(ours)"
         head = f"| {figure.id} | {label} | {figure.title} |"
         if not path.is_file():
-            lines.append(f"{head} not yet |  |  | all of it |")
+            missing = "needs a GPU" if figure.full.cpu is None else "not run yet"
+            lines.append(f"{head} – |  |  | {missing} |")
             continue
         facts = json.loads(path.read_text(encoding="utf8"))
-        total += facts["seconds"]
+        seconds = facts["seconds"] + facts.get("seconds_before", 0.0)
+        total += seconds
         missing = "; ".join(facts["left_out_without_gpu"])
-        lines.append(
-            f"{head} {facts['scale']} | {facts['device']} | {facts['seconds']:.0f} | {missing} |"
-        )
+        lines.append(f"{head} {facts['scale']} | {facts['device']} | {seconds:.0f} | {missing} |")
     made = sum((folder / f"{name}.json").is_file() for name in FIGURES)
     lines += ["", f"{made} of {len(FIGURES)} are made, in {_duration(total)} in all."]
     return "\n".join(lines)
 
 
-def write_into(page: Path, table: str) -> None:
-    """Put the table between the markers of a page."""
-    text = page.read_text(encoding="utf8")
-    pattern = re.compile(f"{BEGIN}.*?{END}", flags=re.DOTALL)
-    if not pattern.search(text):
-        raise InvalidInput(f"{page} must have the markers {BEGIN} and {END}, and has not")
-    filled = pattern.sub(lambda _: f"{BEGIN}\n\n{table}\n\n{END}", text)
-    page.write_text(filled, encoding="utf8")
+def findings_of(folder: Path) -> str:
+    """The paragraph of every figure that is in the folder, in the paper's order."""
+    parts = []
+    for figure in FIGURES.values():
+        table, facts = folder / f"{figure.id}.csv", folder / f"{figure.id}.json"
+        if table.is_file() and facts.is_file():
+            scale = json.loads(facts.read_text(encoding="utf8"))["scale"]
+            quick = "" if scale == "full" else " *Quick version.*"
+            parts.append(f"**{figure.id}**.{quick} {figure.findings(Table.read(table))}")
+    return "\n\n".join(parts)
+
+
+def filled(page: str, folder: Path) -> str:
+    """The page with both generated parts as the folder has them now."""
+    for name, part in (("results", results_table(folder)), ("findings", findings_of(folder))):
+        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        pattern = re.compile(f"{begin}.*?{end}", flags=re.DOTALL)
+        if not pattern.search(page):
+            raise InvalidInput(f"the page must have the markers {begin} and {end}, and has not")
+        before, after = pattern.split(page, maxsplit=1)
+        page = f"{before}{begin}\n\n{part}\n\n{end}{after}"
+    return page
 
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
 
 
-def main(arguments: list[str]) -> Any:
-    """The folder and, if given, the page to write into."""
-    table = results_table(Path(arguments[0]))
-    if len(arguments) > 1:
-        write_into(Path(arguments[1]), table)
-    else:
-        print(table)
+def main(folder: str, page: str) -> None:
+    """Write both parts into the page."""
+    text = Path(page).read_text(encoding="utf8")
+    Path(page).write_text(filled(text, Path(folder)), encoding="utf8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])
