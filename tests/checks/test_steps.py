@@ -44,6 +44,15 @@ def test_a_bug_breaks_its_own_rule_and_no_other(step, expected):
         assert finding.precedent
 
 
+def test_a_public_batch_size_is_no_leak_and_its_noise_is_judged_all_the_same():
+    result = checked(steps.divided_by_the_actual_batch, fixed_batch_size=True)
+    assert result.passed
+    assert result["batch size stays private"].verdict == "could not tell"
+    assert result["noise size"].verdict == "passed"
+    short = checked(steps.divided_by_the_actual_batch, noise_multiplier=1.3, batch_size=3)
+    assert names(short.broken) == {"batch size stays private", "noise size"}
+
+
 def test_too_much_noise_is_wasteful_and_not_broken():
     result = checked(steps.over_noised)
     assert result.passed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from dpaudit.checks.findings import CheckResult, Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules import CHECKS
+from dpaudit.checks.rules.batch_size import RULE as BATCH_SIZE
 from dpaudit.checks.rules.several_steps import ACCUMULATION
 from dpaudit.checks.rules.strange_gradients import NOT_FINITE
 from dpaudit.checks.subject import StepSubject, Subject, TrainingSubject
@@ -45,6 +46,7 @@ def check_training(
     runs: int = RUNS,
     seed: int = 1000,
     finite_gradients: bool = False,
+    fixed_batch_size: bool = False,
 ) -> CheckResult:
     r"""Check the rules of private training on a user's own, before any statistics.
 
@@ -75,6 +77,8 @@ def check_training(
         seed: The first of them.
         finite_gradients: The caller vouches that no gradient is ever infinite or NaN, and the rule
             about such gradients is left out.
+        fixed_batch_size: The caller vouches that the batch size is fixed and public, as where
+            neighbouring data sets *replace* a record, and the rule about it is left out.
 
     Example:
         >>> def train(canary, inserted, seed, steps=1):
@@ -115,8 +119,9 @@ def check_training(
         steps=steps,
         insertions=insertions,
     )
+    left_out = _left_out(finite_gradients, fixed_batch_size)
     axes = np.atleast_1d(getattr(canary, "dimensions", canary.parameters // 2))
-    return _checked(subject, runs, seed, int(axes[0]), finite_gradients)
+    return _checked(subject, runs, seed, int(axes[0]), left_out)
 
 
 def check_step(
@@ -129,6 +134,7 @@ def check_step(
     runs: int = RUNS,
     seed: int = 1000,
     finite_gradients: bool = False,
+    fixed_batch_size: bool = False,
 ) -> CheckResult:
     r"""Check the rules on one private step: per-example gradients in, private gradient out.
 
@@ -148,6 +154,8 @@ def check_step(
         seed: The first of them.
         finite_gradients: The caller vouches that no gradient is ever infinite or NaN, and the rule
             about such gradients is left out.
+        fixed_batch_size: The caller vouches that the batch size is fixed and public, as where
+            neighbouring data sets *replace* a record, and the rule about it is left out.
 
     Example:
         >>> def private_step(gradients, seed):
@@ -171,11 +179,12 @@ def check_step(
         clip_norm=_validate.positive("clip_norm", clip_norm),
         noise_multiplier=_sigma(noise_multiplier),
     )
-    return _checked(subject, runs, seed, subject.parameters // 2, finite_gradients)
+    left_out = _left_out(finite_gradients, fixed_batch_size)
+    return _checked(subject, runs, seed, subject.parameters // 2, left_out)
 
 
 def _checked(
-    subject: Subject, runs: int, seed: int, axis: int, finite_gradients: bool
+    subject: Subject, runs: int, seed: int, axis: int, left_out: Mapping[str, str]
 ) -> CheckResult:
     runs = _validate.integer("runs", runs, at_least=8, remedy="noise is measured over the runs")
     measured = Measurements(subject, runs=runs, seed=_validate.integer("seed", seed), axis=axis)
@@ -188,11 +197,21 @@ def _checked(
     for rule, check in CHECKS:
         if measured.remembers and rule is not ACCUMULATION:
             found[rule.name] = _untold(rule, f"Put '{ACCUMULATION.name}' right first.")
-        elif finite_gradients and rule is NOT_FINITE:
-            found[rule.name] = _untold(rule, "Left out: gradients are said to be finite always.")
+        elif rule.name in left_out:
+            found[rule.name] = _untold(rule, left_out[rule.name])
         else:
             found[rule.name] = check(measured, found)
     return CheckResult(findings=tuple(found.values()), calls=subject.calls, false_alarm=FALSE_ALARM)
+
+
+def _left_out(finite_gradients: bool, fixed_batch_size: bool) -> dict[str, str]:
+    """The rules that the caller vouches for, with the reason to give."""
+    reasons = {}
+    if finite_gradients:
+        reasons[NOT_FINITE.name] = "Left out: gradients are said to be finite always."
+    if fixed_batch_size:
+        reasons[BATCH_SIZE.name] = "Left out: the batch size is said to be fixed and public."
+    return reasons
 
 
 def _untold(rule: Rule, reason: str) -> Finding:

@@ -288,6 +288,16 @@ class Measurements:
         return np.full(len(places), min(totals)), floor / min(totals)
 
     @cached_property
+    def noise_with_example(self) -> Array:
+        """As `noise`, with an example whose gradient is zero in every batch."""
+        zeros = np.zeros(self.subject.parameters)
+        outputs = np.stack(
+            [self.subject.output(zeros, seed, self.steps)[self.watched] for seed in self.seeds]
+        )
+        noise: Array = outputs - outputs.mean(axis=0)
+        return noise
+
+    @cached_property
     def presence(self) -> Array:
         """What the mere presence of an example changes: one whose gradient is zero."""
         zeros = np.zeros(self.subject.parameters)

@@ -59,6 +59,13 @@ def check(
             help="Leave out infinite and NaN gradients: you know that there are none.",
         ),
     ] = False,
+    fixed_batch_size: Annotated[
+        bool,
+        typer.Option(
+            "--fixed-batch-size",
+            help="Leave out the rule about the batch size: yours is fixed and public.",
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check the rules of private training on your own, in seconds.
@@ -92,6 +99,7 @@ def check(
             runs=runs,
             seed=seed,
             finite_gradients=finite_gradients,
+            fixed_batch_size=fixed_batch_size,
         )
     else:
         made = getattr(function, "canary", None) if canary is None else _canary(canary)
@@ -110,6 +118,7 @@ def check(
             runs=runs,
             seed=seed,
             finite_gradients=finite_gradients,
+            fixed_batch_size=fixed_batch_size,
         )
     if json:
         from dpaudit.cli._render import print_json

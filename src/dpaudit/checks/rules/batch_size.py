@@ -15,8 +15,10 @@ RULE = Rule(
     cause="The noisy sum is divided by the number of examples that happen to be in the batch, so "
     "one more of them rescales the noise and everybody else's gradient.",
     remedy="Divide by the expected batch size, a constant; with Poisson sampling that is sampling "
-    "rate times size of the data set.",
-    seen_in="any loop that takes the mean over len(batch); Opacus keeps expected_batch_size for it",
+    "rate times size of the data set. If the batch size is fixed and public (neighbours replace a "
+    "record), this is no leak: say so (fixed_batch_size=True, --fixed-batch-size).",
+    seen_in="every loop that takes the mean over a Poisson batch; optax's "
+    "differentially_private_aggregate does, and is meant for batches of a fixed size",
 )
 
 
