@@ -35,7 +35,8 @@ class Canife(AdaptiveAdversary):
 
     over the input :math:`z`, where :math:`g_i` are clipped gradients of a few training points. The
     score adds up :math:`\langle \mathrm{clip}(g(z_t)), \text{noisy sum}_t \rangle` over the
-    insertion steps.
+    insertion steps; genuine gradients are left in. A small model has no room for a gradient that is
+    orthogonal to a whole batch, and what overlaps drowns the canary.
 
     See also: `AdaptivePoisoning`; `DiracGradient`, which needs no point behind its gradient.
 

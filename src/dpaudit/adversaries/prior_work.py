@@ -155,7 +155,8 @@ PRIOR_WORK: tuple[PriorAdversary, ...] = (
         adversary="canife",
         note=(
             "Designs a data point by its gradient. Out of reach: clients of several local steps, "
-            "and mock rounds of a frozen model; an example stands for a client, and rounds add up."
+            "and mock rounds of a frozen model; an example stands for a client, and rounds add up. "
+            "Housing's 68 parameters leave no room for a gradient orthogonal to a batch of 400."
         ),
     ),
     PriorAdversary(
