@@ -258,7 +258,8 @@ class _Insertion:
             return
         # The wrapped optimizer was called directly: no clipping and no noise for anyone.
         self._chances += 1
-        self._add_raw(self._participation.draw(1), self._optimizer.expected_batch_size)
+        expected = getattr(self._optimizer, "expected_batch_size", None)
+        self._add_raw(self._participation.draw(1), expected)
 
     # What is done there.
 
