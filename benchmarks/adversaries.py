@@ -57,7 +57,11 @@ of all steps has added up, and a canary that training leaves alone keeps μ = 1.
 
 _PRIOR = """\
 Hidden state, tight and canary are what the paper's table says; the rest is ours. The upper bound is
-the same for all: the accountant composes the insertion steps, which everybody knows."""
+the same for all: the accountant composes the insertion steps, which everybody knows.
+
+The original papers of these adversaries were not at hand when they were written: they follow the
+descriptions in Cebere et al. and, for Nasr et al. (2021) and ClipBKD, public reimplementations and
+notes. Where one departs from its source knowingly, the last column or its docstring says so."""
 
 
 def one(adversary: str, period: int, runs: int, store: str) -> dict[str, Any]:
