@@ -7,7 +7,7 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ STORE = "trainings.sqlite"
 """The file in the out folder that keeps trainings."""
 
 QUICK = "quick version: fewer runs than the paper"
+PARTIAL = "made without a GPU: the parts that need one are left out"
 
 Outcome = Literal["made", "kept", "redrawn", "failed"]
 
@@ -113,9 +114,8 @@ def redraw(figure: Figure, out: Path) -> Made:
     """Draw and describe a figure again from its CSV, computing nothing."""
     began = time.perf_counter()
     table = Table.read(out / f"{figure.id}.csv")
-    facts = _facts(out / f"{figure.id}.json")
-    scale = "full" if facts is None else facts["scale"]
-    text = write_drawing(figure, table, out, scale=scale)
+    facts = _facts(out / f"{figure.id}.json") or {}
+    text = write_drawing(figure, table, out, warning=_warning(facts))
     return Made(
         figure=figure,
         outcome="redrawn",
@@ -139,19 +139,26 @@ def files_of(figure: Figure, out: Path) -> tuple[Path, ...]:
     return tuple(path for path in paths if path.is_file())
 
 
-def write_drawing(figure: Figure, table: Table, out: Path, *, scale: str) -> str:
-    """Write NAME.png, NAME.svg and NAME.md from the table, and return the findings."""
+def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> str:
+    """Write NAME.png, NAME.svg and NAME.md from the table, and return the findings.
+
+    Arguments:
+        figure: Draws and tells.
+        table: All that it may read.
+        out: The folder.
+        warning: What must be said on the figure itself; empty for nothing.
+    """
     with style.styled():
         drawing = figure.draw(table)
-        if scale != "full":
-            style.stamp(drawing, QUICK)
+        if warning:
+            style.stamp(drawing, warning)
         drawing.savefig(out / f"{figure.id}.png", dpi=200)
         drawing.savefig(out / f"{figure.id}.svg", metadata={"Date": None})
     text = figure.findings(table)
     label = f"`{figure.label}` in the paper" if figure.label else "not in the paper"
-    quick = "" if scale == "full" else f"*{QUICK[0].upper()}{QUICK[1:]}.*\n\n"
+    said = f"*{warning[0].upper()}{warning[1:]}.*\n\n" if warning else ""
     (out / f"{figure.id}.md").write_text(
-        f"# {figure.id}: {figure.title}\n\n{label}\n\n{quick}{text}\n", encoding="utf8"
+        f"# {figure.id}: {figure.title}\n\n{label}\n\n{said}{text}\n", encoding="utf8"
     )
     return text
 
@@ -162,11 +169,9 @@ def _make(figure: Figure, setting: Setting, out: Path) -> Made:
     seconds = time.perf_counter() - began
     (out / f"{figure.id}.csv").write_text(table.to_csv(), encoding="utf8")
     # Read back what was written: a figure drawn now and one drawn next year see the same numbers.
-    text = write_drawing(
-        figure, Table.read(out / f"{figure.id}.csv"), out, scale=_scale(figure, setting)
-    )
-    # Last of all, because it is what says that the figure is complete.
     facts = _describe(figure, setting, seconds) | _before(figure, setting, out)
+    text = write_drawing(figure, Table.read(out / f"{figure.id}.csv"), out, warning=_warning(facts))
+    # Last of all, because it is what says that the figure is complete.
     (out / f"{figure.id}.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf8")
     return Made(
         figure=figure,
@@ -211,6 +216,13 @@ def _describe(figure: Figure, setting: Setting, seconds: float) -> dict[str, Any
         "left_out_without_gpu": setting.ledger.left_out,
         "audits": setting.ledger.audits,
     }
+
+
+def _warning(facts: Mapping[str, Any]) -> str:
+    """What a reader of the figure must know first, from the facts beside it."""
+    said = [QUICK] if facts.get("scale") == "quick" else []
+    said += [PARTIAL] if facts.get("left_out_without_gpu") else []
+    return "; ".join(said)
 
 
 def _before(figure: Figure, setting: Setting, out: Path) -> dict[str, float]:
