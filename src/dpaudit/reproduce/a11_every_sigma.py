@@ -57,7 +57,7 @@ FIGURE = Figure(
     id="A11",
     title="A_S over T = 1 … 25 for every sigma",
     label="fig:detailed_results_6",
-    quick=Cost(cpu=60, gpu=60),
+    quick=Cost(cpu=45, gpu=60),
     full=Cost(cpu=90, gpu=60),
     measure=measure,
     draw=draw,

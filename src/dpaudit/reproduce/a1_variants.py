@@ -56,7 +56,7 @@ FIGURE = Figure(
     id="A1",
     title="the four variants of A_GC-S on Housing",
     label="fig:low_dim_k=1_all_techniques",
-    quick=Cost(cpu=110, gpu=30),
+    quick=Cost(cpu=150, gpu=30),
     full=Cost(cpu=500, gpu=50),
     measure=measure,
     draw=draw_seed_dots,

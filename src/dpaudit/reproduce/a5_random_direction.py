@@ -60,7 +60,7 @@ FIGURE = Figure(
     id="A5",
     title="A_CotS against A_GC and A_L on Housing",
     label="fig:a_cots_sparse",
-    quick=Cost(cpu=80, gpu=25),
+    quick=Cost(cpu=100, gpu=25),
     full=Cost(cpu=480, gpu=45),
     measure=measure,
     draw=draw_seed_dots,

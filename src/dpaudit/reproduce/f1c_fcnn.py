@@ -71,7 +71,7 @@ FIGURE = Figure(
     id="F1c",
     title="FCNN on Housing, k = 1, five seeds",
     label="fig:low_dim_k=1",
-    quick=Cost(cpu=60, gpu=20),
+    quick=Cost(cpu=80, gpu=20),
     full=Cost(cpu=450, gpu=45),
     measure=measure,
     draw=draw_curves,

@@ -60,7 +60,7 @@ FIGURE = Figure(
     title="both protocols on the ConvNet agree",
     label="",
     needs=frozenset({Need.CIFAR10}),
-    quick=Cost(cpu=100, gpu=20),
+    quick=Cost(cpu=80, gpu=20),
     full=Cost(cpu=420, gpu=60),
     measure=measure,
     draw=draw_curves,

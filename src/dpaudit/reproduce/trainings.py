@@ -123,6 +123,11 @@ class Trainings:
 
         speed = speed_for(self.preset, setting)
         name = self.name_at(speed.precision)
+        if setting.progress is not None:
+            setting.progress.notice(
+                f"{self.preset} by {self.adversary.name}, k = {self.period}, {self.steps:,} steps, "
+                f"seed {self.seed}: {self.protocol}"
+            )
         result = audit(
             self.mechanism(setting.data_dir),
             self.adversary,
