@@ -47,8 +47,7 @@ def references(name: str) -> str:
             links.append(f"[arXiv {paper}](https://arxiv.org/abs/{paper})")
             continue
         repository = owner or repository
-        short = repository.partition("/")[2]
-        links.append(f"[{short} #{number}](https://github.com/{repository}/issues/{number})")
+        links.append(f"[{repository} #{number}](https://github.com/{repository}/issues/{number})")
     return ", ".join(links)
 
 
@@ -84,7 +83,7 @@ INTRODUCTION = """\
 
 `examples/bugs` has {wrong} wrong DP-SGD trainings, each a small file after a bug that was reported
 somewhere, and {right} correct ones, a few of them unusual. All train the same network (8-48-48-2,
-2,882 parameters) on California Housing for 9 to 16 steps, in 5 to 40 ms, and differ from
+2,882 parameters) on California Housing for 8 to 16 steps, in 5 to 40 ms, and differ from
 `bugs/correct/plain.py` in a line or two. {seen} of the wrong ones leak into their output. Run one:
 
 ```bash
@@ -97,20 +96,20 @@ SEEN = """\
 
 "Runs" is how many trainings `audit_training(…, until_violation=True)` needed for a proof at 95 %
 confidence: the median of five audits, and the largest. "Seconds" are those of one core, for the
-largest. "200 runs" is the verdict of an audit of a fixed size, with its p-value. "One training" is
-the verdict of a single training with 1,000 canaries, each along an axis of its own; it takes
-the canaries as independent. A dash: the bug needs a canary of another shape, or the iterates, and
-such a training has one canary. "Check" are the rules that `dpaudit check` calls broken, with a
-handful of trainings and no statistics of scores. The largest number of runs is {most}, and the
-longest audit took {slowest} s.
+slowest of them. "200 runs" is the verdict of an audit of a fixed size, with its p-value. "One
+training" is the verdict of a single training with 1,000 canaries, each along an axis of its own; it
+takes the canaries as independent, and cannot see noise that is the same in every run. A dash: the
+bug needs a canary of another shape, or the iterates, and such a training has one canary. "Check"
+are the rules that `dpaudit check` calls broken, with some eighty short trainings and no statistics
+of scores. The largest number of runs is {most}, and the slowest audit took {slowest} s.
 """
 
 GROSS = """\
 Gross bugs (no noise, no clipping, the batch's mean clipped, noise scaled by 1/B) are proven in
-{runs} trainings, and in one training with 1,000 canaries taken as independent. The bound that lets
-canaries depend on each other as they like (`one-run`) proves epsilon {bounds} from one
-training with 2,800 canaries (the median of five such trainings); the claim is {claimed}. For the
-clipped mean it proves {mean}: there the canaries share one clip norm.
+{runs} trainings, and in one training with 1,000 canaries taken as independent. The bound
+that lets canaries depend on each other as they like (`one-run`) proves epsilon {bounds}
+from one training with 2,800 canaries (each the median of five such trainings); the claim is
+{claimed}. For the clipped mean it proves {mean}: there the canaries share one clip norm.
 """
 
 UNSEEN = """\
@@ -161,7 +160,7 @@ def _unseen_table(rows: list[Row]) -> str:
 
 def _correct_table(rows: list[Row]) -> str:
     lines = [
-        "| training | why it is right | alarms, 200 runs | alarms, one training |",
+        f"| training | why it is right | alarms, {rows[0]['runs']} runs | alarms, one training |",
         "|---|---|---|---|",
     ]
     for row in rows:

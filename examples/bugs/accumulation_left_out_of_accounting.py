@@ -5,7 +5,7 @@ Source: google-deepmind/jax_privacy PR #271, merged as #287: the rate "dropped t
     gradient_accumulation_steps factor".
 Leak: the canary takes part in four times as many updates as the claim believes.
 Fix: sampling_rate = BATCH * ACCUMULATED / N.
-Found by: an audit in a few hundred runs; `dpaudit account` with the effective batch size.
+Found by: an audit in a few dozen runs; `dpaudit account` with the effective batch size.
 """
 
 from __future__ import annotations

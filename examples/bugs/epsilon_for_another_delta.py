@@ -5,7 +5,7 @@ Source: of the kind of meta-pytorch/opacus #604 and #585 (numbers from the accou
     right), and google-deepmind/jax_privacy #288 (two parts of one program count differently).
 Leak: none: the training keeps what its parameters promise; the sentence about it is wrong.
 Fix: compute and print with one delta.
-Found by: no audit of the output with this many runs: at delta 1e-5 the claim is 4.38, and what is
+Found by: no audit of the output with this many runs: epsilon is 4.38 at delta 1e-5, and what is
     printed is 2.32, the epsilon at delta 1e-2. `dpaudit account` with the training's parameters.
 """
 
