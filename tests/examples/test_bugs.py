@@ -5,7 +5,6 @@ import importlib.util
 import json
 import math
 import re
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,8 @@ import pytest
 from dpaudit import GradientCanary, audit_training, upper_bound
 
 pytest.importorskip("torch")
+# Torch says so of Opacus' hooks in every step.
+pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "bugs"
@@ -27,7 +28,6 @@ ROWS = {row["name"]: row for row in json.loads((ROOT / "benchmarks" / "bugs.json
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    warnings.filterwarnings("ignore", message="Full backward hook is firing")  # Opacus, each step
 
 
 def training(name):
