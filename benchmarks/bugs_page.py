@@ -87,7 +87,11 @@ somewhere, and {right} correct ones, a few of them unusual. All train the same n
 `bugs/correct/plain.py` in a line or two. {seen} of the wrong ones leak into their output. Run one:
 
 ```bash
-cd examples && python -m bugs.noise_scaled_for_the_mean
+cd examples
+python -m bugs.variance_for_deviation
+dpaudit audit-training bugs.variance_for_deviation:train --noise-multiplier 3 --steps 9 \\
+  --canary bugs.variance_for_deviation:canary --until-violation
+dpaudit check bugs.variance_for_deviation:train --clip-norm 1 --noise-multiplier 3 --parameters 2882
 ```
 """
 
