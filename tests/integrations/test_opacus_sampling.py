@@ -67,7 +67,8 @@ def test_poisson_takes_part_at_the_accountants_rate(through_clipping):
 
 def test_every_step_and_once_an_epoch():
     epochs = 6
-    every = participations(still(batch=6), epochs=epochs, count=5, sampling="every step")
+    with pytest.warns(UserWarning, match=r"told a sampling rate of 0\.25.*would look broken"):
+        every = participations(still(batch=6), epochs=epochs, count=5, sampling="every step")
     np.testing.assert_allclose(every, 4 * epochs, rtol=1e-4)
     once = participations(still(batch=6), epochs=epochs, count=5, sampling="once an epoch")
     np.testing.assert_allclose(once, epochs, rtol=1e-4)
@@ -105,6 +106,7 @@ def test_the_seed_decides_and_nothing_else():
     assert (first != other).any()
 
 
+@pytest.mark.filterwarnings("ignore:the canary is in every step:UserWarning")
 @pytest.mark.parametrize("through_clipping", [True, False])
 def test_empty_batches_take_a_canary_too(through_clipping):
     training = still(batch=1, poisson=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import inspect
+import warnings
 from typing import Any, final
 
 import numpy as np
@@ -88,6 +89,14 @@ def participation(optimizer: Any, sampling: str | float, *, count: int, seed: in
         remedy="or give the probability with which a step takes an example",
     )
     if sampling == EVERY_STEP:
+        told = hook_variables(optimizer).get("sample_rate")
+        if told is not None and told < 1:
+            warnings.warn(
+                f"the canary is in every step, but the accountant is told a sampling rate of "
+                f"{told:g}: its claim counts on sampling, and would look broken even if it is "
+                "kept. Test a claim without sampling, or use sampling='from accountant'",
+                stacklevel=2,
+            )
         return EveryStep()
     rate = rate_told_to_accountant(optimizer)
     if sampling == ONCE_AN_EPOCH:
