@@ -173,6 +173,7 @@ def _make(figure: Figure, setting: Setting, out: Path) -> Made:
     text = write_drawing(figure, Table.read(out / f"{figure.id}.csv"), out, warning=_warning(facts))
     # Last of all, because it is what says that the figure is complete.
     (out / f"{figure.id}.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf8")
+    (out / f"{figure.id}.error.txt").unlink(missing_ok=True)  # of an earlier attempt
     return Made(
         figure=figure,
         outcome="made",
