@@ -1,7 +1,7 @@
 """Lower bounds: what the scores of an audit prove. One file a paper; nothing here knows torch."""
 
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.estimate import METHODS, estimate, estimate_all, lower_bound
+from dpaudit.lower_bounds.estimating import METHODS, estimate, estimate_all, lower_bound
 from dpaudit.lower_bounds.profile import ProvenCurve, proven_curve
 from dpaudit.lower_bounds.thresholds import (
     RULES,
