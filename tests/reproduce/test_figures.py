@@ -174,9 +174,13 @@ def test_a_name_in_the_store_tells_trainings_apart():
 
 
 def test_the_page_has_what_the_results_say():
-    from dpaudit.reproduce.summary import filled
+    from dpaudit.reproduce.summary import PICTURED, filled
 
-    page = (RESULTS.parent / "docs" / "reproduction.md").read_text("utf8")
+    docs = RESULTS.parent / "docs"
+    page = (docs / "reproduction.md").read_text("utf8")
     assert filled(page, RESULTS) == page, (
         "run: python -m dpaudit.reproduce.summary results docs/reproduction.md"
     )
+    for name in PICTURED:
+        shown = docs / "figures" / f"reproduction_{name}.svg"
+        assert shown.read_bytes() == (RESULTS / f"{name}.svg").read_bytes()

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
 from dpaudit.errors import InvalidInput
 from dpaudit.reproduce.registry import FIGURES
 from dpaudit.reproduce.table import Table
+
+PICTURED = ("F1c", "F3b", "A9")
+"""The figures that the page shows."""
 
 
 def results_table(folder: Path) -> str:
@@ -75,9 +79,13 @@ def _duration(seconds: float) -> str:
 
 
 def main(folder: str, page: str) -> None:
-    """Write both parts into the page."""
+    """Write both parts into the page, and put the pictures that it shows beside it."""
     text = Path(page).read_text(encoding="utf8")
     Path(page).write_text(filled(text, Path(folder)), encoding="utf8")
+    for name in PICTURED:
+        drawn = Path(folder) / f"{name}.svg"
+        if drawn.is_file():
+            shutil.copyfile(drawn, Path(page).parent / "figures" / f"reproduction_{name}.svg")
 
 
 if __name__ == "__main__":
