@@ -16,7 +16,7 @@ from dpaudit.models.initialisations import drawn_by
 @pytest.mark.parametrize(("rule", "variance"), [("xavier", 2 / (400 + 120)), ("kaiming", 2 / 400)])
 def test_weights_have_the_variance_of_their_paper(rule, variance):
     torch.manual_seed(0)
-    weights = drawn_by(rule, convnet)[7].weight  # 400 to 120: 48,000 weights
+    weights = drawn_by(rule, convnet)[7].weight.detach()  # 400 to 120: 48,000 weights
     # Four standard errors of the variance of a uniform sample this large.
     error = 4 * math.sqrt(0.8 / weights.numel())
     assert float(weights.var()) == pytest.approx(variance, rel=error)
