@@ -57,6 +57,7 @@ def _lines(setting: Setting) -> Iterator[Line]:
 def findings(table: Table) -> str:
     """Whether the head's audit is as tight."""
     last = final_rows(table)
+    head = last.where(series=HEAD)
     parts = [
         f"{name} {row.number('valid'):.2f} (paper's rule {row.number('paper_rule'):.2f}, mu "
         f"{row.number('mu'):.3f}; {row.words('protocol')[0]})"
@@ -66,8 +67,9 @@ def findings(table: Table) -> str:
     return (
         f"Of the accountant's {last.numbers('accountant')[0]:.3f}: " + "; ".join(parts) + ". The "
         "head has 23,050 parameters on 2,304 frozen features of "
-        f"{int(last.where(series=HEAD).number('examples')):,} images, and its audit is as tight as "
-        "that of a network trained from scratch."
+        f"{int(head.number('examples')):,} images; its mu is "
+        f"{head.number('mu') / last.where(series=SCRATCH).number('mu'):.3f} times that of the "
+        "network trained from scratch."
     )
 
 

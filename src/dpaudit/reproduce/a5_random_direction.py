@@ -48,12 +48,16 @@ def findings(table: Table) -> str:
     )
     better = sum(r > c for r, c in pairs)
     count = len(table.where(series="A_GC-R"))
-    above = "above" if found["A_GC-R"] > found["A_CotS"] else "below"
     return (
-        f"Mean bound over {count} seeds: {listed}. A single dimension beats a random direction "
-        f"where it is picked by simulation; one picked at random lies {above} A_CotS on average, "
-        f"and its mu is the larger one under {better} of {count} seeds. All of them beat A_L."
+        f"Mean bound over {count} seeds: {listed}. A dimension picked by simulation lies "
+        f"{_side(found, 'A_GC-S', 'A_CotS')} a random direction, one picked at random "
+        f"{_side(found, 'A_GC-R', 'A_CotS')} it (its mu is the larger one under {better} of "
+        f"{count} seeds), and A_L {_side(found, 'A_L', 'A_CotS')}."
     )
+
+
+def _side(found: dict[str, float], one: str, other: str) -> str:
+    return "above" if found[one] > found[other] else "below"
 
 
 FIGURE = Figure(

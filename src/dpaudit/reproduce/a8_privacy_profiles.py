@@ -91,10 +91,9 @@ def findings(table: Table) -> str:
             f"{row.number('mu_paper_rule'):.3f}) of {row.number('mu_accountant'):.3f}"
         )
     return (
-        "If the trade-off curves are Gaussian, mu decides the whole profile, and the bound on it "
-        "stands where the accountant's does only at k = 1: " + "; ".join(parts) + ". The "
-        "assumption-free curve proves as much at large delta and nothing below one over the number "
-        "of scores."
+        "If the trade-off curves are Gaussian, mu decides the whole profile. The bound on it, "
+        "beside the accountant's: " + "; ".join(parts) + ". The assumption-free curve needs no "
+        "such thing, and proves nothing at a delta below about one over the number of scores."
     )
 
 
