@@ -40,6 +40,7 @@ def test_without_names_every_figure_is_listed(run: Run, tmp_path: Path) -> None:
     for name, figure in FIGURES.items():
         assert f" {name} " in out
         assert figure.title in out
+        assert figure.label in out
     assert "needs a GPU" in out
     assert not list(tmp_path.iterdir())
 

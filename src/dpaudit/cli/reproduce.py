@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from dpaudit.reproduce.setting import Scale
 
 
+WIDE = 120
+"""Columns of a terminal from which the list shows labels too."""
+
+
 def reproduce(
     names: Annotated[
         list[str] | None,
@@ -105,9 +109,13 @@ def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json
 
     screen = console()
     table = Table(box=box.SIMPLE_HEAD)
-    for header in ("name", "shows", f"state ({scale})", "quick", "full", "full, H200"):
+    # Where there is room: the paper's labels, and what the quick version costs on a GPU.
+    wide = screen.width >= WIDE
+    headers = ["name", "shows", f"state ({scale})", "quick", "full", "full, H200"]
+    for header in [*headers, *(["quick, H200", "label in the paper"] if wide else [])]:
         table.add_column(header, no_wrap=header != "shows")
     for figure in FIGURES.values():
+        more = [_duration(figure.quick.gpu), figure.label or "(ours)"] if wide else []
         table.add_row(
             figure.id,
             figure.title,
@@ -115,8 +123,10 @@ def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json
             _duration(figure.quick.cpu),
             _duration(figure.full.cpu),
             _duration(figure.full.gpu),
+            *more,
         )
     screen.print(table)
+    screen.print("Costs are for two idle CPU cores, and for one H200 with nothing made before.")
     screen.print("Make some with: dpaudit reproduce F1c F3b    or all of them with: all")
 
 
