@@ -91,7 +91,8 @@ def test_what_was_left_out_for_want_of_a_gpu_is_made_up_for_on_one(tmp_path, mon
     one = figure("F1a", leaves_out=True)
     assert outcomes([one], FULL, tmp_path) == ["made"]
     assert outcomes([one], FULL, tmp_path) == ["kept"]
-    assert json.loads((tmp_path / "F1a.json").read_text())["left_out_without_gpu"]
+    here = Surroundings(out=tmp_path, missing=frozenset())
+    assert here.state(one, "full") == "done here (full, without GPU parts)"
     monkeypatch.setattr(Setting, "on_gpu", property(lambda self: True))
     assert outcomes([one], FULL, tmp_path) == ["made"]
     assert outcomes([one], FULL, tmp_path) == ["kept"]

@@ -133,6 +133,12 @@ def scale_done(figure: Figure, out: Path) -> Scale | None:
     return "full" if facts["scale"] == "full" else "quick"
 
 
+def left_out(figure: Figure, out: Path) -> tuple[str, ...]:
+    """What the figure in a folder lacks, because it was made without a GPU."""
+    facts = _facts(out / f"{figure.id}.json") or {}
+    return tuple(facts.get("left_out_without_gpu", ()))
+
+
 def files_of(figure: Figure, out: Path) -> tuple[Path, ...]:
     """The figure's files that are there."""
     paths = (out / f"{figure.id}.{ending}" for ending in ("csv", "png", "svg", "md", "json"))

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from dpaudit.errors import DataError
 from dpaudit.reproduce.contract import Figure, Need
-from dpaudit.reproduce.making import scale_done
+from dpaudit.reproduce.making import left_out, scale_done
 from dpaudit.reproduce.setting import SCALES, Scale
 
 
@@ -46,7 +46,8 @@ class Surroundings:
         """In a few words: done here, ready, or what is missing."""
         done = scale_done(figure, self.out)
         if done is not None and (done == "full" or scale == "quick"):
-            return f"done here ({done})"
+            part = ", without GPU parts" if left_out(figure, self.out) else ""
+            return f"done here ({done}{part})"
         missing = self.missing_for(figure, scale)
         if missing:
             return "needs " + ", ".join(need.value for need in missing)
