@@ -90,11 +90,19 @@ def findings(table: Table) -> str:
             f"k = {period}: {row.number('mu_gaussian_dp'):.3f} (paper's rule "
             f"{row.number('mu_paper_rule'):.3f}) of {row.number('mu_accountant'):.3f}"
         )
+    ends = ", ".join(_end(table.where(period=period)) for period in PERIODS)
     return (
         "If the trade-off curves are Gaussian, mu decides the whole profile. The bound on it, "
         "beside the accountant's: " + "; ".join(parts) + ". The assumption-free curve needs no "
-        "such thing, and proves nothing at a delta below about one over the number of scores."
+        f"such thing, and ends where the scores can tell no more: at epsilon {ends}."
     )
+
+
+def _end(rows: Table) -> str:
+    """The largest epsilon at which some delta is proven, and its period."""
+    proven = zip(rows.numbers("epsilon"), rows.numbers("proven"), strict=True)
+    last = max((epsilon for epsilon, delta in proven if delta > 0), default=0.0)
+    return f"{last:.2f} at k = {int(rows.numbers('period')[0])}"
 
 
 FIGURE = Figure(
