@@ -100,6 +100,26 @@ def test_canary_adversary_and_files(module, monkeypatch, capsys, tmp_path):
     assert told(capsys)["adversary"] == "own"
 
 
+def test_a_canary_of_the_module_needs_no_option(tmp_path, monkeypatch, capsys):
+    """The function has no attribute ``canary``; the module has one of that name."""
+    (tmp_path / "beside.py").write_text(
+        MODULE.replace("broken.canary = ", "canary = ").replace("another =", "other =")
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    try:
+        options = ["--claimed-epsilon", "1", "--runs", "30", "--json"]
+        assert call(monkeypatch, "beside.py:broken", *options) == 1
+        assert told(capsys)["adversary"] == "parameters"
+        check = ["dpaudit", "check", "beside.py:broken", "--noise-multiplier", "0.2", "--json"]
+        monkeypatch.setattr(sys, "argv", check)
+        with pytest.raises(SystemExit):
+            main()
+        assert told(capsys)["findings"]
+    finally:
+        sys.modules.pop("beside", None)
+
+
 def test_list_and_show_know_these_audits(module, monkeypatch, capsys):
     call(monkeypatch, f"{module}:kept", "--claimed-epsilon", "8", "--runs", "30", "--name", "mine")
     capsys.readouterr()

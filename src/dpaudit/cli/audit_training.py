@@ -66,7 +66,7 @@ def audit_training(
         typer.Option(
             metavar="MODULE:OBJECT",
             help="What is handed to the training.",
-            show_default="the function's own attribute 'canary', if it has one",
+            show_default="'canary' of the function or of its module, if there is one",
         ),
     ] = None,
     adversary: Annotated[
@@ -101,7 +101,7 @@ def audit_training(
 
     Interrupted? The same command goes on where it stopped.
     """
-    from dpaudit.your_training.importing import load
+    from dpaudit.your_training.importing import canary_beside, load
 
     claim = _claim(claimed_epsilon, delta, noise_multiplier, steps, sampling_rate, pair_only)
     where = store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE
@@ -110,7 +110,7 @@ def audit_training(
         function,
         where=where,
         quiet=json,
-        canary=getattr(function, "canary", None) if canary is None else load("--canary", canary),
+        canary=canary_beside(function) if canary is None else load("--canary", canary),
         adversary=load("--adversary", adversary) if adversary and ":" in adversary else adversary,
         claim=claim,
         delta=delta,

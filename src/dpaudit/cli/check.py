@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -35,7 +37,7 @@ def check(
         typer.Option(
             metavar="MODULE:OBJECT",
             help="The canary of an audit, or a function that makes one.",
-            show_default="the function's own attribute 'canary', if it has one",
+            show_default="'canary' of the function or of its module, if there is one",
         ),
     ] = None,
     steps: Annotated[int, typer.Option(help="Steps of one training; one is sharpest.")] = 1,
@@ -84,42 +86,44 @@ def check(
     """
     from dpaudit.checks import check_step, check_training
     from dpaudit.your_training import GradientCanary
-    from dpaudit.your_training.importing import load
+    from dpaudit.your_training.importing import canary_beside, load
 
-    function = load("MODULE:FUNCTION", train)
-    if step:
-        if canary is not None:
-            raise InvalidInput(f"--canary does not go with --step, got {canary}")
-        result = check_step(
-            function,
-            clip_norm=_given("--clip-norm", clip_norm),
-            noise_multiplier=noise_multiplier,
-            parameters=1000 if parameters is None else parameters,
-            batch_size=batch_size,
-            runs=runs,
-            seed=seed,
-            finite_gradients=finite_gradients,
-            fixed_batch_size=fixed_batch_size,
-        )
-    else:
-        made = getattr(function, "canary", None) if canary is None else _canary(canary)
-        if made is None:
-            made = GradientCanary.draw(
-                _given("--parameters, or --canary,", parameters),
-                clip_norm=_given("--clip-norm, or --canary,", clip_norm),
+    # What the training prints must not end up in what the command prints.
+    with contextlib.redirect_stdout(sys.stderr):
+        function = load("MODULE:FUNCTION", train)
+        if step:
+            if canary is not None:
+                raise InvalidInput(f"--canary does not go with --step, got {canary}")
+            result = check_step(
+                function,
+                clip_norm=_given("--clip-norm", clip_norm),
+                noise_multiplier=noise_multiplier,
+                parameters=1000 if parameters is None else parameters,
+                batch_size=batch_size,
+                runs=runs,
+                seed=seed,
+                finite_gradients=finite_gradients,
+                fixed_batch_size=fixed_batch_size,
             )
-        _agree("--clip-norm", clip_norm, made.clip_norm)
-        _agree("--parameters", parameters, made.parameters)
-        result = check_training(
-            function,
-            made,
-            noise_multiplier=noise_multiplier,
-            steps=steps,
-            runs=runs,
-            seed=seed,
-            finite_gradients=finite_gradients,
-            fixed_batch_size=fixed_batch_size,
-        )
+        else:
+            made = canary_beside(function) if canary is None else _canary(canary)
+            if not (hasattr(made, "clip_norm") and hasattr(made, "parameters")):
+                made = GradientCanary.draw(
+                    _given("--parameters, or --canary,", parameters),
+                    clip_norm=_given("--clip-norm, or --canary,", clip_norm),
+                )
+            _agree("--clip-norm", clip_norm, made.clip_norm)
+            _agree("--parameters", parameters, made.parameters)
+            result = check_training(
+                function,
+                made,
+                noise_multiplier=noise_multiplier,
+                steps=steps,
+                runs=runs,
+                seed=seed,
+                finite_gradients=finite_gradients,
+                fixed_batch_size=fixed_batch_size,
+            )
     if json:
         from dpaudit.cli._render import print_json
 

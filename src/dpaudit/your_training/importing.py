@@ -38,6 +38,12 @@ def load(name: str, where: str) -> Any:
     return found
 
 
+def canary_beside(train: Any) -> Any:
+    """The canary that goes with a training: its attribute ``canary``, or its module's; or none."""
+    module = sys.modules.get(getattr(train, "__module__", ""))
+    return getattr(train, "canary", getattr(module, "canary", None))
+
+
 def _file(name: str, path: Path) -> Any:
     if not path.is_file():
         raise InvalidInput(f"{name}: there is no file {path} in {Path.cwd()}")
