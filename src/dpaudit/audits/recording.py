@@ -71,7 +71,9 @@ def _refuse_a_change(store: Store, configuration: Mapping[str, Any]) -> None:
     """
     for known in store.audits():
         other = known.configuration
-        if known.name is None and known.finished is None and _kin(other, configuration):
+        # One without a single tile holds nothing that could be lost.
+        begun = known.name is None and known.finished is None and known.finished_tiles()
+        if begun and _kin(other, configuration):
             changed = "; ".join(differences(other, configuration))
             raise ConfigurationChanged(
                 f"{store.path} has an unfinished audit {known.id[:8]} with other settings: "

@@ -45,7 +45,9 @@ def begin(
             other["mechanism"]["name"] == configuration["mechanism"]["name"]
         )
         changed = differences(other, configuration)
-        if known.name is None and known.finished is None and same_training and changed:
+        # One without a single run holds nothing that could be lost.
+        begun = known.name is None and known.finished is None and known.finished_tiles()
+        if begun and same_training and changed:
             raise ConfigurationChanged(
                 f"{store.path} has an unfinished audit {known.id[:8]} of this training with "
                 f"other settings: {'; '.join(changed)}; go on with those, or give this audit "
