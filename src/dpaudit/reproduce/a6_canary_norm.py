@@ -142,7 +142,8 @@ def draw(table: Table) -> Drawing:
                 steps, np.maximum(mean - spread, 0), mean + spread, color=colour, alpha=0.2, lw=0
             )
         for clip_norm in (1, 2, 4):
-            axis.axhline(clip_norm, color=style.GREY, linestyle=":", lw=0.8)
+            label = "C = 1, 2, 4" if clip_norm == 1 else None
+            axis.axhline(clip_norm, color=style.GREY, linestyle=":", lw=0.8, label=label)
         axis.set(title=model, xlabel="steps", ylim=(0, None))
     axes[0].set_ylabel("gradient norm of the canary")
     axes[0].legend(loc="best")
@@ -162,7 +163,7 @@ def findings(table: Table) -> str:
             f"{int(rows.numbers('runs')[0])} runs with the canary)"
         )
     return (
-        "Before clipping, the gradient of the mislabelled image has norm "
+        "The norm of the mislabelled image's gradient before clipping. "
         + "; ".join(parts)
         + ". Where it is below C, A_L spends less than the C that the accountant reckons with; a "
         "crafted gradient has norm C at every step."
