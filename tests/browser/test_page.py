@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +205,13 @@ def test_numbers_over_the_whole_range(opened: Any) -> None:
             assert found == pytest.approx(gaussian_epsilon(delta, mu), rel=1e-8, abs=1e-12)
 
 
+def soon(browser: Any, holds: Callable[[], bool]) -> bool:
+    """Whether it holds before long: a browser tells its page of some things in its own time."""
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    return bool(WebDriverWait(browser, 30).until(lambda _: holds()))
+
+
 def background(browser: Any) -> int:
     colour = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     return sum(int(part) for part in colour.strip("rgb()").split(","))
@@ -213,13 +220,13 @@ def background(browser: Any) -> int:
 def test_dark_where_the_reader_prefers_it_and_on_demand(opened: Any) -> None:
     assert background(opened) > 600
     show(opened, width=1100, scheme="dark")
-    assert background(opened) < 150
+    assert soon(opened, lambda: background(opened) < 150)
     toggle = opened.find_element("css selector", "button.theme")
-    assert toggle.text == "Light"
+    assert soon(opened, lambda: toggle.text == "Light")
     toggle.click()
-    assert background(opened) > 600
+    assert soon(opened, lambda: background(opened) > 600)
     toggle.click()
-    assert background(opened) < 150
+    assert soon(opened, lambda: background(opened) < 150)
     opened.execute_script("localStorage.clear()")
 
 
@@ -258,7 +265,7 @@ def test_links_of_the_comparison_open_what_they_name(opened: Any, several: Path)
     folded = "return [...document.querySelectorAll('details.one')].map(d => d.open)"
     assert opened.execute_script(folded) == [False, False]
     opened.find_element("css selector", 'a[href="#audit-2"]').click()
-    assert opened.execute_script(folded) == [False, True]
+    assert soon(opened, lambda: opened.execute_script(folded) == [False, True])
 
 
 def test_without_scripts_the_numbers_are_there(opened: Any, file: Path, page: PageData) -> None:
