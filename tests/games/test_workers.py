@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import time
@@ -126,12 +127,15 @@ def _children() -> list[str]:
     task = Path(f"/proc/{os.getpid()}/task")
     if not task.exists():
         pytest.skip("needs /proc")
-    return [
-        child
-        for thread in task.iterdir()
-        for child in (thread / "children").read_text().split()
-        if b"workers import serve" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
+    found = []
+    for thread in task.iterdir():
+        # A thread or a process may end between being listed and being looked at.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in (thread / "children").read_text().split():
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    if b"workers import serve" in Path(f"/proc/{child}/cmdline").read_bytes():
+                        found.append(child)
+    return found
 
 
 def test_games_that_cannot_be_sent_are_recognised(parts: ModuleType) -> None:
