@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -108,9 +107,7 @@ def test_nothing_is_claimed_without_evidence() -> None:
         one_run_gaussian_mu(3, 2, 10, significance=0.05)
 
 
-def test_large_runs_are_fast_and_finite() -> None:
+def test_large_runs_are_finite() -> None:
     for counts in ((9500, 10_000, 20_000), (20_000, 20_000, 20_000), (999_990, 10**6, 10**6)):
-        start = time.perf_counter()
         mu = one_run_gaussian_mu(*counts, significance=0.05)
-        assert time.perf_counter() - start < 1.0
         assert 0 < mu < 10
