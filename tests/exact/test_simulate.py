@@ -81,7 +81,7 @@ def test_a_valid_bound_stays_below_the_exact_epsilon_and_the_gdp_rule_does_not()
     assert audited[1] > 3.5 * exact  # 4.3 where the truth is 1.104
 
 
-def test_a_million_runs_in_seconds() -> None:
+def test_a_million_runs() -> None:
     scores = simulate(_process(Threshold(), "paper"), runs=1_000_000)
     assert scores.inserted.size == scores.not_inserted.size == 500_000
 
