@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dpaudit.adversaries import ADVERSARIES
 from dpaudit.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
@@ -60,3 +61,18 @@ def test_every_command_has_help_and_an_example(command):
     ).stdout  # fmt: skip
     assert f"dpaudit {command}" in told
     assert "--json" in told
+
+
+def test_the_readme_lists_every_adversary_and_counts_the_bugs():
+    """Its table is the registry's, and the catalogue has as many wrong trainings as it says."""
+    text = (ROOT / "README.md").read_text(encoding="utf8")
+    sees = {
+        "hidden state": "the final model",
+        "black box": "the final model's answers",
+        "standard": "every iterate",
+    }
+    for name, adversary in ADVERSARIES.items():
+        seen = sees[adversary.threat_model.value]
+        assert f"| `{name}` | {adversary.paper} | {seen} | a {adversary.canary} |" in text
+    wrong = list((ROOT / "examples" / "bugs").glob("[a-z]*.py"))
+    assert f"[{len(wrong)} bugs]" in text

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 StorePath = str | os.PathLike[str]
 
-_SECONDS_BETWEEN_BOUNDS = 2.0
+SECONDS_BETWEEN_BOUNDS = 2.0
 
 
 def audit(
@@ -94,7 +94,7 @@ def audit(
     )
     settled = _settled(game, asked)
     progress = Silent() if progress is None else progress
-    with _opened(store) as opened, progress:
+    with open_store(store) as opened, progress:
         record, resumed, device, notices = _play(
             game, opened, name, progress, delta, asked=asked, settled=settled
         )
@@ -198,20 +198,21 @@ def _play(
     for tile, block in play(game, settled, done=done, notify=notify):
         record.add_tile(tile, block)
         progress.advance(min(size, game.runs - tile * size))
-        if progress.wants_bounds and time.perf_counter() - bounded > _SECONDS_BETWEEN_BOUNDS:
-            _tell_bound(record, progress, delta)
+        if progress.wants_bounds and time.perf_counter() - bounded > SECONDS_BETWEEN_BOUNDS:
+            tell_bound(record, progress, delta)
             bounded = time.perf_counter()
     return record, resumed, device_name(device), tuple(notices)
 
 
-def _tell_bound(record: AuditRecord, progress: Progress, delta: float) -> None:
+def tell_bound(record: AuditRecord, progress: Progress, delta: float) -> None:
+    """Tell how large the bound is so far, if there is one yet."""
     try:
         progress.bound(estimate(record.scores(), delta=delta, method="gaussian-dp").epsilon)
     except DpauditError:
         return  # too early: one world has no score yet
 
 
-def _opened(store: Store | StorePath | None) -> Store | nullcontext[Store]:
+def open_store(store: Store | StorePath | None) -> Store | nullcontext[Store]:
     """The store as a context; one that the user opened is the user's to close."""
     if isinstance(store, Store):
         return nullcontext(store)

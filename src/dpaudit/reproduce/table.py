@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -124,14 +124,6 @@ class Table:
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror or error}") from None
 
-    def to_markdown(self, columns: Sequence[str] = ()) -> str:
-        """The table for a page; numbers with four digits."""
-        shown = tuple(columns) or self.columns
-        lines = [f"| {' | '.join(shown)} |", f"|{'---|' * len(shown)}"]
-        for row in self:
-            lines.append(f"| {' | '.join(_shown(row[name]) for name in shown)} |")
-        return "\n".join(lines)
-
     def _place(self, name: str) -> int:
         if name not in self.columns:
             known = ", ".join(self.columns)
@@ -163,9 +155,3 @@ def _read(word: str) -> Value:
         except ValueError:
             continue
     return word
-
-
-def _shown(value: Value) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

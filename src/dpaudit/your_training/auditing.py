@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
@@ -12,10 +11,10 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit.audits.assessment import lower_bounds
+from dpaudit.audits.auditing import SECONDS_BETWEEN_BOUNDS, StorePath, open_store, tell_bound
 from dpaudit.audits.progress import Progress, Silent
 from dpaudit.claims import Claim
-from dpaudit.errors import DpauditError, InvalidInput
-from dpaudit.lower_bounds import estimate
+from dpaudit.errors import InvalidInput
 from dpaudit.scores import AuditRecord, Scores, Store
 from dpaudit.your_training.assessing import check_both_worlds, repetition_notes, tested
 from dpaudit.your_training.description import describe
@@ -32,10 +31,6 @@ from dpaudit.your_training.scoring import (
 )
 from dpaudit.your_training.watching import Watcher
 from dpaudit.your_training.workers import pickled, play_in_processes, refuse_in_worker
-
-StorePath = str | os.PathLike[str]
-
-_SECONDS_BETWEEN_BOUNDS = 2.0
 
 
 def audit_training(
@@ -121,7 +116,7 @@ def audit_training(
     if workers > 1:
         pickled(job)  # or say why not, before any training
     progress = Silent() if progress is None else progress
-    with _opened(store) as opened, progress:
+    with open_store(store) as opened, progress:
         record = begin(opened, name, describe(job, runs), any_number=until_violation)
         resumed = sum(tile < runs for tile in record.finished_tiles())
         watcher = (
@@ -226,7 +221,7 @@ def _play(
                     break
             if watcher is None and _due(progress, bounded):
                 keeper.write()
-                _tell_bound(record, progress, delta)
+                tell_bound(record, progress, delta)
                 bounded = time.perf_counter()
     return kind
 
@@ -271,21 +266,7 @@ def _first_runs(scores: Scores, runs: int) -> Scores:
 
 
 def _due(progress: Progress, bounded: float) -> bool:
-    return progress.wants_bounds and time.perf_counter() - bounded > _SECONDS_BETWEEN_BOUNDS
-
-
-def _tell_bound(record: AuditRecord, progress: Progress, delta: float) -> None:
-    try:
-        progress.bound(estimate(record.scores(), delta=delta, method="gaussian-dp").epsilon)
-    except DpauditError:
-        return  # too early: one world has no score yet
-
-
-def _opened(store: Store | StorePath | None) -> Store | contextlib.nullcontext[Store]:
-    """The store as a context; one that the user opened is the user's to close."""
-    if isinstance(store, Store):
-        return contextlib.nullcontext(store)
-    return Store.open(":memory:" if store is None else store)
+    return progress.wants_bounds and time.perf_counter() - bounded > SECONDS_BETWEEN_BOUNDS
 
 
 def _kept(result: TrainingAudit) -> dict[str, object]:
