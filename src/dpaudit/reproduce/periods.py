@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dpaudit.reproduce.networks import TITLES, flipped_label, one_training
+from dpaudit.reproduce.networks import TITLES, flipped_labels, one_training
 from dpaudit.reproduce.readings import DELTA, Line, curves, final_rows
 from dpaudit.reproduce.table import Table
 from dpaudit.tradeoff import gaussian_epsilon
@@ -26,10 +26,9 @@ def _lines(setting: Setting, period: int) -> Iterator[Line]:
     for model, title in TITLES.items():
         crafted = one_training(setting, model, period=period)
         yield Line(series=f"{title}, A_GC-R", trainings=crafted, gpu=model == "resnet18")
-        flipped = flipped_label(setting, model, period=period)
-        if flipped is not None:
+        for name, flipped in flipped_labels(setting, model, period=period):
             heavy = setting.full or model == "resnet18"
-            yield Line(series=f"{title}, A_L", trainings=flipped, gpu=heavy)
+            yield Line(series=f"{title}, {name}", trainings=flipped, gpu=heavy)
 
 
 def findings(table: Table) -> str:

@@ -86,8 +86,9 @@ class Trainings:
         """How scores were gathered, in words."""
         if self.canaries == 1:
             return f"{self.runs:,} trainings, one canary each"
-        trainings = "one training" if self.runs == 1 else f"{self.runs:,} trainings"
-        return f"{trainings}, {self.canaries:,} canaries"
+        if self.runs == 1:
+            return f"one training, {self.canaries:,} canaries"
+        return f"{self.runs:,} trainings, {self.canaries:,} canaries each"
 
     def name_at(self, precision: str) -> str:
         """The audit's name in the store: everything above, so that equal names are equal audits."""
