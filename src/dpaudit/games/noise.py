@@ -24,7 +24,8 @@ from dpaudit.errors import InvalidInput
 Words = tuple[Tensor, Tensor, Tensor, Tensor]
 
 _LOW = 0xFFFFFFFF
-_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_MULTIPLIERS = (0xD2511F53 - 2**32, 0xCD9E8D57 - 2**32)
+"""Philox's, less 2**32: what a product then lacks is the other factor in its high word."""
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 
@@ -68,10 +69,11 @@ def philox(counter: Words, key: Tensor) -> Words:
     first, second, third, fourth = counter
     left, right = key[0], key[1]
     for _ in range(_ROUNDS):
-        # A product of two 32-bit words fills all 64 bits: int64 wraps without loss, and masking
-        # after the shift removes the sign that the arithmetic shift drags in.
+        # Both products stay within 63 bits. Philox's own multipliers would fill 64: eagerly int64
+        # wraps, but to a C++ compiler signed overflow cannot happen, and it reckons with that.
         one, two = first * _MULTIPLIERS[0], third * _MULTIPLIERS[1]
-        first, third = ((two >> 32) & _LOW) ^ second ^ left, ((one >> 32) & _LOW) ^ fourth ^ right
+        high_one, high_two = (one >> 32) + first, (two >> 32) + third
+        first, third = high_two ^ second ^ left, high_one ^ fourth ^ right
         second, fourth = two & _LOW, one & _LOW
         left, right = (left + _WEYL[0]) & _LOW, (right + _WEYL[1]) & _LOW
     return first, second, third, fourth
