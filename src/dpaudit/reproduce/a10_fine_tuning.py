@@ -37,15 +37,12 @@ def _lines(setting: Setting) -> Iterator[Line]:
         examples=examples,
     )
     yield Line(series=HEAD, trainings=common)
-    runs = setting.choose(quick=200, full=5000 if setting.on_gpu else 400)
-    if setting.full and not setting.on_gpu:
-        setting.ledger.leave_out(f"5,000 trainings of the head; {runs} were played in their place")
     yield Line(
         series=TRAININGS,
         trainings=Trainings(
             preset="alexnet-head",
             adversary=RandomDimension(),
-            runs=runs,
+            runs=setting.choose(quick=200, full=5000),
             seed=setting.seed,
             insertions=count,
             examples=examples,

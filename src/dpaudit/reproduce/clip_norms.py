@@ -44,12 +44,20 @@ def findings(table: Table) -> str:
         f"{crafted.words('protocol')[0]} at each C, which assumes independent canaries; without "
         f"that assumption one-run-fdp proves {spread(crafted.numbers('one_run_fdp'))}."
     )
-    flipped = [rows for name in (A_L, A_L_TOGETHER) if len(rows := last.where(series=name))]
-    if not flipped:
-        return text + " A_L was not run: its thousands of trainings need a GPU."
-    told = (
-        f"{spread(rows.numbers('valid'))} from {rows.words('protocol')[0]} (mu by moments "
-        f"{spread(rows.numbers('mu'), digits=2)})"
-        for rows in flipped
-    )
-    return text + f" A_L proves {', and '.join(told)}."
+    alone, together = last.where(series=A_L), last.where(series=A_L_TOGETHER)
+    if len(alone):
+        text += (
+            f" A_L, with {alone.words('protocol')[0]}, proves {_by_clip_norm(alone, 'valid')} at "
+            f"C = 1, 2, 4 (mu {_by_clip_norm(alone, 'mu')})."
+        )
+    if len(together):
+        text += (
+            f" With {together.words('protocol')[0]} A_L proves {_by_clip_norm(together, 'valid')} "
+            f"(mu {_by_clip_norm(together, 'mu')}): images trained together disturb one another "
+            "and differ among themselves, so this says little about one image alone."
+        )
+    return text
+
+
+def _by_clip_norm(rows: Table, column: str) -> str:
+    return ", ".join(f"{value:.2f}" for value in rows.numbers(column))

@@ -23,7 +23,7 @@ STORE = "trainings.sqlite"
 """The file in the out folder that keeps trainings."""
 
 QUICK = "quick version: fewer runs than the paper"
-PARTIAL = "made without a GPU: the parts that need one are left out"
+PARTIAL = "parts that need a GPU are left out"
 
 Outcome = Literal["made", "kept", "redrawn", "failed"]
 

@@ -175,7 +175,7 @@ def _steps(value: Value) -> float:
     return float(value) if isinstance(value, int | float) else -1.0
 
 
-def spread(values: Iterable[float], *, digits: int = 1) -> str:
+def spread(values: Iterable[float]) -> str:
     """A number, or the range of several, for a sentence.
 
     Example:
@@ -185,5 +185,5 @@ def spread(values: Iterable[float], *, digits: int = 1) -> str:
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return "no number"
-    low, high = f"{min(known):.{digits}f}", f"{max(known):.{digits}f}"
+    low, high = f"{min(known):.1f}", f"{max(known):.1f}"
     return low if low == high else f"{low} to {high}"
