@@ -76,7 +76,7 @@ FIGURE = Figure(
     label="fig:finetuning",
     needs=frozenset({Need.CIFAR10, Need.WEIGHTS}),
     quick=Cost(cpu=80, gpu=30),
-    full=Cost(cpu=400, gpu=60),
+    full=Cost(cpu=1200, gpu=60),
     measure=measure,
     draw=draw_curves,
     findings=findings,

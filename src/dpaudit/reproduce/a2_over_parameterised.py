@@ -62,7 +62,7 @@ FIGURE = Figure(
     label="fig:a_gc_s_vs_a_gc_r",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=60, gpu=30),
-    full=Cost(cpu=220, gpu=70),
+    full=Cost(cpu=220, gpu=180),
     measure=measure,
     draw=draw_curves,
     findings=findings,

@@ -12,6 +12,7 @@ from dpaudit.reproduce.networks import one_training
 from dpaudit.reproduce.readings import DELTA, mu_by_moments
 from dpaudit.reproduce.table import Row, Table, Value
 from dpaudit.reproduce.tradeoff_drawing import draw_tradeoffs, thinned_errors
+from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_tradeoff
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def measure(setting: Setting) -> Table:
         "epsilon_rule": rule.epsilon,
         "epsilon_fit": fit.epsilon,
         "normality_p_value": fit.details.get("normality_p_value"),
+        "gap": _gap(scores, mu),
+        "usual_gap": _usual_gap(scores, mu, seed=setting.seed),
     }
     alpha, beta = thinned_errors(scores)
     rows: list[Row] = [
@@ -48,17 +51,33 @@ def measure(setting: Setting) -> Table:
     return Table.of(rows)
 
 
+def _gap(scores: Scores, mu: float) -> float:
+    """How far, at most, the observed error rates are from the Gaussian curve."""
+    alpha, beta = thinned_errors(scores)
+    inside = (alpha > 0) & (alpha < 1)
+    return float(np.max(np.abs(beta[inside] - gaussian_tradeoff(alpha[inside], mu))))
+
+
+def _usual_gap(scores: Scores, mu: float, *, seed: int) -> float:
+    """What 95 of 100 Gaussian samples of this size stay below, each beside its own curve."""
+    random, inserted = np.random.default_rng(seed), len(scores.inserted_scores)
+    gaps = []
+    for _ in range(200):
+        sample = Scores.from_samples(
+            random.normal(mu, 1, inserted), random.normal(0, 1, len(scores) - inserted)
+        )
+        gaps.append(_gap(sample, mu_by_moments(sample) or 0.0))
+    return float(np.quantile(gaps, 0.95))
+
+
 def findings(table: Table) -> str:
     """How far the observed curve is from the Gaussian one."""
     seen = table.where(curve="observed")
-    mu = seen.numbers("mu")[0]
-    alpha, beta = np.array(seen.numbers("alpha")), np.array(seen.numbers("beta"))
-    inside = (alpha > 0) & (alpha < 1)
-    gap = float(np.max(np.abs(beta[inside] - gaussian_tradeoff(alpha[inside], mu))))
-    count = int(seen.numbers("scores")[0])
+    mu, count = seen.numbers("mu")[0], int(seen.numbers("scores")[0])
     return (
-        f"{seen.words('panel')[0]}: {count:,} scores lie at most {gap:.3f} from the curve of "
-        f"mu = {mu:.3f}; a sample of this size alone strays by about {1.36 * 2 / count**0.5:.3f}. "
+        f"{seen.words('panel')[0]}: {count:,} scores lie at most {seen.numbers('gap')[0]:.3f} from "
+        f"the curve of mu = {mu:.3f}; 95 of 100 Gaussian samples of this size stay below "
+        f"{seen.numbers('usual_gap')[0]:.3f}. "
         f"The paper's rule reads {seen.numbers('epsilon_rule')[0]:.2f}, a fit of the means "
         f"{seen.numbers('epsilon_fit')[0]:.2f}. For crafted gradients the score is a sum of "
         "hundreds of Gaussian noises, so the approximation holds here; for crafted landscapes "

@@ -176,7 +176,7 @@ FIGURE = Figure(
     label="fig:sensitivity_of_anomalies",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=70, gpu=25),
-    full=Cost(cpu=220, gpu=110),
+    full=Cost(cpu=220, gpu=150),
     measure=measure,
     draw=draw,
     findings=findings,

@@ -127,7 +127,7 @@ FIGURE = Figure(
     label="fig:unknown_init",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=60, gpu=30),
-    full=Cost(cpu=130, gpu=90),
+    full=Cost(cpu=130, gpu=120),
     measure=measure,
     draw=draw_curves,
     findings=findings,

@@ -24,7 +24,7 @@ FIGURE = Figure(
     label="fig:k1_sub2",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=None, gpu=40),
-    full=Cost(cpu=None, gpu=170),
+    full=Cost(cpu=None, gpu=380),
     measure=measure,
     draw=draw_curves,
     findings=findings,

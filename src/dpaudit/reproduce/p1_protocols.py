@@ -61,7 +61,7 @@ FIGURE = Figure(
     label="",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=80, gpu=20),
-    full=Cost(cpu=None, gpu=60),
+    full=Cost(cpu=None, gpu=110),
     measure=measure,
     draw=draw_curves,
     findings=findings,
