@@ -23,6 +23,12 @@ Run = Callable[..., tuple[int, str, str]]
 # The real preset, cut down: 20 steps of 40 examples.
 SMALL = ["--steps", "20", "--batch-size", "40", "--device", "cpu"]
 
+# A shell's background job ignores SIGINT, and so would everything it starts.
+INTERRUPTIBLE = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from dpaudit.cli import main; main()"
+)
+
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
@@ -246,14 +252,12 @@ def test_an_unfinished_audit_is_not_quietly_replaced(run: Run, tmp_path: Path) -
     arguments = ["audit", "--runs", "400000", *SMALL, "--seed", "1"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DPAUDIT_STORE": "here.sqlite"}
     process = subprocess.Popen(
-        [sys.executable, "-c", "from dpaudit.cli import main; main()", *arguments],
+        [sys.executable, "-c", INTERRUPTIBLE, *arguments],
         cwd=tmp_path,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell's background job ignores SIGINT, and so would everything it starts.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     deadline = time.monotonic() + 300
     while _stored_runs(tmp_path / "here.sqlite") == 0 and time.monotonic() < deadline:

@@ -55,7 +55,7 @@ TRAINED = (
     "A10",
     "P1",
 )
-PARTLY_ON_A_GPU = ("F1a", "F2a", "F2b", "A2", "A6", "A9", "A10")
+PARTLY_ON_A_GPU = ("F1a", "F2a", "F2b", "A2", "A6", "A9")
 CASES = [
     *((name, "full", True) for name in TRAINED),
     *((name, "quick", False) for name in TRAINED if name != "F1b"),
@@ -78,8 +78,8 @@ def test_names_titles_and_costs_are_complete():
             assert cost.cpu is None or cost.cpu > 0
 
 
-def test_all_at_full_scale_fit_in_half_an_hour_of_a_gpu():
-    assert sum(figure.full.gpu for figure in FIGURES.values()) <= 30 * 60
+def test_all_at_full_scale_fit_in_an_hour_of_a_gpu():
+    assert sum(figure.full.gpu for figure in FIGURES.values()) <= 60 * 60
 
 
 def test_all_that_need_no_gpu_fit_in_twenty_minutes_of_two_cores():
