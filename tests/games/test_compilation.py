@@ -71,6 +71,41 @@ def test_out_of_memory_is_no_reason_to_give_up_compiling(monkeypatch: pytest.Mon
     assert step.notices == ()
 
 
+@pytest.mark.parametrize("wrong_at", [0, 2])
+def test_a_compiled_step_that_disagrees_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, wrong_at: int
+) -> None:
+    """At the first call or a little later: what comes out is right from the first call on."""
+    calls = iter(range(100))
+
+    def miscompiling(graph: Callable[[Tensor], Tensor], **_: object) -> Callable[[Tensor], Tensor]:
+        return lambda x: graph(x) + (0.01 if next(calls) == wrong_at else 0)
+
+    step = Traced(lambda x: x - 0.1, (torch.zeros(4),), compiled=True, tolerance=1e-3)
+    monkeypatch.setattr(torch, "compile", miscompiling)
+    current = torch.ones(4)
+    for _ in range(6):
+        current = step(current)
+    torch.testing.assert_close(current, torch.full((4,), 0.4))
+    assert next(calls) == wrong_at + 1
+    assert "other numbers" in step.notices[0]
+
+
+def test_a_compiled_step_that_rounds_differently_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = iter(range(100))
+
+    def rounding(graph: Callable[[Tensor], Tensor], **_: object) -> Callable[[Tensor], Tensor]:
+        return lambda x: graph(x) * (1 + 1e-7 * (next(calls) > 0))
+
+    step = Traced(lambda x: x - 0.1, (torch.zeros(4),), compiled=True, tolerance=1e-3)
+    monkeypatch.setattr(torch, "compile", rounding)
+    current = torch.ones(4)
+    for _ in range(6):
+        current = step(current)
+    assert next(calls) == 6
+    assert step.notices == ()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [6, 101])
 def test_compiled_words_equal_eager_words_bit_by_bit(count: int) -> None:

@@ -17,19 +17,41 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from dpaudit.games.speed import Precision
 
+TOLERANCE: dict[Precision, float] = {
+    "float64": 1e-6,
+    "float32": 1e-3,
+    "tf32": 0.02,
+    "bfloat16": 0.1,
+}
+"""How far a compiled step may be from the uncompiled one, as a share of the step's length. Rounding
+stays far below; noise of the wrong words is above 1."""
+
+CHECKED_CALLS = 3
+
 
 @final
 class Traced:
     """A function of tensors as one graph, compiled at the first call if that was asked for.
 
+    A compiler may be wrong (on a CPU one once took the noise of some steps from the wrong words),
+    and no audit would notice. So the first calls are also made uncompiled, and a compiled graph
+    that disagrees is not used.
+
     Arguments:
         function: What to trace. It must not depend on the values of its arguments.
         example: Arguments of the shapes and types that all calls will have.
         compiled: Whether to try `torch.compile`.
+        tolerance: How far the compiled result may be from the uncompiled one, as a share of how
+            far that is from the first argument; `None`: not checked.
     """
 
     def __init__(
-        self, function: Callable[..., Tensor], example: tuple[Any, ...], *, compiled: bool
+        self,
+        function: Callable[..., Tensor],
+        example: tuple[Any, ...],
+        *,
+        compiled: bool,
+        tolerance: float | None = None,
     ) -> None:
         def plain(*args: Tensor) -> Tensor:  # the tracer counts the "self" of a bound method
             return function(*args)
@@ -39,11 +61,14 @@ class Traced:
             self._graph = trace(*example)
         self._call: Callable[..., Tensor] = self._graph
         self._untried = compiled
+        self._tolerance = tolerance
+        self._unchecked = 0
         self.notices: tuple[str, ...] = ()
 
     def __call__(self, *args: Any) -> Tensor:
         with torch.no_grad():
-            return self._first_compiled(*args) if self._untried else self._call(*args)
+            result = self._first_compiled(*args) if self._untried else self._call(*args)
+            return self._checked(result, *args) if self._unchecked else result
 
     def _first_compiled(self, *args: Any) -> Tensor:
         self._untried = False
@@ -64,7 +89,26 @@ class Traced:
             )
             return self._call(*args)
         self._call = compiled
+        self._unchecked = 0 if self._tolerance is None else CHECKED_CALLS
         return result
+
+    def _checked(self, result: Tensor, *args: Any) -> Tensor:
+        """The compiled ``result`` where the uncompiled graph agrees; otherwise what that says."""
+        self._unchecked -= 1
+        try:
+            plain: Tensor = self._graph(*args)
+        except torch.OutOfMemoryError:
+            return result  # uncompiled it takes more memory than there is: it cannot be checked
+        length, apart = (plain - args[0]).norm(), (result - plain).norm()
+        if self._tolerance is None or not bool(apart > self._tolerance * length):
+            return result
+        self._call, self._unchecked = self._graph, 0
+        self.notices = (
+            f"torch {torch.__version__} compiled a step that gives other numbers than the "
+            f"uncompiled one ({float(apart / length):.2g} of its length apart), so this will be "
+            "slower: the compiled one is not used",
+        )
+        return plain
 
 
 @contextlib.contextmanager

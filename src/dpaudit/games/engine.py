@@ -21,7 +21,7 @@ from dpaudit.adversaries.contract import Canaries
 from dpaudit.games import noise
 from dpaudit.games.clipping import ClippedSums
 from dpaudit.games.coins import participation
-from dpaudit.games.compilation import Traced
+from dpaudit.games.compilation import TOLERANCE, Traced
 from dpaudit.games.inserting import SumInserter, inserter
 from dpaudit.games.noise import Stream
 from dpaudit.games.rules import rules
@@ -105,7 +105,12 @@ class Engine:
         features, _ = self._batch(self._batches[0])
         calls = model.measure([p.detach() for p in trainable(template)], features)
         self._clipped_sums = ClippedSums(model, mechanism.loss, calls)
-        self._step = Traced(self._one_step, self._example(), compiled=compiled)
+        self._step = Traced(
+            self._one_step,
+            self._example(),
+            compiled=compiled,
+            tolerance=TOLERANCE[speed.precision],
+        )
         self._model_notices = model.notices
 
     @property
