@@ -106,7 +106,9 @@ def _subtitle(result: AuditResult) -> str:
     steps = result.final.horizon
     period = result.configuration["insertion"]["period"]
     every = "every step" if period == 1 else f"every {period} steps"
-    return f"{result.title}, who inserts at {every} of {steps:,}"
+    canary = f"a canary at {every} of {steps:,}"
+    # Without a name the title says the rest already.
+    return f"{result.title}, {canary}" if result.name else canary.capitalize()
 
 
 def _evidence(assessment: Assessment, seed: int, most_thresholds: int) -> Evidence:
