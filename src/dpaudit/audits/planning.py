@@ -210,7 +210,7 @@ def _probe(game: Game, asked: Speed) -> _Cost:
     from dpaudit.audits.description import device_name
     from dpaudit.games import check_game, settle, tile_count
     from dpaudit.games.budget import cost
-    from dpaudit.games.compilation import numerics
+    from dpaudit.games.compilation import CHECKED_CALLS, numerics
     from dpaudit.games.engine import Engine
     from dpaudit.games.starting_points import initial_parameters
     from dpaudit.games.tiles import training_of
@@ -225,7 +225,9 @@ def _probe(game: Game, asked: Speed) -> _Cost:
     with numerics(speed.precision, device):
         engine = Engine(training, runs=size, speed=speed, compiled=bool(speed.compile))
         steps = engine.play(start, runs, torch.zeros(size, game.canaries.count))
-        next(steps)  # compiles
+        # The first compiles, and compiled ones are checked for a few steps: they take longer.
+        for _ in islice(steps, CHECKED_CALLS if speed.compile else 1):
+            pass
         _wait(device)
         setup, timed, steps_done = time.perf_counter() - began, time.perf_counter(), 0
         for _ in islice(steps, _PROBE_STEPS):
