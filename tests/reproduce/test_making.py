@@ -92,7 +92,7 @@ def test_what_was_left_out_for_want_of_a_gpu_is_made_up_for_on_one(tmp_path, mon
     assert outcomes([one], FULL, tmp_path) == ["made"]
     assert outcomes([one], FULL, tmp_path) == ["kept"]
     here = Surroundings(out=tmp_path, missing=frozenset())
-    assert here.state(one, "full") == "done here (full, without GPU parts)"
+    assert here.state(one, "full") == "done here, in part (full)"
     monkeypatch.setattr(Setting, "on_gpu", property(lambda self: True))
     assert outcomes([one], FULL, tmp_path) == ["made"]
     assert outcomes([one], FULL, tmp_path) == ["kept"]

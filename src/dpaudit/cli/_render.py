@@ -27,6 +27,18 @@ def console() -> Console:
     return Console(highlight=False, soft_wrap=False)
 
 
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, whichever is easiest to read.
+
+    Example:
+        >>> duration(90), duration(600), duration(9000)
+        ('90 s', '10 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 def print_bounds(screen: Console, result: Bounds, title: str) -> None:
     """Print bounds as a table, and below it what they assume and what else there is to say.
 

@@ -43,7 +43,7 @@ def _print_plan(found: Any, title: str) -> None:
 
     from dpaudit.audits.planning import PREDICTION
     from dpaudit.cli._audit_table import print_side_by_side
-    from dpaudit.cli._render import console
+    from dpaudit.cli._render import console, duration
 
     screen = console()
     canaries = "" if found.canaries == 1 else f" with {found.canaries:,} canaries each"
@@ -59,19 +59,13 @@ def _print_plan(found: Any, title: str) -> None:
             + ("more than a million scores." if runs is None else f"{runs:,} runs.")
             for share, runs in found.runs_needed.items()
         ),
-        f"About {_duration(found.seconds)} on {found.device}: {found.speed.tile_size:,} runs at a "
+        f"About {duration(found.seconds)} on {found.device}: {found.speed.tile_size:,} runs at a "
         f"time in {found.speed.workers} process(es), {_size(found.bytes)} beside torch itself.",
         *found.notices,
     ]
     screen.print()
     for line in lines:
         screen.print(Text(line))
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _size(count: int) -> str:

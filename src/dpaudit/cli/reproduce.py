@@ -105,28 +105,29 @@ def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json
     from rich import box
     from rich.table import Table
 
-    from dpaudit.cli._render import console
+    from dpaudit.cli._render import console, duration
 
     screen = console()
     table = Table(box=box.SIMPLE_HEAD)
     # Where there is room: the paper's labels, and what the quick version costs on a GPU.
     wide = screen.width >= WIDE
-    headers = ["name", "shows", f"state ({scale})", "quick", "full", "full, H200"]
+    headers = ["name", "shows", f"state ({scale})", "quick", "full", "H200"]
     for header in [*headers, *(["quick, H200", "label in the paper"] if wide else [])]:
-        table.add_column(header, no_wrap=header != "shows")
+        words = header == "shows" or header.startswith("state")
+        table.add_column(header, no_wrap=not words)
     for figure in FIGURES.values():
-        more = [_duration(figure.quick.gpu), figure.label or "(ours)"] if wide else []
+        more = [duration(figure.quick.gpu), figure.label or "(ours)"] if wide else []
+        on_cpu = (figure.quick.cpu, figure.full.cpu)
         table.add_row(
             figure.id,
             figure.title,
             here.state(figure, scale),
-            _duration(figure.quick.cpu),
-            _duration(figure.full.cpu),
-            _duration(figure.full.gpu),
+            *("hours" if seconds is None else duration(seconds) for seconds in on_cpu),
+            duration(figure.full.gpu),
             *more,
         )
     screen.print(table)
-    screen.print("Costs are for two idle CPU cores, and for one H200 with nothing made before.")
+    screen.print("Costs: on two idle CPU cores; H200: in full on one, with nothing made before.")
     screen.print("Make some with: dpaudit reproduce F1c F3b    or all of them with: all")
 
 
@@ -137,12 +138,12 @@ def _told(made: Iterable[Made], count: int, *, quiet: bool) -> Iterable[Made]:
         return
     from rich.text import Text
 
-    from dpaudit.cli._render import console
+    from dpaudit.cli._render import console, duration
 
     screen = console()
     for number, each in enumerate(made, start=1):
         head = f"{each.figure.id}  {each.figure.title}: {each.outcome}"
-        took = "" if each.outcome == "kept" else f" in {_duration(each.seconds)}"
+        took = "" if each.outcome == "kept" else f" in {duration(each.seconds)}"
         style = "bold red" if each.outcome == "failed" else "bold"
         screen.print(Text(f"[{number}/{count}] {head}{took}", style=style))
         screen.print(Text(each.error or each.findings))
@@ -179,9 +180,3 @@ def _progress(*, quiet: bool) -> Any:
     from dpaudit.audits import Bar, Silent
 
     return Silent() if quiet else Bar()
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "hours"
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -46,8 +46,8 @@ class Surroundings:
         """In a few words: done here, ready, or what is missing."""
         done = scale_done(figure, self.out)
         if done is not None and (done == "full" or scale == "quick"):
-            part = ", without GPU parts" if left_out(figure, self.out) else ""
-            return f"done here ({done}{part})"
+            part = ", in part" if left_out(figure, self.out) else ""
+            return f"done here{part} ({done})"
         missing = self.missing_for(figure, scale)
         if missing:
             return "needs " + ", ".join(need.value for need in missing)
