@@ -61,9 +61,9 @@ def main() -> None:
     chosen = parser.parse_args()
     print("| preset | adversary | steps | apart, at most | engine, s | twin, s |")
     print("|---|---|---:|---:|---:|---:|")
-    for name, *case in CASES:
+    for name, steps, adversary, canaries in CASES:
         if name in chosen.presets.split(","):
-            print(compare(name, *case, chosen.data_dir), flush=True)  # type: ignore[arg-type]
+            print(compare(name, steps, adversary, canaries, chosen.data_dir), flush=True)
 
 
 if __name__ == "__main__":
