@@ -20,7 +20,7 @@ from typing import Any
 
 from dpaudit.adversaries import ADVERSARIES
 from dpaudit.audits import Bar, audit
-from dpaudit.audits.prediction import predicted_mu
+from dpaudit.lower_bounds.prediction import predicted_mu
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.presets import INSERTIONS, preset
 from dpaudit.tradeoff import gaussian_epsilon

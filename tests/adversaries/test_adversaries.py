@@ -22,11 +22,11 @@ from dpaudit.adversaries import (
     SimulatedDimension,
 )
 from dpaudit.adversaries.testing import easy_training
-from dpaudit.audits.prediction import predicted_mu
 from dpaudit.data import Examples
 from dpaudit.errors import InvalidInput
 from dpaudit.games import Game, Speed, play, simulate
 from dpaudit.games.starting_points import build_model, flat_parameters
+from dpaudit.lower_bounds.prediction import predicted_mu
 from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
 from dpaudit.scores import Scores
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
-from dpaudit.audits.prediction import expected_bound
 from dpaudit.claims import Claim, ClaimTest, test_claim
 from dpaudit.lower_bounds import ProvenCurve, estimate, estimate_all, proven_curve
+from dpaudit.lower_bounds.prediction import expected_bound
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.scores import Scores

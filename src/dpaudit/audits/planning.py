@@ -14,7 +14,7 @@ from dpaudit.adversaries.random_dimension import RandomDimension
 from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 from dpaudit.audits.assessment import lower_methods
 from dpaudit.audits.auditing import make_game
-from dpaudit.audits.prediction import expected_bound, predicted_mu, scores_needed
+from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.tradeoff import gaussian_epsilon
@@ -106,7 +106,7 @@ def plan(
     A few steps of one tile are timed, and so are a few of the adversary's own simulations, if it
     has any.
 
-    See also: `dpaudit.audits.prediction`, for the bounds alone and without torch.
+    See also: `dpaudit.lower_bounds.prediction`, for the bounds alone and without torch.
     """
     insertion = Insertion() if insertion is None else insertion
     began = time.perf_counter()

@@ -10,6 +10,7 @@ import numpy as np
 
 from dpaudit.errors import DpauditError
 from dpaudit.lower_bounds import estimate
+from dpaudit.lower_bounds.prediction import expected_bound
 from dpaudit.report.curves import Curve
 from dpaudit.scores import Scores
 
@@ -130,8 +131,6 @@ def _expected(
     confidence: float,
     method: str,
 ) -> Curve | None:
-    from dpaudit.audits.prediction import expected_bound  # audits import the report's sentences
-
     if mu is None or not 0 < mu < 1e3:
         return None
     values = [

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpaudit import _validate
-from dpaudit.lower_bounds import estimate
+from dpaudit.lower_bounds.estimating import estimate
 from dpaudit.privacy import Bound
 from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_epsilon

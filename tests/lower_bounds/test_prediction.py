@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from dpaudit.audits import prediction
-from dpaudit.audits.prediction import expected_bound, predicted_mu, scores_needed
-from dpaudit.lower_bounds import estimate
+from dpaudit.lower_bounds import estimate, prediction
+from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
 from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_epsilon
 
