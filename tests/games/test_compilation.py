@@ -91,13 +91,17 @@ def test_a_compiled_step_that_disagrees_is_not_used(
     assert "other numbers" in step.notices[0]
 
 
-def test_a_compiled_step_that_rounds_differently_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("length", [0.1, 1e-6, 0.0])
+def test_a_compiled_step_that_rounds_differently_is_used(
+    monkeypatch: pytest.MonkeyPatch, length: float
+) -> None:
+    """However short the step is beside where it starts."""
     calls = iter(range(100))
 
     def rounding(graph: Callable[[Tensor], Tensor], **_: object) -> Callable[[Tensor], Tensor]:
-        return lambda x: graph(x) * (1 + 1e-7 * (next(calls) > 0))
+        return lambda x: graph(x) * (1 + 2e-7 * (next(calls) > 0))
 
-    step = Traced(lambda x: x - 0.1, (torch.zeros(4),), compiled=True, tolerance=1e-3)
+    step = Traced(lambda x: x - length, (torch.zeros(4),), compiled=True, tolerance=1e-3)
     monkeypatch.setattr(torch, "compile", rounding)
     current = torch.ones(4)
     for _ in range(6):
