@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -436,3 +437,46 @@ def test_compiled_tiles_change_no_bit_with_order_threads_or_restart() -> None:
         torch.set_num_threads(before)
     for tile, block in first.items():
         np.testing.assert_array_equal(block.score, again[tile].score)
+
+
+on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@on_a_gpu
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("canaries", [dimensions, points])
+def test_a_gpu_trains_as_the_slow_twins_do(
+    canaries: Callable[[int], Canaries], compiled: bool
+) -> None:
+    described = game(training(steps=20), canaries(2))
+    found = iterates(described, Speed(device="cuda", compile=compiled, tile_size=4))
+    for run in (0, 3, 7):
+        wanted = reference.play(described, run).float()
+        torch.testing.assert_close(found[:, run].cpu(), wanted, rtol=1e-4, atol=1e-4)
+
+
+@on_a_gpu
+@pytest.mark.parametrize("compiled", [False, True])
+def test_on_a_gpu_tiles_change_no_bit_with_order_or_restart(compiled: bool) -> None:
+    described = game(training(), dimensions(2), LastDimension())
+    speed = Speed(device="cuda", compile=compiled, tile_size=3)
+    first = scores(described, speed)
+    player = Player(described, speed, check_game(described))
+    for tile in reversed(first):
+        np.testing.assert_array_equal(player.play_tile(tile).score, first[tile].score)
+
+
+@on_a_gpu
+@pytest.mark.parametrize("compiled", [False, True])
+def test_on_a_gpu_the_tile_size_changes_rounding_only(compiled: bool) -> None:
+    described = game(training(), dimensions(2), LastDimension())
+    found = [
+        np.concatenate([block.score for block in scores(described, speed).values()])
+        for speed in (
+            Speed(device="cuda", compile=compiled, tile_size=8),
+            Speed(device="cuda", compile=compiled, tile_size=3),
+            Speed(device="cpu", compile=False, tile_size=8),
+        )
+    ]
+    np.testing.assert_allclose(found[1], found[0], atol=1e-5)
+    np.testing.assert_allclose(found[2], found[0], atol=1e-5)
