@@ -49,9 +49,9 @@ def results_table(folder: Path) -> str:
         missing = "; ".join(facts["left_out_without_gpu"])
         lines.append(f"{head} {facts['scale']} | {facts['device']} | {seconds:.0f} | {missing} |")
     made = sum((folder / f"{name}.json").is_file() for name in FIGURES)
-    lines += ["", f"{made} of {len(FIGURES)} are made, in {_duration(total)} in all."]
+    lines += ["", f"{made} of {len(FIGURES)} are made, in {total / 60:.0f} minutes in all."]
     if on_gpu:
-        lines[-1] += f" Of that the trainings on a GPU took {_duration(on_gpu)}; {PAPER}."
+        lines[-1] += f" Of that the trainings on a GPU took {on_gpu / 60:.0f} minutes; {PAPER}."
     return "\n".join(lines)
 
 
@@ -77,10 +77,6 @@ def filled(page: str, folder: Path) -> str:
         before, after = pattern.split(page, maxsplit=1)
         page = f"{before}{begin}\n\n{part}\n\n{end}{after}"
     return page
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
 
 
 def main(folder: str, page: str) -> None:
