@@ -12,7 +12,6 @@ import pytest
 
 from dpaudit.data import Examples
 from dpaudit.presets import cross_entropy
-from dpaudit.reproduce import a9_unknown_start
 from dpaudit.reproduce import trainings as trainings_module
 from dpaudit.reproduce.readings import DELTA
 from dpaudit.reproduce.trainings import Trainings
@@ -105,5 +104,3 @@ def not_trained(monkeypatch):
 
     monkeypatch.setattr(trainings_module, "_base", base)
     monkeypatch.setattr(Trainings, "play", play)
-    # So few canaries would hardly ever meet one of the 236 biases.
-    monkeypatch.setattr(a9_unknown_start, "_is_bias", lambda mechanism: np.arange(62_006) % 2 == 0)

@@ -7,11 +7,17 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from matplotlib.figure import Figure as Drawing
 
+from dpaudit.errors import InvalidInput
 from dpaudit.reproduce import FIGURES, Setting, Table, redraw, style
+from dpaudit.reproduce.a9_unknown_start import RandomBias
+from dpaudit.reproduce.readings import mu_by_moments, standard_error
 from dpaudit.reproduce.trainings import Trainings
+from dpaudit.scores import Scores
 
 RESULTS = Path(__file__).parent.parent.parent / "results"
 
@@ -123,9 +129,8 @@ def committed():
     return sorted(path.stem for path in RESULTS.glob("*.csv"))
 
 
-def test_results_are_committed():
-    assert committed()
-    assert set(committed()) <= set(FIGURES)
+def test_results_of_every_figure_are_committed():
+    assert set(committed()) == set(FIGURES)
 
 
 @pytest.mark.parametrize("name", committed())
@@ -144,9 +149,10 @@ def test_committed_results_can_be_drawn_again(name, tmp_path):
 def test_committed_results_say_how_they_were_made(name):
     facts = json.loads((RESULTS / f"{name}.json").read_text("utf8"))
     assert facts["id"] == name
-    assert facts["scale"] in ("quick", "full")
     assert {"seed", "seconds", "device", "versions", "audits", "left_out_without_gpu"} <= set(facts)
     assert {"dpaudit", "python", "numpy"} <= set(facts["versions"])
+    assert facts["scale"] == "full"
+    assert not facts["left_out_without_gpu"]
 
 
 def test_a_name_in_the_store_tells_trainings_apart():
@@ -171,6 +177,34 @@ def test_a_name_in_the_store_tells_trainings_apart():
     )
     names = [base.name_at("float32"), base.name_at("tf32"), *(o.name_at("float32") for o in others)]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("rule", ["xavier", "kaiming"])
+def test_canaries_on_biases_start_at_zero_under_every_seed(rule, not_trained):
+    from dpaudit.games.starting_points import initial_parameters
+    from dpaudit.mechanisms.dpsgd import Insertion
+
+    trainings = Trainings(
+        preset="convnet", adversary=RandomBias(), runs=3, weights=rule, known_start=False
+    )
+    mechanism = trainings.mechanism(None)
+    crafted = RandomBias().craft(mechanism, Insertion(), canaries=236, seed=0)
+    assert len(set(crafted.dimensions.tolist())) == 236
+    starts = initial_parameters(mechanism, seed=0, runs=torch.arange(3))
+    assert not starts[:, crafted.dimensions].any()
+    assert not torch.equal(starts[0], starts[1])
+    with pytest.raises(InvalidInput, match="236"):
+        RandomBias().craft(mechanism, Insertion(), canaries=237, seed=0)
+
+
+def test_the_standard_error_of_mu_is_its_deviation_from_sample_to_sample():
+    random = np.random.default_rng(0)
+    mu, half, found = 2.0, 100, []
+    for _ in range(2000):
+        scores = Scores.from_samples(random.normal(mu, 1, half), random.normal(0, 1, half))
+        found.append(mu_by_moments(scores))
+    said = standard_error(Table.of([{"mu": mu, "runs": 2 * half, "canaries": 1}]))
+    assert np.std(found) == pytest.approx(said, rel=0.07)
 
 
 def test_the_page_has_what_the_results_say():

@@ -56,7 +56,7 @@ def findings(table: Table) -> str:
     last = final_rows(table)
     head = last.where(series=HEAD)
     parts = [
-        f"{name} {row.number('valid'):.2f} (paper's rule {row.number('paper_rule'):.2f}, mu "
+        f"{name} {row.number('gaussian_dp'):.2f} (paper's rule {row.number('paper_rule'):.2f}, mu "
         f"{row.number('mu'):.3f}; {row.words('protocol')[0]})"
         for name in (HEAD, TRAININGS, SCRATCH)
         if len(row := last.where(series=name))
@@ -76,7 +76,7 @@ FIGURE = Figure(
     label="fig:finetuning",
     needs=frozenset({Need.CIFAR10, Need.WEIGHTS}),
     quick=Cost(cpu=80, gpu=30),
-    full=Cost(cpu=1200, gpu=60),
+    full=Cost(cpu=1200, gpu=30),
     measure=measure,
     draw=draw_curves,
     findings=findings,

@@ -46,8 +46,8 @@ def findings(table: Table) -> str:
             if len(random) and len(simulated):
                 changes.append(abs(simulated.number("mu") / random.number("mu") - 1))
                 parts.append(
-                    f"{title} at {panel}: A_GC-R {random.number('valid'):.2f} (mu "
-                    f"{random.number('mu'):.3f}), A_GC-S {simulated.number('valid'):.2f} (mu "
+                    f"{title} at {panel}: A_GC-R {random.number('gaussian_dp'):.2f} (mu "
+                    f"{random.number('mu'):.3f}), A_GC-S {simulated.number('gaussian_dp'):.2f} (mu "
                     f"{simulated.number('mu'):.3f})"
                 )
     return (

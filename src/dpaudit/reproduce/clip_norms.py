@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dpaudit.reproduce.networks import A_L, A_L_TOGETHER, flipped_labels, one_training
-from dpaudit.reproduce.readings import Line, curves, final_rows, spread
+from dpaudit.reproduce.readings import Line, curves, final_rows, spread, standard_error
 from dpaudit.reproduce.table import Table
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ def findings(table: Table) -> str:
     mu = ", ".join(f"{value:.3f}" for value in crafted.numbers("mu"))
     text = (
         f"Of the accountant's {upper:.3f} at T = {int(last.numbers('steps')[0]):,}, A_GC-R proves "
-        f"{spread(crafted.numbers('valid'))} at C = 1, 2, 4 (by the paper's threshold rule "
+        f"{spread(crafted.numbers('gaussian_dp'))} at C = 1, 2, 4 (by the paper's threshold rule "
         f"{spread(crafted.numbers('paper_rule'))}; mu by moments {mu}), from "
         f"{crafted.words('protocol')[0]} at each C, which assumes independent canaries; without "
         f"that assumption one-run-fdp proves {spread(crafted.numbers('one_run_fdp'))}."
     )
-    above = [value - upper for value in crafted.numbers("valid") if value > upper]
+    above = [value - upper for value in crafted.numbers("gaussian_dp") if value > upper]
     if above:
         text += (
             f" The highest is {max(above):.2f} above the accountant's: of bounds at 95 % "
@@ -53,17 +53,22 @@ def findings(table: Table) -> str:
     alone, together = last.where(series=A_L), last.where(series=A_L_TOGETHER)
     if len(alone):
         text += (
-            f" A_L, with {alone.words('protocol')[0]}, proves {_by_clip_norm(alone, 'valid')} at "
-            f"C = 1, 2, 4 (mu {_by_clip_norm(alone, 'mu')})."
+            f" A_L, with {alone.words('protocol')[0]}, proves {_bounds(alone)} at "
+            f"C = 1, 2, 4 (mu {_moments(alone)})."
         )
     if len(together):
         text += (
-            f" With {together.words('protocol')[0]} A_L proves {_by_clip_norm(together, 'valid')} "
-            f"(mu {_by_clip_norm(together, 'mu')}): images trained together disturb one another "
-            "and differ among themselves, so this says little about one image alone."
+            f" With {together.words('protocol')[0]} A_L proves {_bounds(together)} (mu "
+            f"{_moments(together)}): images trained together disturb one another and differ among "
+            "themselves, so this says little about one image alone."
         )
     return text
 
 
-def _by_clip_norm(rows: Table, column: str) -> str:
-    return ", ".join(f"{value:.2f}" for value in rows.numbers(column))
+def _bounds(rows: Table) -> str:
+    return ", ".join(f"{value:.2f}" for value in rows.numbers("gaussian_dp"))
+
+
+def _moments(rows: Table) -> str:
+    apart = [rows.where(panel=panel) for panel in rows.words("panel")]
+    return ", ".join(f"{row.number('mu'):.2f} ± {standard_error(row):.2f}" for row in apart)

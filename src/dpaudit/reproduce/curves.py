@@ -17,7 +17,7 @@ from dpaudit.reproduce.table import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-VALID, PAPER, FREE = "valid", "paper_rule", "clopper_pearson"
+VALID, PAPER, FREE = "gaussian_dp", "paper_rule", "clopper_pearson"
 LINES: dict[str, tuple[Any, str]] = {
     VALID: ("-", "GDP, pilot threshold"),
     PAPER: ("--", "GDP, best threshold (paper)"),

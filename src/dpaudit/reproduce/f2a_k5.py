@@ -24,7 +24,7 @@ FIGURE = Figure(
     label="fig:k5_sub1",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=90, gpu=30),
-    full=Cost(cpu=150, gpu=260),
+    full=Cost(cpu=150, gpu=190),
     measure=measure,
     draw=draw_curves,
     findings=findings,

@@ -24,7 +24,7 @@ FIGURE = Figure(
     label="fig:k25_sub2",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=90, gpu=30),
-    full=Cost(cpu=750, gpu=310),
+    full=Cost(cpu=750, gpu=290),
     measure=measure,
     draw=draw_curves,
     findings=findings,

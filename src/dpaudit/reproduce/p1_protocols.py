@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dpaudit.reproduce.contract import Cost, Figure, Need
 from dpaudit.reproduce.curves import draw_curves
 from dpaudit.reproduce.networks import many_trainings, one_training
-from dpaudit.reproduce.readings import Line, curves, final_rows, spread
+from dpaudit.reproduce.readings import Line, curves, final_rows, spread, standard_error
 from dpaudit.reproduce.table import Table
 
 if TYPE_CHECKING:
@@ -33,26 +33,16 @@ def findings(table: Table) -> str:
     last = final_rows(table)
     one, many = last.where(series=ONE), last.where(series=MANY)
     means = [sum(rows.numbers("mu")) / len(rows) for rows in (one, many)]
-    errors = [_standard_error(m, _scores(rows)) for m, rows in zip(means, (one, many), strict=True)]
+    errors = [standard_error(rows) for rows in (one, many)]
     apart = abs(means[0] - means[1]) / math.hypot(*errors)
     times = f" under each of {len(one)} seeds" if len(one) > 1 else ""
     return (
         f"{one.words('protocol')[0]}{times}: mu by moments {means[0]:.3f} ± {errors[0]:.3f}, "
-        f"bound {spread(one.numbers('valid'))}. {many.words('protocol')[0]}: mu "
-        f"{means[1]:.3f} ± {errors[1]:.3f}, bound {many.number('valid'):.2f}. The two are "
+        f"bound {spread(one.numbers('gaussian_dp'))}. {many.words('protocol')[0]}: mu "
+        f"{means[1]:.3f} ± {errors[1]:.3f}, bound {many.number('gaussian_dp'):.2f}. The two are "
         f"{apart:.1f} standard errors apart, and the accountant's epsilon is "
         f"{many.number('accountant'):.3f}."
     )
-
-
-def _scores(rows: Table) -> float:
-    pairs = zip(rows.numbers("runs"), rows.numbers("canaries"), strict=True)
-    return sum(runs * canaries for runs, canaries in pairs)
-
-
-def _standard_error(mu: float, scores: float) -> float:
-    """Of a standardised difference of means between two halves."""
-    return math.sqrt((4 + mu**2 / 2) / scores)
 
 
 FIGURE = Figure(
@@ -61,7 +51,7 @@ FIGURE = Figure(
     label="",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=80, gpu=20),
-    full=Cost(cpu=None, gpu=110),
+    full=Cost(cpu=None, gpu=100),
     measure=measure,
     draw=draw_curves,
     findings=findings,

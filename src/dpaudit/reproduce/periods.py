@@ -38,10 +38,10 @@ def findings(table: Table) -> str:
     period = int(last.numbers("period")[0])
     undisturbed = steps // period / (SIGMA * math.sqrt(steps))
     parts = [
-        f"{row['series']} proves {row['valid']:.2f} (paper's rule {row['paper_rule'] or 0:.2f}, mu "
-        f"{row['mu']:.3f}, {row['protocol']})"
+        f"{row['series']} proves {row['gaussian_dp']:.2f} (paper's rule {row['paper_rule']:.2f}, "
+        f"mu {row['mu']:.3f}, {row['protocol']})"
         for row in last
-        if isinstance(row["valid"], int | float) and isinstance(row["paper_rule"], int | float)
+        if row["gaussian_dp"] is not None and row["paper_rule"] is not None
     ]
     return (
         f"At k = {period} and T = {steps:,} the accountant still says {upper:.3f}. "

@@ -6,13 +6,11 @@ column              bound
 ``accountant``      from above: composition of the insertions
 ``paper_rule``      gaussian-dp at the best threshold of the scores it is read from (the paper's)
 ``gaussian_dp``     gaussian-dp with the threshold chosen on a pilot: a valid choice; the trade-off
-                    curve is still assumed to be Gaussian
+                    curve is still assumed to be Gaussian. The line that figures draw
 ``clopper_pearson`` at all thresholds at once, nothing assumed about the curve
 ``gaussian_fit``    from means and variance: needs few runs, assumes normal scores
 ``one_run_fdp``     for many canaries in one training, which need not be independent
 ``mu``              by moments: no bound, no threshold
-``valid``           ``gaussian_dp``, or ``gaussian_fit`` where there are too few scores to count
-                    errors: the line that figures draw
 =================== ============================================================================
 """
 
@@ -34,9 +32,6 @@ if TYPE_CHECKING:
 
 DELTA = 1e-5
 
-FEWEST_TO_COUNT = 200
-"""Scores from which counting errors at a threshold proves more than nothing."""
-
 ACCOUNTANT = 23.995
 """The accountant's epsilon for 250 insertions at sigma = 4, rounded: for sentences only."""
 
@@ -57,7 +52,7 @@ def readings(scores: Scores, *, delta: float = DELTA, seed: int = 0) -> dict[str
         >>> random = np.random.default_rng(0)
         >>> scores = Scores.from_samples(random.normal(2, 1, 500), random.normal(0, 1, 500))
         >>> list(readings(scores))[:4]
-        ['valid', 'paper_rule', 'gaussian_dp', 'clopper_pearson']
+        ['paper_rule', 'gaussian_dp', 'clopper_pearson', 'gaussian_fit']
     """
     asked = {
         "paper_rule": ("gaussian-dp", "best"),
@@ -76,8 +71,7 @@ def readings(scores: Scores, *, delta: float = DELTA, seed: int = 0) -> dict[str
             found[column] = bound.epsilon
         except DpauditError:
             found[column] = None  # too few scores for this method: a gap, never a zero
-    leading = "gaussian_dp" if len(scores) >= FEWEST_TO_COUNT else "gaussian_fit"
-    return {"valid": found[leading], **found, "mu": mu_by_moments(scores)}
+    return {**found, "mu": mu_by_moments(scores)}
 
 
 def mu_by_moments(scores: Scores) -> float | None:
@@ -91,6 +85,13 @@ def mu_by_moments(scores: Scores) -> float | None:
     if not pooled > 0 or not math.isfinite(pooled):
         return None
     return float((inserted.mean() - others.mean()) / math.sqrt(pooled))
+
+
+def standard_error(rows: Table) -> float:
+    """Of the mean mu by moments of the rows: a standardised difference between two halves."""
+    mu = sum(rows.numbers("mu")) / len(rows)
+    counts = zip(rows.numbers("runs"), rows.numbers("canaries"), strict=True)
+    return math.sqrt((4 + mu**2 / 2) / sum(runs * canaries for runs, canaries in counts))
 
 
 def curve_rows(
