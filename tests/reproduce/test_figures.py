@@ -12,8 +12,10 @@ import pytest
 import torch
 from matplotlib.figure import Figure as Drawing
 
+from dpaudit.adversaries.contract import CraftedDimensions, HiddenStateView
 from dpaudit.errors import InvalidInput
 from dpaudit.reproduce import FIGURES, Setting, Table, redraw, style
+from dpaudit.reproduce import a9_unknown_start as a9
 from dpaudit.reproduce.a9_unknown_start import RandomBias
 from dpaudit.reproduce.readings import mu_by_moments, standard_error
 from dpaudit.reproduce.trainings import Trainings
@@ -195,6 +197,70 @@ def test_canaries_on_biases_start_at_zero_under_every_seed(rule, not_trained):
     assert not torch.equal(starts[0], starts[1])
     with pytest.raises(InvalidInput, match="236"):
         RandomBias().craft(mechanism, Insertion(), canaries=237, seed=0)
+
+
+@pytest.mark.parametrize("rule", ["xavier", "kaiming"])
+def test_the_law_of_the_start_is_that_of_torch(rule, not_trained):
+    from dpaudit.games.starting_points import initial_parameters
+
+    trainings = Trainings(
+        preset="convnet", adversary=RandomBias(), runs=1, weights=rule, known_start=False
+    )
+    mechanism = trainings.mechanism(None)
+    widths = a9.half_widths(mechanism, rule)
+    starts = initial_parameters(mechanism, seed=0, runs=torch.arange(2)).numpy()
+    assert (np.abs(starts) <= widths + 1e-7).all()
+    for width in set(widths[widths > 0]):
+        assert np.abs(starts[:, widths == width]).max() > 0.98 * width
+    assert a9.half_width(rule, *a9.FANS) in widths
+
+
+def test_a_score_that_knows_the_law_sees_weights_beyond_the_edge(not_trained):
+    trainings = Trainings(
+        preset="convnet", adversary=RandomBias(), runs=1, weights="xavier", known_start=False
+    )
+    mechanism = trainings.mechanism(None)
+    widths = torch.from_numpy(a9.half_widths(mechanism, "xavier"))
+    weight, bias = int(widths.argmax()), int(widths.argmin())
+    canaries = CraftedDimensions(dimensions=torch.tensor([weight, bias]), norm=1.0)
+
+    def scores(*values):
+        final = torch.zeros(1, len(widths))
+        # Descent subtracts, so a canary moves its parameter down.
+        final[0, [weight, bias]] = -torch.tensor(values)
+        view = HiddenStateView(mechanism=mechanism, steps=250, initial=None, final=final)
+        return a9.KnownLaw(rule="xavier").score(view, canaries)[0].tolist()
+
+    moved, noise = a9._moved_and_noise(250)
+    edge = float(widths.max())
+    inside, still = scores(0.0, 0.0)
+    assert inside == pytest.approx(0, abs=1e-6)
+    beyond, shifted = scores(edge + moved, moved)
+    assert beyond > 8
+    assert scores(-edge - noise, 0.0)[0] < -8
+    # A bias starts at zero: two normals, mu apart.
+    half = (moved / noise) ** 2 / 2
+    assert [still, shifted] == pytest.approx([-half, half])
+
+
+def test_the_exact_leak_of_a_weight_is_the_accountants_where_its_law_is_a_point(monkeypatch):
+    monkeypatch.setattr(a9, "FANS", (10**10, 1))
+    assert a9.exact_epsilon("xavier", 250) == pytest.approx(23.995, abs=0.01)
+    monkeypatch.setattr(a9, "FANS", (400, 120))
+    # Counted from simulated weights: the share beyond the edge, less what noise alone puts there.
+    random = np.random.default_rng(0)
+    moved, noise = a9._moved_and_noise(250)
+    width = a9.half_width("xavier", 400, 120)
+    drawn = random.uniform(-width, width, 10**6) + random.normal(0, noise, 10**6)
+    delta = 0.05
+    monkeypatch.setattr(a9, "DELTA", delta)
+    epsilon = a9.exact_epsilon("xavier", 250)
+    thresholds = np.linspace(width, width + 2 * noise, 50)
+    found = max(
+        np.log(max((drawn + moved > at).mean() - delta, 1e-9) / (drawn > at).mean())
+        for at in thresholds
+    )
+    assert found == pytest.approx(epsilon, abs=0.15)
 
 
 def test_the_standard_error_of_mu_is_its_deviation_from_sample_to_sample():

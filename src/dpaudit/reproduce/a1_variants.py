@@ -8,7 +8,7 @@ from dpaudit.adversaries import FlippedLabel, RandomDimension, SimulatedDimensio
 from dpaudit.reproduce.contract import Cost, Figure
 from dpaudit.reproduce.f1c_fcnn import housing, seeds
 from dpaudit.reproduce.readings import Line, curves, final_rows
-from dpaudit.reproduce.seed_dots import draw_seed_dots, means
+from dpaudit.reproduce.seed_dots import compared, draw_seed_dots, means
 from dpaudit.reproduce.table import Table
 
 if TYPE_CHECKING:
@@ -44,11 +44,14 @@ def findings(table: Table) -> str:
     found = sorted(means(table, "gaussian_dp").items(), key=lambda pair: -pair[1])
     mu = means(table, "mu")
     listed = "; ".join(f"{name} {value:.2f} (mu {mu[name]:.3f})" for name, value in found)
+    ours = "noiseless, per step"
+    against = "; ".join(f"{name} {compared(table, ours, name)}" for name in SERIES if name != ours)
     return (
         f"Mean bound over {len(set(table.column('seed')))} seeds, of the accountant's "
         f"{table.numbers('accountant')[0]:.3f}: {listed}. Ranking dimensions by the noiseless "
         f"movement of every step, the paper's choice, is number "
-        f"{[name for name, _ in found].index('noiseless, per step') + 1} of {len(found)} here."
+        f"{[name for name, _ in found].index(ours) + 1} of {len(found)} here. It lies above the "
+        f"others by, seed by seed and at 95 %: {against}."
     )
 
 

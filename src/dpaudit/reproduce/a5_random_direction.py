@@ -8,7 +8,7 @@ from dpaudit.adversaries import FlippedLabel, RandomDimension, RandomDirection, 
 from dpaudit.reproduce.contract import Cost, Figure
 from dpaudit.reproduce.f1c_fcnn import housing, seeds
 from dpaudit.reproduce.readings import NAMES, Line, curves, final_rows
-from dpaudit.reproduce.seed_dots import draw_seed_dots, means
+from dpaudit.reproduce.seed_dots import compared, draw_seed_dots, means
 from dpaudit.reproduce.table import Table
 
 if TYPE_CHECKING:
@@ -49,15 +49,11 @@ def findings(table: Table) -> str:
     better = sum(r > c for r, c in pairs)
     count = len(table.where(series="A_GC-R"))
     return (
-        f"Mean bound over {count} seeds: {listed}. A dimension picked by simulation lies "
-        f"{_side(found, 'A_GC-S', 'A_CotS')} a random direction, one picked at random "
-        f"{_side(found, 'A_GC-R', 'A_CotS')} it (its mu is the larger one under {better} of "
-        f"{count} seeds), and A_L {_side(found, 'A_L', 'A_CotS')}."
+        f"Mean bound over {count} seeds: {listed}. Above A_CotS, seed by seed and at 95 %, lies "
+        f"A_GC-S by {compared(table, 'A_GC-S', 'A_CotS')}; A_GC-R by "
+        f"{compared(table, 'A_GC-R', 'A_CotS')} (its mu is the larger one under {better} of "
+        f"{count} seeds); A_L by {compared(table, 'A_L', 'A_CotS')}."
     )
-
-
-def _side(found: dict[str, float], one: str, other: str) -> str:
-    return "above" if found[one] > found[other] else "below"
 
 
 FIGURE = Figure(

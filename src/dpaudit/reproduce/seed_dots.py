@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import stdtrit
 
 from dpaudit.reproduce import style
 from dpaudit.reproduce.curves import FREE, PAPER, VALID
@@ -57,3 +59,14 @@ def means(table: Table, column: str) -> dict[str, float]:
         name: float(np.mean(table.where(series=name).numbers(column)))
         for name in table.words("series")
     }
+
+
+def compared(table: Table, one: str, other: str, column: str = VALID) -> str:
+    """How far ``one`` lies above ``other``, seed by seed, and whether the seeds decide it."""
+    ours, theirs = (np.array(table.where(series=name).numbers(column)) for name in (one, other))
+    gaps = ours - theirs
+    if len(gaps) < 2:
+        return f"{gaps.mean():+.2f}, under one seed"
+    error = gaps.std(ddof=1) / math.sqrt(len(gaps))
+    decided = abs(gaps.mean()) > stdtrit(len(gaps) - 1, 0.975) * error
+    return f"{gaps.mean():+.2f} ± {error:.2f}, {'decided' if decided else 'not decided'}"
