@@ -14,9 +14,7 @@ from matplotlib.figure import Figure as Drawing
 
 from dpaudit.adversaries.contract import CraftedDimensions, HiddenStateView
 from dpaudit.errors import InvalidInput
-from dpaudit.reproduce import FIGURES, Setting, Table, redraw, style
-from dpaudit.reproduce import a9_unknown_start as a9
-from dpaudit.reproduce.a9_unknown_start import RandomBias
+from dpaudit.reproduce import FIGURES, Setting, Table, redraw, start_laws, style
 from dpaudit.reproduce.readings import mu_by_moments, standard_error
 from dpaudit.reproduce.trainings import Trainings
 from dpaudit.scores import Scores
@@ -181,46 +179,48 @@ def test_a_name_in_the_store_tells_trainings_apart():
     assert len(set(names)) == len(names)
 
 
+def with_unknown_start(rule):
+    trainings = Trainings(
+        preset="convnet",
+        adversary=start_laws.RandomBias(),
+        runs=1,
+        weights=rule,
+        known_start=False,
+    )
+    return trainings.mechanism(None)
+
+
 @pytest.mark.parametrize("rule", ["xavier", "kaiming"])
 def test_canaries_on_biases_start_at_zero_under_every_seed(rule, not_trained):
     from dpaudit.games.starting_points import initial_parameters
     from dpaudit.mechanisms.dpsgd import Insertion
 
-    trainings = Trainings(
-        preset="convnet", adversary=RandomBias(), runs=3, weights=rule, known_start=False
-    )
-    mechanism = trainings.mechanism(None)
-    crafted = RandomBias().craft(mechanism, Insertion(), canaries=236, seed=0)
+    mechanism = with_unknown_start(rule)
+    crafted = start_laws.RandomBias().craft(mechanism, Insertion(), canaries=236, seed=0)
     assert len(set(crafted.dimensions.tolist())) == 236
     starts = initial_parameters(mechanism, seed=0, runs=torch.arange(3))
     assert not starts[:, crafted.dimensions].any()
     assert not torch.equal(starts[0], starts[1])
     with pytest.raises(InvalidInput, match="236"):
-        RandomBias().craft(mechanism, Insertion(), canaries=237, seed=0)
+        start_laws.RandomBias().craft(mechanism, Insertion(), canaries=237, seed=0)
 
 
 @pytest.mark.parametrize("rule", ["xavier", "kaiming"])
 def test_the_law_of_the_start_is_that_of_torch(rule, not_trained):
     from dpaudit.games.starting_points import initial_parameters
 
-    trainings = Trainings(
-        preset="convnet", adversary=RandomBias(), runs=1, weights=rule, known_start=False
-    )
-    mechanism = trainings.mechanism(None)
-    widths = a9.half_widths(mechanism, rule)
+    mechanism = with_unknown_start(rule)
+    widths = start_laws.half_widths(mechanism, rule)
     starts = initial_parameters(mechanism, seed=0, runs=torch.arange(2)).numpy()
     assert (np.abs(starts) <= widths + 1e-7).all()
     for width in set(widths[widths > 0]):
         assert np.abs(starts[:, widths == width]).max() > 0.98 * width
-    assert a9.half_width(rule, *a9.FANS) in widths
+    assert start_laws.half_width(rule, *start_laws.FANS) in widths
 
 
 def test_a_score_that_knows_the_law_sees_weights_beyond_the_edge(not_trained):
-    trainings = Trainings(
-        preset="convnet", adversary=RandomBias(), runs=1, weights="xavier", known_start=False
-    )
-    mechanism = trainings.mechanism(None)
-    widths = torch.from_numpy(a9.half_widths(mechanism, "xavier"))
+    mechanism = with_unknown_start("xavier")
+    widths = torch.from_numpy(start_laws.half_widths(mechanism, "xavier"))
     weight, bias = int(widths.argmax()), int(widths.argmin())
     canaries = CraftedDimensions(dimensions=torch.tensor([weight, bias]), norm=1.0)
 
@@ -229,9 +229,9 @@ def test_a_score_that_knows_the_law_sees_weights_beyond_the_edge(not_trained):
         # Descent subtracts, so a canary moves its parameter down.
         final[0, [weight, bias]] = -torch.tensor(values)
         view = HiddenStateView(mechanism=mechanism, steps=250, initial=None, final=final)
-        return a9.KnownLaw(rule="xavier").score(view, canaries)[0].tolist()
+        return start_laws.KnownLaw(rule="xavier").score(view, canaries)[0].tolist()
 
-    moved, noise = a9._moved_and_noise(250)
+    moved, noise = start_laws.moved_and_noise(250)
     edge = float(widths.max())
     inside, still = scores(0.0, 0.0)
     assert inside == pytest.approx(0, abs=1e-6)
@@ -244,17 +244,17 @@ def test_a_score_that_knows_the_law_sees_weights_beyond_the_edge(not_trained):
 
 
 def test_the_exact_leak_of_a_weight_is_the_accountants_where_its_law_is_a_point(monkeypatch):
-    monkeypatch.setattr(a9, "FANS", (10**10, 1))
-    assert a9.exact_epsilon("xavier", 250) == pytest.approx(23.995, abs=0.01)
-    monkeypatch.setattr(a9, "FANS", (400, 120))
+    monkeypatch.setattr(start_laws, "FANS", (10**10, 1))
+    assert start_laws.exact_epsilon("xavier", 250) == pytest.approx(23.995, abs=0.01)
+    monkeypatch.setattr(start_laws, "FANS", (400, 120))
     # Counted from simulated weights: the share beyond the edge, less what noise alone puts there.
     random = np.random.default_rng(0)
-    moved, noise = a9._moved_and_noise(250)
-    width = a9.half_width("xavier", 400, 120)
+    moved, noise = start_laws.moved_and_noise(250)
+    width = start_laws.half_width("xavier", 400, 120)
     drawn = random.uniform(-width, width, 10**6) + random.normal(0, noise, 10**6)
     delta = 0.05
-    monkeypatch.setattr(a9, "DELTA", delta)
-    epsilon = a9.exact_epsilon("xavier", 250)
+    monkeypatch.setattr(start_laws, "DELTA", delta)
+    epsilon = start_laws.exact_epsilon("xavier", 250)
     thresholds = np.linspace(width, width + 2 * noise, 50)
     found = max(
         np.log(max((drawn + moved > at).mean() - delta, 1e-9) / (drawn > at).mean())
