@@ -55,13 +55,34 @@ def between(
     return number
 
 
-def integer(name: str, value: object, *, at_least: int = 0, remedy: str = "") -> int:
-    """Return ``value`` as an int of at least ``at_least``."""
+def integer(
+    name: str, value: object, *, at_least: int = 0, at_most: int | None = None, remedy: str = ""
+) -> int:
+    """Return ``value`` as an int of at least ``at_least`` and, if given, at most ``at_most``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise InvalidInput(f"{name} must be a whole number, got {value!r}{_and(remedy)}")
     if value < at_least:
         raise InvalidInput(f"{name} must be at least {at_least}, got {value!r}{_and(remedy)}")
+    if at_most is not None and int(value) > at_most:
+        raise InvalidInput(f"{name} must be at most {at_most:,}, got {value!r}{_and(remedy)}")
     return int(value)
+
+
+def seed(value: object) -> int:
+    """Return a seed of 64 bits: torch's generators and the noise's key take no more."""
+    number = integer("seed", value)
+    if number >= 2**64:
+        raise InvalidInput(f"seed must be below 2**64, got {value!r}; use a smaller one")
+    return number
+
+
+def runs(value: object, *, canaries: int) -> int:
+    """Return how many trainings an audit has: enough for a bound, few enough for any machine.
+
+    A single run has both worlds only if it has several canaries. With one canary half of the runs
+    have it; a pilot takes a score of each world, and one must be left.
+    """
+    return integer("runs", value, at_least=4 if canaries == 1 else 1, at_most=10**9)
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...], *, remedy: str = "") -> str:

@@ -182,7 +182,7 @@ class CompleteSettings:
 
     def __post_init__(self) -> None:
         _validate.integer("canaries", self.canaries, at_least=1)
-        _validate.integer("runs", self.runs, at_least=2 if self.canaries == 1 else 1)
+        _validate.runs(self.runs, canaries=self.canaries)
         if self.canaries == 1 and self.runs % 2:
             raise InvalidInput(
                 f"runs must be even, for half of them to have the canary, got {self.runs}"
@@ -197,7 +197,7 @@ class CompleteSettings:
         for horizon in self.horizons:
             _validate.integer("horizons", horizon, at_least=1)
         if self.scores_out is not None:
-            _check_scores_out(Path(self.scores_out))
+            check_scores_out(Path(self.scores_out))
 
     def training(self) -> DPSGD:
         """The training; reads its data and imports torch."""
@@ -252,7 +252,7 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
     return Settings(**({"name": file.stem} | given))
 
 
-def _check_scores_out(path: Path) -> None:
+def check_scores_out(path: Path) -> None:
     """Raise now for a file that could not be written once everything is trained."""
     if not path.absolute().parent.is_dir():
         raise InvalidInput(f"scores_out must be in a folder that is there, got {str(path)!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,24 @@ def test_a_kept_promise_is_hardly_ever_called_broken() -> None:
     assert verdicts.count("violation") <= 6
 
 
+@pytest.mark.parametrize("a_side", [50, 250])
+def test_few_scores_of_a_tight_training_are_hardly_ever_called_a_gap(a_side: int) -> None:
+    """60 tight audits, each with at most 5 %: more than 8 would have probability 0.002."""
+    verdicts = [
+        assess(
+            _configuration(), _scores(3.9528, a_side, seed), horizon=250, every_accountant=False
+        ).verdict
+        for seed in range(60)
+    ]
+    assert verdicts.count("gap") <= 8
+
+
+def test_what_few_scores_show_is_never_less_than_what_perfect_ones_would() -> None:
+    found = dataclasses.replace(_assess(3.953, 60), attainable=0.1)
+    assert "perfect scores would show" not in sentence(found)
+    assert "120 scores can hardly show more" in sentence(found)
+
+
 def test_without_noise_nothing_is_promised() -> None:
     found = _assess(50.0, 100, noise_multiplier=0.0)
     assert found.verdict == "no-promise"
@@ -142,10 +161,10 @@ def test_the_sentence_says_what_the_adversary_saw(threat_model: str, seen: str) 
 
 def test_the_summary_names_every_bound_and_assumption() -> None:
     found = _assess(3.953, 200)
-    text = summary(found)
+    text = summary(found, "So it is.")
+    assert text.endswith("So it is.")
     for bound in found.lower:
         assert f"{bound.epsilon:.4f}" in text
         for assumption in bound.assumptions:
             assert assumption in text
     assert text.splitlines()[0] == "upper  epsilon <=  23.9954  gaussian"
-    assert text.endswith(sentence(found))

@@ -21,10 +21,11 @@ from dpaudit.adversaries import RandomDimension, SimulatedDimension
 from dpaudit.adversaries.testing import easy_training
 from dpaudit.audits import Progress, audit
 from dpaudit.audits.stored import read_result
-from dpaudit.errors import ConfigurationChanged, InvalidInput, StoreError
+from dpaudit.errors import ConfigurationChanged, InvalidInput, InvalidScores, StoreError
 from dpaudit.games import Speed
 from dpaudit.mechanisms.batches import PoissonBatches, ReshuffledEpochs
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
+from dpaudit.report.from_audit import audit_page
 from dpaudit.scores import Store
 
 SPEED = Speed(device="cpu", compile=False, workers=1, tile_size=50)
@@ -202,6 +203,36 @@ def test_a_changed_audit_is_refused_with_the_difference(
         quick(training, store=unfinished, **change)
 
 
+def test_a_refusal_names_no_difference_that_is_none(unfinished: Path) -> None:
+    with pytest.raises(ConfigurationChanged) as caught:
+        quick(store=unfinished, runs=202)
+    assert "other settings: runs: 200 -> 202; go on" in str(caught.value)
+
+
+def test_the_fewest_runs_allowed_give_a_bound() -> None:
+    assert quick(runs=4).lower
+
+
+def test_an_audit_that_is_played_but_has_no_bound_blocks_nothing(tmp_path: Path) -> None:
+    store = tmp_path / "audits.sqlite"
+    with pytest.raises(InvalidScores):
+        quick(store=store, runs=1, canaries=2)  # too few for a pilot, however the coins fall
+    quick(store=store)
+
+
+def test_an_unfinished_audit_has_no_verdict_whatever_its_scores_say(unfinished: Path) -> None:
+    with Store.open(unfinished) as opened:
+        result = read_result(opened.audits()[0])
+    assert (result.finished, result.verdict) == (False, "unfinished")
+    assert result.to_dict()["verdict"] == "unfinished"
+    assert result.sentence.startswith("Unfinished: after 50 of 200 runs the scores show epsilon >=")
+    assert result.summary().endswith(result.sentence)
+    page = audit_page(result)
+    assert (page.verdict, page.sentence) == ("unfinished", result.sentence)
+    assert page.evidence is not None
+    assert page.evidence.test is None
+
+
 def test_a_name_stands_for_its_settings_even_when_finished(tmp_path: Path) -> None:
     store = tmp_path / "audits.sqlite"
     quick(store=store, name="mine")
@@ -350,8 +381,8 @@ def test_plain_data_has_what_the_command_promises() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"runs": 3}, "runs must be even"),
-        ({"runs": 1}, "runs must be at least 2, got 1"),
+        ({"runs": 5}, "runs must be even"),
+        ({"runs": 2}, "runs must be at least 4, got 2"),
         ({"canaries": 0}, "canaries must be at least 1, got 0"),
         ({"delta": 2.0}, "delta must be in"),
         ({"confidence": 95}, "confidence must be in .*use 0.95"),

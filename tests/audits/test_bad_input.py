@@ -26,8 +26,8 @@ from dpaudit.data import Examples
 from dpaudit.errors import InvalidInput, UnsupportedModel
 from dpaudit.games.engine import Engine
 from dpaudit.games.speed import Speed
-from dpaudit.mechanisms.batches import FixedBatches
-from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.mechanisms.batches import FixedBatches, PoissonBatches, ReshuffledEpochs
+from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, Insertion
 from dpaudit.presets import preset
 
 SPEED = Speed(device="cpu", compile=False, workers=1)
@@ -100,6 +100,10 @@ TABLE: dict[str, tuple[Callable[[], object], str]] = {
         lambda: _changed(noise_multiplier=-1.0),
         "noise_multiplier must be at least 0, got -1.0",
     ),
+    "more steps than memory holds": (
+        lambda: _changed(steps=10**20),
+        "steps must be at most 100,000,000, got 100000000000000000000; train for fewer",
+    ),
     "batch larger than the data": (
         lambda: _changed(batches=FixedBatches(batch_size=121)),
         r"batch_size must be at most the number of examples \(120\), got 121",
@@ -139,6 +143,24 @@ def test_the_table_of_mistakes(case: str) -> None:
     attempt, message = TABLE[case]
     with pytest.raises(InvalidInput, match=message):
         attempt()
+
+
+@pytest.mark.parametrize(
+    "seeded",
+    [
+        lambda seed: FixedInitialisation(seed=seed),
+        lambda seed: FixedBatches(batch_size=2, seed=seed),
+        lambda seed: ReshuffledEpochs(batch_size=2, seed=seed),
+        lambda seed: PoissonBatches(rate=0.5, seed=seed),
+    ],
+    ids=["initialisation", "fixed", "reshuffled", "poisson"],
+)
+def test_seeds_that_no_generator_takes(seeded: Callable[[int], object]) -> None:
+    seeded(2**64 - 1)
+    with pytest.raises(InvalidInput, match=r"seed must be below 2\*\*64, got 18446744073709551616"):
+        seeded(2**64)
+    with pytest.raises(InvalidInput, match="seed must be at least 0, got -1"):
+        seeded(-1)
 
 
 @pytest.mark.parametrize("adversary", ADVERSARIES.values(), ids=lambda one: one.name)

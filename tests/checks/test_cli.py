@@ -44,6 +44,10 @@ def unclipped(canary, inserted, seed):
 
 def fails(canary, inserted, seed):
     raise RuntimeError("out of memory")
+
+
+def leaves(canary, inserted, seed):
+    raise SystemExit(0)
 """
 
 
@@ -138,6 +142,7 @@ def test_a_step_has_a_door_of_its_own(run):
         (("trained_here:train", *CLAIM[:4]), "--parameters, or --canary, is needed"),
         (("trained_here:train", *CLAIM[:2], "--noise-multiplier", "0", *CLAIM[4:]), "above 0"),
         (("trained_here:fails", *CLAIM), "RuntimeError: out of memory"),
+        (("trained_here:leaves", *CLAIM), "SystemExit: 0"),
         (
             ("trained_here:train", *CLAIM, "--canary", "trained_here:train"),
             "train() missing 3 required positional arguments",
@@ -158,6 +163,15 @@ def test_a_step_has_a_door_of_its_own(run):
             "the canary's is 2",
         ),
         (("trained_here:train", *CLAIM, "--step", "--canary", "x:y"), "does not go with --step"),
+        *(
+            (
+                ("trained_here:private_step", *CLAIM, "--step", "--steps", steps),
+                f"--steps does not go with --step, got {steps}",
+            )
+            for steps in ("0", "1")
+        ),
+        (("trained_here:train", *CLAIM, "--steps", "0"), "steps must be at least 1, got 0"),
+        (("trained_here:train", *CLAIM, "--batch-size", "8"), "--batch-size needs --step, got 8"),
     ],
 )
 def test_a_mistaken_call_exits_with_2_and_one_line(run, arguments, message):

@@ -93,6 +93,16 @@ def test_table_for_people(run: Run) -> None:
     assert "the record is in every step" in told
 
 
+def test_a_long_title_is_not_cut_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run(
+        *("--target-epsilon", "8", "--steps", "1000", "--delta", "1e-5"),
+        *("--sampling-rate", "0.01"),
+    )
+    assert "over 1000 steps, sampling rate 0.01 method" in " ".join(out.split())
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
 def test_table_tells_who_has_no_number(run: Run) -> None:
     _, out, _ = run(
         *("--noise-multiplier", "1", "--steps", "10", "--sampling-rate", "0.1"),

@@ -167,6 +167,12 @@ def test_list_and_show(run: Run) -> None:
     assert other["lower"][0]["delta"] == 1e-2
     code, out, _ = run("show", "second")
     assert code == 0
+    # Read as it was: another delta or confidence only where it is asked for.
+    third = _json(
+        run("audit", "--name", "third", "--delta", "1e-3", "--runs", "40", *SMALL, "--json")
+    )
+    assert _json(run("show", "third", "--json"))["lower"] == third["lower"]
+    assert {e["name"]: e["delta"] for e in _json(run("list", "--json"))["audits"]}["third"] == 1e-3
     assert "noise_multiplier: 4" in out
     assert "60 runs" in out
     code, _, err = run("show", "nobody")

@@ -29,6 +29,9 @@ def kept(canary, inserted, seed):
 
 def halved(canary, returned):
     return returned / 2
+
+def leaves(canary, inserted, seed):
+    raise SystemExit(0)
 """
 
 
@@ -146,12 +149,26 @@ def test_list_and_show_know_these_audits(module, monkeypatch, capsys):
         (["no_such_module:train", "--claimed-epsilon", "8"], "cannot import 'no_such_module'"),
         (["nowhere.py:train", "--claimed-epsilon", "8"], "there is no file nowhere.py"),
         (["bad.py:train", "--claimed-epsilon", "8"], "importing 'bad' raised ZeroDivisionError"),
+        (
+            ["{}:broken", "--claimed-epsilon", "8", "--scores-out", "no/where.csv"],
+            "scores_out must be in a folder that is there, got 'no/where.csv'",
+        ),
+        (["leaves.py:train", "--claimed-epsilon", "8"], "importing 'leaves' raised SystemExit: 0"),
+        (["wrong.py:train", "--claimed-epsilon", "8"], "'wrong' is not Python: "),
+        (["wrong.py:train", "--claimed-epsilon", "8"], "(wrong.py, line 2)"),
+        (
+            ["{}:leaves", "--claimed-epsilon", "8", "--on-error", "stop"],
+            "failed with SystemExit: 0",
+        ),
+        (["{}:leaves", "--claimed-epsilon", "8", "--workers", "2"], "SystemExit: 0"),
         (["{}:kept", "--claimed-epsilon", "8", "--on-error", "x"], "on_error must be one of"),
         (["{}:kept", "--claimed-epsilon", "8", "--on-error", "stop"], "failed with RuntimeError"),
     ],
 )
 def test_mistakes_end_with_2(module, monkeypatch, capsys, tmp_path, arguments, message):
     (tmp_path / "bad.py").write_text("1 / 0")
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(0)")
+    (tmp_path / "wrong.py").write_text("x = 1\ndef train(:\n")
     assert call(monkeypatch, *(word.format(module) for word in arguments)) == 2
     said = capsys.readouterr().err
     assert message in said

@@ -105,19 +105,56 @@ def test_claims(run, scores_file, claim, verdict):
         ([*COUNTS, "--delta", "2"], r"delta must be in [0, 1), got 2.0"),
         ([*COUNTS, "--delta", "x"], "--delta"),
         ([*COUNTS, "--delta", "1e-5", "--method", "magic"], "got 'magic'"),
-        ([*COUNTS, "--delta", "1e-5", "--threshold", "magic"], "got 'magic'"),
+        *(
+            ([*COUNTS, "--delta", "1e-5", "--threshold", rule], f"needs scores, got '{rule}'")
+            for rule in ("pilot", "best", "simultaneous", "fixed=1")
+        ),
+        (["--true-positives", "9" * 20, *COUNTS[2:], "--delta", "1e-5"],
+         f"true_positives must be at most 1,000,000,000,000,000, got {'9' * 20}"),
         ([*COUNTS, "--delta", "1e-5", "--claim-epsilon", "1"], "--claim-delta"),
         ([*COUNTS, "--delta", "1e-5", "--claim-steps", "1"], "--claim-noise-multiplier"),
         ([*COUNTS, "--delta", "1e-5", "--claim-mu", "1", "--claim-steps", "1"], "one claim"),
         ([*COUNTS, "--delta", "1e-5", "--claim-sampling-rate", "0.1"], "--claim-sampling-rate"),
+        *(
+            ([*COUNTS, "--delta", "1e-5", *claim, "--claim-sampling-rate", "0.5"],
+             f"got 0.5 with {claim[0]}")
+            for claim in (
+                ["--claim-mu", "1"], ["--claim-epsilon", "1", "--claim-delta", "1e-5"]
+            )
+        ),
         (["scores.csv", *COUNTS, "--delta", "1e-5"], "not both"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_line_and_exit_code_2(run, arguments, message):
     code, out, err = run("estimate", *arguments)
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_an_unknown_threshold_rule(run, scores_file):
+    code, out, err = run("estimate", scores_file, "--delta", "1e-5", "--threshold", "magic")
+    assert (code, out) == (2, "")
+    assert "got 'magic'" in err
+
+
+def test_no_number_at_all_is_exit_code_2_with_every_reason(run, tmp_path):
+    path = tmp_path / "two.csv"
+    path.write_text("score,inserted\n1,1\n0,0\n")
+    code, out, err = run("estimate", str(path), "--delta", "1e-5")
+    assert code == 2
+    assert "gaussian-dp: no number" in out
+    assert "clopper-pearson: no number" in out
+    assert err == "dpaudit: no method gave a number; the output says what each of them needs\n"
+    code, out, err = run("estimate", str(path), "--delta", "1e-5", "--json")
+    assert (code, err.count("\n")) == (2, 1)
+    answer = json.loads(out)
+    assert answer["bounds"] == []
+    assert [entry["method"] for entry in answer["unavailable"]] == [
+        "gaussian-dp", "clopper-pearson",
+    ]  # fmt: skip
+    # One number is an answer: the others say why they have none.
+    assert run("estimate", str(path), "--delta", "1e-5", "--method", "all")[0] == 0
 
 
 def test_standard_input(scores_file):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpaudit.cli import main
+from dpaudit.errors import InvalidInput
 
 PAPER = ["--noise-multiplier", "1", "--batch-size", "16", "--steps", "25"]
 SMALL = ["--noise-multiplier", "2", "--batch-size", "2", "--steps", "4"]
@@ -141,6 +142,8 @@ def test_plot_writes_a_picture(run: Run, tmp_path: Path, shape: list[str]) -> No
         ([*SMALL, "--shape", "wells", "--width", "-1"], "width must be above 0, got -1.0"),
         ([*SMALL, "--simulate", "1"], "runs must be at least 2, got 1"),
         ([*SMALL, "--plot", "figure.txt"], "plot must be a .png"),
+        ([*SMALL, "--plot", "/nonexistent/x.png"], "folder that is there, got '/nonexistent/x"),
+        ([*SMALL, "--plot", "/dev/null/x.png"], "folder that is there, got '/dev/null/x.png'"),
         ([*SMALL, "--shape", "clock"], "period must be given"),
         ([*SMALL, "--period", "2", "--search"], "period must be left out for a search"),
         (["--noise-multiplier", "0", *SMALL[2:]], "noise_multiplier must be above 0"),
@@ -155,6 +158,38 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_a_figure_that_cannot_be_written_costs_no_computation(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpaudit.exact.exact_privacy", lambda *_, **__: pytest.fail("computed"))
+    (tmp_path / "folder.png").mkdir()
+    places = [tmp_path / "folder.png"]
+    if Path("/proc/self").is_dir():  # Linux: a folder that takes no file, whoever asks
+        places.append(Path("/proc/y.svg"))
+    for place in places:
+        code, out, err = run(*SMALL, "--plot", str(place))
+        assert (code, out) == (2, "")
+        assert f"plot must be a file that can be written, got '{place}'" in err
+    assert [left.name for left in tmp_path.iterdir()] == ["folder.png"]
+
+
+def test_a_figure_whose_folder_is_gone_by_then(tmp_path: Path) -> None:
+    from dpaudit.exact import Constant
+    from dpaudit.mechanisms.landscape import LandscapeProcess
+    from dpaudit.report.landscape_figures import draw_landscapes
+
+    process = LandscapeProcess(noise_multiplier=1.0, batch_size=2, steps=2, landscape=Constant())
+    with pytest.raises(InvalidInput, match=r"cannot write the figure .*: No such file"):
+        draw_landscapes([("none", process)], str(tmp_path / "gone" / "x.png"))
+
+
+def test_the_heading_is_not_cut_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    _, out, _ = run(*SMALL)
+    heading = "threshold landscape, sigma 2, B 2, paper scaling, delta 1e-05"
+    assert " ".join(out.split()).startswith(heading)
 
 
 def test_the_command_imports_neither_torch_nor_matplotlib() -> None:

@@ -93,6 +93,17 @@ def test_wrong_options_are_one_line(run: Run, tmp_path: Path, option, message) -
     assert message in err
 
 
+@pytest.mark.parametrize("names", [("T1",), ("T1", "F1b"), ("T1", "--redraw"), ()])
+@pytest.mark.parametrize("device", ["foo", "cuda:", "", "cpu\n"])
+def test_an_unknown_device_is_refused_before_anything_is_made(
+    run: Run, tmp_path: Path, names: tuple[str, ...], device: str
+) -> None:
+    code, out, err = run(*names, "--out", str(tmp_path), "--device", device)
+    assert (code, out) == (2, "")
+    assert err == f"dpaudit: device must be auto, cpu, cuda or cuda:N, got {device!r}\n"
+    assert not list(tmp_path.iterdir())
+
+
 def test_redrawing_what_was_never_made_fails(run: Run, tmp_path: Path) -> None:
     code, out, err = run("F1c", "--redraw", "--out", str(tmp_path))
     assert code == 1

@@ -64,6 +64,15 @@ def test_delta_is_that_of_the_question(run: Run) -> None:
     assert printed["audits"][0]["lower"]["delta"] == 1e-3
 
 
+def test_run_counts_of_finished_and_unfinished_audits(run: Run) -> None:
+    with Store.open("dpaudit.sqlite") as store:
+        half = settings(runs=100, seed=4)
+        store_audit(store, normal_scores(2.0, runs=50), half, name="half", finished=False)
+    printed = json.loads(run("first", "half", "--json")[1])
+    counts = [(audit["runs"], audit["runs_asked"]) for audit in printed["audits"]]
+    assert counts == [(100, 100), (50, 100)]
+
+
 def test_out_and_open(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import webbrowser
 

@@ -14,8 +14,12 @@ from dpaudit.configuration import Settings, read_settings
 from dpaudit.report.repeat import repeat
 
 
-def snippets(configuration: dict[str, Any], name: str | None = None) -> dict[str, str]:
-    made = repeat(configuration, name=name, store="my audits.sqlite", identity="0123456789abcdef")
+def snippets(
+    configuration: dict[str, Any], name: str | None = None, **read: float
+) -> dict[str, str]:
+    made = repeat(
+        configuration, name=name, store="my audits.sqlite", identity="0123456789abcdef", **read
+    )
     return {snippet.caption: snippet.text for snippet in made}
 
 
@@ -91,6 +95,38 @@ def test_the_python_makes_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None
     assert given["insertion"] == dpaudit.Insertion(period=5)
     assert given["horizons"] == [250]
     assert calls["page"] == "page.html"
+
+
+def test_delta_and_confidence_are_said_where_they_are_not_the_usual(tmp_path: Any) -> None:
+    made = snippets(settings(), delta=1e-5, confidence=0.95)
+    assert made == snippets(settings())
+    assert not any("delta" in text or "confidence" in text for text in made.values())
+    made = snippets(settings(), delta=1e-3, confidence=0.9)
+    page = shlex.split(made["This page"].replace("\\\n", ""))
+    assert page[-4:] == ["--delta", "0.001", "--confidence", "0.9"]
+    assert options(made["On the command line"])["delta"] == "0.001"
+    file = tmp_path / "audit.toml"  # there is no option for it
+    file.write_text(made["Settings without an option, in audit.toml"])
+    assert read_settings(file).confidence == 0.9
+    assert "\n    delta=0.001,\n    confidence=0.9,\n" in made["In Python"]
+
+
+def test_the_python_says_the_precision() -> None:
+    configuration = settings()
+    assert "Speed" not in snippets(configuration)["In Python"]
+    configuration["speed"]["precision"] = "bfloat16"
+    text = snippets(configuration)["In Python"]
+    compile(text, "page", "exec")
+    assert "from dpaudit.games import Speed\n" in text
+    assert '    speed=Speed(precision="bfloat16"),\n' in text
+
+
+@pytest.mark.parametrize("preset", ["convnet", "resnet18", "alexnet-head"])
+def test_data_that_does_not_ship_needs_a_folder(preset: str) -> None:
+    made = snippets(settings(preset=preset))
+    assert options(made["On the command line"])["data_dir"] == "DIR"
+    assert '    data_dir="DIR",\n' in made["In Python"]
+    assert "data_dir" not in options(snippets(settings())["On the command line"])
 
 
 def test_an_own_training_has_no_command() -> None:

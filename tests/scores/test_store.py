@@ -194,6 +194,28 @@ def test_an_empty_file_is_a_new_store(path: Path) -> None:
         assert store.audits() == ()
 
 
+@pytest.mark.parametrize("kind", ["empty", "bare", "text", "other"])
+def test_a_file_that_is_no_store_is_refused_and_left_alone(path: Path, kind: str) -> None:
+    """A reader makes no store, not even in a file that has room for one."""
+    if kind == "text":
+        path.write_text("score,inserted\n" * 100)
+    elif kind == "empty":
+        path.touch()
+    else:
+        other = sqlite3.connect(path)
+        other.execute("CREATE TABLE accounts (name)")
+        if kind == "bare":  # a database without a table
+            other.execute("DROP TABLE accounts")
+        other.commit()
+        other.close()
+    before = path.read_bytes()
+    words = "the file is empty" if kind in ("empty", "bare") else "not a dpaudit store"
+    with pytest.raises(StoreError, match=words):
+        Store.open(path, create=False)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
 def test_a_busy_store_is_waited_for_and_then_reported(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

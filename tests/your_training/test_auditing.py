@@ -167,7 +167,7 @@ def test_a_pure_epsilon(until_violation):
         ({"claimed_epsilon": -1.0}, "epsilon must be above 0"),
         ({"claim": CLAIM, "delta": 2.0}, "delta must be in"),
         ({"claim": CLAIM, "confidence": 95}, "confidence must be in"),
-        ({"claim": CLAIM, "runs": 1}, "runs must be at least 2"),
+        ({"claim": CLAIM, "runs": 1}, "runs must be at least 4"),
         ({"claim": CLAIM, "workers": 0}, "workers must be at least 1"),
         ({"claim": CLAIM, "seed": -1}, "seed must be at least 0"),
         ({"claim": CLAIM, "on_error": "ignore"}, "on_error must be one of record, stop"),

@@ -7,12 +7,17 @@ be made of a running audit, of a finished one, or of one that was stored last ye
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
+from scipy.special import nctdtr
+
 from dpaudit.claims import Claim, ClaimTest, test_claim
+from dpaudit.errors import DpauditError
 from dpaudit.lower_bounds import ProvenCurve, estimate, estimate_all, proven_curve
+from dpaudit.lower_bounds.gaussian_fit import fit_gaussian
 from dpaudit.lower_bounds.prediction import expected_bound
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.privacy import Bound, Bounds, ThreatModel
@@ -27,6 +32,9 @@ LEADING = "gaussian-dp"
 
 TIGHT = 0.85
 """The share of the upper bound from which an audit counts as tight."""
+
+NOT_RULED_OUT = 0.05
+"""A tight audit that looks worse than this share of its kind is taken for one with a gap."""
 
 AS_GOOD_AS_IT_GETS = 0.9
 """The share of what perfect scores would prove from which only more runs could prove more."""
@@ -131,7 +139,25 @@ class Assessment:
         if self.leading.epsilon >= TIGHT * self.least_upper.epsilon:
             return "tight"
         reached = self.leading.epsilon >= AS_GOOD_AS_IT_GETS * self.attainable
-        return "few-runs" if reached else "gap"
+        return "few-runs" if reached or self.may_be_tight else "gap"
+
+    @property
+    def may_be_tight(self) -> bool:
+        """Whether scores that leak all that is promised would look like these once in twenty.
+
+        Only for the verdict's word, "gap" or "few-runs": it takes scores to be normal, as bounds
+        need not.
+        """
+        inserted, others = self.scores.inserted_scores, self.scores.other_scores
+        try:
+            fit = fit_gaussian(inserted, others, significance=NOT_RULED_OUT)
+        except DpauditError:
+            return False
+        upper = self.least_upper
+        promised = gaussian_mu(upper.epsilon, upper.delta)
+        scale = math.sqrt(len(inserted) * len(others) / len(self.scores))
+        freedom = len(self.scores) - 2
+        return bool(nctdtr(freedom, promised * scale, fit.estimate * scale) >= NOT_RULED_OUT)
 
     def to_dict(self) -> dict[str, Any]:
         """The assessment as plain data, without the scores."""

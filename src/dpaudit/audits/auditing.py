@@ -136,8 +136,7 @@ def make_game(
             f"adversary must be an Adversary such as SimulatedDimension(), got {adversary!r}"
         )
     _validate.integer("canaries", canaries, at_least=1)
-    # A single run has both worlds only if it has several canaries.
-    _validate.integer("runs", runs, at_least=2 if canaries == 1 else 1)
+    _validate.runs(runs, canaries=canaries)
     mechanism.check_insertion(insertion)
     speed = Speed() if speed is None else speed
     speed.torch_device()  # which must be there

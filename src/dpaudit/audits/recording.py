@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -71,14 +72,23 @@ def _refuse_a_change(store: Store, configuration: Mapping[str, Any]) -> None:
     """
     for known in store.audits():
         other = known.configuration
-        # One without a single tile holds nothing that could be lost.
-        begun = known.name is None and known.finished is None and known.finished_tiles()
-        if begun and _kin(other, configuration):
-            changed = "; ".join(differences(other, configuration))
+        if known.name is None and _begun(known) and _kin(other, configuration):
+            changed = "; ".join(differences(other, json.loads(canonical_json(configuration))))
             raise ConfigurationChanged(
                 f"{store.path} has an unfinished audit {known.id[:8]} with other settings: "
                 f"{changed}; go on with those, or give this audit a name or another store"
             )
+
+
+def _begun(known: AuditRecord) -> bool:
+    """Whether something is played and something is left to play.
+
+    Without a single tile nothing could be lost; with all of them, but no result (too few scores
+    for a bound), nothing could be gained.
+    """
+    tiles, other = known.finished_tiles(), known.configuration
+    played = len(tiles) * other.get("speed", {}).get("tile_size", 1)
+    return known.finished is None and 0 < played < other.get("runs", 0)
 
 
 def _kin(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from dpaudit.audits.assessment import Assessment, Verdict
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import Bounds
-from dpaudit.report.summary import sentence, summary
+from dpaudit.report.summary import sentence, summary, unfinished
 from dpaudit.scores import Scores
 
 if TYPE_CHECKING:
@@ -70,14 +70,20 @@ class AuditResult:
         return self.final.scores
 
     @property
-    def verdict(self) -> Verdict:
-        """What it comes to, in a word."""
-        return self.final.verdict
+    def verdict(self) -> Verdict | Literal["unfinished"]:
+        """What it comes to, in a word; while runs are missing there is none yet."""
+        return self.final.verdict if self.finished else "unfinished"
 
     @property
     def sentence(self) -> str:
         """What it comes to, in a sentence."""
-        return sentence(self.final)
+        asked = int(self.configuration["runs"])
+        return sentence(self.final) if self.finished else unfinished(self.final, self.runs, asked)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all runs were played."""
+        return self.runs >= int(self.configuration["runs"])
 
     def at(self, steps: int) -> Assessment:
         """The assessment of a training that stops after ``steps``."""
@@ -89,7 +95,7 @@ class AuditResult:
 
     def summary(self) -> str:
         """A few lines of text: upper bound, lower bounds with assumptions, and the sentence."""
-        return summary(self.final)
+        return summary(self.final, self.sentence)
 
     def plot(self) -> Figure:
         """The scores of both worlds, and the trade-off curve beside the promised one."""
@@ -116,6 +122,7 @@ class AuditResult:
             "audit": self.audit,
             "name": self.name,
             **whole,
+            "verdict": self.verdict,
             "sentence": self.sentence,
             "runs": self.runs,
             "canaries": self.canaries,

@@ -101,7 +101,7 @@ class TrainingSubject(Subject):
         more = {"steps": steps} if self.steps_can_vary else {}
         try:
             return self._train(canary, not absent, seed, **more)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise TrainingFailed(
                 f"train failed with a canary of norm {canary.norm:g}, inserted={not absent}, "
                 f"seed={seed}: {type(error).__name__}: {error}"
@@ -133,7 +133,7 @@ class StepSubject(Subject):
         rows = self._others if gradient is None else np.vstack([self._others, gradient])
         try:
             return self._step(rows.copy(), seed)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise TrainingFailed(
                 f"private_step failed on gradients of shape {rows.shape} with seed={seed}: "
                 f"{type(error).__name__}: {error}"

@@ -50,7 +50,9 @@ def print_bounds(screen: Console, result: Bounds, title: str) -> None:
     own = [text for text in assumptions if text not in shared]
     letters = dict(zip(own, _LETTERS, strict=False))
     if result.bounds:
-        screen.print(_table(result.bounds, title, letters))
+        # Not the table's title, which could be no wider than the table.
+        screen.print(Text(title, style="bold"))
+        screen.print(_table(result.bounds, letters))
     for text in shared:
         screen.print(Text(f"Assumes: {text}."))
     for text, letter in letters.items():
@@ -65,7 +67,7 @@ def print_bounds(screen: Console, result: Bounds, title: str) -> None:
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def _table(bounds: Sequence[Bound], title: str, letters: Mapping[str, str]) -> Table:
+def _table(bounds: Sequence[Bound], letters: Mapping[str, str]) -> Table:
     """The table itself, leaving out columns that no bound fills."""
 
     def marks(bound: Bound) -> str:
@@ -73,9 +75,7 @@ def _table(bounds: Sequence[Bound], title: str, letters: Mapping[str, str]) -> T
 
     columns = [*_COLUMNS, _Column("assumes", marks)]
     shown = [column for column in columns if any(column.text(bound) for bound in bounds)]
-    # A title may be wider than the table under it.
-    heading = Text(title, style="bold", no_wrap=True, overflow="ignore")
-    table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
     for column in shown:
         table.add_column(column.header, justify=column.justify, no_wrap=True)
     for bound in bounds:

@@ -6,15 +6,18 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dpaudit.cli._audit_options import Json, Name, ScoresOut, StoreFile
-from dpaudit.configuration import DEFAULT_STORE
+from dpaudit.configuration import DEFAULT_STORE, check_scores_out
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from dpaudit.claims import Claim
     from dpaudit.scores import AuditRecord
     from dpaudit.your_training import TrainingAudit
@@ -105,6 +108,8 @@ def audit_training(
 
     claim = _claim(claimed_epsilon, delta, noise_multiplier, steps, sampling_rate, pair_only)
     where = store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE
+    if scores_out is not None:
+        check_scores_out(Path(scores_out))  # before hours of training
     function = load("MODULE:FUNCTION", train)
     result = _play(
         function,
@@ -189,21 +194,10 @@ def _play(train: Any, *, where: str, quiet: bool, **options: Any) -> TrainingAud
 def _print(result: TrainingAudit, where: str) -> None:
     from rich.text import Text
 
-    from dpaudit.cli._audit_table import print_side_by_side
     from dpaudit.cli._render import console
 
     screen = console()
-    canaries = "" if result.canaries == 1 else f" with {result.canaries:,} canaries"
-    stored = f", {result.resumed:,} from the store" if result.resumed else ""
-    failed = f", {len(result.failures):,} failed" if result.failures else ""
-    title = f"{result.training}: {result.runs:,} runs{canaries}{stored}{failed}"
-    screen.print(Text(f"{title}, in {result.seconds:.1f} s", style="bold"))
-    screen.print(Text(f"Claim: {result.test.claim.description}. {_seen(result)}"))
-    print_side_by_side(screen, (result.least_upper, *result.lower), leading=result.leading)
-    for missing in result.lower.unavailable:
-        screen.print(Text(f"{missing.method}: no number. {missing.reason}", style="dim"))
-    for note in (*result.test.notes, *result.notes):
-        screen.print(Text(note, style="dim"))
+    _print_bounds(screen, result, took=f", in {result.seconds:.1f} s")
     for failure in result.failures[:3]:
         screen.print(Text(f"run {failure.run} failed: {failure.error}", style="dim"))
     screen.print()
@@ -211,12 +205,43 @@ def _print(result: TrainingAudit, where: str) -> None:
     screen.print(Text(f"Audit {result.audit[:8]} in {where}.", style="dim"))
 
 
-def show_stored(record: AuditRecord, entry: Mapping[str, Any], *, json: bool) -> None:
-    """What ``dpaudit show`` says of an audit of a user's training: what it came to, and failures.
+def _print_bounds(screen: Console, result: TrainingAudit, *, took: str = "") -> None:
+    """The claim and the bounds side by side, and what there is to say about them."""
+    from rich.text import Text
 
-    What was claimed is not among the scores, so the test is not made again.
+    from dpaudit.cli._audit_table import print_side_by_side
+
+    canaries = "" if result.canaries == 1 else f" with {result.canaries:,} canaries"
+    # Whoever reads an audit back has all of it from the store.
+    stored = f", {result.resumed:,} from the store" if result.resumed and took else ""
+    failed = f", {len(result.failures):,} failed" if result.failures else ""
+    title = f"{result.training}: {result.runs:,} runs{canaries}{stored}{failed}"
+    screen.print(Text(f"{title}{took}", style="bold"))
+    screen.print(Text(f"Claim: {result.test.claim.description}. {_seen(result)}"))
+    print_side_by_side(screen, (result.least_upper, *result.lower), leading=result.leading)
+    for missing in result.lower.unavailable:
+        screen.print(Text(f"{missing.method}: no number. {missing.reason}", style="dim"))
+    for note in (*result.test.notes, *result.notes):
+        screen.print(Text(note, style="dim"))
+
+
+def show_stored(
+    record: AuditRecord,
+    entry: Mapping[str, Any],
+    *,
+    json: bool,
+    delta: float | None = None,
+    confidence: float | None = None,
+) -> None:
+    """What ``dpaudit show`` says of an audit of a user's training: settings, bounds, failures.
+
+    The verdict is the one it came to; the bounds are read again at the delta and the confidence
+    asked, or at those of the audit.
     """
+    from dpaudit.your_training.auditing import read_training_audit
+
     summary, failures = record.summary or {}, record.failures()
+    result = read_training_audit(record, delta=delta, confidence=confidence)
     if json:
         from dpaudit.cli._render import print_json
 
@@ -224,8 +249,9 @@ def show_stored(record: AuditRecord, entry: Mapping[str, Any], *, json: bool) ->
             {
                 **summary.get("result", {}),
                 **entry,
+                **_counts(summary, entry),
+                **_bounds(result, summary),
                 "sentence": summary.get("sentence"),
-                "lower": summary.get("bounds", []),
                 "failures": [failure.to_dict() for failure in failures],
                 "configuration": dict(record.configuration),
             }
@@ -234,17 +260,48 @@ def show_stored(record: AuditRecord, entry: Mapping[str, Any], *, json: bool) ->
     from rich.text import Text
 
     from dpaudit.cli._render import console
+    from dpaudit.cli.audits import setting_lines
 
     screen = console()
-    for key, value in record.configuration.items():
-        screen.print(Text(f"{key}: {value}", style="dim"))
+    for line in setting_lines(record.configuration):
+        screen.print(Text(line, style="dim"))
     for failure in failures:
         screen.print(Text(f"run {failure.run} failed: {failure.error}\n{failure.traceback}"))
+    if result is not None:
+        _print_bounds(screen, result)
+        screen.print()
+    elif summary:
+        screen.print(Text(_NO_CLAIM, style="dim"))
     unfinished = (
         f"Unfinished: {entry['runs']:,} of {entry['runs_asked']:,} runs are done; the command that "
         "began it goes on with it."
     )
     screen.print(Text(str(summary.get("sentence", unfinished)), style="bold"))
+
+
+_NO_CLAIM = (
+    "This audit was kept by a dpaudit that did not keep claims yet, so its bounds are not read "
+    "again. The command that made it, given again, trains nothing, since its runs are kept, and "
+    "keeps the claim too."
+)
+
+
+def _counts(summary: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The runs that the verdict rests on: the store may have more."""
+    return {"runs": summary.get("result", {}).get("runs", entry["runs"])}
+
+
+def _bounds(result: TrainingAudit | None, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The bounds as asked; as they were kept where the claim was not."""
+    if result is None:
+        return {"lower": summary.get("bounds", [])}
+    return {
+        "claimed": result.least_upper.to_dict(),
+        "upper": result.least_upper.to_dict()["epsilon"],
+        "lower": [bound.to_dict() for bound in result.lower],
+        "unavailable": [missing.to_dict() for missing in result.lower.unavailable],
+        "delta": result.delta,
+    }
 
 
 def _seen(result: TrainingAudit) -> str:

@@ -33,8 +33,13 @@ def show(
         str, typer.Argument(metavar="AUDIT", help="Its name, or the first digits of its identity.")
     ],
     store: StoreFile = None,
-    delta: Annotated[float, typer.Option(help="Of all bounds.")] = 1e-5,
-    confidence: Annotated[float, typer.Option(help="Probability that a lower bound holds.")] = 0.95,
+    delta: Annotated[
+        float | None, typer.Option(help="Of all bounds; by default that of the audit.")
+    ] = None,
+    confidence: Annotated[
+        float | None,
+        typer.Option(help="Probability that a lower bound holds; by default that of the audit."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show one audit: its settings, its bounds, and how much of it is done.
@@ -46,10 +51,13 @@ def show(
 
     with _open(store) as opened:
         record = opened.audit(audit)
+        delta, confidence = read_at(record, delta, confidence)
         if record.configuration.get("kind") == "your training":
             from dpaudit.cli.audit_training import show_stored
 
-            return show_stored(record, _entry(record), json=json)
+            return show_stored(
+                record, _entry(record), json=json, delta=delta, confidence=confidence
+            )
         result = read_result(record, delta=delta, confidence=confidence)
         entry = _entry(record)
         path = opened.path
@@ -61,6 +69,14 @@ def show(
         print_json({**result.to_dict(), **state, "sessions": sessions, "store": path})
     else:
         _print_one(result, entry, path)
+
+
+def read_at(record: Any, delta: float | None, confidence: float | None) -> tuple[float, float]:
+    """At which delta and confidence to read a stored audit: as asked, as it was read, or usual."""
+    lower = (record.summary or {}).get("lower", {})
+    delta = lower.get("delta", 1e-5) if delta is None else delta
+    confidence = (lower.get("confidence") or 0.95) if confidence is None else confidence
+    return delta, confidence
 
 
 def _open(store: str | None) -> Any:
@@ -82,7 +98,10 @@ def _entry(record: Any) -> dict[str, Any]:
         "name": record.name,
         "training": configuration.get("mechanism", {}).get("name", ""),
         "adversary": configuration.get("adversary", {}).get("name", ""),
-        "runs": sum(min(size, runs - tile * size) for tile in tiles),
+        # An audit that stopped at a violation may rest on fewer runs than the store has.
+        "runs": summary.get("result", {}).get(
+            "runs", sum(min(size, runs - tile * size) for tile in tiles)
+        ),
         "runs_asked": runs,
         "canaries": configuration.get("canaries"),
         "state": "finished" if record.finished else "unfinished",
@@ -91,6 +110,7 @@ def _entry(record: Any) -> dict[str, Any]:
         "verdict": summary.get("verdict"),
         "lower": summary.get("lower", {}).get("epsilon"),
         "upper": summary.get("upper", {}).get("epsilon"),
+        "delta": summary.get("lower", {}).get("delta"),
     }
 
 
@@ -101,10 +121,11 @@ def _print_list(entries: list[dict[str, Any]], path: str) -> None:
     from dpaudit.cli._render import console
 
     table = Table(title=f"Audits in {path}", title_justify="left", box=box.SIMPLE_HEAD)
-    for header in ("audit", "name", "training", "adversary"):
+    table.add_column("audit", no_wrap=True)
+    for header in ("name", "training", "adversary"):
         table.add_column(header)
-    for header in ("runs", "lower", "upper"):
-        table.add_column(header, justify="right", no_wrap=True)
+    for header in ("runs", "lower", "upper", "delta"):
+        table.add_column(header, justify="right", no_wrap=header != "runs")
     table.add_column("verdict")
     for entry in entries:
         whole = entry["runs"] == entry["runs_asked"]
@@ -116,6 +137,7 @@ def _print_list(entries: list[dict[str, Any]], path: str) -> None:
             f"{entry['runs']:,}" if whole else f"{entry['runs']:,} of {entry['runs_asked']:,}",
             _number(entry["lower"]),
             _number(entry["upper"]),
+            f"{entry['delta']:g}" if entry["delta"] is not None else "",
             entry["verdict"] or entry["state"],
         )
     console().print(table)
@@ -125,12 +147,12 @@ def _number(value: float | str | None) -> str:
     return f"{value:.2f}" if isinstance(value, float) else "∞" if value == "inf" else ""
 
 
-def _lines(configuration: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+def setting_lines(configuration: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     """Settings as indented lines."""
     for key, value in configuration.items():
         if isinstance(value, Mapping):
             yield f"{indent}{key}"
-            yield from _lines(value, indent + "  ")
+            yield from setting_lines(value, indent + "  ")
         else:
             yield f"{indent}{key}: {value}"
 
@@ -142,7 +164,7 @@ def _print_one(result: Any, entry: dict[str, Any], path: str) -> None:
     from dpaudit.cli._render import console
 
     screen = console()
-    for line in _lines(result.configuration):
+    for line in setting_lines(result.configuration):
         screen.print(Text(line, style="dim"))
     print_result(result, where=path)
     if entry["runs"] < entry["runs_asked"]:

@@ -40,7 +40,12 @@ def check(
             show_default="'canary' of the function or of its module, if there is one",
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Steps of one training; one is sharpest.")] = 1,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps of one training; one is sharpest. Not with --step.", show_default="1"
+        ),
+    ] = None,
     runs: Annotated[int, typer.Option(help="Seeds to measure the noise over.")] = 16,
     step: Annotated[
         bool,
@@ -51,8 +56,12 @@ def check(
         ),
     ] = False,
     batch_size: Annotated[
-        int, typer.Option(help="Examples in a batch, the crafted one included; with --step.")
-    ] = 16,
+        int | None,
+        typer.Option(
+            help="Examples in a batch, the crafted one included; only with --step.",
+            show_default="16",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 1000,
     finite_gradients: Annotated[
         bool,
@@ -88,6 +97,14 @@ def check(
     from dpaudit.your_training import GradientCanary
     from dpaudit.your_training.importing import canary_beside, load
 
+    if step and steps is not None:
+        raise InvalidInput(
+            f"--steps does not go with --step, got {steps}; a private step is always one"
+        )
+    if batch_size is not None and not step:
+        raise InvalidInput(
+            f"--batch-size needs --step, got {batch_size}; a training has a batch size of its own"
+        )
     # What the training prints must not end up in what the command prints.
     with contextlib.redirect_stdout(sys.stderr):
         function = load("MODULE:FUNCTION", train)
@@ -99,7 +116,7 @@ def check(
                 clip_norm=_given("--clip-norm", clip_norm),
                 noise_multiplier=noise_multiplier,
                 parameters=1000 if parameters is None else parameters,
-                batch_size=batch_size,
+                batch_size=16 if batch_size is None else batch_size,
                 runs=runs,
                 seed=seed,
                 finite_gradients=finite_gradients,
@@ -118,7 +135,7 @@ def check(
                 function,
                 made,
                 noise_multiplier=noise_multiplier,
-                steps=steps,
+                steps=1 if steps is None else steps,
                 runs=runs,
                 seed=seed,
                 finite_gradients=finite_gradients,

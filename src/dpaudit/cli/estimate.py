@@ -12,6 +12,7 @@ from dpaudit.errors import InvalidInput
 _EVERY = "all"
 # The assumption-free bound stands beside the paper's.
 _DEFAULT = ("gaussian-dp", "clopper-pearson")
+_NO_NUMBER = "dpaudit: no method gave a number; the output says what each of them needs"
 
 
 def estimate(
@@ -35,12 +36,14 @@ def estimate(
         ),
     ] = None,
     threshold: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="RULE",
-            help="pilot, simultaneous, bonferroni, best (not valid), or fixed=VALUE.",
+            help="pilot, simultaneous, bonferroni, best (not valid), or fixed=VALUE; "
+            "not with counts.",
+            show_default="pilot",
         ),
-    ] = "pilot",
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Probability that a bound holds.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Draws the pilot scores.")] = 0,
     true_positives: Annotated[int | None, typer.Option(help="Inserted, guessed so.")] = None,
@@ -86,10 +89,11 @@ def estimate(
         claim_sampling_rate,
     )  # fmt: skip
     evidence = _evidence(scores, counts)
+    rule = _rule(threshold, has_thresholds=scores is not None)
     asked: dict[str, Any] = {
         "delta": delta,
         "epsilon": epsilon,
-        "threshold": threshold,
+        "threshold": rule,
         "confidence": confidence,
         "seed": seed,
     }
@@ -101,13 +105,26 @@ def estimate(
     if claim is not None:
         from dpaudit.claims import test_claim
 
-        rule = threshold if threshold.startswith(("pilot", "fixed")) else "pilot"
-        verdict = test_claim(evidence, claim, confidence=confidence, threshold=rule, seed=seed)
+        tested = rule if rule.startswith(("pilot", "fixed")) else "pilot"
+        verdict = test_claim(evidence, claim, confidence=confidence, threshold=tested, seed=seed)
 
     if json:
         _print_json(result, verdict)
     else:
         _print_table(result, verdict, _source(scores, evidence))
+    if not result.bounds:
+        print(_NO_NUMBER, file=sys.stderr)
+        raise typer.Exit(2)
+
+
+def _rule(threshold: str | None, *, has_thresholds: bool) -> str:
+    """The threshold rule, which counts have no use for: their threshold was chosen elsewhere."""
+    if threshold is not None and not has_thresholds:
+        raise InvalidInput(
+            f"--threshold needs scores, got {threshold!r} with counts, which have no thresholds; "
+            "leave it out, or give the scores"
+        )
+    return "pilot" if threshold is None else threshold
 
 
 def _evidence(scores: str | None, counts: dict[str, int | None]) -> Any:
@@ -145,12 +162,15 @@ def _claim(
         "--claim-noise-multiplier": any(x is not None for x in (noise_multiplier, steps)),
     }
     said = [way for way, used in ways.items() if used]
-    if not said:
-        if sampling_rate is not None:
-            raise InvalidInput("--claim-sampling-rate needs --claim-noise-multiplier")
-        return None
     if len(said) > 1:
         raise InvalidInput(f"state one claim at a time, got {' and '.join(said)}")
+    if sampling_rate is not None and said != ["--claim-noise-multiplier"]:
+        raise InvalidInput(
+            f"--claim-sampling-rate needs --claim-noise-multiplier, got {sampling_rate!r} with "
+            f"{said[0] if said else 'no claim'}; leave it out, or claim a DP-SGD training"
+        )
+    if not said:
+        return None
     from dpaudit.claims import Claim
 
     if mu is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,8 +75,8 @@ def landscape(
     """
     from dpaudit.exact import exact_privacy
 
-    if plot is not None and Path(plot).suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InvalidInput(f"plot must be a .png, .svg or .pdf file, got {plot!r}")
+    if plot is not None:
+        _check_plot(Path(plot))
     process = _process(noise_multiplier, batch_size, steps, scaling, period, shape, width, delta)
     result = exact_privacy(process, delta=delta)
     audited = None if simulate is None else _audit(process, simulate, delta, seed)
@@ -91,6 +93,29 @@ def landscape(
         _print_text(result, shape, audited, found)
         if plot is not None:
             typer.echo(f"Drawn in {plot}.")
+
+
+def _check_plot(path: Path) -> None:
+    """Raise now for a figure that could not be written once everything is computed."""
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InvalidInput(f"plot must be a .png, .svg or .pdf file, got {str(path)!r}")
+    if not path.absolute().parent.is_dir():
+        raise InvalidInput(
+            f"plot must be in a folder that is there, got {str(path)!r}; make the folder first"
+        )
+    if path.exists():
+        writable = path.is_file() and os.access(path, os.W_OK)
+    else:
+        try:
+            # Permissions alone do not tell: /proc has them, and takes no file even of root's.
+            with tempfile.TemporaryFile(dir=path.absolute().parent):
+                writable = True
+        except OSError:
+            writable = False
+    if not writable:
+        raise InvalidInput(
+            f"plot must be a file that can be written, got {str(path)!r}; choose another folder"
+        )
 
 
 def _process(
@@ -201,8 +226,7 @@ def _print_text(result: Any, shape: str, audited: Any, found: Any) -> None:
         f"{shape} landscape, sigma {process.noise_multiplier:g}, B {process.batch_size}, "
         f"{process.scaling} scaling, delta {result.delta:g}"
     )
-    heading = Text(setting, style="bold", no_wrap=True, overflow="ignore")
-    grid = Grid(title=heading, title_justify="left", box=box.SIMPLE_HEAD)
+    grid = Grid(box=box.SIMPLE_HEAD)
     for header in ("step", "insertions", "exact epsilon", "GDP rule says"):
         grid.add_column(header, justify="right", no_wrap=True)
     for step in _milestones(process.steps):
@@ -212,6 +236,8 @@ def _print_text(result: Any, shape: str, audited: Any, found: Any) -> None:
             f"[bold]{result.epsilon[step - 1]:.4f}[/]",
             f"{result.gdp_rule[step - 1]:.4f}",
         )
+    # Not the grid's title, which could be no wider than the grid.
+    screen.print(Text(setting, style="bold"))
     screen.print(grid)
     screen.print(_sentence(result), markup=False)
     if audited is not None:

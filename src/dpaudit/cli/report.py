@@ -29,8 +29,13 @@ def report(
             metavar="PAGE.html", help="Where to write.", show_default="named after the audit"
         ),
     ] = None,
-    delta: Annotated[float, typer.Option(help="Of all bounds.")] = 1e-5,
-    confidence: Annotated[float, typer.Option(help="Probability that a lower bound holds.")] = 0.95,
+    delta: Annotated[
+        float | None, typer.Option(help="Of all bounds; by default that of each audit.")
+    ] = None,
+    confidence: Annotated[
+        float | None,
+        typer.Option(help="Probability that a lower bound holds; by default that of each audit."),
+    ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     json: Json = False,
 ) -> None:
@@ -44,7 +49,8 @@ def report(
     """
     from dpaudit.report import write_page
 
-    pages = _pages(audits or [], store, delta=delta, confidence=confidence)
+    found = _pages(audits or [], store, delta=delta, confidence=confidence)
+    pages = [page for page, _ in found]
     name = f"audit-{pages[0].identity[:8]}.html" if len(pages) == 1 else "audits.html"
     written = write_page(pages, out or Path(name)).resolve()
     if json:
@@ -54,7 +60,7 @@ def report(
             {
                 "page": str(written),
                 "bytes": written.stat().st_size,
-                "audits": [_entry(page) for page in pages],
+                "audits": [_entry(page, runs) for page, runs in found],
             }
         )
     else:
@@ -67,10 +73,13 @@ def report(
         webbrowser.open(written.as_uri())
 
 
-def _pages(audits: list[str], store: str | None, *, delta: float, confidence: float) -> list[Any]:
-    """The pages of the audits named, in the order they were named in."""
+def _pages(
+    audits: list[str], store: str | None, *, delta: float | None, confidence: float | None
+) -> list[tuple[Any, tuple[int, int]]]:
+    """The pages of the audits named, in the order they were named in, and their `_runs`."""
     from contextlib import ExitStack
 
+    from dpaudit.cli.audits import read_at
     from dpaudit.errors import StoreError
     from dpaudit.report import record_page, thresholds_for
     from dpaudit.scores import AuditRecord, Store
@@ -94,15 +103,27 @@ def _pages(audits: list[str], store: str | None, *, delta: float, confidence: fl
             raise StoreError(f"there is no audit in {', '.join(audits) or usual} to report on")
         unique = list({(record.database.path, record.id): record for record in records}.values())
         most = thresholds_for(len(unique))
-        return [
-            record_page(record, delta=delta, confidence=confidence, most_thresholds=most)
-            for record in unique
+        read = [read_at(record, delta, confidence) for record in unique]
+        pages = [
+            record_page(record, delta=at, confidence=sure, most_thresholds=most)
+            for record, (at, sure) in zip(unique, read, strict=True)
         ]
+        return [(page, _runs(page, record)) for page, record in zip(pages, unique, strict=True)]
 
 
-def _entry(page: Any) -> dict[str, Any]:
+def _runs(page: Any, record: Any) -> tuple[int, int]:
+    """How many runs the page rests on, and how many were asked for."""
+    if page.progress is not None:
+        return page.progress.done, page.progress.asked
+    asked = int(record.configuration["runs"])
+    # An audit that may stop at a violation needs fewer, and may have been given more since.
+    done = int((record.summary or {}).get("result", {}).get("runs", asked))
+    return done, max(done, asked)
+
+
+def _entry(page: Any, runs: tuple[int, int]) -> dict[str, Any]:
     """One audit for machines; ``dpaudit show --json`` has all of it."""
-    found, progress = page.evidence, page.progress
+    found = page.evidence
     upper = None if found is None else found.least_upper
     return {
         "audit": page.identity,
@@ -111,6 +132,6 @@ def _entry(page: Any) -> dict[str, Any]:
         "sentence": page.sentence,
         "lower": None if found is None else found.leading.to_dict(),
         "upper": None if upper is None else upper.to_dict(),
-        "runs": None if progress is None else progress.done,
-        "runs_asked": None if progress is None else progress.asked,
+        "runs": runs[0],
+        "runs_asked": runs[1],
     }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dpaudit.reproduce import Figure, Made
@@ -59,6 +62,7 @@ def reproduce(
     from dpaudit.reproduce.setting import SCALES
 
     size: Scale = "full" if _validate.one_of("scale", scale, SCALES) == "full" else "quick"
+    _check_device(device)
     if not names:
         _list(out, size, data_dir, device, as_json=json)
         return
@@ -90,6 +94,12 @@ def reproduce(
     made = list(_told(make_all(figures, setting, out, again=again), len(figures), quiet=json))
     reasons = [(figure, here.state(figure, size)) for figure in skipped]
     _finish(made, reasons, out, as_json=json)
+
+
+def _check_device(device: str) -> None:
+    """Raise for a word that is no device; torch stays out, which many figures do without."""
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", device):
+        raise InvalidInput(f"device must be auto, cpu, cuda or cuda:N, got {device!r}")
 
 
 def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json: bool) -> None:

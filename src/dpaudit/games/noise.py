@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from dpaudit import _validate
-from dpaudit.errors import InvalidInput
 
 Words = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -48,9 +47,7 @@ def key(seed: int, device: torch.device | str = "cpu") -> Tensor:
         >>> key(2**32 + 7).tolist()
         [7, 1]
     """
-    _validate.integer("seed", seed)
-    if seed >= 2**64:
-        raise InvalidInput(f"seed must be below 2**64, got {seed!r}; use a smaller one")
+    seed = _validate.seed(seed)
     return torch.tensor([seed & _LOW, seed >> 32], dtype=torch.int64, device=device)
 
 

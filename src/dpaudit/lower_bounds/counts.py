@@ -16,6 +16,8 @@ Ints = NDArray[np.int64]
 
 # More thresholds than this add nothing but time: neighbours differ by less than the noise.
 MOST_THRESHOLDS = 20_000
+# Sums of counts up to here are exact as floats, which the formulas compute with.
+MOST_COUNTED = 10**15
 
 
 @final
@@ -43,7 +45,9 @@ class ErrorCounts:
     ) -> ErrorCounts:
         """The four counts of an audit that was thresholded elsewhere."""
         tp, fn, fp, tn = (
-            _validate.integer(name, value)
+            _validate.integer(
+                name, value, at_most=MOST_COUNTED, remedy="no audit has that many scores"
+            )
             for name, value in (
                 ("true_positives", true_positives),
                 ("false_negatives", false_negatives),

@@ -64,7 +64,7 @@ class FixedBatches(BatchPlan):
 
     def __post_init__(self) -> None:
         _validate.integer("batch_size", self.batch_size, at_least=1)
-        _validate.integer("seed", self.seed)
+        _validate.seed(self.seed)
 
     def check(self, examples: int) -> None:
         _check_size(self.batch_size, examples)
@@ -92,7 +92,7 @@ class ReshuffledEpochs(BatchPlan):
 
     def __post_init__(self) -> None:
         _validate.integer("batch_size", self.batch_size, at_least=1)
-        _validate.integer("seed", self.seed)
+        _validate.seed(self.seed)
 
     def check(self, examples: int) -> None:
         _check_size(self.batch_size, examples)
@@ -126,7 +126,7 @@ class PoissonBatches(BatchPlan):
 
     def __post_init__(self) -> None:
         _validate.between("rate", self.rate, 0, 1, closed_high=True)
-        _validate.integer("seed", self.seed)
+        _validate.seed(self.seed)
 
     def check(self, examples: int) -> None:
         if self.rate * examples < 1:

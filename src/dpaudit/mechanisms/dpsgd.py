@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from dpaudit.data import Examples
 
+# Every step has its place in memory; the longest trainings are a hundred times shorter than this.
+MOST_STEPS = 10**8
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +31,9 @@ class FixedInitialisation:
     """One starting point for every run, known to the adversary: the model built under ``seed``."""
 
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        _validate.seed(self.seed)
 
 
 @final
@@ -103,7 +109,9 @@ class DPSGD:
     name: str = "custom"
 
     def __post_init__(self) -> None:
-        _validate.integer("steps", self.steps, at_least=1)
+        _validate.integer(
+            "steps", self.steps, at_least=1, at_most=MOST_STEPS, remedy="train for fewer steps"
+        )
         _validate.positive("learning_rate", self.learning_rate)
         _validate.positive("clip_norm", self.clip_norm)
         _validate.non_negative("noise_multiplier", self.noise_multiplier)

@@ -100,8 +100,8 @@ class LandscapeProcess:
 
     def __post_init__(self) -> None:
         _validate.positive("noise_multiplier", self.noise_multiplier)
-        _validate.integer("batch_size", self.batch_size, at_least=1)
-        _validate.integer("steps", self.steps, at_least=1)
+        _validate.integer("batch_size", self.batch_size, at_least=1, at_most=10**9)
+        _validate.integer("steps", self.steps, at_least=1, at_most=10**6)
         _validate.one_of("scaling", self.scaling, ("paper", "dpsgd"))
         _validate.positive("clip", self.clip)
         if self.period is not None:

@@ -11,7 +11,6 @@ from dpaudit.report.page_data import MOST_THRESHOLDS, Evidence, Facts, Horizon, 
 from dpaudit.report.repeat import repeat
 
 if TYPE_CHECKING:
-    from dpaudit.audits.assessment import Assessment
     from dpaudit.audits.result import AuditResult
     from dpaudit.scores import AuditRecord
 
@@ -33,12 +32,19 @@ def audit_page(result: AuditResult, *, most_thresholds: int = MOST_THRESHOLDS) -
         identity=result.audit,
         verdict=result.verdict,
         sentence=result.sentence,
-        evidence=_evidence(result.final, configuration["seed"], most_thresholds),
+        evidence=_evidence(result, most_thresholds),
         progress=progress(result.runs, asked),
         notices=result.notices,
         horizons=_horizons(result),
         facts=(*facts_of(configuration), _session(result)),
-        repeat=repeat(configuration, name=result.name, store=None, identity=result.audit),
+        repeat=repeat(
+            configuration,
+            name=result.name,
+            store=None,
+            identity=result.audit,
+            delta=result.final.leading.delta,
+            confidence=result.final.leading.confidence or 0.95,
+        ),
     )
 
 
@@ -65,7 +71,14 @@ def record_page(
             record, delta=delta, confidence=confidence, most_thresholds=most_thresholds
         )
     _check_ours(record)
-    again = repeat(configuration, name=record.name, store=record.database.path, identity=record.id)
+    again = repeat(
+        configuration,
+        name=record.name,
+        store=record.database.path,
+        identity=record.id,
+        delta=delta,
+        confidence=confidence,
+    )
     facts = (*facts_of(configuration), sessions(record))
     try:
         result = read_result(record, delta=delta, confidence=confidence)
@@ -111,15 +124,17 @@ def _subtitle(result: AuditResult) -> str:
     return f"{result.title}, {canary}" if result.name else canary.capitalize()
 
 
-def _evidence(assessment: Assessment, seed: int, most_thresholds: int) -> Evidence:
+def _evidence(result: AuditResult, most_thresholds: int) -> Evidence:
+    assessment = result.final
     return evidence(
         assessment.scores,
         lower=assessment.lower,
         leading=assessment.leading,
         upper=assessment.upper.bounds,
         claim=None if assessment.test is None else assessment.test.claim,
-        test=assessment.test,
-        seed=seed,
+        # A test that was made for all runs says nothing of some of them.
+        test=assessment.test if result.finished else None,
+        seed=result.configuration["seed"],
         most_thresholds=most_thresholds,
     )
 

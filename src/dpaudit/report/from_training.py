@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,25 +13,27 @@ from dpaudit.report.facts import facts_of, progress, seconds_in_words, sessions
 from dpaudit.report.page_data import MOST_THRESHOLDS, Evidence, Facts, PageData, evidence
 
 if TYPE_CHECKING:
-    from dpaudit.scores import AuditRecord
+    from dpaudit.scores import AuditRecord, Scores
     from dpaudit.your_training.result import TrainingAudit
-
-ANYTIME = "anytime-gaussian-dp"
-"""The lower bound of an audit that may stop at any time."""
 
 OWN_TRAINING = "your training"
 """What the settings of such an audit call it."""
 
 WATCHED = (
     "The scores were watched as they came, and the audit would have stopped at a violation. The "
-    "test of the claim and the anytime bound hold whenever one stops. All other bounds, the proven "
-    "curves and the threshold's numbers hold for a number of runs that was fixed beforehand, and "
-    "are only pictures here."
+    "test of the claim and the anytime bounds hold whenever one stops. The proven curves, the "
+    "bound's growth and the threshold's numbers hold for a number of runs that was fixed "
+    "beforehand, and are only pictures here."
 )
 
-CURVE_NOT_KEPT = (
-    "The store keeps what was promised as one number, not as a curve, so that the curve is not "
-    "drawn here; the page of the result itself, dpaudit.report.write_page(result, path), has it."
+AGAIN = (
+    "The command that made it, given again, trains nothing, since its runs are kept, and keeps the "
+    "claim too."
+)
+
+NOT_FINISHED = (
+    "What is promised comes into the store when the audit is finished, and is not shown before. If "
+    "the scores are watched as they come, to stop at a violation, none of these bounds holds yet."
 )
 
 
@@ -68,7 +70,7 @@ def training_page(audit: TrainingAudit, *, most_thresholds: int = MOST_THRESHOLD
             seed=int(audit.configuration.get("seed", 0)),
             most_thresholds=most_thresholds,
         ),
-        notices=(*audit.notes, *((WATCHED,) if _watched(audit.leading.method) else ())),
+        notices=(*audit.notes, *_notices(audit)),
         facts=(*facts_of(audit.configuration), this_call),
     )
 
@@ -76,7 +78,7 @@ def training_page(audit: TrainingAudit, *, most_thresholds: int = MOST_THRESHOLD
 def own_record_page(
     record: AuditRecord, *, delta: float, confidence: float, most_thresholds: int
 ) -> PageData:
-    """The page of such an audit in a store, which keeps the promised pair but not its curve.
+    """The page of such an audit in a store, with the verdict that it came to when it was played.
 
     Arguments:
         record: The audit.
@@ -84,7 +86,34 @@ def own_record_page(
         confidence: Of each lower bound.
         most_thresholds: How many thresholds the page may carry for the reader to try.
     """
-    from dpaudit.audits.assessment import lower_bounds
+    from dpaudit.your_training.auditing import read_training_audit
+
+    audit = read_training_audit(record, delta=delta, confidence=confidence)
+    if audit is None:
+        return _page_without_claim(record, delta, confidence, most_thresholds)
+    return replace(
+        training_page(audit, most_thresholds=most_thresholds),
+        sentence=str((record.summary or {})["sentence"]),
+        facts=(*facts_of(record.configuration), sessions(record)),
+    )
+
+
+def _notices(audit: TrainingAudit) -> Iterator[str]:
+    if audit.test.e_value is not None:
+        yield WATCHED
+    if math.isinf(audit.least_upper.epsilon):
+        yield (
+            f"The claim, {audit.test.claim.description}, says nothing at delta = {audit.delta:g}: "
+            "there is no epsilon to compare the bounds with. The verdict is about the claim where "
+            "it does speak."
+        )
+
+
+def _page_without_claim(
+    record: AuditRecord, delta: float, confidence: float, most_thresholds: int
+) -> PageData:
+    """The page of an unfinished audit, or of one that an earlier dpaudit kept without its claim."""
+    from dpaudit.your_training.result import LEADING
 
     configuration, kept = record.configuration, record.summary or {}
     seed = int(configuration["seed"])
@@ -94,15 +123,14 @@ def own_record_page(
     notices: tuple[str, ...] = ()
     verdict, sentence = "too-few-scores", "No bound yet: there are too few scores for any."
     try:
-        lower: Bounds | None = lower_bounds(scores, delta=delta, confidence=confidence, seed=seed)
+        lower = _lower(kept, scores, delta, confidence, seed)
     except InvalidScores as error:
         lower, sentence = None, f"No bound yet: {error}."
+    else:
+        verdict, sentence = str(kept.get("verdict", "unfinished")), str(kept.get("sentence", ""))
+        notices = tuple(_notices_without_claim(kept, lower, delta))
     if lower is not None:
-        anytime = _anytime(kept, delta, confidence)
-        lower = replace(lower, bounds=(*anytime, *lower.bounds))
-        leading = next(
-            (b for b in (*anytime, *lower) if b.method in (ANYTIME, "gaussian-dp")), lower.bounds[0]
-        )
+        leading = next((bound for bound in lower if bound.method in LEADING), lower.bounds[0])
         found = evidence(
             scores,
             lower=lower,
@@ -111,13 +139,10 @@ def own_record_page(
             seed=seed,
             most_thresholds=most_thresholds,
         )
-        verdict, sentence = str(kept.get("verdict", "unfinished")), str(kept.get("sentence", ""))
         sentence = sentence or (
             f"Unfinished: so far the scores show epsilon >= {leading.epsilon:.2f} at delta = "
             f"{leading.delta:g} ({leading.method}, {100 * confidence:g} % confidence)."
         )
-        watched = anytime or _watched(str(kept.get("lower", {}).get("method")))
-        notices = (*((WATCHED,) if watched else ()), CURVE_NOT_KEPT)
     return PageData(
         title=record.name or name,
         subtitle=f"{name}, scored by {kept.get('adversary') or configuration['adversary']['name']}",
@@ -131,28 +156,57 @@ def own_record_page(
     )
 
 
-def _watched(method: str) -> bool:
-    return method.startswith("anytime")
+def _lower(
+    kept: Mapping[str, Any], scores: Scores, delta: float, confidence: float, seed: int
+) -> Bounds | None:
+    """The bounds of the scores; of an audit that was watched the kept ones, for what they hold."""
+    from dpaudit.audits.assessment import lower_bounds
+
+    if not _watched(kept):
+        return lower_bounds(scores, delta=delta, confidence=confidence, seed=seed)
+    bounds = tuple(_bound(one) for one in kept["bounds"])
+    as_asked = all((bound.delta, bound.confidence) == (delta, confidence) for bound in bounds)
+    return Bounds(bounds=bounds) if as_asked else None
 
 
-def _anytime(kept: Mapping[str, Any], delta: float, confidence: float) -> tuple[Bound, ...]:
-    """The bound of an audit that was watched, as it was kept: scores alone do not tell."""
-    lower = kept.get("lower", {})
-    asked = (ANYTIME, delta, confidence)
-    if (lower.get("method"), lower.get("delta"), lower.get("confidence")) != asked:
-        return ()
-    bound = Bound(
-        epsilon=float(lower["epsilon"]),
-        delta=delta,
+def _watched(kept: Mapping[str, Any]) -> bool:
+    return str(kept.get("lower", {}).get("method")).startswith("anytime")
+
+
+def _notices_without_claim(
+    kept: Mapping[str, Any], lower: Bounds | None, delta: float
+) -> Iterator[str]:
+    if not kept:
+        yield NOT_FINISHED
+        return
+    if _watched(kept):
+        yield WATCHED
+    known = f"{kept['delta']:g}"
+    if lower is None:
+        yield (
+            f"The bounds that hold here are known at delta = {known} and at the confidence of the "
+            f"audit only. {AGAIN}"
+        )
+    elif kept["delta"] != delta:
+        yield f"What was promised is known at delta = {known} only. {AGAIN}"
+    else:
+        yield f"What was promised is kept as one number, so that its curve is not drawn. {AGAIN}"
+
+
+def _bound(kept: Mapping[str, Any]) -> Bound:
+    """A lower bound of an audit that was watched, as it was kept."""
+    return Bound(
+        epsilon=float(kept["epsilon"]),
+        delta=float(kept["delta"]),
         side="lower",
-        method=ANYTIME,
-        confidence=confidence,
-        assumptions=tuple(lower.get("assumptions", ())),
-        sample_size=lower.get("sample_size"),
-        mu=lower.get("mu"),
-        notes=tuple(lower.get("notes", ())),
+        method=str(kept["method"]),
+        confidence=float(kept["confidence"]),
+        assumptions=tuple(kept["assumptions"]),
+        sample_size=kept["sample_size"],
+        mu=kept.get("mu"),
+        notes=tuple(kept["notes"]),
+        details={"threshold_rule": kept["threshold_rule"]},
     )
-    return (bound,)
 
 
 def _claimed(kept: Mapping[str, Any], delta: float) -> list[Bound]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.errors import MissingExtra
+from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.exact import ChainLandscape, DensityPair, ExactPrivacy, Sweep, ThresholdSearch
 from dpaudit.mechanisms.landscape import LandscapeProcess
 from dpaudit.tradeoff import gaussian_delta
@@ -320,4 +320,10 @@ def _figure(path: str, *, columns: int, height: float) -> Iterator[tuple[Any, An
         figure = Figure(figsize=(WIDTH, height), layout=layout)
         axes = figure.subplots(1, columns, squeeze=False)[0]
         yield figure, axes
-        figure.savefig(path, dpi=200)
+        try:
+            figure.savefig(path, dpi=200)
+        except OSError as error:
+            raise InvalidInput(
+                f"cannot write the figure {path}: {error.strerror or error}; "
+                "choose a file in a folder you can write to"
+            ) from error

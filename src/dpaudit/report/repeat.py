@@ -9,10 +9,19 @@ from typing import Any
 from dpaudit.report.page_data import Snippet
 
 _LINE = 84
+_PRECISION = "float32"
+_FOLDER = "DIR"  # where the reader has CIFAR-10, which only the reader knows
+_DELTA, _CONFIDENCE = 1e-5, 0.95  # what commands and functions take if nobody says otherwise
 
 
 def repeat(
-    configuration: Mapping[str, Any], *, name: str | None, store: str | None, identity: str
+    configuration: Mapping[str, Any],
+    *,
+    name: str | None,
+    store: str | None,
+    identity: str,
+    delta: float = _DELTA,
+    confidence: float = _CONFIDENCE,
 ) -> tuple[Snippet, ...]:
     """Command, settings file and Python that play the same audit, from its stored settings.
 
@@ -21,21 +30,36 @@ def repeat(
         name: What the user called the audit.
         store: The file it is kept in, if any.
         identity: Its identity there.
+        delta: Of the bounds on the page.
+        confidence: Of its lower bounds.
     """
+    read = _unusual(delta, confidence)
     snippets = []
     if _is_a_preset(configuration):
-        file = tuple(_file_only(configuration))
+        file = tuple(_file_only(configuration, read))
         if file:
             text = "\n".join(f"{key} = {value}" for key, value in file)
             snippets.append(Snippet(caption="Settings without an option, in audit.toml", text=text))
-        arguments = list(_arguments(configuration, name=name, store=store))
+        arguments = list(_arguments(configuration, name=name, store=store, read=read))
         command = ["dpaudit", "audit", *(["audit.toml"] if file else []), *arguments]
         snippets.append(Snippet(caption="On the command line", text=_wrapped(command)))
-    snippets.append(Snippet(caption="In Python", text=_python(configuration, name, store)))
+    snippets.append(Snippet(caption="In Python", text=_python(configuration, name, store, read)))
     if store is not None:
-        page = ["dpaudit", "report", identity[:8], "--store", shlex.quote(store)]
-        snippets.append(Snippet(caption="This page", text=" ".join(page)))
+        page = ["dpaudit", "report", identity[:8], f"--store {shlex.quote(store)}"]
+        page += [f"--{key} {value}" for key, value in read.items()]
+        snippets.append(Snippet(caption="This page", text=_wrapped(page)))
     return tuple(snippets)
+
+
+def _unusual(delta: float, confidence: float) -> dict[str, float]:
+    """At what the scores are read, where that is not the default."""
+    read = {"delta": (delta, _DELTA), "confidence": (confidence, _CONFIDENCE)}
+    return {key: value for key, (value, usual) in read.items() if value != usual}
+
+
+def _needs_a_folder(configuration: Mapping[str, Any]) -> bool:
+    """Whether the preset's data does not ship with the package."""
+    return bool(configuration["mechanism"]["name"] != "housing")
 
 
 def _is_a_preset(configuration: Mapping[str, Any]) -> bool:
@@ -56,7 +80,11 @@ def _is_a_preset(configuration: Mapping[str, Any]) -> bool:
 
 
 def _arguments(
-    configuration: Mapping[str, Any], *, name: str | None, store: str | None
+    configuration: Mapping[str, Any],
+    *,
+    name: str | None,
+    store: str | None,
+    read: Mapping[str, float],
 ) -> Iterator[str]:
     mechanism = configuration["mechanism"]
     pairs = {
@@ -70,7 +98,9 @@ def _arguments(
         "clip-norm": mechanism["clip_norm"],
         "batch-size": mechanism["batches"]["batch_size"],
         "learning-rate": mechanism["learning_rate"],
+        "delta": read.get("delta"),
         "seed": configuration["seed"],
+        "data-dir": _FOLDER if _needs_a_folder(configuration) else None,
         "name": name,
         "store": store,
     }
@@ -79,7 +109,9 @@ def _arguments(
             yield f"--{key} {shlex.quote(str(value))}"
 
 
-def _file_only(configuration: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _file_only(
+    configuration: Mapping[str, Any], read: Mapping[str, float]
+) -> Iterator[tuple[str, str]]:
     """Settings that differ from their defaults and have no option of their own."""
     settings = configuration["adversary"].get("settings", {})
     usual = {"simulation": "noiseless", "ranking": "per-step", "simulations": 4}
@@ -89,9 +121,14 @@ def _file_only(configuration: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     horizons = [step for step in configuration["horizons"] if step != _steps(configuration)]
     if horizons:
         yield "horizons", str(horizons)
-    precision = configuration.get("speed", {}).get("precision", "float32")
-    if precision != "float32":
-        yield "precision", _literal(precision)
+    if _precision(configuration) != _PRECISION:
+        yield "precision", _literal(_precision(configuration))
+    if "confidence" in read:
+        yield "confidence", _literal(read["confidence"])
+
+
+def _precision(configuration: Mapping[str, Any]) -> str:
+    return str(configuration.get("speed", {}).get("precision", _PRECISION))
 
 
 def _steps(configuration: Mapping[str, Any]) -> int:
@@ -108,12 +145,19 @@ def _wrapped(words: list[str]) -> str:
     return " \\\n".join(lines)
 
 
-def _python(configuration: Mapping[str, Any], name: str | None, store: str | None) -> str:
+def _python(
+    configuration: Mapping[str, Any],
+    name: str | None,
+    store: str | None,
+    read: Mapping[str, float],
+) -> str:
     mechanism, adversary = configuration["mechanism"], configuration["adversary"]
     if _is_a_preset(configuration):
         keys = ("steps", "learning_rate", "clip_norm", "noise_multiplier")
         given = {key: mechanism[key] for key in keys}
         given |= {"batch_size": mechanism["batches"]["batch_size"], "seed": configuration["seed"]}
+        if _needs_a_folder(configuration):
+            given["data_dir"] = _FOLDER
         made = [f'training = dpaudit.presets.preset("{mechanism["name"]}").training(']
         made += [f"    {key}={_literal(value)}," for key, value in given.items()]
         made.append(")")
@@ -133,6 +177,7 @@ def _python(configuration: Mapping[str, Any], name: str | None, store: str | Non
     if insertion != {"period": 1}:
         steps = ", ".join(f"{key}={value}" for key, value in insertion.items())
         options["insertion"] = f"dpaudit.Insertion({steps})"
+    options |= {key: _literal(value) for key, value in read.items()}
     options["seed"] = str(configuration["seed"])
     horizons = [step for step in configuration["horizons"] if step != _steps(configuration)]
     if horizons:
@@ -140,9 +185,13 @@ def _python(configuration: Mapping[str, Any], name: str | None, store: str | Non
     for key, value in (("name", name), ("store", store)):
         if value is not None:
             options[key] = _literal(value)
+    imports = ["import dpaudit"]
+    if _precision(configuration) != _PRECISION:
+        imports.append("from dpaudit.games import Speed")
+        options["speed"] = f"Speed(precision={_literal(_precision(configuration))})"
     return "\n".join(
         [
-            "import dpaudit",
+            *imports,
             "",
             *made,
             "result = dpaudit.audit(",

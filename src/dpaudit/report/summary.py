@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 def sentence(assessment: Assessment) -> str:
     """What an audit comes to, in one sentence."""
     lower, upper = assessment.leading, assessment.least_upper
-    sure = f"{lower.method}, {100 * (lower.confidence or 0):g} % confidence"
-    proven = f"epsilon >= {lower.epsilon:.2f} at delta = {lower.delta:g} ({sure})"
+    proven = _proven(lower)
     promised = f"{upper.epsilon:.2f}"
     share = f"{lower.epsilon / upper.epsilon:.0%}" if upper.epsilon > 0 else "all"
     match assessment.verdict:
@@ -39,10 +38,15 @@ def sentence(assessment: Assessment) -> str:
                 f"allows, for an adversary who sees {_SEEN[assessment.threat_model]}."
             )
         case "few-runs":
+            attainable = assessment.attainable or 0.0
+            best = (
+                f"{len(assessment.scores):,} perfect scores would show about {attainable:.2f}"
+                if attainable > assessment.leading.epsilon
+                else f"{len(assessment.scores):,} scores can hardly show more"
+            )
             return (
                 f"Too few scores to tell: the audit shows {proven}, {share} of the {promised} "
-                f"promised, and {len(assessment.scores):,} perfect scores would show about "
-                f"{assessment.attainable:.2f}; play more runs."
+                f"promised, and {best}; play more runs."
             )
         case "gap":
             return (
@@ -54,6 +58,20 @@ def sentence(assessment: Assessment) -> str:
             return f"No promise: the upper bound is infinite; the audit shows {proven}."
 
 
+def unfinished(assessment: Assessment, runs: int, asked: int) -> str:
+    """What the runs so far show; no verdict, since whoever may stop at one keeps no confidence."""
+    return (
+        f"Unfinished: after {runs:,} of {asked:,} runs the scores show "
+        f"{_proven(assessment.leading)}. The verdict waits for all of them: to stop where one "
+        "likes what one sees would cost the confidence."
+    )
+
+
+def _proven(lower: Bound) -> str:
+    sure = f"{lower.method}, {100 * (lower.confidence or 0):g} % confidence"
+    return f"epsilon >= {lower.epsilon:.2f} at delta = {lower.delta:g} ({sure})"
+
+
 _SEEN = {
     ThreatModel.HIDDEN_STATE: "only the final model",
     ThreatModel.STANDARD: "every iterate",
@@ -61,8 +79,8 @@ _SEEN = {
 }
 
 
-def summary(assessment: Assessment) -> str:
-    """Upper bound, lower bounds with what each assumes, and the sentence, as plain text."""
+def summary(assessment: Assessment, conclusion: str) -> str:
+    """Upper bound, lower bounds with what each assumes, and the conclusion, as plain text."""
     lines = [f"upper  {_line(assessment.least_upper)}"]
     for bound in assessment.lower:
         lines.append(f"lower  {_line(bound)}")
@@ -71,7 +89,7 @@ def summary(assessment: Assessment) -> str:
         f"lower  {missing.method}: no number. {missing.reason}"
         for missing in assessment.lower.unavailable
     ]
-    return "\n".join([*lines, "", sentence(assessment)])
+    return "\n".join([*lines, "", conclusion])
 
 
 def _line(bound: Bound) -> str:

@@ -60,8 +60,8 @@ def meaning(page: PageData) -> tuple[str, ...]:
         )
     elif page.verdict == "few-runs":
         paragraphs.append(
-            "The scores separate the worlds about as well as this many could show. Only more "
-            "scores can prove more."
+            "So few scores cannot tell a training that leaks all that is promised from one that "
+            "leaks less. Only more scores can prove more."
         )
     elif page.verdict == "gap":
         paragraphs.append(

@@ -91,7 +91,7 @@ class Database:
                 path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
             )
         try:
-            self._prepare()
+            self._prepare(create=create)
         except BaseException:
             self.close()
             raise
@@ -118,11 +118,15 @@ class Database:
         with self._lock, self._explained():
             return self._connection.execute(query, values).fetchall()
 
-    def _prepare(self) -> None:
-        """Check whose file this is, and lay the tables out if it is empty."""
+    def _prepare(self, *, create: bool) -> None:
+        """Check whose file this is, and with ``create`` lay the tables out in an empty one."""
         self.rows("PRAGMA foreign_keys = ON")
         self.rows("PRAGMA synchronous = FULL")
         version = self._schema_version()
+        if version == 0 and not create:  # the file may be somebody's: it stays as it is
+            raise StoreError(
+                f"no store at {self.path}: the file is empty; an audit with this store makes one"
+            )
         if version == 0:
             with self.transaction() as connection:
                 if self._schema_version() == 0:  # nobody was quicker

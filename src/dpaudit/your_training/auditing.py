@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from dpaudit.audits.auditing import SECONDS_BETWEEN_BOUNDS, StorePath, open_stor
 from dpaudit.audits.progress import Progress, Silent
 from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
+from dpaudit.privacy import ThreatModel
 from dpaudit.scores import AuditRecord, Scores, Store
 from dpaudit.your_training.assessing import check_both_worlds, repetition_notes, tested
 from dpaudit.your_training.description import describe
@@ -111,14 +113,14 @@ def audit_training(
     )
     canaries = job.scorer.canaries
     # A single run has both worlds only if it has several canaries.
-    runs = _validate.integer("runs", runs, at_least=2 if canaries == 1 else 1)
+    runs = _validate.runs(runs, canaries=canaries)
     workers = _validate.integer("workers", workers, at_least=1)
     if workers > 1:
         pickled(job)  # or say why not, before any training
     progress = Silent() if progress is None else progress
     with open_store(store) as opened, progress:
         record = begin(opened, name, describe(job, runs), any_number=until_violation)
-        resumed = sum(tile < runs for tile in record.finished_tiles())
+        before = record.finished_tiles()
         watcher = (
             Watcher(claim, confidence=confidence, canaries=canaries, seed=seed)
             if until_violation
@@ -161,10 +163,71 @@ def audit_training(
             notes=(*failure_notes(scores, failures), *repetition_notes(scores)),
             configuration=record.configuration,
             seconds=time.perf_counter() - began,
-            resumed=resumed,
+            resumed=sum(tile < seen for tile in before),
         )
         record.finish(_kept(result))
     return result
+
+
+def read_training_audit(
+    record: AuditRecord, *, delta: float | None = None, confidence: float | None = None
+) -> TrainingAudit | None:
+    """A finished audit read back from its store, its bounds at any delta and confidence.
+
+    The test of the claim is made again at the audit's own confidence, which was chosen before
+    anybody saw its outcome.
+
+    Arguments:
+        record: The audit.
+        delta: Of the bounds; that of the audit if not given.
+        confidence: Of each lower bound; that of the audit if not given.
+
+    Returns:
+        The audit; `None` where the store does not have its claim: the audit is not finished, or was
+        kept by a dpaudit that did not keep claims yet.
+    """
+    kept = record.summary or {}
+    if "promise" not in kept:
+        return None
+    whole, configuration = kept["result"], record.configuration
+    delta = float(kept["delta"]) if delta is None else _validate.delta(delta)
+    own = float(whole["confidence"])
+    confidence = own if confidence is None else _validate.confidence(confidence)
+    claim, runs = _claim_from(kept["promise"]), int(whole["runs"])
+    seed, canaries = int(configuration["seed"]), int(configuration["canaries"])
+    scores = _first_runs(record.scores(), runs)
+    failures = tuple(failure for failure in record.failures() if failure.run < runs)
+
+    def watcher(confidence: float) -> Watcher:
+        watching = Watcher(claim, confidence=confidence, canaries=canaries, seed=seed)
+        _see_stored(record, watching, runs)
+        return watching
+
+    if whole["e_value"] is None:
+        test = tested(scores, failures, claim, confidence=own, seed=seed)
+        lower = lower_bounds(scores, delta=delta, confidence=confidence, seed=seed)
+    else:  # the scores said when to stop, so only what holds at any time holds
+        test, lower = watcher(own).test(), watcher(confidence).bounds(delta)
+    threat_model = whole["threat_model"]
+    return TrainingAudit(
+        audit=record.id,
+        name=record.name,
+        training=configuration["mechanism"]["name"],
+        adversary=kept["adversary"],
+        threat_model=None if threat_model is None else ThreatModel(threat_model),
+        test=test,
+        scores=scores,
+        lower=lower,
+        delta=delta,
+        failures=failures,
+        runs=runs,
+        canaries=canaries,
+        stopped_at=whole["stopped_at"],
+        notes=(*failure_notes(scores, failures), *repetition_notes(scores)),
+        configuration=configuration,
+        seconds=float(kept["seconds"]),
+        resumed=int(whole["resumed_runs"]),
+    )
 
 
 def claim_of(claim: Claim | None, claimed_epsilon: float | None, delta: float) -> Claim:
@@ -269,12 +332,21 @@ def _due(progress: Progress, bounded: float) -> bool:
     return progress.wants_bounds and time.perf_counter() - bounded > SECONDS_BETWEEN_BOUNDS
 
 
+def _claim_from(promise: Mapping[str, Any]) -> Claim:
+    """The claim as `_kept` wrote it; JSON has lists where a claim has tuples."""
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in promise.items()
+    }
+    return Claim(**fields)
+
+
 def _kept(result: TrainingAudit) -> dict[str, object]:
     """What ``dpaudit list`` and ``show`` need besides the scores: the claim is not in them."""
     whole = result.to_dict()
     apart = ("configuration", "failures", "verdict", "sentence", "lower", "adversary", "seconds")
     return {
         "result": {name: value for name, value in whole.items() if name not in apart},
+        "promise": dataclasses.asdict(result.test.claim),
         "bounds": whole["lower"],
         "verdict": result.verdict,
         "sentence": result.sentence,

@@ -76,7 +76,9 @@ def _import(name: str, module: str, where: str) -> Any:
             f"{name}: cannot import {module!r} from {where}: {error}; run the command in the "
             "module's folder, or give path/to/file.py:train"
         ) from error
-    except Exception as error:
+    except SyntaxError as error:
+        raise InvalidInput(f"{name}: {module!r} is not Python: {error}") from error
+    except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise InvalidInput(
             f"{name}: importing {module!r} raised {type(error).__name__}: {error} "

@@ -67,7 +67,7 @@ class Job:
         try:
             returned = self.train(self.scorer.canary, inserted, training_seed(run, seed=self.seed))
             kind, scores = self.scorer.score(returned)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # sys.exit(0) must not look like an audit passed
             unscorable = isinstance(error, UnscorableReturn)
             failure = Failure(
                 run=run,

@@ -100,7 +100,7 @@ def serve() -> None:
             if script is not None and b"__main__" in payload:
                 _import_as_main(script)
             job: Job = pickle.loads(payload)
-        except Exception as error:  # the user's modules may raise anything
+        except (Exception, SystemExit) as error:  # the user's modules may raise anything
             receive(source)
             send(sink, _portable(error))
             return
@@ -122,7 +122,7 @@ def _import_as_main(script: str) -> None:
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
 
 
-def _portable(error: Exception) -> Exception:
+def _portable(error: BaseException) -> Exception:
     if isinstance(error, InvalidInput):
         return error
     return InvalidInput(
