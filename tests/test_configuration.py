@@ -103,7 +103,7 @@ def test_settings_of_the_simulated_dimension() -> None:
         (Settings(noise_multiplier=float("nan")), "noise_multiplier must be finite"),
         (Settings(learning_rate=0.0), "learning_rate must be above 0, got 0.0"),
         (Settings(batch_size=0), "batch_size must be at least 1, got 0"),
-        (Settings(runs=0), "runs must be at least 2, got 0"),
+        (Settings(runs=0), "runs must be at least 4, got 0"),
         (Settings(runs=7), "runs must be even.*got 7"),
         (Settings(canaries=0), "canaries must be at least 1, got 0"),
         (Settings(delta=1.0), "delta must be in"),

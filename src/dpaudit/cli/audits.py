@@ -120,27 +120,35 @@ def _print_list(entries: list[dict[str, Any]], path: str) -> None:
 
     from dpaudit.cli._render import console
 
-    table = Table(title=f"Audits in {path}", title_justify="left", box=box.SIMPLE_HEAD)
+    deltas = {entry["delta"] for entry in entries} - {None}
+    # One delta stands above the table; several need a column.
+    common = f", epsilon at delta = {deltas.pop():g}" if len(deltas) == 1 else ""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("audit", no_wrap=True)
-    for header in ("name", "training", "adversary"):
-        table.add_column(header)
-    for header in ("runs", "lower", "upper", "delta"):
-        table.add_column(header, justify="right", no_wrap=header != "runs")
-    table.add_column("verdict")
+    table.add_column("training and adversary")
+    for header in ("runs", "lower", "upper", *(["delta"] if deltas else [])):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
     for entry in entries:
         whole = entry["runs"] == entry["runs_asked"]
+        delta = "" if entry["delta"] is None else f"{entry['delta']:g}"
         table.add_row(
             entry["audit"][:8],
-            entry["name"] or "",
-            entry["training"],
-            entry["adversary"],
-            f"{entry['runs']:,}" if whole else f"{entry['runs']:,} of {entry['runs_asked']:,}",
+            _what(entry),
+            f"{entry['runs']:,}" if whole else f"{entry['runs']:,}/{entry['runs_asked']:,}",
             _number(entry["lower"]),
             _number(entry["upper"]),
-            f"{entry['delta']:g}" if entry["delta"] is not None else "",
+            *([delta] if deltas else []),
             entry["verdict"] or entry["state"],
         )
+    console().print(f"Audits in {path}{common}", highlight=False)
     console().print(table)
+
+
+def _what(entry: Mapping[str, Any]) -> str:
+    """In one column, because three of them would not fit beside the numbers."""
+    played = f"{entry['training']} by {entry['adversary']}" if entry["training"] else ""
+    return ": ".join(part for part in (entry["name"], played) if part)
 
 
 def _number(value: float | str | None) -> str:
