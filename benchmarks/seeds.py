@@ -21,7 +21,7 @@ import torch
 
 from dpaudit.reproduce import Setting
 from dpaudit.reproduce.networks import one_training
-from dpaudit.reproduce.readings import mu_by_moments, readings
+from dpaudit.reproduce.readings import readings
 
 
 def measure(setting: Setting, model: str, seed: int) -> dict[str, Any]:
@@ -35,9 +35,7 @@ def measure(setting: Setting, model: str, seed: int) -> dict[str, Any]:
         "seed": seed,
         "canaries": result.canaries,
         "examples": result.configuration["mechanism"]["data"]["examples"],
-        "mu": mu_by_moments(last.scores),
-        "gaussian_dp": found["gaussian_dp"],
-        "gaussian_fit": found["gaussian_fit"],
+        **{name: found[name] for name in ("mu", "gaussian_dp", "gaussian_fit")},
         "accountant": last.least_upper.epsilon,
         "seconds": round(time.perf_counter() - began, 1),
     }

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
+import tempfile
+from pathlib import Path
 
 from dpaudit.errors import InvalidInput
 
@@ -83,6 +86,28 @@ def runs(value: object, *, canaries: int) -> int:
     have it; a pilot takes a score of each world, and one must be left.
     """
     return integer("runs", value, at_least=4 if canaries == 1 else 1, at_most=10**9)
+
+
+def file_to_write(name: str, path: Path) -> None:
+    """Raise now for a file that could not be written once everything is computed."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise InvalidInput(
+            f"{name} must be in a folder that is there, got {str(path)!r}; make the folder first"
+        )
+    if path.exists():
+        writable = path.is_file() and os.access(path, os.W_OK)
+    else:
+        try:
+            # Permissions alone do not tell: /proc has them, and takes no file even of root's.
+            with tempfile.TemporaryFile(dir=folder):
+                writable = True
+        except OSError:
+            writable = False
+    if not writable:
+        raise InvalidInput(
+            f"{name} must be a file that can be written, got {str(path)!r}; choose another folder"
+        )
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...], *, remedy: str = "") -> str:

@@ -197,7 +197,7 @@ class CompleteSettings:
         for horizon in self.horizons:
             _validate.integer("horizons", horizon, at_least=1)
         if self.scores_out is not None:
-            check_scores_out(Path(self.scores_out))
+            _validate.file_to_write("scores_out", Path(self.scores_out))
 
     def training(self) -> DPSGD:
         """The training; reads its data and imports torch."""
@@ -250,12 +250,6 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
         if key in given and given[key] != ":memory:":
             given[key] = str(file.parent / Path(given[key]).expanduser())
     return Settings(**({"name": file.stem} | given))
-
-
-def check_scores_out(path: Path) -> None:
-    """Raise now for a file that could not be written once everything is trained."""
-    if not path.absolute().parent.is_dir():
-        raise InvalidInput(f"scores_out must be in a folder that is there, got {str(path)!r}")
 
 
 def _check_type(file: Path, key: str, value: Any, declared: str) -> None:

@@ -100,6 +100,9 @@ def test_the_python_makes_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None
 def test_delta_and_confidence_are_said_where_they_are_not_the_usual(tmp_path: Any) -> None:
     made = snippets(settings(), delta=1e-5, confidence=0.95)
     assert made == snippets(settings())
+    # The page may be read at other values than the audit was, so its command says them always.
+    page = shlex.split(made.pop("This page").replace("\\\n", ""))
+    assert page[-4:] == ["--delta", "1e-05", "--confidence", "0.95"]
     assert not any("delta" in text or "confidence" in text for text in made.values())
     made = snippets(settings(), delta=1e-3, confidence=0.9)
     page = shlex.split(made["This page"].replace("\\\n", ""))

@@ -7,17 +7,14 @@ be made of a running audit, of a finished one, or of one that was stored last ye
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
-from scipy.special import nctdtr
-
 from dpaudit.claims import Claim, ClaimTest, test_claim
-from dpaudit.errors import DpauditError
+from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds import ProvenCurve, estimate, estimate_all, proven_curve
-from dpaudit.lower_bounds.gaussian_fit import fit_gaussian
+from dpaudit.lower_bounds.gaussian_fit import chance_of_looking_closer
 from dpaudit.lower_bounds.prediction import expected_bound
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.privacy import Bound, Bounds, ThreatModel
@@ -148,16 +145,13 @@ class Assessment:
         Only for the verdict's word, "gap" or "few-runs": it takes scores to be normal, as bounds
         need not.
         """
-        inserted, others = self.scores.inserted_scores, self.scores.other_scores
-        try:
-            fit = fit_gaussian(inserted, others, significance=NOT_RULED_OUT)
-        except DpauditError:
-            return False
         upper = self.least_upper
         promised = gaussian_mu(upper.epsilon, upper.delta)
-        scale = math.sqrt(len(inserted) * len(others) / len(self.scores))
-        freedom = len(self.scores) - 2
-        return bool(nctdtr(freedom, promised * scale, fit.estimate * scale) >= NOT_RULED_OUT)
+        worlds = self.scores.inserted_scores, self.scores.other_scores
+        try:
+            return chance_of_looking_closer(*worlds, promised) >= NOT_RULED_OUT
+        except InvalidScores:  # infinite, or all alike: nothing speaks for it
+            return False
 
     def to_dict(self) -> dict[str, Any]:
         """The assessment as plain data, without the scores."""

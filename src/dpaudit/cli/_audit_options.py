@@ -39,6 +39,13 @@ Adversary = Annotated[
         show_default="simulated-dimension",
     ),
 ]
+ReadDelta = Annotated[
+    float | None, typer.Option(help="Of all bounds.", show_default="that of the audit")
+]
+ReadConfidence = Annotated[
+    float | None,
+    typer.Option(help="Probability that a lower bound holds.", show_default="that of the audit"),
+]
 Runs = Annotated[int | None, typer.Option(metavar="N", help="Trainings.", show_default="5000")]
 CanaryCount = Annotated[
     int | None,

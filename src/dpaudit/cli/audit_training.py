@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpaudit import _validate
 from dpaudit.cli._audit_options import Json, Name, ScoresOut, StoreFile
-from dpaudit.configuration import DEFAULT_STORE, check_scores_out
+from dpaudit.configuration import DEFAULT_STORE
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def audit_training(
     claim = _claim(claimed_epsilon, delta, noise_multiplier, steps, sampling_rate, pair_only)
     where = store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE
     if scores_out is not None:
-        check_scores_out(Path(scores_out))  # before hours of training
+        _validate.file_to_write("scores_out", Path(scores_out))  # before hours of training
     function = load("MODULE:FUNCTION", train)
     result = _play(
         function,
@@ -249,8 +250,7 @@ def show_stored(
             {
                 **summary.get("result", {}),
                 **entry,
-                **_counts(summary, entry),
-                **_bounds(result, summary),
+                **_bounds(result),
                 "sentence": summary.get("sentence"),
                 "failures": [failure.to_dict() for failure in failures],
                 "configuration": dict(record.configuration),
@@ -270,8 +270,6 @@ def show_stored(
     if result is not None:
         _print_bounds(screen, result)
         screen.print()
-    elif summary:
-        screen.print(Text(_NO_CLAIM, style="dim"))
     unfinished = (
         f"Unfinished: {entry['runs']:,} of {entry['runs_asked']:,} runs are done; the command that "
         "began it goes on with it."
@@ -279,22 +277,10 @@ def show_stored(
     screen.print(Text(str(summary.get("sentence", unfinished)), style="bold"))
 
 
-_NO_CLAIM = (
-    "This audit was kept by a dpaudit that did not keep claims yet, so its bounds are not read "
-    "again. The command that made it, given again, trains nothing, since its runs are kept, and "
-    "keeps the claim too."
-)
-
-
-def _counts(summary: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The runs that the verdict rests on: the store may have more."""
-    return {"runs": summary.get("result", {}).get("runs", entry["runs"])}
-
-
-def _bounds(result: TrainingAudit | None, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The bounds as asked; as they were kept where the claim was not."""
+def _bounds(result: TrainingAudit | None) -> dict[str, Any]:
+    """The bounds as asked; none while the audit is not finished."""
     if result is None:
-        return {"lower": summary.get("bounds", [])}
+        return {"lower": []}
     return {
         "claimed": result.least_upper.to_dict(),
         "upper": result.least_upper.to_dict()["epsilon"],

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dpaudit.cli._audit_options import Json, StoreFile
+from dpaudit.cli._audit_options import Json, ReadConfidence, ReadDelta, StoreFile
 from dpaudit.configuration import DEFAULT_STORE
 
 
@@ -33,13 +33,8 @@ def show(
         str, typer.Argument(metavar="AUDIT", help="Its name, or the first digits of its identity.")
     ],
     store: StoreFile = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Of all bounds; by default that of the audit.")
-    ] = None,
-    confidence: Annotated[
-        float | None,
-        typer.Option(help="Probability that a lower bound holds; by default that of the audit."),
-    ] = None,
+    delta: ReadDelta = None,
+    confidence: ReadConfidence = None,
     json: Json = False,
 ) -> None:
     """Show one audit: its settings, its bounds, and how much of it is done.
@@ -120,13 +115,14 @@ def _print_list(entries: list[dict[str, Any]], path: str) -> None:
 
     from dpaudit.cli._render import console
 
-    deltas = {entry["delta"] for entry in entries} - {None}
     # One delta stands above the table; several need a column.
-    common = f", epsilon at delta = {deltas.pop():g}" if len(deltas) == 1 else ""
+    deltas = sorted({entry["delta"] for entry in entries if entry["delta"] is not None})
+    several = len(deltas) > 1
+    common = f", epsilon at delta = {deltas[0]:g}" if len(deltas) == 1 else ""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("audit", no_wrap=True)
     table.add_column("training and adversary")
-    for header in ("runs", "lower", "upper", *(["delta"] if deltas else [])):
+    for header in ("runs", "lower", "upper", *(["delta"] if several else [])):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for entry in entries:
@@ -138,7 +134,7 @@ def _print_list(entries: list[dict[str, Any]], path: str) -> None:
             f"{entry['runs']:,}" if whole else f"{entry['runs']:,}/{entry['runs_asked']:,}",
             _number(entry["lower"]),
             _number(entry["upper"]),
-            *([delta] if deltas else []),
+            *([delta] if several else []),
             entry["verdict"] or entry["state"],
         )
     console().print(f"Audits in {path}{common}", highlight=False)

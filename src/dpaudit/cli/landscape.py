@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 
 
@@ -99,23 +98,7 @@ def _check_plot(path: Path) -> None:
     """Raise now for a figure that could not be written once everything is computed."""
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InvalidInput(f"plot must be a .png, .svg or .pdf file, got {str(path)!r}")
-    if not path.absolute().parent.is_dir():
-        raise InvalidInput(
-            f"plot must be in a folder that is there, got {str(path)!r}; make the folder first"
-        )
-    if path.exists():
-        writable = path.is_file() and os.access(path, os.W_OK)
-    else:
-        try:
-            # Permissions alone do not tell: /proc has them, and takes no file even of root's.
-            with tempfile.TemporaryFile(dir=path.absolute().parent):
-                writable = True
-        except OSError:
-            writable = False
-    if not writable:
-        raise InvalidInput(
-            f"plot must be a file that can be written, got {str(path)!r}; choose another folder"
-        )
+    _validate.file_to_write("plot", path)
 
 
 def _process(
@@ -128,7 +111,6 @@ def _process(
     width: float | None,
     delta: float,
 ) -> Any:
-    from dpaudit import _validate
     from dpaudit.exact import SHAPES, Constant, Table, named_landscape
     from dpaudit.mechanisms.landscape import LandscapeProcess
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dpaudit.cli._audit_options import Json, StoreFile
+from dpaudit.cli._audit_options import Json, ReadConfidence, ReadDelta, StoreFile
 from dpaudit.configuration import DEFAULT_STORE
 
 
@@ -29,13 +29,8 @@ def report(
             metavar="PAGE.html", help="Where to write.", show_default="named after the audit"
         ),
     ] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Of all bounds; by default that of each audit.")
-    ] = None,
-    confidence: Annotated[
-        float | None,
-        typer.Option(help="Probability that a lower bound holds; by default that of each audit."),
-    ] = None,
+    delta: ReadDelta = None,
+    confidence: ReadConfidence = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     json: Json = False,
 ) -> None:

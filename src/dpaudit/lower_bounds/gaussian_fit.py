@@ -16,7 +16,7 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import fdtr, fdtrc, nctdtrinc
+from scipy.special import fdtr, fdtrc, nctdtr, nctdtrinc
 
 from dpaudit.errors import InvalidScores, NumericalError
 from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
@@ -92,6 +92,14 @@ def fit_gaussian(inserted: Array, not_inserted: Array, *, significance: float) -
         normality_p_value=_normality(inserted, not_inserted),
         equal_variance_p_value=_equal_variance(variances, (n1 - 1, n0 - 1)),
     )
+
+
+def chance_of_looking_closer(inserted: Array, not_inserted: Array, mu: float) -> float:
+    """The probability that normal scores ``mu`` apart look no further apart than these."""
+    n1, n0 = len(inserted), len(not_inserted)
+    fit = fit_gaussian(inserted, not_inserted, significance=0.5)
+    scale = float(np.sqrt(n1 * n0 / (n1 + n0)))
+    return float(nctdtr(n1 + n0 - 2, mu * scale, fit.estimate * scale))
 
 
 def noncentrality_lower_bound(t: float, freedom: int, significance: float) -> float:

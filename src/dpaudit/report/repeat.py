@@ -46,7 +46,8 @@ def repeat(
     snippets.append(Snippet(caption="In Python", text=_python(configuration, name, store, read)))
     if store is not None:
         page = ["dpaudit", "report", identity[:8], f"--store {shlex.quote(store)}"]
-        page += [f"--{key} {value}" for key, value in read.items()]
+        # Always said: left out, they would be those of the audit, which may not be the page's.
+        page += [f"--delta {delta}", f"--confidence {confidence}"]
         snippets.append(Snippet(caption="This page", text=_wrapped(page)))
     return tuple(snippets)
 

@@ -19,7 +19,7 @@ from dpaudit.reproduce.start_laws import (
     moved_and_noise,
     normal_epsilon,
 )
-from dpaudit.reproduce.table import Table
+from dpaudit.reproduce.table import Row, Table
 from dpaudit.reproduce.trainings import Trainings, Weights
 
 if TYPE_CHECKING:
@@ -34,7 +34,14 @@ MANY, BY_LAW = "unknown start, many trainings", "unknown start, known law"
 
 def measure(setting: Setting) -> Table:
     """Both rules, start known or not; the unknown one also for biases, and training by training."""
-    return curves(setting, _lines(setting))
+    return Table.of([{**row, **_exact(row)} for row in curves(setting, _lines(setting))])
+
+
+def _exact(row: Row) -> Row:
+    """What a weight leaks that only noise disturbs: beside every bound, as for landscapes."""
+    rule = next(rule for rule in RULES if rule == row["weights"])
+    steps = round(float(row["steps"] or 0))
+    return {"exact": exact_epsilon(rule, steps), "exact_if_normal": normal_epsilon(rule, steps)}
 
 
 def _lines(setting: Setting) -> Iterator[Line]:
@@ -69,9 +76,9 @@ def _lines(setting: Setting) -> Iterator[Line]:
 def draw(table: Table) -> Drawing:
     """The curves, and what is true of a weight that only noise disturbs."""
     drawing = draw_curves(table, height=3.2)
-    for axis, rule in zip(drawing.axes, RULES, strict=True):
-        steps = sorted(set(table.numbers("steps")))
-        exact = [exact_epsilon(rule, int(step)) for step in steps]
+    for axis, panel in zip(drawing.axes, table.words("panel"), strict=True):
+        unknown = table.where(panel=panel, series=UNKNOWN)
+        steps, exact = unknown.numbers("steps"), unknown.numbers("exact")
         axis.plot(steps, exact, color=style.GREY, lw=1.0, linestyle=(0, (1, 1)))
         axis.annotate(
             "exact, one weight,\nunknown start",
@@ -104,11 +111,8 @@ def findings(table: Table) -> str:
     steps = int(max(last.numbers("steps")))
     moved, _ = moved_and_noise(steps)
     exact, normal = (
-        ", ".join(f"{value:.2f}" for value in values)
-        for values in (
-            [exact_epsilon(rule, steps) for rule in RULES],
-            [normal_epsilon(rule, steps) for rule in RULES],
-        )
+        ", ".join(f"{value:.2f}" for value in last.where(series=UNKNOWN).numbers(column))
+        for column in ("exact", "exact_if_normal")
     )
     return (
         "; ".join(parts)

@@ -15,7 +15,7 @@ from dpaudit.audits.assessment import lower_bounds
 from dpaudit.audits.auditing import SECONDS_BETWEEN_BOUNDS, StorePath, open_store, tell_bound
 from dpaudit.audits.progress import Progress, Silent
 from dpaudit.claims import Claim
-from dpaudit.errors import InvalidInput
+from dpaudit.errors import InvalidInput, StoreError
 from dpaudit.privacy import ThreatModel
 from dpaudit.scores import AuditRecord, Scores, Store
 from dpaudit.your_training.assessing import check_both_worlds, repetition_notes, tested
@@ -183,12 +183,16 @@ def read_training_audit(
         confidence: Of each lower bound; that of the audit if not given.
 
     Returns:
-        The audit; `None` where the store does not have its claim: the audit is not finished, or was
-        kept by a dpaudit that did not keep claims yet.
+        The audit; `None` while it is not finished: what it claims comes into the store at its end.
     """
-    kept = record.summary or {}
-    if "promise" not in kept:
+    kept = record.summary
+    if not record.finished or kept is None:
         return None
+    if "promise" not in kept:
+        raise StoreError(
+            f"audit {record.label} was kept by an earlier dpaudit, without its claim; the command "
+            "that made it, given again, trains nothing and keeps the claim too"
+        )
     whole, configuration = kept["result"], record.configuration
     delta = float(kept["delta"]) if delta is None else _validate.delta(delta)
     own = float(whole["confidence"])
@@ -347,7 +351,6 @@ def _kept(result: TrainingAudit) -> dict[str, object]:
     return {
         "result": {name: value for name, value in whole.items() if name not in apart},
         "promise": dataclasses.asdict(result.test.claim),
-        "bounds": whole["lower"],
         "verdict": result.verdict,
         "sentence": result.sentence,
         "delta": result.delta,
