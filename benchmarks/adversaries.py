@@ -25,7 +25,7 @@ from dpaudit.adversaries import (
 )
 from dpaudit.audits import audit
 from dpaudit.audits.assessment import AS_GOOD_AS_IT_GETS
-from dpaudit.games import Speed
+from dpaudit.engine import Speed
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.presets import INSERTIONS, preset
 

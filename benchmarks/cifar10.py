@@ -16,7 +16,7 @@ from typing import Any
 
 from dpaudit.adversaries import RandomDimension
 from dpaudit.audits import audit
-from dpaudit.games import Speed
+from dpaudit.engine import Speed
 from dpaudit.presets import preset
 
 # name: preset, runs, canaries, precision

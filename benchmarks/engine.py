@@ -27,20 +27,21 @@ import engine_peers as peers
 import numpy as np
 import torch
 
-from dpaudit.adversaries.contract import CraftedDimensions
 from dpaudit.adversaries.random_dimension import RandomDimension
 from dpaudit.data import Examples
+from dpaudit.engine import Speed
+from dpaudit.engine.compilation import numerics
+from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.errors import DpauditError
-from dpaudit.games import Game, Speed, check_game, play, settle
-from dpaudit.games.compilation import numerics
-from dpaudit.games.engine import Engine, Training
-from dpaudit.games.starting_points import initial_parameters
+from dpaudit.games import Game, check_game, play, settle
 from dpaudit.lower_bounds import estimate
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.models import convnet, resnet18
 from dpaudit.presets import cross_entropy, preset
 from dpaudit.scores import Scores
+from dpaudit.threat_models import CraftedDimensions
 
 Rows = list[dict[str, Any]]
 

@@ -13,7 +13,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from dpaudit.games.starting_points import as_tensor, flat_parameters, known_model, trainable
+from dpaudit.engine.starting_points import as_tensor, flat_parameters, known_model, trainable
 from dpaudit.mechanisms.dpsgd import DPSGD
 
 

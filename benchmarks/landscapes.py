@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dpaudit.exact import (
+from dpaudit.landscapes import (
     Clock,
     Constant,
     DensityPair,
@@ -41,7 +41,7 @@ from dpaudit.exact import (
     sweep,
     threshold_search,
 )
-from dpaudit.exact.clock import rounding_unit
+from dpaudit.landscapes.clock import rounding_unit
 from dpaudit.lower_bounds import estimate
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
 from dpaudit.report import landscape_figures as figures

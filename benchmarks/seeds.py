@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from dpaudit.reproduce import Setting
-from dpaudit.reproduce.networks import one_training
-from dpaudit.reproduce.readings import readings
+from dpaudit_paper import Setting
+from dpaudit_paper.networks import one_training
+from dpaudit_paper.readings import readings
 
 
 def measure(setting: Setting, model: str, seed: int) -> dict[str, Any]:

@@ -15,7 +15,8 @@ import time
 import torch
 
 from dpaudit.adversaries import ADVERSARIES
-from dpaudit.games import Game, Speed, check_game, reference, settle
+from dpaudit.engine import Speed
+from dpaudit.games import Game, check_game, reference, settle
 from dpaudit.games.tiles import Player
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.presets import preset

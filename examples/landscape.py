@@ -5,7 +5,7 @@ python examples/landscape.py
 
 from __future__ import annotations
 
-from dpaudit.exact import Threshold, decision_point, exact_privacy, fitted_wells, simulate
+from dpaudit.landscapes import Threshold, decision_point, exact_privacy, fitted_wells, simulate
 from dpaudit.lower_bounds import lower_bound
 from dpaudit.mechanisms.landscape import LandscapeProcess
 

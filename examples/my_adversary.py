@@ -15,8 +15,8 @@ import torch
 from dpaudit import DPSGD, Insertion, audit
 from dpaudit.adversaries import Canaries, CraftedGradients, HiddenStateAdversary, HiddenStateView
 from dpaudit.adversaries.crafting import check_room, generator, movement, parameter_count
-from dpaudit.adversaries.testing import check_adversary, easy_training
 from dpaudit.errors import InvalidInput
+from dpaudit.testing import check_adversary, easy_training
 
 
 @final

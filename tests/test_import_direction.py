@@ -40,7 +40,7 @@ def files_of(room: str) -> list[Path]:
     return files
 
 
-@pytest.mark.parametrize("room", ["lower_bounds", "upper_bounds", "scores", "exact"])
+@pytest.mark.parametrize("room", ["lower_bounds", "upper_bounds", "scores", "landscapes", "claims"])
 def test_statistics_never_import_training(room):
     for path in files_of(room):
         roots = {name.split(".")[0] for name in imported_modules(path)}

@@ -11,7 +11,7 @@ import pytest
 
 from dpaudit.adversaries import FlippedLabel, RandomDirection, SimulatedDimension
 from dpaudit.audits import AuditResult, audit
-from dpaudit.games import Speed
+from dpaudit.engine import Speed
 from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.presets import housing

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dpaudit import Claim, audit_training
 from dpaudit.data import california_housing
-from dpaudit.your_training import GradientCanary
+from dpaudit.trainings import GradientCanary
 
 Scoring = Callable[[Any, Any], Any]
 

@@ -4,6 +4,7 @@ The public names, one by one. None of them imports torch until something is trai
 """
 
 from dpaudit import adversaries, presets
+from dpaudit._version import __version__ as __version__
 from dpaudit.audits import AuditResult, Plan, audit, plan
 from dpaudit.checks import CheckResult, check_training
 from dpaudit.claims import Claim, ClaimTest, test_claim
@@ -21,10 +22,8 @@ from dpaudit.mechanisms import (
 )
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.scores import Scores, Store, read_scores, write_scores
+from dpaudit.trainings import GradientCanary, Predictions, TrainingAudit, audit_training
 from dpaudit.upper_bounds import all_upper_bounds, noise_multiplier_for, upper_bound
-from dpaudit.your_training import GradientCanary, Predictions, TrainingAudit, audit_training
-
-__version__ = "0.1.0"
 
 __all__ = [
     "DPSGD",

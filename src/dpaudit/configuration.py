@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import Adversary
 from dpaudit.adversaries.registry import adversary
 from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.presets import INSERTIONS, preset
+from dpaudit.threat_models import Adversary
 
 if TYPE_CHECKING:
-    from dpaudit.games import Speed
+    from dpaudit.engine import Speed
     from dpaudit.mechanisms.dpsgd import DPSGD
 
 DEFAULT_STORE = "dpaudit.sqlite"
@@ -213,7 +213,7 @@ class CompleteSettings:
 
     def speed(self) -> Speed:
         """The speed settings; imports torch."""
-        from dpaudit.games import Speed
+        from dpaudit.engine import Speed
 
         return Speed(
             device=self.device,

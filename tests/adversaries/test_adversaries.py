@@ -21,14 +21,15 @@ from dpaudit.adversaries import (
     RandomDirection,
     SimulatedDimension,
 )
-from dpaudit.adversaries.testing import easy_training
 from dpaudit.data import Examples
+from dpaudit.engine import Speed, simulate
+from dpaudit.engine.starting_points import build_model, flat_parameters
 from dpaudit.errors import InvalidInput
-from dpaudit.games import Game, Speed, play, simulate
-from dpaudit.games.starting_points import build_model, flat_parameters
+from dpaudit.games import Game, play
 from dpaudit.lower_bounds.prediction import predicted_mu
 from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
 from dpaudit.scores import Scores
+from dpaudit.testing import easy_training
 
 SPEED = Speed(device="cpu", compile=False, workers=1)
 EVERY_STEP = Insertion()

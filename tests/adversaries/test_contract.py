@@ -23,9 +23,9 @@ from dpaudit.adversaries import (
     StandardView,
     adversary,
 )
-from dpaudit.adversaries.testing import check_adversary, easy_training
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.testing import check_adversary, easy_training
 
 STRATEGIES = [
     SimulatedDimension(simulation=simulation, ranking=ranking)

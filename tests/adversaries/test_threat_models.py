@@ -35,18 +35,19 @@ from dpaudit.adversaries import (
     StandardAdversary,
     StandardView,
 )
-from dpaudit.adversaries.contract import prepared
-from dpaudit.adversaries.testing import easy_training
 from dpaudit.audits import audit
+from dpaudit.engine import Speed
+from dpaudit.engine.engine import Engine
+from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.errors import InvalidInput
-from dpaudit.games import Game, Speed, check_game, play, reference
+from dpaudit.games import Game, check_game, play, reference
 from dpaudit.games.coins import insertion_coins
-from dpaudit.games.engine import Engine
-from dpaudit.games.starting_points import initial_parameters
 from dpaudit.games.tiles import training_of
 from dpaudit.mechanisms.batches import PoissonBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
 from dpaudit.privacy import ThreatModel
+from dpaudit.testing import easy_training
+from dpaudit.threat_models import prepared
 
 SPEED = Speed(device="cpu", compile=False, workers=1)
 EXACT = Speed(device="cpu", precision="float64", compile=False, workers=1)

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 import torch
 
-import dpaudit.games.noise
+import dpaudit.engine.noise
 from dpaudit.adversaries import RandomDimension, SimulatedDimension
-from dpaudit.adversaries.testing import easy_training
 from dpaudit.audits import Progress, audit
 from dpaudit.audits.stored import read_result
+from dpaudit.engine import Speed
 from dpaudit.errors import ConfigurationChanged, InvalidInput, InvalidScores, StoreError
-from dpaudit.games import Speed
 from dpaudit.mechanisms.batches import PoissonBatches, ReshuffledEpochs
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
 from dpaudit.report.from_audit import audit_page
 from dpaudit.scores import Store
+from dpaudit.testing import easy_training
 
 SPEED = Speed(device="cpu", compile=False, workers=1, tile_size=50)
 
@@ -257,9 +257,9 @@ def test_a_killed_process_loses_nothing_that_was_finished(tmp_path: Path) -> Non
     store = tmp_path / "audits.sqlite"
     script = f"""
 from dpaudit.adversaries import RandomDimension
-from dpaudit.adversaries.testing import easy_training
+from dpaudit.testing import easy_training
 from dpaudit.audits import audit
-from dpaudit.games import Speed
+from dpaudit.engine import Speed
 audit(easy_training(noise_multiplier=2.0), RandomDimension(), runs=40_000, store={str(store)!r},
       speed=Speed(device="cpu", compile=False, workers=1, tile_size=50))
 """
@@ -329,14 +329,14 @@ def test_an_unknown_start_is_audited_too() -> None:
 
 def test_half_of_the_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug in the engine's own noise: the claim is refuted, and a lower bound passes the upper."""
-    whole = dpaudit.games.noise.normals
+    whole = dpaudit.engine.noise.normals
 
     def half(*arguments: object, **named: object) -> torch.Tensor:
         return whole(*arguments, **named) / 2  # type: ignore[arg-type]
 
     training = easy_training(noise_multiplier=2.0)
     honest = quick(training, adversary=SimulatedDimension(), runs=1000)
-    monkeypatch.setattr(dpaudit.games.noise, "normals", half)
+    monkeypatch.setattr(dpaudit.engine.noise, "normals", half)
     broken = quick(training, adversary=SimulatedDimension(), runs=1000)
     assert honest.verdict != "violation"
     assert honest.final.leading.epsilon < honest.final.least_upper.epsilon

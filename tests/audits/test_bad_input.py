@@ -20,15 +20,15 @@ from dpaudit.adversaries import (
     HiddenStateView,
     RandomDimension,
 )
-from dpaudit.adversaries.testing import easy_training
 from dpaudit.audits import audit, plan
 from dpaudit.data import Examples
+from dpaudit.engine.engine import Engine
+from dpaudit.engine.speed import Speed
 from dpaudit.errors import InvalidInput, UnsupportedModel
-from dpaudit.games.engine import Engine
-from dpaudit.games.speed import Speed
 from dpaudit.mechanisms.batches import FixedBatches, PoissonBatches, ReshuffledEpochs
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, Insertion
 from dpaudit.presets import preset
+from dpaudit.testing import easy_training
 
 SPEED = Speed(device="cpu", compile=False, workers=1)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dpaudit
-from dpaudit.your_training import GradientCanary
+from dpaudit.trainings import GradientCanary
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BOUNDED = {"bounded contribution"}

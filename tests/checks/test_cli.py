@@ -15,7 +15,7 @@ from dpaudit.cli import main
 MODULE = """
 import numpy as np
 
-from dpaudit.your_training import GradientCanary
+from dpaudit.trainings import GradientCanary
 
 CANARY = GradientCanary.draw(300, clip_norm=2.0)
 

@@ -5,7 +5,7 @@ import private_steps as steps
 import pytest
 
 import dpaudit
-from dpaudit.your_training import GradientCanary
+from dpaudit.trainings import GradientCanary
 
 
 def drawn(seed):

@@ -6,7 +6,7 @@ import pytest
 
 import dpaudit
 from dpaudit.errors import InvalidInput
-from dpaudit.your_training import GradientCanary
+from dpaudit.trainings import GradientCanary
 
 CLIP, SIGMA, SIZE, RATE = 1.5, 0.9, 400, 0.05
 CANARY = GradientCanary.draw(SIZE, clip_norm=CLIP, seed=4)

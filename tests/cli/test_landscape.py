@@ -163,7 +163,9 @@ def test_mistakes_are_one_line_and_exit_code_2(
 def test_a_figure_that_cannot_be_written_costs_no_computation(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpaudit.exact.exact_privacy", lambda *_, **__: pytest.fail("computed"))
+    monkeypatch.setattr(
+        "dpaudit.landscapes.exact_privacy", lambda *_, **__: pytest.fail("computed")
+    )
     (tmp_path / "folder.png").mkdir()
     places = [tmp_path / "folder.png"]
     if Path("/proc/self").is_dir():  # Linux: a folder that takes no file, whoever asks
@@ -176,9 +178,9 @@ def test_a_figure_that_cannot_be_written_costs_no_computation(
 
 
 def test_a_figure_whose_folder_is_gone_by_then(tmp_path: Path) -> None:
-    from dpaudit.exact import Constant
+    from dpaudit.landscapes import Constant
     from dpaudit.mechanisms.landscape import LandscapeProcess
-    from dpaudit.report.landscape_figures import draw_landscapes
+    from dpaudit_paper.landscape_figures import draw_landscapes
 
     process = LandscapeProcess(noise_multiplier=1.0, batch_size=2, steps=2, landscape=Constant())
     with pytest.raises(InvalidInput, match=r"cannot write the figure .*: No such file"):

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpaudit.adversaries.contract import Canaries, CraftedDimensions, HiddenStateAdversary
 from dpaudit.data import Examples
+from dpaudit.engine import Speed
+from dpaudit.engine.speed import cores
 from dpaudit.errors import InvalidInput
-from dpaudit.games import Game, Speed, check_game, settle, tile_count
+from dpaudit.games import Game, check_game, settle, tile_count
 from dpaudit.games.budget import CACHE, cost
-from dpaudit.games.speed import cores
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD
+from dpaudit.threat_models import Canaries, CraftedDimensions, HiddenStateAdversary
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

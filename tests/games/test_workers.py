@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from dpaudit.data import Examples
+from dpaudit.engine import Speed
 from dpaudit.errors import DpauditError
-from dpaudit.games import Game, Speed, play
+from dpaudit.games import Game, play
 from dpaudit.games.budget import can_be_sent
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD
@@ -26,7 +27,7 @@ PARTS = """
 import os
 import torch
 from torch.nn import functional
-from dpaudit.adversaries.contract import CraftedDimensions, HiddenStateAdversary
+from dpaudit.threat_models import CraftedDimensions, HiddenStateAdversary
 
 
 def build():

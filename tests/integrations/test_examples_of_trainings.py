@@ -66,7 +66,7 @@ class TestJax:
         jax_training.INPUTS = jax_training.INPUTS[:1]
         jax_training.LABELS = jax_training.LABELS[:1]
         ends = [
-            dpaudit.your_training.parameters.flat_parameters(
+            dpaudit.trainings.parameters.flat_parameters(
                 jax_training.train(canary, inserted, seed=1)
             )
             for inserted in (False, True)

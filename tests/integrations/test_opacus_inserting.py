@@ -14,8 +14,8 @@ from torch import nn
 
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.integrations.opacus import canary_for, insert_canary, inserting
-from dpaudit.your_training import GradientCanary
-from dpaudit.your_training.parameters import flat_parameters
+from dpaudit.trainings import GradientCanary
+from dpaudit.trainings.parameters import flat_parameters
 
 pytestmark = [
     OPACUS_WARNINGS,

@@ -180,7 +180,8 @@ def test_gaussian_dp_by_the_papers_rule_is_the_formula():
 
 
 def test_gaussian_dp_at_a_fixed_threshold_spends_its_level_on_the_pair():
-    from dpaudit.claims import Claim, claim_p_value
+    from dpaudit.claims import Claim
+    from dpaudit.claims.fixed_sample import claim_p_value
 
     counts = ErrorCounts.given(
         true_positives=470, false_negatives=30, false_positives=20, true_negatives=480

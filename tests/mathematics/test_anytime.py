@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dpaudit import Claim, ErrorCounts
-from dpaudit.anytime_bounds import anytime_bounds
-from dpaudit.claims import claim_p_value
-from dpaudit.sequential import AnytimeTest, Bets
+from dpaudit.claims.anytime_bounds import anytime_bounds
+from dpaudit.claims.fixed_sample import claim_p_value
+from dpaudit.claims.sequential import AnytimeTest, Bets
 
 LEVEL = 0.05
 

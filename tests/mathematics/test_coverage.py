@@ -22,7 +22,7 @@ from families import (
 from scipy.special import bdtr
 
 from dpaudit import Claim, ErrorCounts, Scores, estimate, proven_curve, test_claim
-from dpaudit.claims import claim_p_value
+from dpaudit.claims.fixed_sample import claim_p_value
 from dpaudit.lower_bounds.clopper_pearson import epsilon_of_errors
 from dpaudit.tradeoff import mu_of_errors
 

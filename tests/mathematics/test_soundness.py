@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpaudit import Claim, ErrorCounts, Scores, estimate, lower_bound, proven_curve, test_claim
-from dpaudit.claims import claim_p_value
+from dpaudit.claims.fixed_sample import claim_p_value
 from dpaudit.lower_bounds import METHODS
 from dpaudit.upper_bounds import all_upper_bounds
 

@@ -15,8 +15,8 @@ from dpaudit.cli import main
 from dpaudit.cli.audit_training import show_stored
 from dpaudit.errors import StoreError
 from dpaudit.report import PageData, record_page, render_page
-from dpaudit.your_training import TrainingAudit
-from dpaudit.your_training.auditing import read_training_audit
+from dpaudit.trainings import TrainingAudit
+from dpaudit.trainings.auditing import read_training_audit
 
 WATCHED = {"claim": Claim.from_mu(0.1), "runs": 400, "until_violation": True}
 DPSGD = Claim.from_dpsgd(noise_multiplier=1.0, steps=10)

@@ -254,7 +254,7 @@ def test_a_page_needs_no_mechanism() -> None:
 
 
 def test_the_audit_of_an_own_training_is_a_page(tmp_path: Path) -> None:
-    from dpaudit.your_training import audit_training
+    from dpaudit.trainings import audit_training
 
     result = audit_training(
         noisy_sum, claim=dpaudit.Claim.from_mu(1.0), runs=120, store=tmp_path / "own.sqlite"
@@ -271,7 +271,7 @@ def test_the_audit_of_an_own_training_is_a_page(tmp_path: Path) -> None:
 
 
 def test_an_audit_that_was_watched_says_what_still_holds(tmp_path: Path) -> None:
-    from dpaudit.your_training import audit_training
+    from dpaudit.trainings import audit_training
 
     result = audit_training(
         noisy_sum,

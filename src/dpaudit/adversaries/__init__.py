@@ -4,7 +4,20 @@ from dpaudit.adversaries.adaptive_poisoning import AdaptivePoisoning
 from dpaudit.adversaries.api_access import ApiAccess
 from dpaudit.adversaries.canife import Canife
 from dpaudit.adversaries.clip_backdoor import ClipBackdoor
-from dpaudit.adversaries.contract import (
+from dpaudit.adversaries.dirac_gradient import DiracGradient
+from dpaudit.adversaries.flipped_label import FlippedLabel
+from dpaudit.adversaries.gradient_attack import GradientAttack
+from dpaudit.adversaries.intermediate_poisoning import IntermediatePoisoning
+from dpaudit.adversaries.malicious_data import MaliciousData
+from dpaudit.adversaries.one_run_black_box import OneRunBlackBox
+from dpaudit.adversaries.one_run_white_box import OneRunWhiteBox
+from dpaudit.adversaries.one_shot_iterates import OneShotIterates
+from dpaudit.adversaries.random_dimension import RandomDimension
+from dpaudit.adversaries.random_direction import RandomDirection
+from dpaudit.adversaries.registry import ADVERSARIES, adversary
+from dpaudit.adversaries.simulated_dimension import SimulatedDimension
+from dpaudit.adversaries.static_poisoning import StaticPoisoning
+from dpaudit.threat_models import (
     AdaptedGradients,
     AdaptedPoints,
     AdaptiveAdversary,
@@ -22,20 +35,7 @@ from dpaudit.adversaries.contract import (
     StandardAdversary,
     StandardView,
 )
-from dpaudit.adversaries.dirac_gradient import DiracGradient
-from dpaudit.adversaries.flipped_label import FlippedLabel
-from dpaudit.adversaries.gradient_attack import GradientAttack
-from dpaudit.adversaries.intermediate_poisoning import IntermediatePoisoning
-from dpaudit.adversaries.malicious_data import MaliciousData
-from dpaudit.adversaries.one_run_black_box import OneRunBlackBox
-from dpaudit.adversaries.one_run_white_box import OneRunWhiteBox
-from dpaudit.adversaries.one_shot_iterates import OneShotIterates
-from dpaudit.adversaries.prior_work import PRIOR_WORK, PriorAdversary
-from dpaudit.adversaries.random_dimension import RandomDimension
-from dpaudit.adversaries.random_direction import RandomDirection
-from dpaudit.adversaries.registry import ADVERSARIES, adversary
-from dpaudit.adversaries.simulated_dimension import SimulatedDimension
-from dpaudit.adversaries.static_poisoning import StaticPoisoning
+from dpaudit_paper.prior_work import PRIOR_WORK, PriorAdversary
 
 __all__ = [
     "ADVERSARIES",

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import (
+from dpaudit.adversaries.crafting import insertion_steps, the_points
+from dpaudit.adversaries.poisoning import climb, drawn_points
+from dpaudit.threat_models import (
     AdaptedPoints,
     AdaptiveAdversary,
     Canaries,
@@ -14,8 +16,6 @@ from dpaudit.adversaries.contract import (
     Moment,
     StandardView,
 )
-from dpaudit.adversaries.crafting import insertion_steps, the_points
-from dpaudit.adversaries.poisoning import climb, drawn_points
 
 if TYPE_CHECKING:
     import torch
@@ -67,7 +67,7 @@ class AdaptivePoisoning(AdaptiveAdversary):
 
     def respond(self, moment: Moment, canaries: Canaries) -> AdaptedPoints:
         """Climb the squared norm of each point's gradient at each run's model."""
-        from dpaudit.games.evaluate import gradient_slope
+        from dpaudit.engine.evaluate import gradient_slope
 
         points, runs = the_points(canaries), len(moment.current)
         targets = points.targets.to(moment.current.device).expand(runs, -1)
@@ -82,7 +82,7 @@ class AdaptivePoisoning(AdaptiveAdversary):
 
     def score(self, view: StandardView, canaries: Canaries) -> torch.Tensor:
         """What the insertion steps took off the losses of their own points."""
-        from dpaudit.games.evaluate import losses
+        from dpaudit.engine.evaluate import losses
 
         mechanism, iterates = view.mechanism, view.iterates
         total = iterates.new_zeros(iterates.shape[1], canaries.count)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import (
+from dpaudit.adversaries.crafting import insertion_steps, released_sums, the_points
+from dpaudit.adversaries.poisoning import climb, drawn_points
+from dpaudit.threat_models import (
     AdaptedPoints,
     AdaptiveAdversary,
     Canaries,
@@ -14,8 +16,6 @@ from dpaudit.adversaries.contract import (
     Moment,
     StandardView,
 )
-from dpaudit.adversaries.crafting import insertion_steps, released_sums, the_points
-from dpaudit.adversaries.poisoning import climb, drawn_points
 
 if TYPE_CHECKING:
     import torch
@@ -79,8 +79,8 @@ class Canife(AdaptiveAdversary):
         """Descend the design loss at each run's model."""
         import torch
 
-        from dpaudit.games.evaluate import clipped_gradients, gradient_slope
-        from dpaudit.games.starting_points import as_tensor
+        from dpaudit.engine.evaluate import clipped_gradients, gradient_slope
+        from dpaudit.engine.starting_points import as_tensor
 
         mechanism, current = moment.mechanism, moment.current
         points, runs = the_points(canaries), len(current)
@@ -109,7 +109,7 @@ class Canife(AdaptiveAdversary):
         """The inner products of each step's canary with its noisy sum, added up."""
         import torch
 
-        from dpaudit.games.evaluate import clipped_gradients
+        from dpaudit.engine.evaluate import clipped_gradients
 
         mechanism, iterates = view.mechanism, view.iterates
         total = iterates.new_zeros(iterates.shape[1], canaries.count)

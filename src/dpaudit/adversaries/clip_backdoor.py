@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, final
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import BlackBoxAdversary, BlackBoxView, Canaries, CanaryPoints
 from dpaudit.adversaries.crafting import the_points
 from dpaudit.errors import InvalidInput
+from dpaudit.threat_models import BlackBoxAdversary, BlackBoxView, Canaries, CanaryPoints
 
 if TYPE_CHECKING:
     import torch
@@ -54,8 +54,8 @@ class ClipBackdoor(BlackBoxAdversary):
         """The last singular vectors, and for each the label a trained model gives least to."""
         import torch
 
-        from dpaudit.games.evaluate import outputs
-        from dpaudit.games.simulate import simulate
+        from dpaudit.engine.evaluate import outputs
+        from dpaudit.engine.simulation import simulate
 
         data = mechanism.data
         _validate.integer("canaries", canaries, at_least=1)

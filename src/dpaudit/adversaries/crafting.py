@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import (
+from dpaudit.errors import InvalidInput
+from dpaudit.threat_models import (
     Canaries,
     CanaryPoints,
     CraftedDimensions,
@@ -19,7 +20,6 @@ from dpaudit.adversaries.contract import (
     HiddenStateView,
     StandardView,
 )
-from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def parameter_count(mechanism: DPSGD) -> int:
     """How many numbers the mechanism trains."""
-    from dpaudit.games.starting_points import known_model, trainable
+    from dpaudit.engine.starting_points import known_model, trainable
 
     return sum(parameter.numel() for parameter in trainable(known_model(mechanism)))
 

@@ -5,12 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
-from dpaudit.adversaries.contract import (
-    Canaries,
-    CraftedDimensions,
-    StandardAdversary,
-    StandardView,
-)
 from dpaudit.adversaries.crafting import (
     along,
     check_room,
@@ -18,6 +12,12 @@ from dpaudit.adversaries.crafting import (
     insertion_steps,
     parameter_count,
     released_sums,
+)
+from dpaudit.threat_models import (
+    Canaries,
+    CraftedDimensions,
+    StandardAdversary,
+    StandardView,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class DiracGradient(StandardAdversary):
 
     def score(self, view: StandardView, canaries: Canaries) -> torch.Tensor:
         """Inner products with what the insertion steps released, genuine gradients taken off."""
-        from dpaudit.games.evaluate import genuine_sum
+        from dpaudit.engine.evaluate import genuine_sum
 
         steps = insertion_steps(view)
         sums = released_sums(view, steps)

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import (
+from dpaudit.adversaries.crafting import generator
+from dpaudit.errors import InvalidInput
+from dpaudit.threat_models import (
     Canaries,
     CanaryPoints,
     HiddenStateAdversary,
     HiddenStateView,
 )
-from dpaudit.adversaries.crafting import generator
-from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +72,7 @@ class FlippedLabel(HiddenStateAdversary):
 
     def score(self, view: HiddenStateView, canaries: Canaries) -> torch.Tensor:
         """Minus the loss of each final model on each canary."""
-        from dpaudit.games.evaluate import losses
+        from dpaudit.engine.evaluate import losses
 
         if not isinstance(canaries, CanaryPoints):
             raise InvalidInput(

@@ -7,12 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import (
-    Canaries,
-    CraftedGradients,
-    StandardAdversary,
-    StandardView,
-)
 from dpaudit.adversaries.crafting import (
     along,
     check_room,
@@ -21,6 +15,12 @@ from dpaudit.adversaries.crafting import (
     released_sums,
 )
 from dpaudit.errors import InvalidInput
+from dpaudit.threat_models import (
+    Canaries,
+    CraftedGradients,
+    StandardAdversary,
+    StandardView,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +66,7 @@ class GradientAttack(StandardAdversary):
         """Take the least-moved dimensions of a noiseless simulation, ``width`` for each canary."""
         import torch
 
-        from dpaudit.games.simulate import simulate
+        from dpaudit.engine.simulation import simulate
 
         parameters = parameter_count(mechanism)
         check_room(canaries, parameters)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import Canaries, CanaryPoints, StandardAdversary, StandardView
 from dpaudit.adversaries.crafting import the_points
 from dpaudit.adversaries.static_poisoning import poison
+from dpaudit.threat_models import Canaries, CanaryPoints, StandardAdversary, StandardView
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +65,7 @@ class IntermediatePoisoning(StandardAdversary):
 
     def score(self, view: StandardView, canaries: Canaries) -> torch.Tensor:
         """Minus the mean loss over the iterates, the start left out."""
-        from dpaudit.games.evaluate import losses
+        from dpaudit.engine.evaluate import losses
 
         points, later = the_points(canaries), view.iterates[1:]
         found = losses(view.mechanism, later.flatten(0, 1), points.features, points.targets)

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
-from dpaudit.adversaries.contract import (
-    Canaries,
-    ChoosesData,
-    CraftedDimensions,
-    StandardAdversary,
-    StandardView,
-)
 from dpaudit.adversaries.crafting import (
     along,
     check_room,
     insertion_steps,
     parameter_count,
     released_sums,
+)
+from dpaudit.threat_models import (
+    Canaries,
+    ChoosesData,
+    CraftedDimensions,
+    StandardAdversary,
+    StandardView,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class MaliciousData(StandardAdversary, ChoosesData):
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CraftedDimensions:
         """Take the dimensions that a noiseless simulation moved least: the silent ones."""
-        from dpaudit.games.simulate import simulate
+        from dpaudit.engine.simulation import simulate
 
         check_room(canaries, parameter_count(mechanism))
         order = simulate(mechanism, noisy=False, runs=1, seed=seed).per_step.argsort(stable=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
-from dpaudit.adversaries.contract import BlackBoxAdversary, BlackBoxView, Canaries, CanaryPoints
 from dpaudit.adversaries.crafting import the_points
 from dpaudit.adversaries.flipped_label import FlippedLabel
+from dpaudit.threat_models import BlackBoxAdversary, BlackBoxView, Canaries, CanaryPoints
 
 if TYPE_CHECKING:
     import torch

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
-from dpaudit.adversaries.contract import (
+from dpaudit.adversaries.crafting import along, insertion_steps, released_sums
+from dpaudit.adversaries.random_dimension import RandomDimension
+from dpaudit.threat_models import (
     Canaries,
     CraftedDimensions,
     StandardAdversary,
     StandardView,
 )
-from dpaudit.adversaries.crafting import along, insertion_steps, released_sums
-from dpaudit.adversaries.random_dimension import RandomDimension
 
 if TYPE_CHECKING:
     import torch

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
-from dpaudit.adversaries.contract import (
+from dpaudit.adversaries.crafting import insertion_steps, released_sums
+from dpaudit.adversaries.random_direction import RandomDirection
+from dpaudit.errors import InvalidInput
+from dpaudit.threat_models import (
     Canaries,
     CraftedGradients,
     StandardAdversary,
     StandardView,
 )
-from dpaudit.adversaries.crafting import insertion_steps, released_sums
-from dpaudit.adversaries.random_direction import RandomDirection
-from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     import torch

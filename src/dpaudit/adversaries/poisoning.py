@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.adversaries.contract import CanaryPoints
 from dpaudit.adversaries.crafting import check_points, generator
 from dpaudit.errors import InvalidInput
+from dpaudit.threat_models import CanaryPoints
 
 if TYPE_CHECKING:
     import torch

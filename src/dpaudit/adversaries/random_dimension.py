@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
-from dpaudit.adversaries.contract import (
-    Canaries,
-    CraftedDimensions,
-    HiddenStateAdversary,
-    HiddenStateView,
-)
 from dpaudit.adversaries.crafting import (
     check_room,
     generator,
     move_along_dimensions,
     parameter_count,
+)
+from dpaudit.threat_models import (
+    Canaries,
+    CraftedDimensions,
+    HiddenStateAdversary,
+    HiddenStateView,
 )
 
 if TYPE_CHECKING:

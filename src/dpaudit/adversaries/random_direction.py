@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
-from dpaudit.adversaries.contract import (
+from dpaudit.adversaries.crafting import check_room, generator, movement, parameter_count
+from dpaudit.errors import InvalidInput
+from dpaudit.threat_models import (
     Canaries,
     CraftedGradients,
     HiddenStateAdversary,
     HiddenStateView,
 )
-from dpaudit.adversaries.crafting import check_room, generator, movement, parameter_count
-from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,6 @@ from dpaudit.adversaries.adaptive_poisoning import AdaptivePoisoning
 from dpaudit.adversaries.api_access import ApiAccess
 from dpaudit.adversaries.canife import Canife
 from dpaudit.adversaries.clip_backdoor import ClipBackdoor
-from dpaudit.adversaries.contract import Adversary
 from dpaudit.adversaries.dirac_gradient import DiracGradient
 from dpaudit.adversaries.flipped_label import FlippedLabel
 from dpaudit.adversaries.gradient_attack import GradientAttack
@@ -20,6 +19,7 @@ from dpaudit.adversaries.random_dimension import RandomDimension
 from dpaudit.adversaries.random_direction import RandomDirection
 from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 from dpaudit.adversaries.static_poisoning import StaticPoisoning
+from dpaudit.threat_models import Adversary
 
 ADVERSARIES: dict[str, Adversary] = {
     adversary.name: adversary

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import (
+from dpaudit.adversaries.crafting import check_room, move_along_dimensions, parameter_count
+from dpaudit.threat_models import (
     Canaries,
     CraftedDimensions,
     HiddenStateAdversary,
     HiddenStateView,
 )
-from dpaudit.adversaries.crafting import check_room, move_along_dimensions, parameter_count
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +71,7 @@ class SimulatedDimension(HiddenStateAdversary):
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CraftedDimensions:
         """Take the dimensions that moved least; of equals, the first."""
-        from dpaudit.games.simulate import simulate
+        from dpaudit.engine.simulation import simulate
 
         check_room(canaries, parameter_count(mechanism))
         simulated = simulate(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import BlackBoxAdversary, BlackBoxView, Canaries, CanaryPoints
 from dpaudit.adversaries.crafting import the_points
 from dpaudit.adversaries.poisoning import climb, drawn_points
+from dpaudit.threat_models import BlackBoxAdversary, BlackBoxView, Canaries, CanaryPoints
 
 if TYPE_CHECKING:
     import torch
@@ -20,8 +20,8 @@ def poison(
     mechanism: DPSGD, *, canaries: int, seed: int, shadows: int, steps: int, adversary: str
 ) -> CanaryPoints:
     """Training points moved to where models trained without them are most wrong."""
-    from dpaudit.games.evaluate import loss_slope
-    from dpaudit.games.simulate import simulate
+    from dpaudit.engine.evaluate import loss_slope
+    from dpaudit.engine.simulation import simulate
 
     drawn = drawn_points(mechanism, canaries, seed, adversary=adversary)
     models = simulate(mechanism, noisy=True, runs=shadows, seed=seed).models

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import Adversary, prepared
 from dpaudit.audits.progress import Progress, Silent
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.stored import read_result
@@ -17,9 +16,11 @@ from dpaudit.errors import DpauditError, InvalidInput, MissingExtra
 from dpaudit.lower_bounds import estimate
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.scores import AuditRecord, Store
+from dpaudit.threat_models import Adversary, prepared
 
 if TYPE_CHECKING:
-    from dpaudit.games import Game, Speed
+    from dpaudit.engine import Speed
+    from dpaudit.games import Game
 
 StorePath = str | os.PathLike[str]
 
@@ -71,7 +72,7 @@ def audit(
 
     Example:
         >>> from dpaudit.adversaries import RandomDimension
-        >>> from dpaudit.adversaries.testing import easy_training
+        >>> from dpaudit.testing import easy_training
         >>> training = easy_training(noise_multiplier=2.0)
         >>> result = audit(training, RandomDimension(), runs=200)
         >>> result.upper["gaussian"]
@@ -124,7 +125,8 @@ def make_game(
 ) -> tuple[Game, Speed]:
     """The game, with everything checked that can be checked before crafting and training."""
     try:
-        from dpaudit.games import Game, Speed
+        from dpaudit.engine import Speed
+        from dpaudit.games import Game
     except ImportError as error:
         if getattr(error, "name", None) != "torch":
             raise

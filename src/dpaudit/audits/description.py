@@ -12,13 +12,14 @@ import hashlib
 import platform
 from typing import TYPE_CHECKING, Any
 
-from dpaudit.adversaries.contract import Adversary, Canaries
 from dpaudit.mechanisms.dpsgd import DPSGD
+from dpaudit.threat_models import Adversary, Canaries
 
 if TYPE_CHECKING:
     import torch
 
-    from dpaudit.games import Game, Speed
+    from dpaudit.engine import Speed
+    from dpaudit.games import Game
 
 _LOOKED_AT = 32  # examples whose loss at the start stands for what the loss computes
 
@@ -53,7 +54,7 @@ def versions(device: torch.device) -> dict[str, str]:
     import numpy
     import torch
 
-    from dpaudit import __version__
+    from dpaudit._version import __version__
 
     return {
         "dpaudit": __version__,
@@ -99,7 +100,7 @@ def _model(mechanism: DPSGD) -> dict[str, Any]:
     """
     import torch
 
-    from dpaudit.games.starting_points import as_tensor, known_model, trainable
+    from dpaudit.engine.starting_points import as_tensor, known_model, trainable
 
     model = known_model(mechanism)
     values = [*model.named_parameters(), *model.named_buffers()]

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, final
 
-from dpaudit.adversaries.contract import Adversary
 from dpaudit.adversaries.random_dimension import RandomDimension
 from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 from dpaudit.audits.assessment import lower_methods
@@ -17,11 +16,13 @@ from dpaudit.audits.auditing import make_game
 from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.privacy import Bound, Bounds, ThreatModel
+from dpaudit.threat_models import Adversary
 from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit.upper_bounds import upper_bound
 
 if TYPE_CHECKING:
-    from dpaudit.games import Game, Speed
+    from dpaudit.engine import Speed
+    from dpaudit.games import Game
 
 SHARES = (0.8, 0.9, 0.95)
 """Shares of the predicted epsilon for which the plan says how many runs they take."""
@@ -176,7 +177,7 @@ def _runs_needed(
 
 def _simulating(adversary: SimulatedDimension, mechanism: DPSGD) -> float:
     """Seconds that the adversary's simulations take, from two short ones."""
-    from dpaudit.games import simulate
+    from dpaudit.engine import simulate
 
     def seconds(steps: int) -> float:
         began = time.perf_counter()
@@ -208,11 +209,11 @@ def _probe(game: Game, asked: Speed) -> _Cost:
     import torch
 
     from dpaudit.audits.description import device_name
+    from dpaudit.engine.compilation import CHECKED_CALLS, numerics
+    from dpaudit.engine.engine import Engine
+    from dpaudit.engine.starting_points import initial_parameters
     from dpaudit.games import check_game, settle, tile_count
     from dpaudit.games.budget import cost
-    from dpaudit.games.compilation import CHECKED_CALLS, numerics
-    from dpaudit.games.engine import Engine
-    from dpaudit.games.starting_points import initial_parameters
     from dpaudit.games.tiles import training_of
 
     began = time.perf_counter()

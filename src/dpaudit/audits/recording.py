@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from dpaudit.errors import ConfigurationChanged
 from dpaudit.scores import AuditRecord, Store
-from dpaudit.scores.configuration import canonical_json, differences
+from dpaudit.scores.comparing import canonical_json, differences
 
 if TYPE_CHECKING:
-    from dpaudit.games import Speed
+    from dpaudit.engine import Speed
 
 
 def begin(

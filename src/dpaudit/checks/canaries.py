@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 class ShapedCanary:
     """One crafted gradient before clipping: along an axis, dense, huge, or not even a number.
 
-    See also: `dpaudit.your_training.GradientCanary`, which an audit inserts and which has the same
+    See also: `dpaudit.trainings.GradientCanary`, which an audit inserts and which has the same
     methods.
 
     Arguments:

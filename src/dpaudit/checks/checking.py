@@ -90,7 +90,7 @@ def check_training(
         ...         noise = random.normal(0, 0.8, theta.shape)  # the claim says 1.1
         ...         theta -= 0.1 * (np.nan_to_num(clipped, posinf=0, neginf=0).sum(axis=0) + noise)
         ...     return theta
-        >>> from dpaudit.your_training import GradientCanary
+        >>> from dpaudit.trainings import GradientCanary
         >>> canary = GradientCanary.draw(500, clip_norm=1.0)
         >>> result = check_training(train, canary, noise_multiplier=1.1)
         >>> [finding.rule.name for finding in result.broken]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpaudit.checks.canaries import ShapedCanary
 from dpaudit.errors import InvalidInput
-from dpaudit.your_training.parameters import flat_parameters
+from dpaudit.trainings.parameters import flat_parameters
 
 Array = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from dpaudit import __version__
+from dpaudit._version import __version__
 from dpaudit.errors import DpauditError
 
 # The rooms of the command line: command name -> (module, function, one line of help).

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dpaudit.claims import Claim
     from dpaudit.scores import AuditRecord
-    from dpaudit.your_training import TrainingAudit
+    from dpaudit.trainings import TrainingAudit
 
 EXIT_CODES = {"consistent": 0, "violation": 1, "inconclusive": 3}
 
@@ -105,7 +105,7 @@ def audit_training(
 
     Interrupted? The same command goes on where it stopped.
     """
-    from dpaudit.your_training.importing import canary_beside, load
+    from dpaudit.trainings.importing import canary_beside, load
 
     claim = _claim(claimed_epsilon, delta, noise_multiplier, steps, sampling_rate, pair_only)
     where = store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE
@@ -175,7 +175,7 @@ def _claim(
 
 def _play(train: Any, *, where: str, quiet: bool, **options: Any) -> TrainingAudit:
     from dpaudit.audits import Bar, Silent
-    from dpaudit.your_training import audit_training
+    from dpaudit.trainings import audit_training
 
     progress = Silent() if quiet else Bar()
     try:
@@ -239,7 +239,7 @@ def show_stored(
     The verdict is the one it came to; the bounds are read again at the delta and the confidence
     asked, or at those of the audit.
     """
-    from dpaudit.your_training.auditing import read_training_audit
+    from dpaudit.trainings.auditing import read_training_audit
 
     summary, failures = record.summary or {}, record.failures()
     result = read_training_audit(record, delta=delta, confidence=confidence)

@@ -94,8 +94,8 @@ def check(
     [bold]  --noise-multiplier 1.1 --parameters 1000[/]
     """
     from dpaudit.checks import check_step, check_training
-    from dpaudit.your_training import GradientCanary
-    from dpaudit.your_training.importing import canary_beside, load
+    from dpaudit.trainings import GradientCanary
+    from dpaudit.trainings.importing import canary_beside, load
 
     if step and steps is not None:
         raise InvalidInput(
@@ -152,7 +152,7 @@ def check(
 
 
 def _canary(where: str) -> Any:
-    from dpaudit.your_training.importing import load
+    from dpaudit.trainings.importing import load
 
     found = load("--canary", where)
     if callable(found):

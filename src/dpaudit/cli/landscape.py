@@ -72,7 +72,7 @@ def landscape(
     [bold]dpaudit landscape --noise-multiplier 4 --batch-size 700 --steps 6250[/]
     [bold]  --scaling dpsgd --period 25 --shape escalator[/]
     """
-    from dpaudit.exact import exact_privacy
+    from dpaudit.landscapes import exact_privacy
 
     if plot is not None:
         _check_plot(Path(plot))
@@ -81,7 +81,7 @@ def landscape(
     audited = None if simulate is None else _audit(process, simulate, delta, seed)
     found = None
     if search:
-        from dpaudit.exact import search_landscape
+        from dpaudit.landscapes import search_landscape
 
         found = search_landscape(process, delta=delta, seed=seed)
     if plot is not None:
@@ -111,7 +111,7 @@ def _process(
     width: float | None,
     delta: float,
 ) -> Any:
-    from dpaudit.exact import SHAPES, Constant, Table, named_landscape
+    from dpaudit.landscapes import SHAPES, Constant, Table, named_landscape
     from dpaudit.mechanisms.landscape import LandscapeProcess
 
     _validate.between("delta", delta, 0, 1, remedy="a common choice is 1e-5")
@@ -138,7 +138,7 @@ def _audit(process: Any, runs: int, delta: float, seed: int) -> Any:
     """Every bound on the simulated scores; last the paper's: GDP at the best threshold."""
     from dataclasses import replace
 
-    from dpaudit.exact import simulate
+    from dpaudit.landscapes import simulate
     from dpaudit.lower_bounds import estimate, estimate_all
     from dpaudit.scores import Scores
 
@@ -151,8 +151,8 @@ def _audit(process: Any, runs: int, delta: float, seed: int) -> Any:
 
 
 def _draw(result: Any, path: str) -> None:
-    from dpaudit.exact import DensityPair, pairs
-    from dpaudit.report.landscape_figures import draw_process
+    from dpaudit.landscapes import DensityPair, pairs
+    from dpaudit_paper.landscape_figures import draw_process
 
     wanted = sorted({1, 2, max(1, result.process.steps // 5), result.process.steps})
     shown = []
@@ -165,7 +165,7 @@ def _draw(result: Any, path: str) -> None:
 
 def _print_json(result: Any, audited: Any, found: Any, batch_size: int) -> None:
     from dpaudit.cli._render import print_json
-    from dpaudit.exact import Table
+    from dpaudit.landscapes import Table
 
     printed: dict[str, Any] = result.to_dict()
     printed["landscape"] = repr(result.process.landscape)

@@ -13,8 +13,8 @@ import typer
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from dpaudit.reproduce import Figure, Made
-    from dpaudit.reproduce.setting import Scale
+    from dpaudit_paper import Figure, Made
+    from dpaudit_paper.setting import Scale
 
 
 WIDE = 120
@@ -59,16 +59,16 @@ def reproduce(
     What is done is kept; interrupted trainings go on where they stopped.
     """
     from dpaudit import _validate
-    from dpaudit.reproduce.setting import SCALES
+    from dpaudit_paper.setting import SCALES
 
     size: Scale = "full" if _validate.one_of("scale", scale, SCALES) == "full" else "quick"
     _check_device(device)
     if not names:
         _list(out, size, data_dir, device, as_json=json)
         return
-    from dpaudit.reproduce import Setting, chosen, make_all
-    from dpaudit.reproduce.making import redraw_all
-    from dpaudit.reproduce.states import Surroundings
+    from dpaudit_paper import Setting, chosen, make_all
+    from dpaudit_paper.making import redraw_all
+    from dpaudit_paper.states import Surroundings
 
     figures = chosen(names, scale=size)
     if redraw:
@@ -76,7 +76,7 @@ def reproduce(
         _finish(made, [], out, as_json=json)
         return
     here = Surroundings.look(out=out, data_dir=data_dir, device=device)
-    from dpaudit.reproduce.contract import Need
+    from dpaudit_paper.contract import Need
 
     figures = chosen(names, scale=size, gpu=Need.GPU not in here.missing)
     # What was named is tried, and says what it lacks; "all" means all that can be made here.
@@ -103,8 +103,8 @@ def _check_device(device: str) -> None:
 
 
 def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json: bool) -> None:
-    from dpaudit.reproduce import FIGURES
-    from dpaudit.reproduce.states import Surroundings
+    from dpaudit_paper import FIGURES
+    from dpaudit_paper.states import Surroundings
 
     here = Surroundings.look(out=out, data_dir=data_dir, device=device)
     if as_json:

@@ -12,14 +12,14 @@ from typing import final
 
 import torch
 
-from dpaudit.adversaries.contract import CanaryPoints, StandardAdversary
-from dpaudit.games.check import Checked
+from dpaudit.engine.mechanism_check import Checked
+from dpaudit.engine.rules import rules
+from dpaudit.engine.schedule import schedule
+from dpaudit.engine.speed import Speed, cores
+from dpaudit.engine.starting_points import as_tensor, known_model, trainable
+from dpaudit.engine.tapping import Call, TappedModel
 from dpaudit.games.game import Game
-from dpaudit.games.rules import rules
-from dpaudit.games.schedule import schedule
-from dpaudit.games.speed import Speed, cores
-from dpaudit.games.starting_points import as_tensor, known_model, trainable
-from dpaudit.games.tapping import Call, TappedModel
+from dpaudit.threat_models import CanaryPoints, StandardAdversary
 
 CACHE = 4 * 2**20
 """Bytes of one tile on a CPU: what stays in cache is several times faster than what does not."""

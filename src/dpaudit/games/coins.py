@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dpaudit.games import noise
+from dpaudit.engine import noise
+from dpaudit.engine.noise import Stream
 from dpaudit.games.game import Coin
-from dpaudit.games.noise import Stream
 
 
 def insertion_coins(*, seed: int, runs: int, canaries: int, coin: Coin) -> Tensor:
@@ -27,8 +27,3 @@ def insertion_coins(*, seed: int, runs: int, canaries: int, coin: Coin) -> Tenso
         return words.ge(2**31)
     rank: Tensor = words.argsort(dim=0, stable=True).argsort(dim=0)
     return rank.lt(runs // 2)
-
-
-def participation(key: Tensor, runs: Tensor, step: Tensor, canaries: int, rate: float) -> Tensor:
-    """Whether each canary takes part in ``step`` under Poisson sampling, (runs, canaries), bool."""
-    return noise.uniforms(key, Stream.PARTICIPATION, runs, step, canaries).lt(rate)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Literal, final
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import Adversary, Canaries
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.threat_models import Adversary, Canaries
 
 Coin = Literal["half", "fair"]
 

@@ -5,12 +5,17 @@ Nothing is shared with the fast path but the random words, so that the two can b
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor
 
-from dpaudit.adversaries.contract import (
+from dpaudit.engine import noise
+from dpaudit.engine.noise import Stream
+from dpaudit.engine.participation import participation
+from dpaudit.engine.reference import clipped_sum
+from dpaudit.engine.starting_points import as_tensor, initial_parameters, known_model, trainable
+from dpaudit.games.coins import insertion_coins
+from dpaudit.games.game import Game
+from dpaudit.threat_models import (
     AdaptedPoints,
     AdaptiveAdversary,
     Canaries,
@@ -19,59 +24,6 @@ from dpaudit.adversaries.contract import (
     CraftedGradients,
     Moment,
 )
-from dpaudit.games import noise
-from dpaudit.games.clipping import Loss
-from dpaudit.games.coins import insertion_coins, participation
-from dpaudit.games.game import Game
-from dpaudit.games.noise import Stream
-from dpaudit.games.starting_points import as_tensor, initial_parameters, known_model, trainable
-
-
-def clipped_sum(
-    model: torch.nn.Module,
-    loss: Loss,
-    features: Tensor,
-    targets: Tensor,
-    *,
-    clip_norm: float,
-    weights: Tensor | None = None,
-    dtype: torch.dtype = torch.float64,
-) -> Tensor:
-    """The clipped sum of one model, flat.
-
-    Arguments:
-        model: Any module; it is copied, and its parameters say where the gradients are taken.
-        loss: One loss per example.
-        features: Shape (examples, …).
-        targets: Shape (examples,).
-        clip_norm: C; infinity clips nothing.
-        weights: A factor for each example after clipping, all 1 by default.
-        dtype: To compute in.
-    """
-    model = copy.deepcopy(model).to(dtype)
-    features = features.to(dtype) if features.is_floating_point() else features
-    total: Tensor | None = None
-    for index in range(len(targets)):
-        gradient = _gradient(model, loss, features[index : index + 1], targets[index : index + 1])
-        norm = float(gradient.norm())
-        factor = 1.0 if norm <= clip_norm else clip_norm / norm
-        if weights is not None:
-            factor *= float(weights[index])
-        total = factor * gradient if total is None else total + factor * gradient
-    if total is None:
-        return torch.zeros(sum(p.numel() for p in trainable(model)), dtype=dtype)
-    return total
-
-
-def _gradient(model: torch.nn.Module, loss: Loss, features: Tensor, targets: Tensor) -> Tensor:
-    losses = loss(model(features), targets)
-    gradients = torch.autograd.grad(losses.sum(), trainable(model), allow_unused=True)
-    return torch.cat(
-        [
-            torch.zeros_like(parameter).flatten() if gradient is None else gradient.flatten()
-            for gradient, parameter in zip(gradients, trainable(model), strict=True)
-        ]
-    )
 
 
 def play(game: Game, run: int, steps: int | None = None) -> Tensor:

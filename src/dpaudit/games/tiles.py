@@ -17,19 +17,20 @@ import torch
 from torch import Tensor
 
 from dpaudit import _validate
-from dpaudit.adversaries.contract import AdaptiveAdversary, Canaries, Moment
+from dpaudit.engine.compilation import numerics
+from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.mechanism_check import Checked
+from dpaudit.engine.speed import Speed
+from dpaudit.engine.starting_points import flat_parameters, initial_parameters, known_model
 from dpaudit.errors import InvalidInput, NumericalError
 from dpaudit.games.budget import settle
-from dpaudit.games.check import Checked, check_game
 from dpaudit.games.coins import insertion_coins
-from dpaudit.games.compilation import numerics
-from dpaudit.games.engine import Engine, Training
 from dpaudit.games.game import Game
-from dpaudit.games.speed import Speed
-from dpaudit.games.starting_points import flat_parameters, initial_parameters, known_model
+from dpaudit.games.game_check import check_game
 from dpaudit.games.views import Played, contributions, scored, sees_iterates
 from dpaudit.mechanisms.dpsgd import FixedInitialisation
 from dpaudit.scores import ScoreBlock
+from dpaudit.threat_models import AdaptiveAdversary, Canaries, Moment
 
 Notify = Callable[[str], None]
 

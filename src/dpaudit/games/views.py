@@ -10,7 +10,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from dpaudit.adversaries.contract import (
+from dpaudit.engine.evaluate import clipped_gradients, losses, outputs
+from dpaudit.errors import InvalidInput
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.threat_models import (
     AdaptedGradients,
     AdaptedPoints,
     AdaptiveAdversary,
@@ -24,9 +27,6 @@ from dpaudit.adversaries.contract import (
     StandardAdversary,
     StandardView,
 )
-from dpaudit.errors import InvalidInput
-from dpaudit.games.evaluate import clipped_gradients, losses, outputs
-from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 
 
 @final

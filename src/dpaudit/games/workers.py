@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dpaudit._processes import Worker, drain, own_streams, receive, send
+from dpaudit.engine.mechanism_check import Checked
+from dpaudit.engine.speed import Speed
 from dpaudit.errors import DpauditError
-from dpaudit.games.check import Checked
 from dpaudit.games.game import Game
-from dpaudit.games.speed import Speed
 from dpaudit.scores import ScoreBlock
 
 _ONE_THREAD = {

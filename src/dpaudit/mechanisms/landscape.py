@@ -2,8 +2,8 @@ r"""The one-dimensional landscape process: what section 6 of the paper lets an a
 
 A canary is added to the first gradient, then :math:`T-1` more noisy steps run over a loss landscape
 that the adversary drew before training. Only :math:`\theta_T` is released. The process is described
-here and computed elsewhere: exactly in `dpaudit.exact.exact_privacy`, by simulation in
-`dpaudit.exact.simulate`.
+here and computed elsewhere: exactly in `dpaudit.landscapes.exact_privacy`, by simulation in
+`dpaudit.landscapes.simulate`.
 
 Every length below is in units of the clipping norm :math:`C`: privacy does not depend on it, so
 :math:`C` enters only where actual parameters are produced.
@@ -30,7 +30,7 @@ class Landscape(ABC):
     r"""A bounded update rule: where the loss landscape pushes a parameter at each position.
 
     See also:
-        `dpaudit.exact.landscapes` for the named ones, and `dpaudit.exact.Table` for any other.
+        `dpaudit.landscapes` has the named ones; `dpaudit.landscapes.Table` is any other.
 
     A landscape says only *in which direction and how hard* to push. How far one step can reach is
     the process's business, so the same landscape can be run at any batch size.
@@ -45,7 +45,7 @@ class Landscape(ABC):
         """Every position strictly inside (low, high) where the drift jumps or has a kink.
 
         Exact quadrature cuts its panels there; a forgotten edge costs accuracy, which the
-        refinement check of `dpaudit.exact.exact_privacy` then reports.
+        refinement check of `dpaudit.landscapes.exact_privacy` then reports.
         """
 
 
@@ -54,7 +54,7 @@ class LandscapeProcess:
     r"""A pair of one-dimensional processes, with and without the canary.
 
     See also:
-        `dpaudit.exact.exact_privacy` for what it leaks, `dpaudit.exact.simulate` for scores.
+        `dpaudit.landscapes.exact_privacy` for what it leaks, and `simulate` there for scores.
 
     Cebere, Bellet, Papernot (ICLR 2025), equation (3), with the sign of the update absorbed in the
     drift :math:`d`, :math:`b \in \{0, 1\}` the world, and :math:`Z_t \sim N(0, 1)`:
@@ -82,7 +82,7 @@ class LandscapeProcess:
         clip: The clipping norm :math:`C`; scales simulated parameters and nothing else.
 
     Example:
-        >>> from dpaudit.exact import Threshold
+        >>> from dpaudit.landscapes import Threshold
         >>> process = LandscapeProcess(
         ...     noise_multiplier=1, batch_size=16, steps=25, landscape=Threshold()
         ... )
@@ -109,7 +109,7 @@ class LandscapeProcess:
         if not isinstance(self.landscape, Landscape):
             raise InvalidInput(
                 f"landscape must be a Landscape, got {self.landscape!r}; "
-                "use dpaudit.exact.named_landscape or dpaudit.exact.Table"
+                "use dpaudit.landscapes.named_landscape or dpaudit.landscapes.Table"
             )
 
     @property

@@ -155,7 +155,7 @@ def _horizons(result: AuditResult) -> tuple[Horizon, ...]:
 
 
 def _session(result: AuditResult) -> Facts:
-    from dpaudit import __version__
+    from dpaudit._version import __version__
 
     return Facts(
         heading="this call",

@@ -13,7 +13,7 @@ from dpaudit.report.page_data import MOST_THRESHOLDS, Evidence, Facts, PageData,
 
 if TYPE_CHECKING:
     from dpaudit.scores import AuditRecord
-    from dpaudit.your_training.result import TrainingAudit
+    from dpaudit.trainings.result import TrainingAudit
 
 OWN_TRAINING = "your training"
 """What the settings of such an audit call it."""
@@ -80,7 +80,7 @@ def own_record_page(
         confidence: Of each lower bound.
         most_thresholds: How many thresholds the page may carry for the reader to try.
     """
-    from dpaudit.your_training.auditing import read_training_audit
+    from dpaudit.trainings.auditing import read_training_audit
 
     audit = read_training_audit(record, delta=delta, confidence=confidence)
     if audit is None:

@@ -24,7 +24,7 @@ from dpaudit.report.words import assumed, meaning, typeset, verdict_word
 
 if TYPE_CHECKING:
     from dpaudit.audits.result import AuditResult
-    from dpaudit.your_training.result import TrainingAudit
+    from dpaudit.trainings.result import TrainingAudit
 
     Showable = PageData | AuditResult | TrainingAudit
 
@@ -64,7 +64,7 @@ def render_page(audits: Sequence[Showable]) -> str:
 
 
 def _page(audit: Showable, most: int) -> PageData:
-    from dpaudit.your_training.result import TrainingAudit
+    from dpaudit.trainings.result import TrainingAudit
 
     if isinstance(audit, PageData):
         return audit
@@ -223,7 +223,7 @@ def _parts(pages: Sequence[PageData]) -> dict[str, Any]:
     """What is the same for every audit of a page."""
     from markupsafe import Markup
 
-    from dpaudit import __version__
+    from dpaudit._version import __version__
 
     found = [page.evidence for page in pages if page.evidence is not None]
     uppers = [each.least_upper.epsilon for each in found if each.least_upper is not None]

@@ -13,7 +13,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self, final
 
 from dpaudit.errors import ConfigurationChanged, InvalidInput, StoreError
-from dpaudit.scores.configuration import canonical_json, differences, identity
+from dpaudit.scores.comparing import canonical_json, differences, identity
 from dpaudit.scores.database import Database
 from dpaudit.scores.record import AuditRecord, now
 

@@ -10,7 +10,7 @@ from torch import nn
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 from dpaudit.integrations.opacus.layout import Slot, trained_slots
-from dpaudit.your_training.canaries import AS_LARGE_AS, GradientCanary
+from dpaudit.trainings.canaries import AS_LARGE_AS, GradientCanary
 
 
 def canary_for(

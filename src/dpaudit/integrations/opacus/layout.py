@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from dpaudit.errors import InvalidInput
-from dpaudit.your_training.canaries import GradientCanary
+from dpaudit.trainings.canaries import GradientCanary
 
 
 @final

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
-from dpaudit.your_training.canaries import GradientCanary
+from dpaudit.trainings.canaries import GradientCanary
 
 
 def coins(inserted: ArrayLike, count: int) -> NDArray[np.bool_]:

@@ -1,0 +1,6 @@
+"""Claims about a training's privacy, and tests of them."""
+
+from dpaudit.claims.claim import Claim
+from dpaudit.claims.fixed_sample import ClaimTest, Verdict, test_claim
+
+__all__ = ["Claim", "ClaimTest", "Verdict", "test_claim"]

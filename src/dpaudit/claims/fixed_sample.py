@@ -1,0 +1,257 @@
+r"""Is a claim kept? A claim is a trade-off *curve*: what is promised at every false-positive rate.
+
+Noise that is 20 % too small moves the middle of the curve long before it moves epsilon at
+:math:`\delta = 10^{-5}`, so the test compares error rates with the whole curve, not one bound with
+one number. It assumes nothing of the scores' shape.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.claims.claim import Claim
+from dpaudit.errors import InvalidInput, InvalidScores
+from dpaudit.lower_bounds.bands import upper_rate
+from dpaudit.lower_bounds.contract import (
+    Answer,
+    AtDelta,
+    CountEstimator,
+    Levels,
+    Question,
+)
+from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES, within_run_dependence
+from dpaudit.lower_bounds.joint_test import curve_p_value
+from dpaudit.lower_bounds.thresholds import Fixed, Pilot, ThresholdRule, threshold_rule
+from dpaudit.scores import Scores
+
+Array = NDArray[np.float64]
+Verdict = Literal["consistent", "violation", "inconclusive"]
+
+__all__ = ["Claim", "ClaimTest", "Verdict", "claim_p_value", "scores_to_refute", "test_claim"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ClaimTest:
+    """What the scores say about a claim.
+
+    Arguments:
+        verdict: ``"violation"`` when the claim is refuted at the confidence asked; ``"consistent"``
+            when it is not, though scores this many could have refuted it; ``"inconclusive"`` when
+            even perfect separation of this many scores would not have been a proof.
+        p_value: Probability of errors this few, or fewer, if the claim were kept.
+        e_value: For a test that was looked at as scores came: the largest wealth of a bet against
+            the claim, whose probability of ever reaching x is at most 1/x if the claim is kept;
+            the p-value is then its inverse.
+    """
+
+    verdict: Verdict
+    p_value: float
+    claim: Claim
+    confidence: float
+    sample_size: int
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...]
+    e_value: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The test as plain data."""
+        return {
+            "verdict": self.verdict,
+            "p_value": self.p_value,
+            "e_value": self.e_value,
+            "claim": self.claim.description,
+            "confidence": self.confidence,
+            "sample_size": self.sample_size,
+            "assumptions": list(self.assumptions),
+            "notes": list(self.notes),
+        }
+
+    def __repr__(self) -> str:
+        return f"ClaimTest({self.verdict}, p = {self.p_value:.3g}, {self.claim!r})"
+
+
+def test_claim(
+    evidence: Scores | ErrorCounts,
+    claim: Claim,
+    *,
+    confidence: float = 0.95,  # noqa: PT028
+    threshold: str | ThresholdRule = "pilot",  # noqa: PT028
+    seed: int = 0,  # noqa: PT028
+) -> ClaimTest:
+    """Test whether a mechanism keeps a claim; valid whatever the shape of the scores.
+
+    At the true error rates the two binomial p-values of the observed errors are independent and no
+    smaller than uniform. If the claim is kept, the true false-negative rate is at least
+    ``claim.tradeoff`` of the true false-positive rate. Fisher's combination of the two, made as
+    large as any false-positive rate allows, is therefore a p-value. Every claim's curve is its own
+    inverse, so exchanging the two worlds asks the same question.
+
+    Arguments:
+        evidence: Scores, or the four counts.
+        claim: The promise to test.
+        confidence: Level of the verdict; false alarms have at most the remaining probability.
+        threshold: ``pilot`` (its share chooses the threshold) or ``fixed=VALUE``.
+        seed: Draws the pilot.
+
+    Example:
+        >>> random = np.random.default_rng(0)
+        >>> scores = Scores.from_samples(random.normal(2, 1, 1000), random.normal(0, 1, 1000))
+        >>> test_claim(scores, Claim.from_mu(1.5)).verdict
+        'violation'
+        >>> test_claim(scores, Claim.from_mu(2.0)).verdict
+        'consistent'
+    """
+    confidence = _validate.confidence(confidence)
+    significance = 1 - confidence
+    rule = threshold_rule(threshold, seed=seed)
+    if not isinstance(rule, Pilot | Fixed):
+        raise InvalidInput(
+            f"threshold of a claim's test must be pilot or fixed=VALUE, got {threshold!r}; "
+            "the p-value holds for a threshold chosen without the scores it is read on"
+        )
+    counts, assumptions, notes = _evidence(evidence, claim, rule, significance)
+    p_value = float(claim_p_value(counts, claim)[0])
+    silent = ErrorCounts.given(
+        true_positives=counts.positives,
+        false_negatives=0,
+        false_positives=0,
+        true_negatives=counts.negatives,
+    )
+    smallest = float(claim_p_value(silent, claim)[0])
+    if p_value <= significance:
+        verdict: Verdict = "violation"
+    elif smallest > significance:
+        verdict = "inconclusive"
+        share = rule.share if isinstance(rule, Pilot) else 0.0
+        needed = scores_to_refute(claim, confidence=confidence, pilot_share=share)
+        enough = f"about {needed:,} scores" if needed else f"more than {MOST_SCORES:,} scores"
+        notes = (
+            *notes,
+            f"even perfect separation would only give p = {smallest:.3g}: run more; with no error "
+            f"at all it takes {enough} to refute this claim",
+        )
+    else:
+        verdict = "consistent"
+    return ClaimTest(
+        verdict=verdict,
+        p_value=p_value,
+        claim=claim,
+        confidence=confidence,
+        sample_size=counts.sample_size,
+        assumptions=(*claim.assumptions, *assumptions),
+        notes=notes,
+    )
+
+
+# Pytest would collect a public function of this name wherever it is imported.
+test_claim.__test__ = False  # type: ignore[attr-defined]
+
+
+def claim_p_value(counts: ErrorCounts, claim: Claim, *, cells: int = 3000) -> Array:
+    """The p-value of the claim at each threshold, taken as fixed."""
+    return curve_p_value(counts, claim.tradeoff, cells=cells)
+
+
+MOST_SCORES = 100_000_000
+"""Where the search for a number of scores that could refute a claim ends."""
+
+
+def scores_to_refute(
+    claim: Claim, *, confidence: float = 0.95, pilot_share: float = 0.1
+) -> int | None:
+    """How many perfectly separated scores refute the claim; `None` if `MOST_SCORES` do not.
+
+    Example:
+        >>> scores_to_refute(Claim.from_epsilon(8.0, 1e-5))
+        25
+        >>> scores_to_refute(Claim.from_points([(8.0, 1e-5)]))
+        15716
+    """
+
+    def refutes(each: int) -> bool:
+        silent = ErrorCounts.given(
+            true_positives=each, false_negatives=0, false_positives=0, true_negatives=each
+        )
+        return bool(claim_p_value(silent, claim)[0] <= 1 - confidence)
+
+    low, high = 0, 1
+    while not refutes(high):
+        low, high = high, 2 * high
+        if 2 * high > MOST_SCORES:
+            return None
+    while high - low > max(1, high // 1000):
+        middle = (low + high) // 2
+        low, high = (low, middle) if refutes(middle) else (middle, high)
+    return math.ceil(2 * high / (1 - pilot_share))
+
+
+@final
+class _SmallestPValue(CountEstimator):
+    """Drives a pilot to where the claim will look most doubtful on the rest of the scores.
+
+    Arguments:
+        claim: The claim.
+        growth: How many times more scores the rest has than the pilot.
+    """
+
+    name = "claim"
+    paper = ""
+    assumptions = ()
+
+    def __init__(self, claim: Claim, growth: float) -> None:
+        self._claim, self._growth = claim, growth
+
+    def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
+        # Two hundred thresholds find the place as well as thousands would. Fewer might miss the
+        # one threshold of a small pilot that separates the worlds.
+        chosen = np.unique(np.linspace(0, len(counts) - 1, 200).astype(np.int64))
+        doubt = claim_p_value(self._expected(counts[chosen]), self._claim, cells=150)
+        merit = np.full(len(counts), -np.inf)
+        merit[chosen] = -np.log(doubt)
+        return merit
+
+    def _expected(self, pilot: ErrorCounts) -> ErrorCounts:
+        """Errors on the rest, foreseen with caution: a lucky tail of the pilot must not win."""
+        negatives = max(1, round(self._growth * pilot.negatives))
+        positives = max(1, round(self._growth * pilot.positives))
+        false_positive_rate = upper_rate(pilot.false_positives, pilot.negatives, 0.1)
+        false_negative_rate = upper_rate(pilot.false_negatives, pilot.positives, 0.1)
+        return ErrorCounts(
+            false_positives=np.ceil(false_positive_rate * negatives).astype(np.int64),
+            false_negatives=np.ceil(false_negative_rate * positives).astype(np.int64),
+            negatives=negatives,
+            positives=positives,
+            thresholds=pilot.thresholds,
+        )
+
+    def answer(self, merit: float, question: Question) -> Answer:
+        return Answer(value=max(merit, 0.0))
+
+
+def _evidence(
+    evidence: Scores | ErrorCounts, claim: Claim, rule: ThresholdRule, significance: float
+) -> tuple[ErrorCounts, tuple[str, ...], tuple[str, ...]]:
+    if isinstance(evidence, ErrorCounts):
+        return evidence, Fixed.assumptions, ()
+    inserted, others = evidence.inserted_scores, evidence.other_scores
+    if len(inserted) == 0 or len(others) == 0:
+        raise InvalidScores(
+            f"a claim's test needs scores of both kinds, got {len(inserted)} inserted and "
+            f"{len(others)} not"
+        )
+    growth = 1 / rule.share - 1 if isinstance(rule, Pilot) else 1.0
+    doubt = _SmallestPValue(claim, growth)
+    chosen = rule.choose(doubt, inserted, others, AtDelta(0.0), significance)
+    assert chosen is not None  # pilot and fixed always choose
+    if not evidence.clustered:
+        return chosen.counts, rule.assumptions, chosen.notes
+    dependence = within_run_dependence(evidence).sentence
+    return chosen.counts, (*rule.assumptions, INDEPENDENT_CANARIES), (*chosen.notes, dependence)

@@ -1,0 +1,119 @@
+r"""Clipped sums of per-example gradients, for many parameter sets at once.
+
+.. math::
+    S_r = \sum_b w_{rb} \, \min\Big(1, \frac{C}{\|g_{rb}\|}\Big) \, g_{rb},
+    \qquad g_{rb} = \nabla_\theta \ell(\theta_r; x_b)
+
+One forward and one backward pass serve norms and sums alike (see `dpaudit.engine.gradients`). The
+slow twin is `dpaudit.games.reference.clipped_sum`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from dpaudit.engine.gradients import ParameterGradients
+from dpaudit.engine.rules.base import Notes
+from dpaudit.engine.tapping import Call, Recording, TappedModel
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@final
+class ClippedSums:
+    """Clips and sums the per-example gradients of a tapped model, all runs at once.
+
+    Arguments:
+        model: The tapped model.
+        loss: One loss per example.
+        calls: From `TappedModel.measure` on a batch of the size that will be used.
+    """
+
+    def __init__(self, model: TappedModel, loss: Loss, calls: Sequence[Call]) -> None:
+        self._model, self._loss, self._calls = model, loss, tuple(calls)
+
+    def __call__(
+        self, flat: Tensor, features: Tensor, targets: Tensor, weights: Tensor, clip_norm: Tensor
+    ) -> Tensor:
+        """The clipped sums, shape (runs, parameters).
+
+        Arguments:
+            flat: The parameters of every run, shape (runs, parameters).
+            features: The examples, shared by all runs, shape (examples, …).
+            targets: Their targets, shape (examples,).
+            weights: :math:`w`, 0 or 1, shape (runs, examples): padding and absent canaries have 0.
+            clip_norm: :math:`C`, a scalar tensor; infinity clips nothing.
+        """
+
+        def one_run(own: Tensor, own_weights: Tensor) -> Tensor:
+            gradients = self._gradients(own, features, targets)
+            norms = self._norms(gradients)
+            # C / 0 is infinite and the minimum 1: a zero gradient stays what it is.
+            factors = own_weights * torch.clamp(clip_norm / norms, max=1.0)
+            return self._flat_sum(gradients, factors, own)
+
+        with _quietly_looping():
+            return torch.func.vmap(one_run)(flat, weights)
+
+    def norms(self, flat: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        """The gradient norm of every example before clipping, shape (runs, examples)."""
+
+        def one_run(own: Tensor) -> Tensor:
+            return self._norms(self._gradients(own, features, targets))
+
+        with _quietly_looping():
+            return torch.func.vmap(one_run)(flat)
+
+    def _gradients(
+        self, own: Tensor, features: Tensor, targets: Tensor
+    ) -> dict[int, ParameterGradients]:
+        model = self._model
+        pieces = torch.split(own, list(model.sizes))
+        # Copies, so that each parameter begins at an even address: rows of all parameters do not.
+        parameters = [
+            piece.clone().view(shape) for piece, shape in zip(pieces, model.shapes, strict=True)
+        ]
+        # Zeros that take no memory, and that are not one for each run.
+        zero = torch.zeros((), dtype=own.dtype, device=own.device)
+        outputs = [zero.expand(call.shape) for call in self._calls]
+
+        def total_loss(
+            taps: tuple[list[Tensor], list[dict[str, Tensor]]],
+        ) -> tuple[Tensor, list[Notes]]:
+            recording = Recording(*taps)
+            losses = self._loss(model.run(parameters, features, recording), targets)
+            return losses.sum(), recording.notes
+
+        taps = (outputs, model.own_taps(len(features), own))
+        derivatives, notes = torch.func.grad(total_loss, has_aux=True)(taps)
+        return model.gradients(self._calls, notes, *derivatives)
+
+    def _norms(self, gradients: dict[int, ParameterGradients]) -> Tensor:
+        squares = [part.squared_norms() for part in gradients.values()]
+        return torch.stack(squares).sum(0).sqrt()
+
+    def _flat_sum(
+        self, gradients: dict[int, ParameterGradients], factors: Tensor, own: Tensor
+    ) -> Tensor:
+        return torch.cat(
+            [
+                gradients[place].weighted_sum(factors).flatten()
+                if place in gradients
+                else own.new_zeros(size)
+                for place, size in enumerate(self._model.sizes)
+            ]
+        )
+
+
+@contextlib.contextmanager
+def _quietly_looping() -> Iterator[None]:
+    """Some operations have no batched form and are looped over; our notice says so already."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        yield

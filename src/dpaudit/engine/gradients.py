@@ -1,0 +1,168 @@
+"""Per-example gradients of one parameter, kept in whatever form is cheapest.
+
+Clipping needs two things of them: their norms, and a weighted sum. Neither needs the gradients
+themselves where a gradient is a short sum of outer products.
+
+Everything here is written for one run; `torch.func.vmap` adds the axis of runs.
+
+Paper:
+    Goodfellow: Efficient per-example gradient computations (arXiv 1510.01799), equation 4.
+    Li, Tramer, Liang, Hashimoto: Large language models can be strong differentially private
+    learners (ICLR 2022), section 4: the Gram form for sequences ("ghost clipping").
+    Bu, Wang, Zha, Karypis: Differentially private optimization on large model at small cost
+    (ICML 2023), algorithm 1: no second backward pass ("book-keeping"), and choosing a form by cost.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from torch import Tensor
+
+from dpaudit.engine.products import per_example_product
+from dpaudit.engine.rows import sum_rows
+
+MEMORY_WEIGHT = 60
+"""How many multiplications take as long as moving one number to memory and back, on the processors
+we measured. Only a choice between two right answers hangs on it."""
+
+
+class ParameterGradients(ABC):
+    """The gradients of one parameter, one for each example of a batch."""
+
+    @abstractmethod
+    def squared_norms(self) -> Tensor:
+        """The squared norm of every example's gradient, shape (examples,)."""
+
+    @abstractmethod
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """The sum of the gradients with ``weights`` (examples,), shaped like the parameter."""
+
+    @abstractmethod
+    def materialise(self) -> Tensor:
+        """The gradients themselves, shape (examples, *parameter)."""
+
+
+@final
+class Explicit(ParameterGradients):
+    """Gradients that are simply there."""
+
+    def __init__(self, gradients: Tensor) -> None:
+        self._gradients = gradients
+
+    def squared_norms(self) -> Tensor:
+        return sum_of_squares(self._gradients)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        gradients, weights = self._gradients, weights.to(self._gradients.dtype)
+        if gradients.ndim <= 2:
+            # A product with a single row; as a sum it joins the loops around it.
+            return (gradients * weights.view(-1, *(1,) * (gradients.ndim - 1))).sum(0)
+        return (weights @ gradients.flatten(1)).reshape(gradients.shape[1:])
+
+    def materialise(self) -> Tensor:
+        return self._gradients
+
+
+@final
+class OuterProducts(ParameterGradients):
+    r"""Gradients of a matrix that multiplies ``inputs``: :math:`G_b = \sum_l g_{bl} a_{bl}^\top`.
+
+    Arguments:
+        outputs: :math:`g`, gradients of the products, shape (examples, places, rows).
+        inputs: :math:`a`, what was multiplied, shape (examples, places, columns); columns beyond
+            those of the parameter are zeros, which add nothing to norms.
+        shape: Of the parameter; rows times columns numbers.
+    """
+
+    def __init__(self, outputs: Tensor, inputs: Tensor, shape: torch.Size) -> None:
+        self._outputs, self._inputs, self._shape = outputs, inputs, shape
+        self._explicit: Explicit | None = None
+
+    def squared_norms(self) -> Tensor:
+        if not self._gram_is_cheaper():
+            self._explicit = Explicit(self._products())
+            return self._explicit.squared_norms()
+        if self._outputs.shape[1] == 1:
+            return sum_of_squares(self._outputs) * sum_of_squares(self._inputs)
+        gram_outputs = torch.bmm(self._outputs, self._outputs.transpose(1, 2))
+        gram_inputs = torch.bmm(self._inputs, self._inputs.transpose(1, 2))
+        return (_wide(gram_outputs) * _wide(gram_inputs)).sum((1, 2))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        if self._explicit is not None:
+            summed = self._explicit.weighted_sum(weights)
+        else:
+            scaled = self._outputs * weights.to(self._outputs.dtype)[:, None, None]
+            summed = scaled.flatten(0, 1).transpose(0, 1) @ self._inputs.flatten(0, 1)
+        return self._shaped(summed)
+
+    def materialise(self) -> Tensor:
+        return self._shaped(self._products())
+
+    def _products(self) -> Tensor:
+        return per_example_product(self._outputs.transpose(1, 2), self._inputs)
+
+    def _shaped(self, matrix: Tensor) -> Tensor:
+        columns = self._shape.numel() // matrix.shape[-2]
+        return matrix[..., :columns].reshape(*matrix.shape[:-2], *self._shape)
+
+    def _gram_is_cheaper(self) -> bool:
+        places, rows = self._outputs.shape[1:]
+        columns = self._inputs.shape[2]
+        gram = places**2 * (rows + columns + 2 * MEMORY_WEIGHT)
+        return places == 1 or gram < rows * columns * MEMORY_WEIGHT
+
+
+@final
+class EmbeddedRows(ParameterGradients):
+    r"""Gradients of a table whose rows were looked up: row i gets the sum of :math:`g_{bl}` there.
+
+    Arguments:
+        outputs: :math:`g`, shape (examples, places, columns).
+        rows: Which row each place looked up, shape (examples, places).
+        shape: Of the table.
+    """
+
+    def __init__(self, outputs: Tensor, rows: Tensor, shape: torch.Size) -> None:
+        self._outputs, self._rows, self._shape = outputs, rows, shape
+
+    def squared_norms(self) -> Tensor:
+        gram = _wide(torch.bmm(self._outputs, self._outputs.transpose(1, 2)))
+        same_row = self._rows.unsqueeze(1) == self._rows.unsqueeze(2)
+        return (gram * same_row).sum((1, 2))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        scaled = self._outputs * weights.to(self._outputs.dtype)[:, None, None]
+        return sum_rows(self._rows.flatten(), scaled.flatten(0, 1), self._shape[0])
+
+    def materialise(self) -> Tensor:
+        examples = len(self._outputs)
+        table = torch.zeros(
+            (examples, *self._shape), dtype=self._outputs.dtype, device=self._outputs.device
+        )
+        places = self._rows.unsqueeze(-1).expand_as(self._outputs)
+        return table.scatter_add(1, places, self._outputs)
+
+
+def add(parts: list[ParameterGradients]) -> ParameterGradients:
+    """The gradients of a parameter that was used several times: they add before the norm."""
+    if len(parts) == 1:
+        return parts[0]
+    total = parts[0].materialise()
+    for part in parts[1:]:
+        total = total + part.materialise()
+    return Explicit(total)
+
+
+def sum_of_squares(values: Tensor) -> Tensor:
+    """The sum of squares over all axes but the first, in float32 at least."""
+    squares = _wide(values).square()
+    return squares.flatten(1).sum(1) if squares.ndim > 1 else squares
+
+
+def _wide(values: Tensor) -> Tensor:
+    """float32 for the half precisions: a sum of squares must not lose its small terms."""
+    return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values

@@ -1,0 +1,207 @@
+"""Everything that can be wrong with a game, found before any training.
+
+What a layer's type does not tell is tried out on a few examples: whether examples are mixed,
+whether the model repeats itself, and whether the fast clipped sums are right for it.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from dpaudit.engine import reference
+from dpaudit.engine.clipping import ClippedSums
+from dpaudit.engine.refusals import refuse_layers, refuse_types
+from dpaudit.engine.rules import rules
+from dpaudit.engine.starting_points import (
+    as_tensor,
+    build_model,
+    flat_parameters,
+    known_model,
+    trainable,
+)
+from dpaudit.engine.tapping import TappedModel
+from dpaudit.errors import InvalidInput, UnsupportedModel
+from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation
+
+_PROBE = 4  # examples
+_CLOSE = 1e-6  # in float64, where rounding is far below and a wrong rule far above
+_CLOSE_IN_FLOAT32 = 1e-2  # a deep network with kinks is 1e-3 from itself by rounding alone
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What the check found out.
+
+    Arguments:
+        parameters: How many numbers are trained.
+        whole: The model's layers cannot be tapped one by one.
+        notices: What the user should know.
+    """
+
+    parameters: int
+    whole: bool
+    notices: tuple[str, ...]
+
+
+def check_mechanism(mechanism: DPSGD) -> Checked:
+    """Raise `UnsupportedModel` or `InvalidInput` if the training cannot be clipped per example."""
+    model = known_model(mechanism)
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(f"build_model must return a torch.nn.Module, got {type(model).__name__}")
+    refuse_types(model)
+    refuse_layers(model)
+    if isinstance(mechanism.initialisation, FreshInitialisation):
+        _check_constants(mechanism, model)
+    features = as_tensor(mechanism.data.features[: _PROBE + 1])
+    targets = as_tensor(mechanism.data.targets[: _PROBE + 1])
+    if features.is_floating_point():
+        features = features.to(trainable(model)[0].dtype)
+    _check_losses(mechanism, model, features, targets)
+    examples = features[:_PROBE], targets[:_PROBE]
+    whole, notices = _choose_taps(mechanism, *_in_float64(mechanism, model, *examples))
+    return Checked(
+        parameters=sum(p.numel() for p in trainable(model)), whole=whole, notices=notices
+    )
+
+
+def _check_constants(mechanism: DPSGD, model: nn.Module) -> None:
+    other = build_model(mechanism, seed=1)
+    here = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    there = {**dict(other.named_parameters()), **dict(other.named_buffers())}
+    for name, value in here.items():
+        if not value.requires_grad and not torch.equal(value, there[name]):
+            raise UnsupportedModel(
+                f"{name!r} is not trained, yet differs from one build of the model to the next; "
+                "with FreshInitialisation only trained parameters may be drawn anew"
+            )
+
+
+def _check_losses(mechanism: DPSGD, model: nn.Module, features: Tensor, targets: Tensor) -> None:
+    losses = _losses(mechanism, model, features[:-1], targets[:-1])
+    examples = len(targets) - 1
+    if losses.shape != (examples,):
+        raise InvalidInput(
+            f"loss must give one number per example, shape ({examples},) for {examples} examples, "
+            f"got shape {tuple(losses.shape)}; a torch loss does with reduction='none'"
+        )
+    if not torch.isfinite(losses).all():
+        raise InvalidInput(
+            f"loss must be finite on the data at the start of training, got {losses.tolist()}"
+        )
+    buffers = {name: value.clone() for name, value in model.named_buffers()}
+    again = _losses(mechanism, model, features[:-1], targets[:-1])
+    changed = [
+        name for name, value in model.named_buffers() if not torch.equal(value, buffers[name])
+    ]
+    if changed:
+        raise UnsupportedModel(
+            f"the forward pass changes the buffer {changed[0]!r}, so examples act on each other "
+            "through it; remove it, or call .eval() on its layer in build_model"
+        )
+    if not torch.allclose(losses, again, rtol=1e-6, atol=1e-9):
+        raise UnsupportedModel(
+            "the model gives different losses for the same examples: it draws random numbers, "
+            "which the game could not play again; remove them"
+        )
+    # The last example is exchanged for another: nobody else's loss may change.
+    others = [*range(examples - 1), examples]
+    swapped = _losses(mechanism, model, features[others], targets[others])
+    if examples > 1 and not torch.allclose(losses[:-1], swapped[:-1], rtol=1e-4, atol=1e-6):
+        raise UnsupportedModel(
+            "the model or the loss mixes the examples of a batch: an example's loss changed when "
+            "another example was exchanged; look for statistics over the first axis, and use "
+            "torch.nn.GroupNorm or LayerNorm to normalise"
+        )
+
+
+def _losses(mechanism: DPSGD, model: nn.Module, features: Tensor, targets: Tensor) -> Tensor:
+    try:
+        with torch.no_grad():
+            losses = mechanism.loss(model(features), targets)
+    except Exception as error:
+        raise InvalidInput(
+            f"the model or the loss fails on the first {len(targets)} examples of the data "
+            f"(features of shape {tuple(features.shape)}): {error}"
+        ) from error
+    if not isinstance(losses, Tensor):
+        raise InvalidInput(f"loss must return a tensor, got {type(losses).__name__}")
+    return losses
+
+
+def _in_float64(
+    mechanism: DPSGD, model: nn.Module, features: Tensor, targets: Tensor
+) -> tuple[nn.Module, Tensor, Tensor]:
+    """Model and examples in float64; as they are where model or loss insist on their own type."""
+    precise = copy.deepcopy(model).double()
+    numbers = features.double() if features.is_floating_point() else features
+    try:
+        if _losses(mechanism, precise, numbers, targets).dtype == torch.float64:
+            return precise, numbers, targets
+    except InvalidInput:
+        pass
+    return model, features, targets
+
+
+def _choose_taps(
+    mechanism: DPSGD, model: nn.Module, features: Tensor, targets: Tensor
+) -> tuple[bool, tuple[str, ...]]:
+    problem: str | None = None
+    for whole in (False, True):
+        tapped = TappedModel(model, rules(convolutions_as_products=False), whole=whole)
+        try:
+            right = _sums_are_right(mechanism, model, tapped, features, targets)
+        except Exception as error:  # torch.func has many ways to refuse a model
+            right, problem = (
+                False,
+                str(error).strip().splitlines()[0] if str(error) else repr(error),
+            )
+        if right:
+            return whole, _notices(tapped, whole)
+    raise UnsupportedModel(
+        "per-example gradients of this model could not be computed with torch.func"
+        + (f": {problem}" if problem else "; they differ from those of one example at a time")
+        + "; the forward pass must treat examples alone, without branching on their values"
+    )
+
+
+def _notices(tapped: TappedModel, whole: bool) -> tuple[str, ...]:
+    if not whole:
+        return tapped.notices
+    return (
+        "the layers of this model cannot be clipped one by one (a parameter is used outside of "
+        "its own layer, or the batch is reshaped): gradients of the whole model are computed for "
+        "every example on its own, which is much slower and takes more memory",
+    )
+
+
+def _sums_are_right(
+    mechanism: DPSGD, model: nn.Module, tapped: TappedModel, features: Tensor, targets: Tensor
+) -> bool:
+    """Compare fast and slow sums, clipped so that norms matter."""
+    start = flat_parameters(model, trainable(model)[0].dtype)
+    calls = tapped.measure([p.detach() for p in trainable(model)], features)
+    if any(call.shape[:1] != features.shape[:1] for call in calls):
+        return False
+    sums = ClippedSums(tapped, mechanism.loss, calls)
+    with torch.no_grad():
+        norms = sums.norms(start.unsqueeze(0), features, targets)[0]
+        clip_norm = float(norms.median()) or 1.0
+        weights = torch.ones(1, len(targets), dtype=start.dtype)
+        norm = torch.tensor(clip_norm, dtype=start.dtype)
+        found = sums(start.unsqueeze(0), features, targets, weights, norm)[0]
+    expected = reference.clipped_sum(
+        copy.deepcopy(model),
+        mechanism.loss,
+        features,
+        targets,
+        clip_norm=clip_norm,
+        dtype=start.dtype,
+    )
+    close = _CLOSE if start.dtype == torch.float64 else _CLOSE_IN_FLOAT32
+    return bool((found - expected).norm() <= close * expected.norm().clamp(min=1e-12))

@@ -1,0 +1,13 @@
+"""In which steps a canary takes part under Poisson sampling."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dpaudit.engine import noise
+from dpaudit.engine.noise import Stream
+
+
+def participation(key: Tensor, runs: Tensor, step: Tensor, canaries: int, rate: float) -> Tensor:
+    """Whether each canary takes part in ``step`` under Poisson sampling, (runs, canaries), bool."""
+    return noise.uniforms(key, Stream.PARTICIPATION, runs, step, canaries).lt(rate)

@@ -1,0 +1,42 @@
+"""Linear layers: the gradient of the weight is a sum of outer products."""
+
+from __future__ import annotations
+
+from typing import cast, final
+
+import torch
+from torch import Tensor
+
+from dpaudit.engine.gradients import Explicit, OuterProducts, ParameterGradients
+from dpaudit.engine.products import weight_product
+from dpaudit.engine.rules.base import LayerRule, Notes, is_plain
+
+
+@final
+class LinearRule(LayerRule):
+    """`torch.nn.Linear` on inputs of any shape (examples, …, features)."""
+
+    def handles(self, layer: torch.nn.Module) -> bool:
+        return is_plain(layer, torch.nn.Linear)
+
+    def forward(self, layer: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Notes]:
+        layer = cast(torch.nn.Linear, layer)
+        # Weight on the left: examples are then contiguous in memory, which is what vectorises when
+        # layers are narrow.
+        flat = inputs.flatten(0, -2)
+        outputs = weight_product(layer.weight, flat).transpose(0, 1)
+        outputs = outputs.reshape(*inputs.shape[:-1], layer.out_features)
+        return (outputs if layer.bias is None else outputs + layer.bias), (inputs,)
+
+    def gradients(
+        self, layer: torch.nn.Module, notes: Notes, outputs: Tensor
+    ) -> dict[str, ParameterGradients]:
+        layer = cast(torch.nn.Linear, layer)
+        (inputs,) = notes
+        if outputs.ndim == 2:
+            outputs, inputs = outputs.unsqueeze(1), inputs.unsqueeze(1)
+        outputs, inputs = outputs.flatten(1, -2), inputs.flatten(1, -2)
+        return {
+            "weight": OuterProducts(outputs, inputs, layer.weight.shape),
+            "bias": Explicit(outputs.sum(1)),
+        }

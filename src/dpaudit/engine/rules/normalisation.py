@@ -1,0 +1,59 @@
+"""GroupNorm and LayerNorm: a scale and a shift of the normalised input, each small."""
+
+from __future__ import annotations
+
+from typing import cast, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dpaudit.engine.gradients import Explicit, ParameterGradients
+from dpaudit.engine.rules.base import LayerRule, Notes, is_plain
+
+
+@final
+class GroupNormRule(LayerRule):
+    """`torch.nn.GroupNorm` on inputs (examples, channels, …)."""
+
+    def handles(self, layer: torch.nn.Module) -> bool:
+        return is_plain(layer, torch.nn.GroupNorm)
+
+    def forward(self, layer: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Notes]:
+        layer = cast(torch.nn.GroupNorm, layer)
+        normalised = functional.group_norm(inputs, layer.num_groups, eps=layer.eps)
+        ones = (1,) * (inputs.ndim - 2)
+        outputs = normalised * layer.weight.view(-1, *ones) + layer.bias.view(-1, *ones)
+        return outputs, (normalised,)
+
+    def gradients(
+        self, layer: torch.nn.Module, notes: Notes, outputs: Tensor
+    ) -> dict[str, ParameterGradients]:
+        (normalised,) = notes
+        shift, scale = outputs.flatten(2), (outputs * normalised).flatten(2)
+        return {"weight": Explicit(scale.sum(2)), "bias": Explicit(shift.sum(2))}
+
+
+@final
+class LayerNormRule(LayerRule):
+    """`torch.nn.LayerNorm` on inputs (examples, …, normalised shape)."""
+
+    def handles(self, layer: torch.nn.Module) -> bool:
+        return is_plain(layer, torch.nn.LayerNorm)
+
+    def forward(self, layer: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Notes]:
+        layer = cast(torch.nn.LayerNorm, layer)
+        normalised = functional.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
+        outputs = normalised * layer.weight
+        return (outputs if layer.bias is None else outputs + layer.bias), (normalised,)
+
+    def gradients(
+        self, layer: torch.nn.Module, notes: Notes, outputs: Tensor
+    ) -> dict[str, ParameterGradients]:
+        layer = cast(torch.nn.LayerNorm, layer)
+        (normalised,) = notes
+        places = tuple(range(1, outputs.ndim - len(layer.normalized_shape)))
+        scale, shift = outputs * normalised, outputs
+        if places:
+            scale, shift = scale.sum(places), shift.sum(places)
+        return {"weight": Explicit(scale), "bias": Explicit(shift)}

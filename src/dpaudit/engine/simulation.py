@@ -1,0 +1,82 @@
+"""The adversary's own trainings, from which it learns how dimensions move."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from dpaudit import _validate
+from dpaudit.engine.compilation import numerics
+from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.mechanism_check import check_mechanism
+from dpaudit.engine.noise import Stream
+from dpaudit.engine.speed import Speed
+from dpaudit.engine.starting_points import initial_parameters
+from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Simulated:
+    r"""How much each dimension moved, shape (parameters,), and what was trained; on the CPU.
+
+    Arguments:
+        per_step: :math:`\sqrt{\sum_{r,t} (\theta_{r,t+1} - \theta_{r,t})^2}`.
+        final: :math:`\frac1R \sum_r |\theta_{r,T} - \theta_{r,0}|`.
+        models: The trained models, shape (different runs, parameters): one, where all are alike.
+    """
+
+    per_step: Tensor
+    final: Tensor
+    models: Tensor
+
+
+def simulate(
+    mechanism: DPSGD, *, noisy: bool, runs: int, seed: int, speed: Speed | None = None
+) -> Simulated:
+    """Train ``runs`` models without canaries, and sum up how each dimension moved.
+
+    A noiseless simulation has neither noise nor clipping. The noise of a noisy one is a stream of
+    its own: even under the game's seed it tells nothing of the game's noise.
+
+    Paper:
+        Cebere, Bellet, Papernot (ICLR 2025), Algorithm 2.
+    """
+    _validate.integer("runs", runs, at_least=1)
+    speed = Speed() if speed is None else speed
+    checked = check_mechanism(mechanism)
+    # Without noise and from one start every run is the same: one tells all.
+    alike = not noisy and isinstance(mechanism.initialisation, FixedInitialisation)
+    played = 1 if alike else runs
+    training = Training(
+        mechanism=mechanism,
+        seed=seed,
+        stream=Stream.SIMULATED_NOISE,
+        clipped=noisy,
+        noisy=noisy,
+        whole=checked.whole,
+    )
+    device = speed.torch_device()
+    with numerics(speed.precision, device):
+        engine = Engine(training, runs=played, speed=speed, compiled=speed.compile is True)
+        numbers = torch.arange(played)
+        # Run numbers far from the game's: their fresh initialisations must not be the game's.
+        start = initial_parameters(mechanism, seed=seed, runs=numbers + _FAR, dtype=speed.dtype).to(
+            device
+        )
+        squares, before = torch.zeros_like(start[0]), start
+        for current in engine.play(start, numbers, torch.zeros(played, 0)):
+            squares += (current - before).square().sum(0)
+            before = current
+    return Simulated(
+        per_step=(squares.sqrt() * math.sqrt(runs / played)).cpu(),
+        final=(before - start).abs().mean(0).cpu(),
+        models=before.cpu(),
+    )
+
+
+_FAR = 2**31

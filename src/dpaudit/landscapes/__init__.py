@@ -1,0 +1,58 @@
+"""Exact privacy of the one-dimensional landscape process: densities, landscapes, search."""
+
+from dpaudit.landscapes.clock import ChainLandscape, Clock, fitted_clock
+from dpaudit.landscapes.densities import Resolution, densities
+from dpaudit.landscapes.escalator import Escalator, fitted_escalator
+from dpaudit.landscapes.landscapes import Constant, Literal, Staircase, Threshold, Wells
+from dpaudit.landscapes.named import (
+    SHAPES,
+    decision_point,
+    fitted_staircase,
+    fitted_wells,
+    named_landscape,
+)
+from dpaudit.landscapes.pair import DensityPair, DiscretePair, GaussianPair, Pair
+from dpaudit.landscapes.privacy import ExactPrivacy, constant_mu, exact_privacy, pairs
+from dpaudit.landscapes.search import LandscapeSearch, search_landscape
+from dpaudit.landscapes.simulate import SimulatedScores, simulate
+from dpaudit.landscapes.sweep import Sweep, sweep
+from dpaudit.landscapes.table import Table
+from dpaudit.landscapes.thresholds import ThresholdSearch, best_threshold, threshold_search
+
+__all__ = [
+    "SHAPES",
+    "ChainLandscape",
+    "Clock",
+    "Constant",
+    "DensityPair",
+    "DiscretePair",
+    "Escalator",
+    "ExactPrivacy",
+    "GaussianPair",
+    "LandscapeSearch",
+    "Literal",
+    "Pair",
+    "Resolution",
+    "SimulatedScores",
+    "Staircase",
+    "Sweep",
+    "Table",
+    "Threshold",
+    "ThresholdSearch",
+    "Wells",
+    "best_threshold",
+    "constant_mu",
+    "decision_point",
+    "densities",
+    "exact_privacy",
+    "fitted_clock",
+    "fitted_escalator",
+    "fitted_staircase",
+    "fitted_wells",
+    "named_landscape",
+    "pairs",
+    "search_landscape",
+    "simulate",
+    "sweep",
+    "threshold_search",
+]

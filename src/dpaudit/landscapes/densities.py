@@ -1,0 +1,272 @@
+r"""Densities of both worlds, carried through drift and noise with no approximation but rounding.
+
+One step of the process is
+
+.. math:: p_{t+1}(y) = \int p_t(x)\, \varphi_s(y - x - d(x))\, dx .
+
+Pushing :math:`p_t` through the drift first would make folds and atoms; under the integral sign it
+never does. On panels whose edges include every jump of :math:`d` the integrand is smooth, so
+Gauss-Legendre converges like a power series. All terms are positive: nothing cancels, and far tails
+keep the *relative* accuracy that small delta needs.
+
+The grid adapts: panels exist only where either world has mass, they are about as wide as the step
+noise, and a panel's outgoing kernel is computed when mass first arrives in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import bsr_matrix
+from scipy.special import log_ndtr, ndtri
+
+from dpaudit.errors import NumericalError
+from dpaudit.landscapes.pair import DensityPair
+from dpaudit.landscapes.panels import Panels, Rule, rule
+from dpaudit.mechanisms.landscape import LandscapeProcess
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+LONGEST_TAIL = 36.0  # the normal density is 1e-282 there
+MOST_PANELS = 30_000  # about 2 GB while kernels are built: beyond this, say so, do not swap
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolution:
+    """How finely to compute; results must not depend on it, which is how they are checked.
+
+    Arguments:
+        order: Gauss nodes on a panel.
+        width: Width of a panel in units of the step noise.
+        negligible: Probability, as a share of delta, that no event of interest falls below.
+        mass_tolerance: How far a world's mass may drift from 1 over the whole run.
+    """
+
+    order: int = 10
+    width: float = 1.25
+    negligible: float = 1e-12
+    mass_tolerance: float = 1e-12
+
+
+@dataclass(eq=False)
+class _Grid:
+    """Every panel met so far, in order of discovery, on one lattice cut at the drift's edges."""
+
+    process: LandscapeProcess
+    rule: Rule
+    width: float
+    left: Array = field(default_factory=lambda: np.empty(0))
+    right: Array = field(default_factory=lambda: np.empty(0))
+    # Lattice cells that have been cut already (sorted), with their first panel and panel count.
+    cells: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    first: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    count: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def panels(self, which: Indices | slice = slice(None)) -> Panels:
+        return Panels(self.left[which], self.right[which], self.rule)
+
+    def discover(self, cells: Indices) -> None:
+        """Cut lattice cells that are new into panels."""
+        new = np.setdiff1d(cells, self.cells)
+        if not new.size:
+            return
+        lefts, rights, owners = [], [], []
+        for run in np.split(new, np.flatnonzero(np.diff(new) > 1) + 1):
+            lattice = self.width * np.arange(run[0], run[-1] + 2)
+            low, high = float(lattice[0]), float(lattice[-1])
+            cuts = self.process.landscape.edges(low, high, self.process.reach)
+            edges = np.union1d(lattice, cuts)
+            # Slivers from rounding (a cut on a lattice point) would be panels of width 1e-16.
+            edges = edges[np.append(True, np.diff(edges) > 1e-9 * self.width)]
+            edges[-1] = high
+            lefts.append(edges[:-1])
+            rights.append(edges[1:])
+            owners.append(np.searchsorted(lattice, (edges[:-1] + edges[1:]) / 2) - 1 + run[0])
+        owner = np.concatenate(owners)
+        unique, start, count = np.unique(owner, return_index=True, return_counts=True)
+        first = start + self.left.size
+        self.left = np.concatenate([self.left, *lefts])
+        self.right = np.concatenate([self.right, *rights])
+        order = np.argsort(np.concatenate([self.cells, unique]))
+        self.cells = np.concatenate([self.cells, unique])[order]
+        self.first = np.concatenate([self.first, first])[order]
+        self.count = np.concatenate([self.count, count])[order]
+
+    def only(self, active: NDArray[np.bool_]) -> tuple[_Grid, Indices]:
+        """A grid without the cells that no active panel lies in, and which panels it keeps."""
+        panel, owner = _ranges(self.first, self.count)[::-1]
+        used = np.zeros(self.cells.size, dtype=bool)
+        used[owner[active[panel]]] = True
+        kept = panel[used[owner]]
+        count = self.count[used]
+        smaller = _Grid(
+            self.process,
+            self.rule,
+            self.width,
+            left=self.left[kept],
+            right=self.right[kept],
+            cells=self.cells[used],
+            first=np.cumsum(count) - count,
+            count=count,
+        )
+        return smaller, kept
+
+    def cover(self, low: Array, high: Array) -> tuple[Indices, Indices]:
+        """All pairs (interval, panel) where the panel's lattice cell meets [low, high]."""
+        start = np.floor(low / self.width).astype(np.int64)
+        stop = np.floor(high / self.width).astype(np.int64) + 1
+        if self.left.size + (stop - start).max() > MOST_PANELS:
+            raise NumericalError(
+                f"the exact densities need more than {MOST_PANELS:,} panels of {self.width:.2g} C; "
+                "use fewer steps or a smaller batch size, or simulate"
+            )
+        interval, cell = _ranges(start, stop - start)
+        self.discover(np.unique(cell))
+        place = np.searchsorted(self.cells, cell)
+        pair, panel = _ranges(self.first[place], self.count[place])
+        return interval[pair], panel
+
+
+@dataclass(eq=False)
+class _Kernel:
+    """The transition x -> x + drift + shift + noise, for the panels that needed it so far."""
+
+    grid: _Grid
+    shift: float
+    noise: float
+    tail: float
+    known: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
+    pieces: list[tuple[Indices, bsr_matrix]] = field(default_factory=list)
+
+    def apply(self, densities: Array, active: NDArray[np.bool_]) -> Array:
+        """One step for a stack of densities (panels, order, worlds)."""
+        self.known = np.concatenate([self.known, np.zeros(active.size - self.known.size, bool)])
+        new = np.flatnonzero(active & ~self.known)
+        if new.size:
+            self.pieces.append((new, self._piece(new)))
+            self.known[new] = True
+        order, worlds = densities.shape[1:]
+        out = np.zeros((self.grid.left.size * order, worlds))
+        for columns, matrix in self.pieces:
+            if active[columns].any():
+                out[: matrix.shape[0]] += matrix @ densities[columns].reshape(-1, worlds)
+        return out.reshape(-1, order, worlds)
+
+    def _piece(self, columns: Indices) -> bsr_matrix:
+        source = self.grid.panels(columns)
+        mean = source.nodes + self.grid.process.drift(source.nodes) + self.shift
+        spread = self.tail * self.noise
+        column, row = self.grid.cover(mean.min(axis=1) - spread, mean.max(axis=1) + spread)
+        by_row = np.argsort(row, kind="stable")
+        column, row = column[by_row], row[by_row]
+        target = self.grid.panels(row).nodes
+        # Blocks of (target node, source node); the source's quadrature weight is folded in.
+        z = (target[:, :, None] - mean[column][:, None, :]) / self.noise
+        z *= z
+        z *= -0.5
+        np.exp(z, out=z)
+        z *= (source.weights / (self.noise * math.sqrt(2 * math.pi)))[column][:, None, :]
+        order, panels = self.grid.rule.order, self.grid.left.size
+        start = np.searchsorted(row, np.arange(panels + 1))
+        return bsr_matrix(
+            (z, column, start), shape=(panels * order, columns.size * order), blocksize=(order,) * 2
+        )
+
+
+def densities(
+    process: LandscapeProcess, *, delta: float = 1e-5, resolution: Resolution | None = None
+) -> Iterator[DensityPair]:
+    r"""The densities of both worlds after steps 1, 2, …, T.
+
+    Tails are kept until nothing they hold can matter: an event that decides delta has probability
+    above :math:`\nu\delta` in one world (``resolution.negligible``), hence, by the accountant's
+    trade-off curve, at least :math:`\Phi(\Phi^{-1}(\nu\delta) - \mu)` in the other.
+
+    Arguments:
+        process: What to propagate.
+        delta: The smallest delta that will be asked of the result.
+        resolution: Grid and tails.
+
+    Raises:
+        NumericalError: when the mass of a world drifts from 1 by more than the tolerance.
+
+    Example:
+        >>> from dpaudit.landscapes import Threshold
+        >>> process = LandscapeProcess(
+        ...     noise_multiplier=1, batch_size=16, steps=25, landscape=Threshold()
+        ... )
+        >>> *_, last = densities(process)
+        >>> round(last.epsilon(1e-5), 4)
+        4.1562
+    """
+    resolution = Resolution() if resolution is None else resolution
+    mu = process.accountant_mu(process.steps)
+    tail = -float(ndtri(max(min(delta, 1e-5) * resolution.negligible, 1e-300))) + mu
+    if tail > LONGEST_TAIL:
+        raise NumericalError(
+            f"the accountant's mu of {mu:.3g} and delta={delta:g} need tails of {tail:.1f} "
+            f"deviations, more than the {LONGEST_TAIL:g} that floating-point numbers hold; raise "
+            "the noise multiplier or delta"
+        )
+    least = math.exp(float(log_ndtr(-tail)))
+    noise = process.step_noise
+    grid = _Grid(process, rule(resolution.order), resolution.width * noise)
+    plain, shifted = (_Kernel(grid, shift, noise, tail) for shift in (0.0, process.step_ratio))
+
+    sigma = process.noise_multiplier
+    grid.cover(np.array([-tail * sigma]), np.array([1 + tail * sigma]))
+    nodes = grid.panels().nodes
+    worlds = np.stack([_normal(nodes / sigma), _normal((nodes - 1) / sigma)], axis=-1) / sigma
+    active = np.ones(len(nodes), dtype=bool)
+    for step in range(1, process.steps + 1):
+        if step > 1:
+            if process.inserts(step):
+                out = plain.apply(worlds[..., :1], active)
+                with_canary = shifted.apply(worlds[..., 1:], active)
+                out = np.concatenate([_grown(out, with_canary.shape[0]), with_canary], axis=-1)
+            else:
+                out = plain.apply(worlds, active)
+            worlds = out
+        panels = grid.panels()
+        mass = np.einsum("pnw,pn->pw", worlds, panels.weights)
+        active = mass.max(axis=1) > least
+        lost = np.abs(mass[active].sum(axis=0) - 1).max()
+        if lost > resolution.mass_tolerance:
+            raise NumericalError(
+                f"probability mass drifted by {lost:.1e} at step {step}, more than "
+                f"{resolution.mass_tolerance:g}; the landscape varies too fast for the panels"
+            )
+        worlds[~active] = 0.0
+        if active.size > 2000 + 6 * active.sum():
+            # A landscape that always moves on leaves its old panels behind: forget them.
+            grid, kept = grid.only(active)
+            worlds, active = worlds[kept], active[kept]
+            plain, shifted = (_Kernel(grid, k.shift, noise, tail) for k in (plain, shifted))
+        ascending = np.flatnonzero(active)
+        ascending = ascending[np.argsort(grid.left[ascending])]
+        yield DensityPair(
+            grid.panels(ascending),
+            np.ascontiguousarray(worlds[ascending, :, 0]),
+            np.ascontiguousarray(worlds[ascending, :, 1]),
+        )
+
+
+def _normal(z: Array) -> Array:
+    return np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+
+
+def _grown(array: Array, panels: int) -> Array:
+    missing = panels - array.shape[0]
+    return np.concatenate([array, np.zeros((missing, *array.shape[1:]))]) if missing else array
+
+
+def _ranges(start: Indices, length: Indices) -> tuple[Indices, Indices]:
+    """Concatenate range(start, start + length) for each entry; also say whose each one is."""
+    owner = np.repeat(np.arange(start.size), length)
+    offset = np.arange(owner.size) - np.repeat(np.cumsum(length) - length, length)
+    return owner, start[owner] + offset

@@ -1,0 +1,119 @@
+r"""Landscapes by name, fitted to a process: what ``--shape`` and ``--width`` mean.
+
+The fits all come from one number. A test at (epsilon, delta) rejects where the likelihood ratio of
+the first step exceeds :math:`e^\epsilon`, that is beyond the *decision point*
+:math:`C/2 + \epsilon\sigma^2 C`. A landscape that keeps the two sides of that point apart has kept
+everything this delta can see; where an edge falls matters more than how many there are.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+from dpaudit.landscapes.landscapes import Constant, Literal, Staircase, Threshold, Wells
+from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
+from dpaudit.tradeoff import gaussian_epsilon
+
+SHAPES = (
+    "threshold",
+    "decision",
+    "literal",
+    "constant",
+    "wells",
+    "staircase",
+    "clock",
+    "escalator",
+)
+
+WELL_WIDTH = 12.0  # in step-noise deviations: half of it is overstepped once in 10^9 steps
+LANDING = 7.0  # in first-step deviations: the first step ends beyond it once in 10^12 runs
+
+
+def decision_point(process: LandscapeProcess, *, delta: float = 1e-5) -> float:
+    r"""Where the first step's likelihood ratio is :math:`e^\epsilon`, in units of C.
+
+    For two unit-spaced normals :math:`\log(p_1/p_0) = (x - 1/2)/\sigma^2`.
+
+    Example:
+        >>> process = LandscapeProcess(
+        ...     noise_multiplier=1, batch_size=16, steps=25, landscape=Threshold()
+        ... )
+        >>> round(decision_point(process), 3)
+        4.877
+    """
+    sigma = process.noise_multiplier
+    return 0.5 + gaussian_epsilon(delta, 1 / sigma) * sigma**2
+
+
+def fitted_wells(process: LandscapeProcess, *, delta: float = 1e-5) -> Wells:
+    """Wells as narrow as the later noise allows, with an edge at the decision point."""
+    span = max(decision_point(process, delta=delta) - 0.5, 1e-3 * process.step_noise)
+    return Wells(width=span / max(1, math.floor(span / (WELL_WIDTH * process.step_noise))))
+
+
+def fitted_staircase(
+    process: LandscapeProcess, *, delta: float = 1e-5, cell: float | None = None
+) -> Staircase:
+    """As many wells as one jump can reach, cells as fine as that number allows."""
+    decision = decision_point(process, delta=delta)
+    landing = max(LANDING * process.noise_multiplier, decision + 0.5)
+    spacing = WELL_WIDTH * process.step_noise
+    cells = max(1, math.floor((process.reach - landing) / spacing + 0.5))
+    if cell is None and cells == 1:
+        # Only one bit can be kept, so it had better be the bit that decides.
+        return Staircase(cell=landing, cells=1, spacing=spacing, landing=landing, at=decision)
+    if cell is None:
+        # Edges at 0, cell, …, (cells - 1) cell: the last of them is the decision point.
+        cell = max(decision - 0.5, 1e-3 * spacing) / (cells - 1)
+    cells = max(1, min(cells, math.floor(landing / cell)))
+    return Staircase(cell=min(cell, landing), cells=cells, spacing=spacing, landing=landing)
+
+
+def named_landscape(
+    shape: str,
+    process: LandscapeProcess,
+    *,
+    delta: float = 1e-5,
+    width: float | None = None,
+) -> Landscape:
+    """The landscape of that name, fitted to noise, batch size and delta where it has a choice.
+
+    Arguments:
+        shape: One of `SHAPES`.
+        process: Supplies noise, reach, period; its own landscape is not looked at.
+        delta: Decides where an edge is worth most.
+        width: Width of a well, or of a staircase's cell, in units of C.
+
+    Example:
+        >>> process = LandscapeProcess(
+        ...     noise_multiplier=2, batch_size=8, steps=100, landscape=Constant()
+        ... )
+        >>> round(named_landscape("wells", process).width, 3)
+        3.986
+    """
+    _validate.one_of("shape", shape, SHAPES, remedy="or give a CSV file position,gradient")
+    if width is not None:
+        _validate.positive("width", width)
+        if shape not in ("wells", "staircase"):
+            raise InvalidInput(
+                f"width must be left out for shape {shape!r}, got {width!r}; "
+                "only wells and staircase have a width"
+            )
+    if shape == "threshold":
+        return Threshold()
+    if shape == "decision":
+        return Threshold(at=decision_point(process, delta=delta))
+    if shape == "literal":
+        return Literal()
+    if shape == "constant":
+        return Constant()
+    if shape == "wells":
+        return fitted_wells(process, delta=delta) if width is None else Wells(width=width)
+    if shape == "staircase":
+        return fitted_staircase(process, delta=delta, cell=width)
+    from dpaudit.landscapes.clock import fitted_clock
+    from dpaudit.landscapes.escalator import fitted_escalator
+
+    return fitted_clock(process) if shape == "clock" else fitted_escalator(process, delta=delta)

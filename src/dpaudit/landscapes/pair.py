@@ -1,0 +1,352 @@
+r"""What two known densities reveal: privacy profile, epsilon, trade-off curve, and the GDP rule.
+
+Everything about privacy between two worlds is in the pair :math:`(p_0, p_1)`. With
+:math:`L = \log(p_1 / p_0)`,
+
+.. math::
+    \delta(\epsilon) = \int (p_1 - e^\epsilon p_0)_+
+    = P_1(L > \epsilon) - e^\epsilon P_0(L > \epsilon)
+
+and the same with the worlds exchanged; differential privacy is about the larger of the two.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import final
+
+import numpy as np
+from numpy.polynomial import legendre
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+
+from dpaudit import _validate
+from dpaudit.landscapes.panels import Panels, rule
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+SMALLEST_RATE = 1e-12  # beyond it a sum misses part of the tails that densities prune
+LARGEST_RATE = 1 - 1e-9  # beyond it a sum is rounded, and its normal quantile is noise
+_MESH = np.linspace(-1.0, 1.0, 17)  # subdivides panels in which the ratio crosses e^epsilon
+_FINE = rule(4)
+
+
+class Pair(ABC):
+    """Two known distributions of the released number, with (1) and without (0) the canary."""
+
+    @abstractmethod
+    def tails(self, epsilon: float, *, swapped: bool) -> tuple[float, float]:
+        r"""Both worlds' mass where :math:`p_1 > e^\epsilon p_0` (or with worlds exchanged).
+
+        The first number belongs to the world in the role of :math:`p_1`.
+        """
+
+    @abstractmethod
+    def error_rates(self) -> tuple[Array, Array]:
+        """False-positive and false-negative rate of "inserted if theta > h", for many h."""
+
+    @abstractmethod
+    def atoms(self) -> tuple[Array, Array]:
+        """Masses of both worlds on a fine partition of the line."""
+
+    @abstractmethod
+    def rough_atoms(self) -> tuple[Array, Array]:
+        """Masses on a partition just fine enough for a first guess."""
+
+    def delta(self, epsilon: float) -> float:
+        r"""The smallest delta for which the pair is (epsilon, delta)-indistinguishable."""
+        epsilon = _validate.real("epsilon", epsilon)
+        return max(self._delta(epsilon, swapped=False), self._delta(epsilon, swapped=True))
+
+    def epsilon(self, delta: float) -> float:
+        r"""The smallest epsilon for which the pair is (epsilon, delta)-indistinguishable."""
+        delta = _validate.between("delta", delta, 0, 1)
+        epsilon = self.one_sided_epsilon(delta)
+        if self._delta(epsilon, swapped=True) <= delta:  # the other direction asks for less
+            return epsilon
+        return max(epsilon, self.one_sided_epsilon(delta, swapped=True))
+
+    def gdp_rule_mu(self) -> float:
+        r"""What the paper's rule reports with infinitely many runs: the largest
+        :math:`\Phi^{-1}(1-\alpha) - \Phi^{-1}(\beta)` over thresholds on the released number.
+
+        Turning it into an epsilon assumes that the trade-off curve is a Gaussian's.
+        """
+        alpha, beta = self.error_rates()
+        usable = (np.minimum(alpha, beta) > 0) & (np.maximum(alpha, beta) < LARGEST_RATE)
+        if not usable.any():
+            return 0.0
+        mu = -ndtri(alpha[usable]) - ndtri(beta[usable])
+        return max(0.0, float(mu.max()))
+
+    def tradeoff(self) -> tuple[Array, Array]:
+        r"""The exact trade-off curve: smallest false-negative rate at each false-positive rate.
+
+        By Neyman and Pearson: reject in the order of the likelihood ratio.
+        """
+        p0, p1 = self.atoms()
+        with np.errstate(divide="ignore"):
+            ratio = np.log(p1) - np.log(p0)
+        order = np.argsort(-ratio, kind="stable")
+        alpha = np.concatenate([[0.0], np.cumsum(p0[order])])
+        # Summed from the far end, so that small false-negative rates keep their digits.
+        beta = np.concatenate([np.cumsum(p1[order][::-1])[::-1], [0.0]])
+        return np.minimum(alpha, 1.0), np.minimum(beta, 1.0)
+
+    def _delta(self, epsilon: float, *, swapped: bool) -> float:
+        mine, other = self.tails(epsilon, swapped=swapped)
+        if other <= 0:  # also keeps infinity times zero away
+            return mine
+        return min(1.0, max(0.0, mine - math.exp(min(epsilon, 700.0)) * other))
+
+    def one_sided_epsilon(self, delta: float, *, swapped: bool = False) -> float:
+        r"""Epsilon of one direction, world 1 over world 0 unless ``swapped``.
+
+        Newton's method in :math:`u = e^\epsilon`, in which delta is convex and decreasing.
+
+        The slope is minus the other world's mass, so a step is the exact solution for the current
+        region. From the left of the root Newton never overshoots; from the right it lands on the
+        left. The first guess takes `rough_atoms` for the truth.
+        """
+        epsilon = self._first_guess(delta, swapped=swapped)
+        for _ in range(100):
+            mine, other = self.tails(epsilon, swapped=swapped)
+            if mine <= delta:  # right of the root, with nothing to aim by: start from the left
+                if epsilon == 0:
+                    return 0.0
+                epsilon = 0.0
+                continue
+            if other <= 0:  # more than delta of this world never happens in the other
+                return math.inf
+            following = max(0.0, math.log((mine - delta) / other))
+            if abs(following - epsilon) <= 1e-11 * max(1.0, epsilon):
+                return following
+            epsilon = following
+        return epsilon
+
+    def _first_guess(self, delta: float, *, swapped: bool) -> float:
+        other, mine = self.rough_atoms()[::-1] if swapped else self.rough_atoms()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.nan_to_num(np.log(mine) - np.log(other), nan=-np.inf)
+        order = np.argsort(-ratio)
+        ratio, mine, other = ratio[order], np.cumsum(mine[order]), np.cumsum(other[order])
+        with np.errstate(over="ignore", invalid="ignore"):
+            at_ratio = mine - np.exp(np.clip(ratio, 0.0, 700.0)) * other
+        beyond = int(np.searchsorted(at_ratio > delta, True))
+        last = max(0, beyond - 1)
+        if other[last] <= 0 or mine[last] <= delta:
+            return 0.0
+        return max(0.0, math.log((mine[last] - delta) / other[last]))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DensityPair(Pair):
+    r"""A pair of smooth densities, by their values at the Gauss nodes of common panels.
+
+    Arguments:
+        panels: The panels, in ascending order.
+        without: :math:`p_0` at the nodes, shape (panels, order).
+        canary: :math:`p_1` at the nodes.
+    """
+
+    panels: Panels
+    without: Array
+    canary: Array
+
+    @cached_property
+    def _logs(self) -> tuple[Array, Array]:
+        # The floor stands for "no mass was kept here"; the densities prune far above it.
+        return np.log(np.maximum(self.without, 1e-300)), np.log(np.maximum(self.canary, 1e-300))
+
+    @cached_property
+    def _masses(self) -> tuple[Array, Array]:
+        return self.panels.masses(self.without), self.panels.masses(self.canary)
+
+    @cached_property
+    def _ratio_range(self) -> tuple[Array, Array]:
+        """Smallest and largest log-likelihood ratio on each panel, ends included."""
+        ratio = self._logs[1] - self._logs[0]
+        ends = ratio @ _mesh_matrix(self.panels.rule.order)[[0, -1]].T
+        low = np.minimum(ratio.min(axis=1), ends.min(axis=1))
+        high = np.maximum(ratio.max(axis=1), ends.max(axis=1))
+        return low, high
+
+    def tails(self, epsilon: float, *, swapped: bool) -> tuple[float, float]:
+        low, high = self._ratio_range
+        if swapped:
+            low, high = -high, -low
+        without, canary = self._masses
+        whole = low > epsilon
+        in_0, in_1 = float(without[whole].sum()), float(canary[whole].sum())
+        mixed = np.flatnonzero(~whole & (high > epsilon))
+        if mixed.size:
+            part_0, part_1 = self._where_above(mixed, epsilon, -1.0 if swapped else 1.0)
+            in_0, in_1 = in_0 + part_0, in_1 + part_1
+        return (in_0, in_1) if swapped else (in_1, in_0)
+
+    def _where_above(self, mixed: Indices, epsilon: float, sign: float) -> tuple[float, float]:
+        """Both masses inside panels where the log ratio crosses epsilon, on its upper side.
+
+        Roots are found on a fine mesh by linear interpolation. A root that is off by r changes
+        delta by r squared only, because the integrand of delta vanishes there.
+        """
+        rule = self.panels.rule
+        log_0, log_1 = self._logs[0][mixed], self._logs[1][mixed]
+        on_mesh = (sign * (log_1 - log_0)) @ _mesh_matrix(rule.order).T - epsilon
+        left, right = on_mesh[:, :-1], on_mesh[:, 1:]
+        panel, cell = np.nonzero((left > 0) | (right > 0))
+        left, right = left[panel, cell], right[panel, cell]
+        begin, end = _MESH[cell], _MESH[cell + 1]
+        crosses = (left > 0) != (right > 0)
+        root = begin + (end - begin) * left / np.where(crosses, left - right, 1.0)
+        begin = np.where(crosses & (left <= 0), root, begin)
+        end = np.where(crosses & (left > 0), root, end)
+        points = ((begin + end) / 2)[:, None] + ((end - begin) / 2)[:, None] * _FINE.nodes
+        half = ((self.panels.right - self.panels.left) / 2)[mixed][panel]
+        weights = (half * (end - begin) / 2)[:, None] * _FINE.weights
+        # Logarithms are interpolated, not densities: over one panel a tail falls by orders of
+        # magnitude, which a polynomial follows badly, while its logarithm is nearly a parabola.
+        basis = legendre.legvander(points, rule.order - 1)
+        coefficients = np.stack([log_0, log_1]) @ rule.to_coefficients.T
+        logs = basis @ coefficients[:, panel].transpose(1, 2, 0)  # (piece, point, world)
+        in_0, in_1 = np.einsum("ijw,ij->w", np.exp(logs), weights)
+        return float(in_0), float(in_1)
+
+    def error_rates(self) -> tuple[Array, Array]:
+        without, canary = self._masses
+        # alpha: mass of world 0 above; beta: mass of world 1 below; each summed from its far end,
+        # so that small rates keep their digits. Thresholds at the left edges of the panels.
+        alpha = np.cumsum(without[::-1])[::-1]
+        beta = np.cumsum(canary) - canary
+        with np.errstate(invalid="ignore"):
+            mu = -ndtri(np.minimum(alpha, 1.0)) - ndtri(np.minimum(beta, 1.0))
+        usable = np.minimum(alpha, beta) > SMALLEST_RATE
+        if not usable.any():
+            return alpha[usable], beta[usable]
+        # Between two edges the rates are known from the interpolated logarithms: look closer
+        # around the best edge only, that is all the GDP rule will ask for.
+        best = int(np.argmax(np.where(usable, mu, -np.inf)))
+        near = np.arange(max(0, best - 2), min(len(self.panels), best + 2))
+        in_0, in_1 = self._cell_masses(near)
+        above = np.append(alpha, 0.0)[near + 1]
+        alpha_near = above[:, None] + np.cumsum(in_0[:, ::-1], axis=1)[:, ::-1]
+        beta_near = beta[near, None] + np.cumsum(in_1, axis=1) - in_1
+        alpha = np.append(alpha[usable], alpha_near.ravel())
+        return alpha, np.append(beta[usable], beta_near.ravel())
+
+    def atoms(self) -> tuple[Array, Array]:
+        without, canary = self._cell_masses(np.arange(len(self.panels)))
+        return without.ravel(), canary.ravel()
+
+    def rough_atoms(self) -> tuple[Array, Array]:
+        weights = self.panels.weights
+        return (weights * self.without).ravel(), (weights * self.canary).ravel()
+
+    def _cell_masses(self, panels: Indices) -> tuple[Array, Array]:
+        """Both masses in every cell of the mesh of these panels, from the interpolated logs."""
+        half = ((self.panels.right - self.panels.left) / 2)[panels, None, None]
+        cell = (_MESH[1] - _MESH[0]) / 2
+        matrix = _cell_matrix(self.panels.rule.order)
+        logs = np.einsum("wpn,cqn->wpcq", np.stack(self._logs)[:, panels], matrix)
+        without, canary = (np.exp(logs) * (half * cell * _FINE.weights)).sum(axis=-1)
+        return without, canary
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DiscretePair(Pair):
+    """A pair of distributions on the same ordered points.
+
+    Arguments:
+        without: Masses of world 0.
+        canary: Masses of world 1.
+        stray: Mass of each world that was not followed to its end. It is counted as the
+            adversary's error wherever it could be one, so delta and epsilon are never overstated.
+    """
+
+    without: Array
+    canary: Array
+    stray: tuple[float, float] = (0.0, 0.0)
+
+    @cached_property
+    def _log_ratio(self) -> Array:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.log(self.canary) - np.log(self.without)
+        return np.where(np.isnan(ratio), 0.0, ratio)
+
+    def tails(self, epsilon: float, *, swapped: bool) -> tuple[float, float]:
+        chosen = (-self._log_ratio if swapped else self._log_ratio) > epsilon
+        in_0, in_1 = float(self.without[chosen].sum()), float(self.canary[chosen].sum())
+        if swapped:
+            return in_0, in_1 + self.stray[1]
+        return in_1, in_0 + self.stray[0]
+
+    def error_rates(self) -> tuple[Array, Array]:
+        alpha = np.cumsum(self.without[::-1])[::-1] + self.stray[0]
+        beta = np.cumsum(self.canary) - self.canary + self.stray[1]
+        return alpha, beta
+
+    def atoms(self) -> tuple[Array, Array]:
+        return self.without, self.canary
+
+    def rough_atoms(self) -> tuple[Array, Array]:
+        return self.without, self.canary
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class GaussianPair(Pair):
+    r"""Two normals ``mu`` standard deviations apart: what a constant landscape leaves.
+
+    Dong, Roth, Su (2022), Corollary 2.13, in closed form.
+    """
+
+    mu: float
+
+    def tails(self, epsilon: float, *, swapped: bool) -> tuple[float, float]:
+        # The likelihood ratio exceeds e^epsilon beyond mu/2 + epsilon/mu; symmetric in the worlds.
+        return float(ndtr(self.mu / 2 - epsilon / self.mu)), float(
+            ndtr(-self.mu / 2 - epsilon / self.mu)
+        )
+
+    def error_rates(self) -> tuple[Array, Array]:
+        threshold = self.mu / 2 + np.linspace(-3.0, 3.0, 61)
+        return np.asarray(ndtr(-threshold)), np.asarray(ndtr(threshold - self.mu))
+
+    def atoms(self) -> tuple[Array, Array]:
+        return self._partition(4000)
+
+    def rough_atoms(self) -> tuple[Array, Array]:
+        return self._partition(200)
+
+    def _partition(self, cells: int) -> tuple[Array, Array]:
+        edges = self.mu / 2 + np.linspace(-12.0 - self.mu, 12.0 + self.mu, cells + 1)
+        without = normal_mass(edges[:-1], edges[1:])
+        return without, normal_mass(edges[:-1] - self.mu, edges[1:] - self.mu)
+
+
+def normal_mass(low: ArrayLike, high: ArrayLike) -> Array:
+    """P(low < Z < high), with full relative accuracy in both tails."""
+    low, high = np.broadcast_arrays(np.asarray(low, dtype=float), np.asarray(high, dtype=float))
+    # In the upper tail both values of ndtr are nearly 1: mirror the interval to the lower one.
+    mirrored = low > 0
+    upper = ndtr(np.where(mirrored, -low, high))
+    return np.asarray(np.maximum(upper - ndtr(np.where(mirrored, -high, low)), 0.0))
+
+
+@lru_cache(maxsize=32)
+def _mesh_matrix(order: int) -> Array:
+    """Interpolation from a panel's nodes to its mesh."""
+    return rule(order).at(_MESH)
+
+
+@lru_cache(maxsize=32)
+def _cell_matrix(order: int) -> Array:
+    """Interpolation from a panel's nodes to the fine nodes of each cell of its mesh."""
+    half = (_MESH[1] - _MESH[0]) / 2
+    return rule(order).at((_MESH[:-1, None] + half) + half * _FINE.nodes)

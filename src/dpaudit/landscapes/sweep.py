@@ -1,0 +1,109 @@
+r"""One landscape at many noise multipliers and batch sizes: the data of the paper's figure 3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from multiprocessing import get_context
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.landscapes.landscapes import Constant
+from dpaudit.landscapes.named import named_landscape
+from dpaudit.landscapes.privacy import exact_privacy
+from dpaudit.mechanisms.landscape import LandscapeProcess, Scaling
+from dpaudit.tradeoff import gaussian_epsilon
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sweep:
+    """Epsilon at every step for a grid of processes.
+
+    Arguments:
+        noise_multipliers: Rows.
+        batch_sizes: Columns.
+        exact: Exact epsilon, shape (rows, columns, steps).
+        gdp_rule: What the GDP rule reports with infinitely many runs, same shape.
+        accountant: The upper bound for each row.
+        error: Largest relative numerical error of all cells.
+    """
+
+    noise_multipliers: tuple[float, ...]
+    batch_sizes: tuple[int, ...]
+    exact: Array
+    gdp_rule: Array
+    accountant: Array
+    error: float
+
+    @property
+    def exact_ratio(self) -> Array:
+        """What is left of the first step's epsilon after the last: 1 means no amplification."""
+        return np.asarray(self.exact[..., -1] / self.exact[..., 0])
+
+    @property
+    def gdp_rule_ratio(self) -> Array:
+        """The same ratio as the GDP rule sees it."""
+        return np.asarray(self.gdp_rule[..., -1] / self.gdp_rule[..., 0])
+
+
+def sweep(
+    noise_multipliers: Sequence[float],
+    batch_sizes: Sequence[int],
+    *,
+    steps: int = 25,
+    shape: str = "threshold",
+    scaling: Scaling = "paper",
+    delta: float = 1e-5,
+    workers: int = 1,
+) -> Sweep:
+    """Exact privacy of a named landscape over a grid.
+
+    Arguments:
+        noise_multipliers: Rows.
+        batch_sizes: Columns.
+        steps: How far to go.
+        shape: A name that `dpaudit.landscapes.named_landscape` knows.
+        scaling: ``"paper"`` or ``"dpsgd"``.
+        delta: Where epsilon is wanted.
+        workers: Processes to share the cells.
+
+    Example:
+        >>> grid = sweep([1, 4], [1, 16], steps=3)
+        >>> grid.exact.shape, bool((grid.exact_ratio <= 1).all())
+        ((2, 2, 3), True)
+    """
+    _validate.integer("workers", workers, at_least=1)
+    cells = [
+        (float(sigma), int(batch), steps, shape, scaling, delta)
+        for sigma, batch in product(noise_multipliers, batch_sizes)
+    ]
+    if workers == 1:
+        results = [_cell(cell) for cell in cells]
+    else:
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            results = list(pool.map(_cell, cells))
+    shape_ = (len(noise_multipliers), len(batch_sizes), steps)
+    return Sweep(
+        noise_multipliers=tuple(float(sigma) for sigma in noise_multipliers),
+        batch_sizes=tuple(int(batch) for batch in batch_sizes),
+        exact=np.array([result[0] for result in results]).reshape(shape_),
+        gdp_rule=np.array([result[1] for result in results]).reshape(shape_),
+        accountant=np.array([gaussian_epsilon(delta, 1 / sigma) for sigma in noise_multipliers]),
+        error=max(result[2] for result in results),
+    )
+
+
+def _cell(cell: tuple[float, int, int, str, Scaling, float]) -> tuple[Array, Array, float]:
+    sigma, batch, steps, shape, scaling, delta = cell
+    process = LandscapeProcess(
+        noise_multiplier=sigma, batch_size=batch, steps=steps, scaling=scaling, landscape=Constant()
+    )
+    process = process.with_landscape(named_landscape(shape, process, delta=delta))
+    result = exact_privacy(process, delta=delta)
+    return result.epsilon, result.gdp_rule, result.error

@@ -1,0 +1,265 @@
+"""What every adversary must keep, yours included.
+
+`check_adversary` raises `AssertionError`, with the case, for the first promise that is broken. It
+plays a small and easy game, in which noise is almost absent, so that an adversary whose score
+points the wrong way, or at nothing, is found out within seconds.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+import numpy as np
+import torch
+
+from dpaudit.data import Examples
+from dpaudit.engine import Speed
+from dpaudit.errors import InvalidInput
+from dpaudit.games import Game, check_game, play
+from dpaudit.games.views import Played, contributions, scored
+from dpaudit.mechanisms.batches import FixedBatches
+from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
+from dpaudit.privacy import ThreatModel
+from dpaudit.scores import Scores
+from dpaudit.threat_models import (
+    AdaptiveAdversary,
+    Adversary,
+    BlackBoxAdversary,
+    BlackBoxView,
+    Canaries,
+    HiddenStateAdversary,
+    HiddenStateView,
+    Moment,
+    StandardAdversary,
+    StandardView,
+    prepared,
+)
+
+_HERE = Speed(device="cpu", compile=False, workers=1)
+_RUNS = 40
+
+
+def check_adversary(
+    adversary: Adversary, *, mechanism: DPSGD | None = None, least_area: float = 0.95
+) -> None:
+    """Raise `AssertionError` where ``adversary`` breaks the contract.
+
+    See also: `easy_training`; ``examples/my_adversary.py``, a skeleton to copy.
+
+    Arguments:
+        adversary: The adversary to check.
+        mechanism: The training to check it on, if the easy one does not suit it. It should be
+            small, with next to no noise.
+        least_area: The area under the curve that its scores must reach there, from 0.5 (a coin)
+            to 1 (no error).
+
+    Example:
+        >>> from dpaudit.adversaries import RandomDimension
+        >>> check_adversary(RandomDimension())
+    """
+    check_identity(adversary)
+    check_view(adversary)
+    mechanism = prepared(adversary, easy_training() if mechanism is None else mechanism)
+    for count in (1, 3):
+        canaries = check_craft(adversary, mechanism, count)
+        if canaries is not None:
+            check_score(adversary, mechanism, canaries)
+            check_response(adversary, mechanism, canaries)
+            check_direction(adversary, mechanism, canaries, least_area)
+    check_unknown_start(adversary, mechanism)
+
+
+def easy_training(*, noise_multiplier: float = 0.05) -> DPSGD:
+    """A linear model of 21 parameters, 20 steps and next to no noise."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(120, 6))
+    return DPSGD(
+        name="easy",
+        build_model=_linear,
+        loss=torch.nn.CrossEntropyLoss(reduction="none"),
+        data=Examples(features=features, targets=features[:, :3].argmax(1), classes=3, name="easy"),
+        batches=FixedBatches(batch_size=30),
+        steps=20,
+        learning_rate=0.5,
+        clip_norm=1.0,
+        noise_multiplier=noise_multiplier,
+    )
+
+
+def check_identity(adversary: Adversary) -> None:
+    """It has a name, a paper, and the threat model of the class it extends."""
+    _require(isinstance(adversary.name, str) and adversary.name.strip(), "name", adversary)
+    _require(isinstance(adversary.paper, str), "paper", adversary)
+    models = {
+        HiddenStateAdversary: ThreatModel.HIDDEN_STATE,
+        StandardAdversary: ThreatModel.STANDARD,
+        BlackBoxAdversary: ThreatModel.BLACK_BOX,
+    }
+    expected = [model for kind, model in models.items() if isinstance(adversary, kind)]
+    _require(len(expected) == 1, "extends one of", list(models), adversary)
+    _require(adversary.threat_model is expected[0], "threat_model", adversary.threat_model)
+
+
+def check_view(adversary: Adversary) -> None:
+    """The signature of ``score`` names the one view that its threat model may take."""
+    views: dict[type, type] = {
+        HiddenStateAdversary: HiddenStateView,
+        StandardAdversary: StandardView,
+        BlackBoxAdversary: BlackBoxView,
+    }
+    expected = next(view for kind, view in views.items() if isinstance(adversary, kind))
+    parameters = list(inspect.signature(adversary.score).parameters.values())  # type: ignore[attr-defined]
+    _require(len(parameters) == 2, "score takes (view, canaries), not", parameters)
+    annotation = parameters[0].annotation
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "nothing")
+    _require(name.split(".")[-1] == expected.__name__, "score takes a", name, "not a", expected)
+
+
+def check_craft(adversary: Adversary, mechanism: DPSGD, count: int) -> Canaries | None:
+    """Crafting is repeatable, leaves torch's generator alone, and gives canaries one can insert.
+
+    An adversary with room for one canary only says so with `InvalidInput`; `None` is returned then.
+    """
+    insertion, state = Insertion(), torch.get_rng_state()
+    try:
+        canaries = adversary.craft(mechanism, insertion, canaries=count, seed=7)
+    except InvalidInput:
+        _require(count > 1, "a single canary is refused", adversary)
+        return None
+    _require(torch.equal(torch.get_rng_state(), state), "craft draws from torch's own generator")
+    again = adversary.craft(mechanism, insertion, canaries=count, seed=7)
+    for (name, one), (_, two) in zip(_tensors(canaries), _tensors(again), strict=True):
+        _require(torch.equal(one, two), "the same seed gives another", name)
+    _require(canaries.count == count, "asked for", count, "canaries, got", canaries.count)
+    try:
+        check_game(_game(adversary, mechanism, canaries))
+    except InvalidInput as error:
+        raise AssertionError(f"adversary breaks the contract: {error}") from error
+    return canaries
+
+
+def check_score(adversary: Adversary, mechanism: DPSGD, canaries: Canaries) -> None:
+    """Scores are finite, one for each (run, canary), and each run is scored on its own."""
+    random = torch.Generator().manual_seed(0)
+    parameters = sum(p.numel() for p in mechanism.build_model().parameters() if p.requires_grad)
+    iterates = torch.randn(mechanism.steps + 1, 5, parameters, generator=random)
+    iterates[0] = iterates[0, 0]
+    before = [(name, tensor.clone()) for name, tensor in _tensors(canaries)]
+    kept = iterates.clone()
+    scores = _scored(adversary, mechanism, iterates, canaries)
+    _require(tuple(scores.shape) == (5, canaries.count), "shape of scores", tuple(scores.shape))
+    _require(torch.isfinite(scores).all(), "scores are not finite", scores)
+    for (name, old), (_, new) in zip(before, _tensors(canaries), strict=True):
+        _require(torch.equal(old, new), "score changes", name)
+    changed = "final" if isinstance(adversary, HiddenStateAdversary) else "iterates"
+    _require(torch.equal(iterates, kept), "score changes", changed)
+    alone = _scored(adversary, mechanism, iterates[:, 2:3], canaries)
+    _require(
+        torch.allclose(alone[0], scores[2], rtol=1e-3, atol=1e-5),
+        "a run's scores depend on the runs beside it",
+        alone,
+        scores[2],
+    )
+
+
+def check_response(adversary: Adversary, mechanism: DPSGD, canaries: Canaries) -> None:
+    """An adaptive adversary's canaries are finite, repeatable, and each run's are its own."""
+    if not isinstance(adversary, AdaptiveAdversary):
+        return
+    parameters = sum(p.numel() for p in mechanism.build_model().parameters() if p.requires_grad)
+    current = torch.randn(4, parameters, generator=torch.Generator().manual_seed(1))
+
+    def added(runs: torch.Tensor) -> torch.Tensor:
+        moment = Moment(mechanism=mechanism, step=3, current=runs.clone())
+        return contributions(adversary, moment, canaries)
+
+    together = added(current)
+    _require(torch.isfinite(together).all(), "responds with what is not finite", together)
+    _require(torch.equal(together, added(current)), "responds differently to the same moment")
+    _require(
+        torch.allclose(added(current[1:2])[0], together[1], rtol=1e-3, atol=1e-5),
+        "the response to a run depends on the runs beside it",
+    )
+
+
+def check_direction(
+    adversary: Adversary, mechanism: DPSGD, canaries: Canaries, least_area: float
+) -> None:
+    """Higher means inserted: on an easy game the scores of the two worlds hardly overlap.
+
+    Each canary is looked at on its own: genuine gradients may move their dimensions differently.
+    """
+    played = play(_game(adversary, mechanism, canaries), _HERE)
+    scores = Scores.concat(block.scores(mechanism.steps) for _, block in played)
+    for number in range(canaries.count):
+        rows = scores.canary == number
+        own = Scores(score=scores.score[rows], inserted=scores.inserted[rows])
+        area = area_under_curve(own)
+        place = f"(canary {number + 1} of {canaries.count})"
+        _require(area > least_area, "area under the curve", area, "is at most", least_area, place)
+
+
+def check_unknown_start(adversary: Adversary, mechanism: DPSGD) -> None:
+    """Where the initialisation is unknown there is a score too, or a clear refusal."""
+    fresh = replace(mechanism, initialisation=FreshInitialisation())
+    try:
+        canaries = adversary.craft(fresh, Insertion(), canaries=1, seed=7)
+        check_score(adversary, fresh, canaries)
+    except InvalidInput:
+        return
+
+
+def area_under_curve(scores: Scores) -> float:
+    """Probability that an inserted canary scores above another, ties counting half.
+
+    Example:
+        >>> area_under_curve(Scores(score=[3.0, 2.0, 1.0], inserted=[1, 0, 1]))
+        0.5
+    """
+    ones, zeros = scores.inserted_scores, np.sort(scores.other_scores)
+    below = np.searchsorted(zeros, ones, side="left") + np.searchsorted(zeros, ones, side="right")
+    return float(below.mean()) / (2 * len(zeros))
+
+
+def _linear() -> torch.nn.Module:
+    return torch.nn.Linear(6, 3)
+
+
+def _game(adversary: Adversary, mechanism: DPSGD, canaries: Canaries) -> Game:
+    return Game(
+        mechanism=mechanism,
+        adversary=adversary,
+        canaries=canaries,
+        runs=_RUNS,
+        seed=7,
+        coin="half",
+    )
+
+
+def _scored(
+    adversary: Adversary, mechanism: DPSGD, iterates: torch.Tensor, canaries: Canaries
+) -> torch.Tensor:
+    known = not isinstance(mechanism.initialisation, FreshInitialisation)
+    played = Played(
+        mechanism=mechanism,
+        insertion=Insertion(),
+        steps=mechanism.steps,
+        initial=iterates[0, 0].clone() if known else None,
+        iterates=list(iterates),
+    )
+    return scored(adversary, played, canaries)
+
+
+def _tensors(owner: object) -> Iterator[tuple[str, torch.Tensor]]:
+    for field in fields(owner):  # type: ignore[arg-type]
+        value = getattr(owner, field.name)
+        if isinstance(value, torch.Tensor):
+            yield field.name, value
+
+
+def _require(kept: object, *evidence: object) -> None:
+    if not kept:
+        said = " ".join(one if isinstance(one, str) else repr(one) for one in evidence)
+        raise AssertionError(f"adversary breaks the contract: {said}")

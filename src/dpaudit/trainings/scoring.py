@@ -1,0 +1,170 @@
+"""From what a training returned to one score a canary: the adversary that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+from dpaudit.privacy import ThreatModel
+from dpaudit.trainings.canaries import GradientCanary
+from dpaudit.trainings.parameters import as_array, flat_parameters, looks_like_parameters
+from dpaudit.trainings.predictions import Predictions
+
+Array = NDArray[np.float64]
+Kind = Literal["score", "parameters", "predictions", "own"]
+AdversaryLike = Callable[[Any, Any], Any] | str | None
+
+NAMES = ("score", "parameters", "predictions")
+
+
+class UnscorableReturn(InvalidInput):
+    """A training returned something that the adversary cannot score: every run would."""
+
+
+class NotFinite(ValueError):
+    """A score that is not a number, or infinite: the run failed."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Scorer:
+    """Scores what one training returned.
+
+    Arguments:
+        canary: What was handed to the training.
+        adversary: One of `NAMES`, a function of (canary, returned), or `None` to choose.
+        initial: The parameters at which training began, flat or as the training returns them.
+    """
+
+    canary: Any
+    adversary: AdversaryLike = None
+    initial: Any = None
+
+    def __post_init__(self) -> None:
+        if self.adversary is not None and not callable(self.adversary):
+            _validate.one_of(
+                "adversary",
+                self.adversary,
+                NAMES,
+                remedy="or give a function of (canary, returned) that gives the score",
+            )
+        if self.initial is not None:
+            flat_parameters(self.initial)
+
+    @property
+    def canaries(self) -> int:
+        """How many canaries a training has a coin for: those of a `GradientCanary`, or one."""
+        return canaries_of(self.canary)
+
+    def kind(self, returned: Any) -> Kind:
+        """Which adversary fits what was returned."""
+        if callable(self.adversary):
+            return "own"
+        if self.adversary is not None:
+            return self.adversary  # type: ignore[return-value]  # checked above
+        if isinstance(returned, Predictions):
+            return "predictions"
+        if isinstance(self.canary, GradientCanary):
+            size = _size(returned)
+            if size == self.canary.parameters or size not in (None, self.canaries):
+                return "parameters"
+        elif looks_like_parameters(returned) and _size(returned) != self.canaries:
+            raise UnscorableReturn(
+                f"the training returned {_words(returned)}, which looks like parameters; they can "
+                f"be scored for a GradientCanary, and canary is {_words(self.canary)}; give "
+                "adversary=, a function of (canary, returned), or return a score"
+            )
+        return "score"
+
+    def score(self, returned: Any) -> tuple[Kind, Array]:
+        """One finite score for each canary, and which adversary gave it."""
+        kind = self.kind(returned)
+        scores = self._scored(kind, returned)
+        if scores.shape != (self.canaries,):
+            raise UnscorableReturn(
+                f"one score for each of {self.canaries} canaries is needed, got shape "
+                f"{scores.shape} from {_words(returned)}"
+            )
+        if not np.isfinite(scores).all():
+            wrong = int(np.flatnonzero(~np.isfinite(scores))[0])
+            raise NotFinite(
+                f"the score of canary {wrong} is {scores[wrong]}: the training diverged, or "
+                "returned what has no score"
+            )
+        return kind, scores
+
+    def _scored(self, kind: Kind, returned: Any) -> Array:
+        try:
+            if kind == "own":
+                return np.atleast_1d(as_array(self._own(returned)))
+            if kind == "score":
+                return np.atleast_1d(as_array(returned))
+            if kind == "predictions":
+                if not isinstance(returned, Predictions):
+                    raise InvalidInput("Predictions(probabilities=…, target=…) are expected")
+                return returned.log_likelihood()
+            if not isinstance(self.canary, GradientCanary):
+                raise InvalidInput(
+                    f"parameters are scored for a GradientCanary, and canary is "
+                    f"{_words(self.canary)}; give adversary=, a function of (canary, returned)"
+                )
+            initial = None if self.initial is None else flat_parameters(self.initial)
+            return self.canary.score(flat_parameters(returned), initial)
+        except InvalidInput as error:
+            raise UnscorableReturn(
+                f"the training returned {_words(returned)}, which the {_ADVERSARIES[kind]} cannot "
+                f"score: {error}; a training returns a number (higher for 'inserted'), the final "
+                "parameters, or dpaudit.Predictions"
+            ) from error
+
+    def _own(self, returned: Any) -> Any:
+        try:
+            return self.adversary(self.canary, returned)  # type: ignore[operator,misc]
+        except Exception as error:
+            raise InvalidInput(f"it raised {type(error).__name__}: {error}") from error
+
+
+_ADVERSARIES: dict[Kind, str] = {
+    "score": "adversary 'score'",
+    "parameters": "adversary 'parameters'",
+    "predictions": "adversary 'predictions'",
+    "own": "function given as adversary",
+}
+
+THREAT_MODELS: dict[Kind, ThreatModel | None] = {
+    "score": None,
+    "parameters": ThreatModel.HIDDEN_STATE,
+    "predictions": ThreatModel.BLACK_BOX,
+    "own": None,
+}
+"""What each adversary sees; `None` where only the user knows what the score was made of."""
+
+
+def canaries_of(canary: Any) -> int:
+    """How many canaries there are: the ``count`` of a canary that has one, else 1."""
+    count = getattr(canary, "count", 1)
+    return int(count) if isinstance(count, int) and not isinstance(count, bool) else 1
+
+
+def _size(returned: Any) -> int | None:
+    try:
+        return len(flat_parameters(returned))
+    except InvalidInput:
+        return None
+
+
+def _words(value: Any) -> str:
+    """A value by its type and shape: the value itself may be gigabytes."""
+    if value is None:
+        return "None"
+    shape = getattr(value, "shape", None)
+    of = f" of shape {tuple(shape)}" if shape is not None else ""
+    if isinstance(value, str | bool | int | float):
+        of = f" ({value!r:.60})"
+    return f"a {type(value).__name__}{of}"

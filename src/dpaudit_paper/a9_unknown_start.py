@@ -1,0 +1,142 @@
+"""A9: what is left of A_GC-R when the adversary does not know the initialisation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dpaudit.adversaries import RandomDimension
+from dpaudit_paper import style
+from dpaudit_paper.contract import Cost, Figure, Need
+from dpaudit_paper.curves import draw_curves
+from dpaudit_paper.networks import insertions
+from dpaudit_paper.readings import Line, curves, final_rows, spread, standard_error
+from dpaudit_paper.start_laws import (
+    KnownLaw,
+    RandomBias,
+    exact_epsilon,
+    moved_and_noise,
+    normal_epsilon,
+)
+from dpaudit_paper.table import Row, Table
+from dpaudit_paper.trainings import Trainings, Weights
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+    from dpaudit_paper.setting import Setting
+
+RULES: tuple[Weights, ...] = ("xavier", "kaiming")
+KNOWN, UNKNOWN, BIASES = "known start", "unknown start", "unknown start, biases only"
+MANY, BY_LAW = "unknown start, many trainings", "unknown start, known law"
+
+
+def measure(setting: Setting) -> Table:
+    """Both rules, start known or not; the unknown one also for biases, and training by training."""
+    return Table.of([{**row, **_exact(row)} for row in curves(setting, _lines(setting))])
+
+
+def _exact(row: Row) -> Row:
+    """What a weight leaks that only noise disturbs: beside every bound, as for landscapes."""
+    rule = next(rule for rule in RULES if rule == row["weights"])
+    steps = round(float(row["steps"] or 0))
+    return {"exact": exact_epsilon(rule, steps), "exact_if_normal": normal_epsilon(rule, steps)}
+
+
+def _lines(setting: Setting) -> Iterator[Line]:
+    for rule in RULES:
+        panel = f"{rule.title()} weights"
+        known = Trainings(
+            preset="convnet",
+            adversary=RandomDimension(),
+            runs=1,
+            canaries=20_000,
+            seed=setting.seed,
+            insertions=insertions(setting, 1),
+            weights=rule,
+        )
+        unknown = dataclasses.replace(known, known_start=False)
+        by_law = dataclasses.replace(
+            unknown, adversary=KnownLaw(rule=rule), runs=setting.choose(quick=1, full=20)
+        )
+        biases = dataclasses.replace(
+            unknown, adversary=RandomBias(), runs=setting.choose(quick=2, full=20), canaries=200
+        )
+        # The paper's protocol: a start drawn anew in each of many trainings.
+        many = dataclasses.replace(unknown, runs=2000, canaries=1)
+        yield Line(panel=panel, series=KNOWN, trainings=known)
+        yield Line(panel=panel, series=UNKNOWN, trainings=unknown)
+        yield Line(panel=panel, series=BY_LAW, trainings=by_law)
+        yield Line(panel=panel, series=BIASES, trainings=biases)
+        if setting.full:
+            yield Line(panel=panel, series=MANY, trainings=many, gpu=True)
+
+
+def draw(table: Table) -> Drawing:
+    """The curves, and what is true of a weight that only noise disturbs."""
+    drawing = draw_curves(table, height=3.2)
+    for axis, panel in zip(drawing.axes, table.words("panel"), strict=True):
+        unknown = table.where(panel=panel, series=UNKNOWN)
+        steps, exact = unknown.numbers("steps"), unknown.numbers("exact")
+        axis.plot(steps, exact, color=style.GREY, lw=1.0, linestyle=(0, (1, 1)))
+        axis.annotate(
+            "exact, one weight,\nunknown start",
+            (steps[-3], exact[-3]),
+            xytext=(6, -6),
+            textcoords="offset points",
+            va="top",
+            color=style.GREY,
+            fontsize="small",
+        )
+    return drawing
+
+
+def findings(table: Table) -> str:
+    """Known against unknown, and why."""
+    last = final_rows(table)
+    parts = []
+    for panel in last.words("panel"):
+        told = []
+        for series in (KNOWN, UNKNOWN, MANY, BIASES, BY_LAW):
+            row = last.where(panel=panel, series=series)
+            if len(row):
+                told.append(
+                    f"{series} {spread(row.numbers('gaussian_dp'))} (paper's rule "
+                    f"{spread(row.numbers('paper_rule'))}, assumption-free "
+                    f"{spread(row.numbers('clopper_pearson'))}, mu {row.number('mu'):.3f} ± "
+                    f"{standard_error(row):.3f})"
+                )
+        parts.append(f"{panel}: " + ", ".join(told))
+    steps = int(max(last.numbers("steps")))
+    moved, _ = moved_and_noise(steps)
+    exact, normal = (
+        ", ".join(f"{value:.2f}" for value in last.where(series=UNKNOWN).numbers(column))
+        for column in ("exact", "exact_if_normal")
+    )
+    return (
+        "; ".join(parts)
+        + f". A canary moves its weight by T eta C / B = {moved:.3f} in {steps} steps; both rules "
+        "draw weights with a deviation several times that, so A_GC-R's score says little where "
+        "the start is drawn anew in every training. Biases start at zero by both rules, and "
+        "canaries there keep most of their mu. The canary of a weight is not hidden for all that: "
+        "both rules draw evenly between two edges, and a weight beyond them gives its canary away. "
+        f"Exactly, a weight of the largest layer that only noise disturbs leaks epsilon {exact} "
+        "(Xavier, Kaiming), and a score that knows the law of the start finds part of it. Drawn "
+        f"from a normal law of the same deviation it would leak {normal}. An unknown start that "
+        "is the same in all trainings of an audit would only shift every score, and a threshold "
+        "chosen on the scores would not notice."
+    )
+
+
+FIGURE = Figure(
+    id="A9",
+    title="unknown initialisation: Xavier and Kaiming",
+    label="fig:unknown_init",
+    needs=frozenset({Need.CIFAR10}),
+    quick=Cost(cpu=85, gpu=35),
+    full=Cost(cpu=650, gpu=170),
+    measure=measure,
+    draw=draw,
+    findings=findings,
+)

@@ -1,0 +1,114 @@
+"""Curves over training: epsilon of a training that stops after T steps, from below and above.
+
+Colour and marker tell the series, line style tells the bound. Several seeds are one line through
+their mean, with a band from the least to the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpaudit_paper import style
+from dpaudit_paper.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+VALID, PAPER, FREE = "gaussian_dp", "paper_rule", "clopper_pearson"
+LINES: dict[str, tuple[Any, str]] = {
+    VALID: ("-", "GDP, pilot threshold"),
+    PAPER: ("--", "GDP, best threshold (paper)"),
+    FREE: (":", "assumption-free"),
+}
+
+
+def draw_curves(
+    table: Table,
+    *,
+    height: float = 2.9,
+    width: float | None = None,
+    bounds: Sequence[str] = (VALID, PAPER, FREE),
+) -> Drawing:
+    """One panel for each value of ``panel``, one colour for each value of ``series``.
+
+    Arguments:
+        table: Rows of `dpaudit_paper.readings.curve_rows`.
+        height: In inches.
+        width: In inches; by the number of panels where not given.
+        bounds: Which columns to draw.
+    """
+    from matplotlib.lines import Line2D
+
+    panels = table.words("panel") or [""]
+    names = table.words("series")
+    if width is None:
+        width = style.COLUMN if len(panels) == 1 else style.PAGE
+    figure, axes = style.new_figure(columns=len(panels), width=width, height=height)
+    for axis, panel in zip(axes, panels, strict=True):
+        shown = table.where(panel=panel) if panel else table
+        _accountant(axis, shown)
+        for place, name in enumerate(names):
+            _series(axis, shown.where(series=name), place, bounds)
+        axis.set(title=panel, xlabel="steps T", ylim=(0, None))
+        axis.margins(x=0.03)
+    axes[0].set_ylabel("epsilon at delta = 1e-5")
+    handles = [
+        Line2D([], [], color=_colour(i), marker=_marker(i), label=name)
+        for i, name in enumerate(names)
+    ]
+    handles += [
+        Line2D([], [], color="black", linestyle=LINES[bound][0], label=LINES[bound][1])
+        for bound in bounds
+    ]
+    handles.append(Line2D([], [], color=style.GREY, linestyle="-.", label="accountant"))
+    style.legend_below(figure, handles, columns=2 if width < style.PAGE else 3)
+    return figure
+
+
+def _accountant(axis: Any, shown: Table) -> None:
+    points = sorted(set(zip(shown.numbers("steps"), shown.numbers("accountant"), strict=True)))
+    steps, epsilon = zip(*points, strict=True)
+    axis.plot(steps, epsilon, color=style.GREY, linestyle="-.", lw=1.0)
+
+
+def _series(axis: Any, rows: Table, place: int, bounds: Sequence[str]) -> None:
+    if not len(rows):
+        return
+    colour = _colour(place)
+    for bound in bounds:
+        by_step: dict[float, list[float]] = {}
+        for step, value in zip(rows.numbers("steps"), rows.numbers(bound), strict=True):
+            if not np.isnan(value):
+                by_step.setdefault(step, []).append(value)
+        if not by_step:
+            continue
+        steps = sorted(by_step)
+        leading = bound == bounds[0]
+        axis.plot(
+            steps,
+            [float(np.mean(by_step[step])) for step in steps],
+            color=colour,
+            linestyle=LINES[bound][0],
+            lw=1.3 if leading else 0.9,
+            marker=_marker(place) if leading else None,
+        )
+        if leading and any(len(values) > 1 for values in by_step.values()):
+            axis.fill_between(
+                steps,
+                [min(by_step[step]) for step in steps],
+                [max(by_step[step]) for step in steps],
+                color=colour,
+                alpha=0.18,
+                lw=0,
+            )
+
+
+def _colour(place: int) -> str:
+    return style.COLOURS[place % len(style.COLOURS)]
+
+
+def _marker(place: int) -> str:
+    return style.MARKERS[place % len(style.MARKERS)]

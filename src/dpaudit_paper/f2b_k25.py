@@ -1,0 +1,31 @@
+"""F2b: the CIFAR networks with the canary at every 25th step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpaudit_paper.contract import Cost, Figure, Need
+from dpaudit_paper.curves import draw_curves
+from dpaudit_paper.periods import findings, measure_period
+from dpaudit_paper.table import Table
+
+if TYPE_CHECKING:
+    from dpaudit_paper.setting import Setting
+
+
+def measure(setting: Setting) -> Table:
+    """k = 25."""
+    return measure_period(setting, 25)
+
+
+FIGURE = Figure(
+    id="F2b",
+    title="ConvNet and ResNet18, k = 25",
+    label="fig:k25_sub2",
+    needs=frozenset({Need.CIFAR10}),
+    quick=Cost(cpu=90, gpu=30),
+    full=Cost(cpu=750, gpu=290),
+    measure=measure,
+    draw=draw_curves,
+    findings=findings,
+)

@@ -1,0 +1,289 @@
+"""Making figures: measure, write, draw, say. What is done is kept, and no failure spreads."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, final
+
+from dpaudit.errors import DataError, DpauditError, InvalidInput
+from dpaudit_paper import style
+from dpaudit_paper.contract import Figure
+from dpaudit_paper.setting import Ledger, Scale, Setting
+from dpaudit_paper.table import Table
+
+STORE = "trainings.sqlite"
+"""The file in the out folder that keeps trainings."""
+
+QUICK = "quick version: fewer runs than the paper"
+PARTIAL = "parts that need a GPU are left out"
+
+Outcome = Literal["made", "kept", "redrawn", "failed"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """What became of one figure.
+
+    Arguments:
+        figure: Which.
+        outcome: Made now, kept from before, drawn again, or failed.
+        seconds: How long it took now.
+        findings: Its paragraph; empty where it failed.
+        error: Why it failed; empty where it did not.
+        files: What is in the folder now.
+    """
+
+    figure: Figure
+    outcome: Outcome
+    seconds: float = 0.0
+    findings: str = ""
+    error: str = ""
+    files: tuple[Path, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: what ``--json`` prints."""
+        return {
+            "id": self.figure.id,
+            "outcome": self.outcome,
+            "seconds": round(self.seconds, 1),
+            "findings": self.findings,
+            "error": self.error,
+            "files": [str(path) for path in self.files],
+        }
+
+
+def make_all(
+    figures: Sequence[Figure], setting: Setting, out: Path, *, again: bool = False
+) -> Iterator[Made]:
+    """Make figures one after the other, each told as soon as it is there.
+
+    An error of one is kept in its place and the others go on; only an interruption stops all.
+
+    Arguments:
+        figures: In this order.
+        setting: How; its store is replaced by the one in ``out``.
+        out: The folder to write to, made where it is missing.
+        again: Measure anew what is there already.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(
+            f"out must be a folder that can be made, got {str(out)!r}: {error.strerror}"
+        ) from None
+    for figure in figures:
+        began = time.perf_counter()
+        try:
+            kept = None if again else _kept(figure, setting, out)
+            if kept is not None:
+                yield kept
+                continue
+            yield _make(figure, replace(setting, store=out / STORE, ledger=Ledger()), out)
+        except DpauditError as error:
+            yield _failed(figure, began, str(error))
+        except Exception as error:
+            # A bug in one figure: its traceback goes to a file, and the others are still made.
+            (out / f"{figure.id}.error.txt").write_text(traceback.format_exc(), encoding="utf8")
+            yield _failed(
+                figure,
+                began,
+                f"{type(error).__name__}: {error}; the traceback is in {figure.id}.error.txt",
+            )
+
+
+def redraw_all(figures: Sequence[Figure], out: Path) -> Iterator[Made]:
+    """Draw figures again, one after the other; one without a CSV fails by itself."""
+    for figure in figures:
+        began = time.perf_counter()
+        try:
+            yield redraw(figure, out)
+        except DpauditError as error:
+            yield _failed(figure, began, str(error))
+
+
+def redraw(figure: Figure, out: Path) -> Made:
+    """Draw and describe a figure again from its CSV, computing nothing."""
+    began = time.perf_counter()
+    table = Table.read(out / f"{figure.id}.csv")
+    facts = _facts(out / f"{figure.id}.json") or {}
+    text = write_drawing(figure, table, out, warning=_warning(facts))
+    return Made(
+        figure=figure,
+        outcome="redrawn",
+        seconds=time.perf_counter() - began,
+        findings=text,
+        files=files_of(figure, out),
+    )
+
+
+def scale_done(figure: Figure, out: Path) -> Scale | None:
+    """At which scale the figure is complete in a folder; `None` where it is not."""
+    facts = _facts(out / f"{figure.id}.json")
+    if facts is None or not (out / f"{figure.id}.csv").is_file():
+        return None
+    return "full" if facts["scale"] == "full" else "quick"
+
+
+def left_out(figure: Figure, out: Path) -> tuple[str, ...]:
+    """What the figure in a folder lacks, because it was made without a GPU."""
+    facts = _facts(out / f"{figure.id}.json") or {}
+    return tuple(facts.get("left_out_without_gpu", ()))
+
+
+def files_of(figure: Figure, out: Path) -> tuple[Path, ...]:
+    """The figure's files that are there."""
+    paths = (out / f"{figure.id}.{ending}" for ending in ("csv", "png", "svg", "md", "json"))
+    return tuple(path for path in paths if path.is_file())
+
+
+def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> str:
+    """Write NAME.png, NAME.svg and NAME.md from the table, and return the findings.
+
+    Arguments:
+        figure: Draws and tells.
+        table: All that it may read.
+        out: The folder.
+        warning: What must be said on the figure itself; empty for nothing.
+    """
+    with style.styled():
+        drawing = figure.draw(table)
+        if warning:
+            style.stamp(drawing, warning)
+        drawing.savefig(out / f"{figure.id}.png", dpi=200)
+        drawing.savefig(out / f"{figure.id}.svg", metadata={"Date": None})
+    text = figure.findings(table)
+    label = f"`{figure.label}` in the paper" if figure.label else "not in the paper"
+    said = f"*{warning[0].upper()}{warning[1:]}.*\n\n" if warning else ""
+    (out / f"{figure.id}.md").write_text(
+        f"# {figure.id}: {figure.title}\n\n{label}\n\n{said}{text}\n", encoding="utf8"
+    )
+    return text
+
+
+def _make(figure: Figure, setting: Setting, out: Path) -> Made:
+    began = time.perf_counter()
+    table = figure.measure(setting)
+    seconds = time.perf_counter() - began
+    (out / f"{figure.id}.csv").write_text(table.to_csv(), encoding="utf8")
+    # Read back what was written: a figure drawn now and one drawn next year see the same numbers.
+    facts = _describe(figure, setting, seconds) | _before(figure, setting, out)
+    text = write_drawing(figure, Table.read(out / f"{figure.id}.csv"), out, warning=_warning(facts))
+    # Last of all, because it is what says that the figure is complete.
+    (out / f"{figure.id}.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf8")
+    (out / f"{figure.id}.error.txt").unlink(missing_ok=True)  # of an earlier attempt
+    return Made(
+        figure=figure,
+        outcome="made",
+        seconds=time.perf_counter() - began,
+        findings=text,
+        files=files_of(figure, out),
+    )
+
+
+def _kept(figure: Figure, setting: Setting, out: Path) -> Made | None:
+    """The figure where the folder has it under this seed, at this scale or in full."""
+    facts = _facts(out / f"{figure.id}.json")
+    done = scale_done(figure, out)
+    if facts is None or done is None or facts.get("seed") != setting.seed:
+        return None
+    if setting.full and done != "full":
+        return None
+    if facts.get("left_out_without_gpu") and setting.on_gpu:
+        return None
+    text = figure.findings(Table.read(out / f"{figure.id}.csv"))
+    return Made(figure=figure, outcome="kept", findings=text, files=files_of(figure, out))
+
+
+def _failed(figure: Figure, began: float, error: str) -> Made:
+    return Made(figure=figure, outcome="failed", seconds=time.perf_counter() - began, error=error)
+
+
+def _describe(figure: Figure, setting: Setting, seconds: float) -> dict[str, Any]:
+    """What must be known to believe and to repeat the numbers."""
+    return {
+        "id": figure.id,
+        "title": figure.title,
+        "label": figure.label,
+        "scale": _scale(figure, setting),
+        "seed": setting.seed,
+        "seconds": round(seconds, 1),
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": _device(setting),
+        "versions": _versions(),
+        "notes": setting.ledger.notes,
+        "left_out_without_gpu": setting.ledger.left_out,
+        "audits": setting.ledger.audits,
+    }
+
+
+def _warning(facts: Mapping[str, Any]) -> str:
+    """What a reader of the figure must know first, from the facts beside it."""
+    said = [QUICK] if facts.get("scale") == "quick" else []
+    said += [PARTIAL] if facts.get("left_out_without_gpu") else []
+    return "; ".join(said)
+
+
+def _before(figure: Figure, setting: Setting, out: Path) -> dict[str, float]:
+    """The time of earlier makings, where this one found their trainings in the store."""
+    path = out / f"{figure.id}.json"
+    if not any(entry["runs_from_store"] for entry in setting.ledger.audits) or not path.is_file():
+        return {"seconds_before": 0.0}
+    earlier = _facts(path) or {}
+    spent = float(earlier.get("seconds", 0.0)) + float(earlier.get("seconds_before", 0.0))
+    return {"seconds_before": round(spent, 1)}
+
+
+def _scale(figure: Figure, setting: Setting) -> Scale:
+    return "full" if figure.alike else setting.scale
+
+
+def _device(setting: Setting) -> str:
+    used = dict.fromkeys(str(entry["device"]) for entry in setting.ledger.audits)
+    names = [f"{name} ({_processor()})" if name == "cpu" else name for name in used]
+    return ", ".join(names) or f"cpu ({_processor()})"
+
+
+def _processor() -> str:
+    """The processor in words; kernels tell its name on Linux only."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{count} cores, {platform.machine()}"
+
+
+def _versions() -> dict[str, str]:
+    import numpy
+    import scipy
+
+    from dpaudit._version import __version__
+
+    found = {
+        "dpaudit": __version__,
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+    }
+    try:
+        import torch
+    except ImportError:
+        return found
+    return found | {"torch": torch.__version__}
+
+
+def _facts(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}; make the figure again") from None
+    if not isinstance(found, dict) or "scale" not in found:
+        raise DataError(f"{path} does not say at which scale it was made; make the figure again")
+    return found

@@ -1,0 +1,165 @@
+"""Trainings of the paper's networks with canaries: described once, played once, kept in a store.
+
+Two figures that need the same trainings name them alike, and the second finds them done.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, final
+
+from dpaudit import _validate
+from dpaudit.mechanisms.batches import FixedBatches
+from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
+from dpaudit.presets import INSERTIONS, alexnet_features_of, preset
+from dpaudit.threat_models import Adversary
+
+if TYPE_CHECKING:
+    from dpaudit.audits import AuditResult
+    from dpaudit.engine import Speed
+    from dpaudit_paper.setting import Setting
+
+Weights = Literal["default", "xavier", "kaiming"]
+
+SHARES = (0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+"""The horizons of a curve over training, as shares of all steps."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Trainings:
+    """The trainings behind one curve.
+
+    Arguments:
+        preset: Model, data and hyperparameters.
+        adversary: Who crafts and scores.
+        runs: How many trainings.
+        canaries: How many canaries each of them has a coin for.
+        period: k.
+        clip_norm: C.
+        seed: Of everything drawn: batches, start, canaries, coins, noise.
+        insertions: How often the canary goes in; T is this times the period.
+        weights: How the starting model is drawn.
+        known_start: Whether the adversary knows it; otherwise it is drawn anew in every run.
+        examples: How many of the images to train on, 0 for all; only for `alexnet-head`, whose
+            features take long to make.
+        shares: The horizons, as shares of all steps.
+
+    Example:
+        >>> from dpaudit.adversaries import RandomDimension
+        >>> Trainings(preset="convnet", adversary=RandomDimension(), runs=1, period=5).steps
+        1250
+    """
+
+    preset: str
+    adversary: Adversary
+    runs: int
+    canaries: int = 1
+    period: int = 1
+    clip_norm: float = 1.0
+    seed: int = 0
+    insertions: int = INSERTIONS
+    weights: Weights = "default"
+    known_start: bool = True
+    examples: int = 0
+    shares: tuple[float, ...] = SHARES
+
+    def __post_init__(self) -> None:
+        _validate.one_of("weights", self.weights, ("default", "xavier", "kaiming"))
+        _validate.integer("insertions", self.insertions, at_least=1)
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return self.insertions * self.period
+
+    @property
+    def horizons(self) -> tuple[int, ...]:
+        """The numbers of steps at which the curve has a point."""
+        counts = (max(1, round(share * self.insertions)) for share in self.shares)
+        return tuple(sorted({count * self.period for count in counts}))
+
+    @property
+    def protocol(self) -> str:
+        """How scores were gathered, in words."""
+        if self.canaries == 1:
+            return f"{self.runs:,} trainings, one canary each"
+        if self.runs == 1:
+            return f"one training, {self.canaries:,} canaries"
+        return f"{self.runs:,} trainings, {self.canaries:,} canaries each"
+
+    def name_at(self, precision: str) -> str:
+        """The audit's name in the store: everything above, so that equal names are equal audits."""
+        start = "" if self.known_start else " fresh"
+        start += f" of {self.examples}" if self.examples else ""
+        return (
+            f"{self.preset} {self.adversary!r} k={self.period} C={self.clip_norm:g} "
+            f"T={self.steps} {self.weights}{start} seed={self.seed} "
+            f"{self.runs}x{self.canaries} {precision}"
+        )
+
+    def mechanism(self, data_dir: str | None) -> DPSGD:
+        """The training described; reads the data, once for all trainings on it."""
+        base = _base(self.preset, data_dir, self.examples)
+        build = base.build_model
+        if self.weights != "default":
+            from dpaudit.models.initialisations import drawn_by
+
+            build = functools.partial(drawn_by, self.weights, base.build_model)
+        known = FixedInitialisation(seed=self.seed)
+        return dataclasses.replace(
+            base,
+            build_model=build,
+            batches=FixedBatches(batch_size=preset(self.preset).batch_size, seed=self.seed),
+            steps=self.steps,
+            clip_norm=self.clip_norm,
+            initialisation=known if self.known_start else FreshInitialisation(),
+        )
+
+    def play(self, setting: Setting) -> AuditResult:
+        """Play them, or read them from the store where they are done."""
+        from dpaudit.audits import audit
+
+        speed = speed_for(self.preset, setting)
+        name = self.name_at(speed.precision)
+        if setting.progress is not None:
+            setting.progress.notice(
+                f"{self.preset} by {self.adversary.name}, k = {self.period}, {self.steps:,} steps, "
+                f"seed {self.seed}: {self.protocol}"
+            )
+        result = audit(
+            self.mechanism(setting.data_dir),
+            self.adversary,
+            runs=self.runs,
+            canaries=self.canaries,
+            insertion=Insertion(period=self.period),
+            seed=self.seed,
+            horizons=self.horizons,
+            name=name,
+            store=setting.store,
+            speed=speed,
+            progress=setting.progress,
+        )
+        setting.ledger.add(name, result)
+        return result
+
+
+def speed_for(preset_name: str, setting: Setting) -> Speed:
+    """Speed settings: on a GPU the CIFAR networks round products to TF32, which moves no bound."""
+    from dpaudit.engine import Speed
+
+    large = preset_name in ("convnet", "resnet18")
+    return Speed(device=setting.device, precision="tf32" if large and setting.on_gpu else "float32")
+
+
+@functools.cache
+def _base(preset_name: str, data_dir: str | None, examples: int) -> DPSGD:
+    """The preset's training; kept, because reading CIFAR-10 or making features takes long."""
+    chosen = preset(preset_name)
+    if examples:
+        chosen = dataclasses.replace(
+            chosen, read=functools.partial(alexnet_features_of, examples=examples)
+        )
+    return chosen.training(data_dir=data_dir)

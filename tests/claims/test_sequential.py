@@ -1,0 +1,144 @@
+"""Bets against a claim: never expected to win if it is kept, and quick to win if it is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpaudit import Claim
+from dpaudit.claims.anytime_bounds import anytime_bounds
+from dpaudit.claims.sequential import AnytimeTest, Bets, pairs_to_refute, supporting_lines
+from dpaudit.tradeoff import gaussian_tradeoff
+
+CLAIMS = {
+    "no leak": Claim.from_mu(0.0),
+    "gaussian": Claim.from_mu(1.3),
+    "far": Claim.from_mu(6.0),
+    "one epsilon": Claim.from_epsilon(8.0, 1e-5),
+    "pair": Claim.from_points([(2.0, 0.01)]),
+    "pure": Claim.from_points([(1.0, 0.0)]),
+    "three pairs": Claim.from_points([(0.5, 0.2), (1.0, 0.1), (3.0, 1e-3)]),
+    "sampled": Claim.from_dpsgd(noise_multiplier=1.0, steps=50, sampling_rate=0.05),
+}
+every_claim = pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS.keys())
+
+
+def normal(mu: float, pairs: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    return random.normal(mu, 1, pairs), random.normal(0, 1, pairs)
+
+
+@every_claim
+def test_lines_lie_below_the_curve(claim):
+    lines = supporting_lines(claim)
+    assert len(lines.p) >= 1
+    alpha = np.concatenate([[0.0], np.geomspace(1e-12, 1, 2000), np.linspace(0, 1, 2001)])
+    beta = claim.tradeoff(alpha)
+    for p, r, c in zip(lines.p, lines.r, lines.c, strict=True):
+        assert (p * alpha + r * beta).min() >= c - 1e-12
+
+
+@every_claim
+def test_no_bet_is_expected_to_win_where_the_claim_is_kept(claim):
+    # The theorem itself, at every point of a grid of the null and for every bet.
+    payoff = np.exp(Bets.against(claim).payoff)
+    alpha = np.concatenate([[0.0, 1.0], np.geomspace(1e-9, 1, 150), np.linspace(0.001, 0.999, 150)])
+    edge = claim.tradeoff(alpha)
+    for beta in (edge, edge + 0.3 * (1 - edge), np.ones_like(edge)):
+        without = np.outer(payoff[:, 0], 1 - alpha) + np.outer(payoff[:, 1], alpha)
+        with_it = np.outer(payoff[:, 2], 1 - beta) + np.outer(payoff[:, 3], beta)
+        assert (without * with_it).max() <= 1 + 1e-9
+
+
+def test_some_bet_is_expected_to_win_where_it_is_not():
+    bets = Bets.against(Claim.from_mu(1.0)).payoff
+    alpha = 0.3
+    beta = float(gaussian_tradeoff(alpha, 1.3))
+    growth = bets @ [1 - alpha, alpha, 1 - beta, beta]
+    assert growth.max() > 0.002
+
+
+def test_bets_depend_on_nothing_that_comes_later():
+    inserted, others = normal(1.5, 200, 0)
+    test, other = AnytimeTest(Claim.from_mu(1.0)), AnytimeTest(Claim.from_mu(1.0))
+    test.add(inserted[:120], others[:120])
+    wealth = test.e_value
+    other.add(np.append(inserted[:120], [1e9] * 80), np.append(others[:120], [-1e9] * 80))
+    replay = AnytimeTest(Claim.from_mu(1.0))
+    replay.add(inserted[:120], others[:120])
+    assert replay.e_value == wealth
+    assert other.e_value > wealth
+
+
+def test_one_by_one_or_all_at_once():
+    inserted, others = normal(2.0, 300, 1)
+    whole, single = AnytimeTest(Claim.from_mu(1.5)), AnytimeTest(Claim.from_mu(1.5))
+    whole.add(inserted, others)
+    for one, zero in zip(inserted, others, strict=True):
+        single.add(one, zero)
+    assert single.e_value == pytest.approx(whole.e_value, rel=1e-12)
+    assert single.refuted_at == whole.refuted_at
+    assert whole.p_value == pytest.approx(1 / whole.e_value)
+
+
+def test_only_the_order_of_scores_counts():
+    inserted, others = normal(1.0, 100, 2)
+    plain, bent = AnytimeTest(Claim.from_mu(0.5)), AnytimeTest(Claim.from_mu(0.5))
+    plain.add(inserted, others)
+    bent.add(np.exp(inserted), np.exp(others))
+    # Thresholds are mid-points, so a pair between two old scores may fall on either side.
+    assert bent.e_value == pytest.approx(plain.e_value, rel=0.5)
+    discrete = AnytimeTest(Claim.from_mu(0.5))
+    discrete.add(np.zeros(50), np.zeros(50))
+    assert discrete.e_value == 1.0
+
+
+def test_perfect_separation_stops_soon():
+    assert pairs_to_refute(Claim.from_mu(1.6)) <= 30
+    assert pairs_to_refute(Claim.from_epsilon(8.0, 1e-5)) <= 30
+    assert pairs_to_refute(Claim.from_points([(8.0, 1e-5)]), most=500) is None
+
+
+def test_claims_that_are_one_straight_line_can_be_refuted_too():
+    assert pairs_to_refute(Claim.from_points([(0.0, 0.0)])) <= 8
+    assert pairs_to_refute(Claim.from_points([(0.0, 0.1)])) <= 10
+    assert pairs_to_refute(Claim.from_mu(0.0)) <= 8
+    # The smaller the promise, the sooner it is refuted.
+    needed = [pairs_to_refute(Claim.from_points([(epsilon, 0.0)])) for epsilon in (0.0, 0.5, 1, 2)]
+    assert needed == sorted(needed)
+
+
+def test_a_violation_is_proven_and_stays_proven():
+    found = []
+    for seed in range(20):
+        test = AnytimeTest(Claim.from_mu(1.0))
+        test.add(*normal(2.0, 400, seed))
+        found.append(test.refuted_at)
+    assert None not in found
+    assert np.median(found) <= 60
+
+
+def test_failed_runs_cost_power_and_nothing_else():
+    inserted, others = normal(4.0, 200, 3)
+    clean, failing = AnytimeTest(Claim.from_mu(1.0)), AnytimeTest(Claim.from_mu(1.0))
+    clean.add(inserted, others)
+    inserted[::3] = -np.inf
+    others[1::5] = -np.inf
+    failing.add(inserted, others)
+    assert 1 <= failing.e_value < clean.e_value
+    only = AnytimeTest(Claim.from_mu(1.0))
+    only.add(np.full(20, -np.inf), np.full(20, -np.inf))
+    assert only.e_value == 1.0
+
+
+def test_bounds_grow_towards_the_truth_and_name_what_they_assume():
+    few = anytime_bounds(*normal(2.0, 100, 4), delta=1e-5)
+    many = anytime_bounds(*normal(2.0, 2000, 4), delta=1e-5)
+    assert few["anytime-gaussian-dp"].mu < many["anytime-gaussian-dp"].mu <= 2.0
+    assert many["anytime-gaussian-dp"].mu > 1.7
+    assert many["anytime"].epsilon < many["anytime-gaussian-dp"].epsilon
+    assert many["anytime"].assumptions == ()
+    assert many["anytime-gaussian-dp"].assumptions
+    nothing = anytime_bounds(np.empty(0), np.empty(0), delta=0.0)
+    assert nothing["anytime"].epsilon == 0
+    assert nothing.unavailable[0].method == "anytime-gaussian-dp"

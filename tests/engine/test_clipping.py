@@ -1,0 +1,106 @@
+"""The fast clipped sums equal the slow twin's, for every kind of layer."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dpaudit.engine.clipping import ClippedSums
+from dpaudit.engine.rules import rules
+from dpaudit.engine.rules.patches import ALIGNMENT
+from dpaudit.engine.starting_points import trainable
+from dpaudit.engine.tapping import TappedModel
+from dpaudit.engine import reference
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def models(case: Any, count: int) -> list[nn.Module]:
+    built = []
+    for seed in range(count):
+        torch.manual_seed(seed)
+        built.append(case.build())
+    return built
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in trainable(model)])
+
+
+def fast(
+    case: Any,
+    built: list[nn.Module],
+    weights: Tensor,
+    clip_norm: float,
+    dtype: torch.dtype,
+    *,
+    as_products: bool = True,
+    whole: bool = False,
+) -> Tensor:
+    template = copy.deepcopy(built[0]).to(dtype)
+    features = case.features.to(dtype) if case.features.is_floating_point() else case.features
+    model = TappedModel(template, rules(convolutions_as_products=as_products), whole=whole)
+    calls = model.measure([p.detach() for p in trainable(template)], features)
+    sums = ClippedSums(model, cross_entropy, calls)
+    parameters = torch.stack([flat(one) for one in built]).to(dtype)
+    norm = torch.tensor(clip_norm, dtype=dtype)
+    return sums(parameters, features, case.targets, weights.to(dtype), norm)
+
+
+def slow(case: Any, built: list[nn.Module], weights: Tensor, clip_norm: float) -> Tensor:
+    return torch.stack(
+        [
+            reference.clipped_sum(
+                model,
+                cross_entropy,
+                case.features,
+                case.targets,
+                clip_norm=clip_norm,
+                weights=weights[run],
+            )
+            for run, model in enumerate(built)
+        ]
+    )
+
+
+def relative(found: Tensor, expected: Tensor) -> float:
+    return float((found.double() - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("as_products", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=["f32", "f64"]
+)
+def test_clipped_sums_equal_the_slow_twins(
+    case: Any, dtype: torch.dtype, tolerance: float, as_products: bool
+) -> None:
+    built = models(case, 3)
+    weights = torch.ones(3, len(case.targets))
+    weights[1, 0] = 0
+    norms = [0.3, 3.0, float("inf")]  # all clipped, some, none
+    for clip_norm in norms:
+        found = fast(case, built, weights, clip_norm, dtype, as_products=as_products)
+        expected = slow(case, built, weights, clip_norm)
+        assert relative(found, expected) < tolerance, clip_norm
+
+
+def test_columns_padded_for_tensor_cores_change_nothing(
+    cases: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU the columns of patches are padded with zeros; here the CPU does the same."""
+    for name in ("convnet", "all kinds of convolutions"):
+        case = cases[name]
+        built = models(case, 2)
+        weights = torch.ones(2, len(case.targets))
+        plain = fast(case, built, weights, 0.5, torch.float64)
+        with monkeypatch.context() as patch:
+            patch.setitem(ALIGNMENT, "cpu", 8)
+            padded = fast(case, built, weights, 0.5, torch.float64)
+        torch.testing.assert_close(padded, plain, rtol=1e-10, atol=1e-12)

@@ -1,0 +1,183 @@
+"""Compiled and uncompiled steps agree; without a compiler the game goes on, and says so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dpaudit.engine import noise
+from dpaudit.engine.clipping import ClippedSums
+from dpaudit.engine.compilation import Traced, numerics
+from dpaudit.engine.noise import Stream
+from dpaudit.engine.rules import rules
+from dpaudit.engine.rules.patches import ALIGNMENT
+from dpaudit.engine.starting_points import flat_parameters, trainable
+from dpaudit.engine.tapping import TappedModel
+
+PROGRAM = """
+import torch
+from dpaudit.engine.compilation import Traced
+
+step = Traced(lambda x: x * 2 + 1, (torch.zeros(4),), compiled=True)
+print(step(torch.arange(4.0)).tolist())
+print(*step.notices)
+"""
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def test_without_a_compiler_the_notice_says_so(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "CXX": str(tmp_path / "no-such-compiler"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    result, notice = done.stdout.strip().splitlines()
+    assert result == "[1.0, 3.0, 5.0, 7.0]"
+    assert "C++ compiler" in notice
+    assert "slower" in notice
+
+
+def test_out_of_memory_is_no_reason_to_give_up_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, **__: object) -> object:
+        def call(*_: object) -> object:
+            raise torch.OutOfMemoryError("pretended")
+
+        return call
+
+    step = Traced(lambda x: x + 1, (torch.zeros(2),), compiled=True)
+    monkeypatch.setattr(torch, "compile", failing)
+    with pytest.raises(torch.OutOfMemoryError):
+        step(torch.zeros(2))
+    assert step.notices == ()
+
+
+@pytest.mark.parametrize("wrong_at", [0, 2])
+def test_a_compiled_step_that_disagrees_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, wrong_at: int
+) -> None:
+    """At the first call or a little later: what comes out is right from the first call on."""
+    calls = iter(range(100))
+
+    def miscompiling(graph: Callable[[Tensor], Tensor], **_: object) -> Callable[[Tensor], Tensor]:
+        return lambda x: graph(x) + (0.01 if next(calls) == wrong_at else 0)
+
+    step = Traced(lambda x: x - 0.1, (torch.zeros(4),), compiled=True, tolerance=1e-3)
+    monkeypatch.setattr(torch, "compile", miscompiling)
+    current = torch.ones(4)
+    for _ in range(6):
+        current = step(current)
+    torch.testing.assert_close(current, torch.full((4,), 0.4))
+    assert next(calls) == wrong_at + 1
+    assert "other numbers" in step.notices[0]
+
+
+@pytest.mark.parametrize("length", [0.1, 1e-6, 0.0])
+def test_a_compiled_step_that_rounds_differently_is_used(
+    monkeypatch: pytest.MonkeyPatch, length: float
+) -> None:
+    """However short the step is beside where it starts."""
+    calls = iter(range(100))
+
+    def rounding(graph: Callable[[Tensor], Tensor], **_: object) -> Callable[[Tensor], Tensor]:
+        return lambda x: graph(x) * (1 + 2e-7 * (next(calls) > 0))
+
+    step = Traced(lambda x: x - length, (torch.zeros(4),), compiled=True, tolerance=1e-3)
+    monkeypatch.setattr(torch, "compile", rounding)
+    current = torch.ones(4)
+    for _ in range(6):
+        current = step(current)
+    assert next(calls) == 6
+    assert step.notices == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [6, 101])
+def test_compiled_words_equal_eager_words_bit_by_bit(count: int) -> None:
+    """A C++ compiler takes it that signed integers never overflow; the cipher's must not."""
+
+    def draw(key: Tensor, runs: Tensor, step: Tensor) -> Tensor:
+        return torch.stack(noise.words(key, Stream.NOISE, runs, step, count))
+
+    key, runs = noise.key(2**63 + 7), torch.arange(33)
+    for function in (Traced(draw, (key, runs, torch.tensor(0)), compiled=True), _compiled(draw)):
+        for step in (0, 1, 3, 4, 5, 8, 1000, 2**32 - 1):
+            found = function(key, runs, torch.tensor(step))
+            assert torch.equal(found, draw(key, runs, torch.tensor(step)))
+
+
+def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Without tracing first: the same arithmetic, laid out in another way."""
+    return torch.compile(function, dynamic=False, fullgraph=True)
+
+
+@pytest.mark.slow
+def test_compiled_noise_equals_eager_noise_but_for_the_last_bit() -> None:
+    def draw(key: Tensor, runs: Tensor, step: Tensor) -> Tensor:
+        return noise.normals(key, Stream.NOISE, runs, step, 101)
+
+    example = (noise.key(7), torch.arange(33), torch.tensor(5))
+    compiled = Traced(draw, example, compiled=True)
+    with numerics("float32", torch.device("cpu")):
+        for step in range(12):
+            found = compiled(noise.key(7), torch.arange(33), torch.tensor(step))
+            wanted = draw(noise.key(7), torch.arange(33), torch.tensor(step))
+            torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+    assert compiled.notices == ()
+
+
+def _switches() -> tuple[object, ...]:
+    cudnn = torch.backends.cudnn
+    precision = torch.get_float32_matmul_precision()
+    return torch.get_num_threads(), precision, cudnn.allow_tf32, cudnn.deterministic
+
+
+def test_numerics_are_put_back() -> None:
+    before = _switches()
+    with numerics("tf32", torch.device("cpu")):
+        assert _switches() == (1, "high", True, True)
+    with numerics("float32", torch.device("cpu")):
+        assert _switches() == (1, "highest", False, True)
+    assert _switches() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alignment", [1, 8])
+def test_compiled_clipped_sums_equal_uncompiled_ones(
+    cases: dict[str, Any], monkeypatch: pytest.MonkeyPatch, alignment: int
+) -> None:
+    """With convolutions as products, and with the padding that a GPU gets."""
+    monkeypatch.setitem(ALIGNMENT, "cpu", alignment)
+    case = cases["convnet"]
+    template = case.build()
+    model = TappedModel(template, rules(convolutions_as_products=True))
+    calls = model.measure([p.detach() for p in trainable(template)], case.features)
+    sums = ClippedSums(model, cross_entropy, calls)
+    flat = torch.stack([flat_parameters(case.build()) for _ in range(3)])
+    weights = torch.ones(3, len(case.targets))
+    example = (flat, case.features, case.targets, weights, torch.tensor(0.5))
+    with numerics("float32", torch.device("cpu")):
+        plain = Traced(sums, example, compiled=False)(*example)
+        compiled = Traced(sums, example, compiled=True)
+        found = compiled(*example)
+    assert compiled.notices == ()
+    assert float((found - plain).norm() / plain.norm()) < 1e-5

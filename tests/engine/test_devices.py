@@ -1,0 +1,56 @@
+"""What a GPU computed once, a CPU computes again: the noise, coins and batches of a seed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpaudit.adversaries import RandomDimension
+from dpaudit.audits import audit
+from dpaudit.engine import Speed
+from dpaudit_paper.trainings import Trainings
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+DATA = Path(os.environ.get("DPAUDIT_DATA", SHARED))
+
+# Six runs of the ConvNet under Xavier's weights, drawn anew in each: the scores after ten steps on
+# one H200 (torch 2.11, compiled by triton, products in TF32), with 20,000 training images.
+ON_AN_H200 = [
+    -0.03349285200238228,
+    -0.07643920928239822,
+    0.16648823022842407,
+    0.12790843844413757,
+    0.006812194362282753,
+    0.10596074163913727,
+]
+INSERTED = [True, False, True, False, True, False]
+BATCHES = [f"cifar-10-batches-bin/data_batch_{number}.bin" for number in (1, 2, 3)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    [(DATA / name).is_file() for name in BATCHES] != [True, True, False],
+    reason="needs the first two batches of CIFAR-10, and these alone",
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_scores_of_a_gpu_are_scores_of_a_cpu_but_for_rounding(compiled: bool) -> None:
+    trainings = Trainings(
+        preset="convnet",
+        adversary=RandomDimension(),
+        runs=6,
+        weights="xavier",
+        known_start=False,
+    )
+    scores = audit(
+        replace(trainings.mechanism(str(DATA)), steps=10),
+        trainings.adversary,
+        runs=6,
+        seed=trainings.seed,
+        speed=Speed(device="cpu", compile=compiled, workers=1),
+    ).scores
+    assert scores.inserted.tolist() == INSERTED
+    np.testing.assert_allclose(scores.score, ON_AN_H200, atol=2e-6)

@@ -1,0 +1,69 @@
+"""Batches in a table of fixed width: nothing is lost, nothing is added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from dpaudit.engine.schedule import schedule
+from dpaudit.mechanisms.batches import (
+    BatchPlan,
+    FixedBatches,
+    FullBatch,
+    Indices,
+    PoissonBatches,
+    ReshuffledEpochs,
+)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        FixedBatches(batch_size=7),
+        ReshuffledEpochs(batch_size=7),
+        PoissonBatches(rate=0.1),
+        FullBatch(),
+    ],
+    ids=["fixed", "reshuffled", "poisson", "full"],
+)
+def test_every_step_sees_its_batch_and_padding_has_no_weight(plan: BatchPlan) -> None:
+    table = schedule(plan, 30, 40)
+    for step, place in enumerate(table.at):
+        seen = table.batches[place][table.present[place] == 1]
+        np.testing.assert_array_equal(seen, plan.indices(step, 40))
+    assert table.width == max(len(plan.indices(step, 40)) for step in range(30))
+
+
+def test_batches_that_come_round_again_are_kept_once() -> None:
+    assert len(schedule(FixedBatches(batch_size=10), 100, 40).batches) == 4
+    assert len(schedule(FullBatch(), 100, 40).batches) == 1
+
+
+def test_an_empty_poisson_batch_is_a_step_like_any_other() -> None:
+    table = schedule(PoissonBatches(rate=0.03, seed=1), 50, 40)
+    sizes = table.present[table.at].sum(1)
+    assert sizes.min() == 0
+    assert table.width >= 1
+
+
+def test_a_plan_that_cannot_be_hashed_works_too() -> None:
+    @dataclass
+    class Mine(BatchPlan):
+        size: int
+
+        def indices(self, step: int, examples: int) -> Indices:
+            return np.arange(self.size)
+
+        def expected_size(self, examples: int) -> float:
+            return float(self.size)
+
+        def check(self, examples: int) -> None:
+            pass
+
+        @property
+        def assumption(self) -> str:
+            return "none"
+
+    assert schedule(Mine(size=3), 5, 40).batches.tolist() == [[0, 1, 2]]

@@ -1,0 +1,194 @@
+"""Landscapes: bounded, smooth between their edges, readable from a file, and refused when wrong."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpaudit.errors import InvalidInput
+from dpaudit.landscapes import (
+    SHAPES,
+    Clock,
+    Constant,
+    Escalator,
+    Literal,
+    Staircase,
+    Table,
+    Threshold,
+    Wells,
+    exact_privacy,
+    named_landscape,
+)
+from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
+
+EVERY: list[Landscape] = [
+    Constant(push=-0.4),
+    Threshold(at=1.5),
+    Literal(),
+    Wells(width=3.0),
+    Wells(width=0.7, edge=0.1),
+    Staircase(cell=0.5, cells=4, spacing=9.0, landing=6.0),
+    Table(positions=[-3, -1, -1, 2], push=[0.2, -0.9, 0.9, 1.0]),
+    Clock(phases=3, node=10.0, unit=1.0, most=2),
+    Escalator(phases=3, lanes=4, lane=6.0, unit=1.0, most=2, climb=0.6, start=2, guard=10.0),
+]
+by_name = pytest.mark.parametrize("landscape", EVERY, ids=lambda shape: type(shape).__name__)
+
+
+@by_name
+@settings(max_examples=40, deadline=None)
+@given(reach=st.floats(0.05, 200), x=st.floats(-300, 300))
+def test_the_drift_never_exceeds_the_reach(landscape: Landscape, reach: float, x: float) -> None:
+    drift = landscape.drift(np.array([x, x + 0.1]), reach)
+    assert drift.shape == (2,)
+    assert (np.abs(drift) <= reach * (1 + 1e-12)).all()
+
+
+@by_name
+@pytest.mark.parametrize("reach", [0.8, 5.0, 500.0])
+def test_between_two_edges_the_drift_is_a_straight_line(landscape: Landscape, reach: float) -> None:
+    low, high = -31.7, 43.3
+    edges = np.concatenate([[low], landscape.edges(low, high, reach), [high]])
+    assert (np.diff(edges) > 0).all()
+    # Stay clear of the ends, where rounding decides the side.
+    pad = 1e-6 * np.diff(edges)
+    inside = np.linspace(edges[:-1] + pad, edges[1:] - pad, 7)
+    drift = landscape.drift(inside, reach)
+    bend = np.abs(np.diff(drift, n=2, axis=0)).max()
+    assert bend < 1e-7 * max(1.0, reach)
+
+
+def test_wells_pull_to_the_centre_and_staircases_to_wells_outside() -> None:
+    x = np.linspace(-9, 9, 37)
+    assert np.allclose(np.mod(x + Wells(width=3.0).drift(x, 10.0) - 0.5, 3.0), 1.5)
+    stairs = Staircase(cell=0.5, cells=4, spacing=9.0, landing=6.0, at=0.0)
+    landed = x[x != 0] + stairs.drift(x[x != 0], 1000.0)
+    assert (np.abs(landed) >= 6.0 + 4.5).all()
+    assert (np.sign(landed) == np.sign(x[x != 0])).all()
+
+
+@pytest.mark.parametrize("landscape", [EVERY[-2], EVERY[-1]])
+def test_the_least_reach_of_a_chain_is_the_longest_jump(landscape: Clock | Escalator) -> None:
+    x = np.linspace(-400, 400, 400_001)
+    longest = np.abs(landscape.drift(x, 1e9)).max()
+    assert longest <= landscape.least_reach + 1e-9
+    assert longest > 0.98 * landscape.least_reach
+
+
+def test_a_table_jumps_where_a_position_stands_twice() -> None:
+    table = Table(positions=[0.0, 1.0, 1.0, 2.0], push=[-1.0, -1.0, 1.0, 1.0])
+    drift = table.drift(np.array([-5.0, 0.5, 1.0 - 1e-12, 1.0, 5.0]), 2.0)
+    assert drift.tolist() == [-2.0, -2.0, -2.0, 2.0, 2.0]
+
+
+def test_a_table_can_say_what_a_name_says() -> None:
+    process = LandscapeProcess(noise_multiplier=1, batch_size=4, steps=6, landscape=Threshold())
+    table = Table.from_gradients([-1.0, 0.5, 0.5, 1.0], [4, 4, -4, -4], batch_size=4)
+    named, tabled = exact_privacy(process), exact_privacy(process.with_landscape(table))
+    np.testing.assert_allclose(tabled.epsilon, named.epsilon, rtol=1e-9)
+
+
+def test_a_smooth_table_from_a_function() -> None:
+    process = LandscapeProcess(noise_multiplier=1, batch_size=4, steps=6, landscape=Constant())
+    pull = Table.from_function(
+        lambda x: -4 * np.tanh(4 * (x - 0.5)), batch_size=4, low=-9, high=10, points=191
+    )
+    result = exact_privacy(process.with_landscape(pull))
+    assert result.error < 1e-3
+    # A smoothed threshold leaks about what the sharp one does.
+    sharp = exact_privacy(process.with_landscape(Threshold()))
+    assert result.epsilon[-1] == pytest.approx(sharp.epsilon[-1], rel=0.05)
+
+
+def test_a_table_survives_its_file(tmp_path: Path) -> None:
+    table = Table(positions=[-1.25, 0.5, 0.5, 3.0], push=[-1, -0.125, 1 / 3, 1])
+    path = tmp_path / "landscape.csv"
+    table.to_file(path, batch_size=16)
+    again = Table.from_file(path, batch_size=16)
+    np.testing.assert_array_equal(again.positions, table.positions)
+    np.testing.assert_allclose(again.push, table.push, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("position,gradient\n0,1\n", "at least 2 rows"),
+        ("0,1\n1,two\n", "row 2"),
+        ("0,1\n1\n", "row 2"),
+        ("1,0\n0,0\n", "ascending"),
+        ("0,0\n1,9\n", r"\[-4, 4\].*got 9"),
+        ("0,nan\n1,0\n", "row 1"),
+        ("", "at least 2 rows"),
+    ],
+)
+def test_bad_files_are_refused_by_row(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=message):
+        Table.from_file(path, batch_size=4)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        Table.from_file(tmp_path / "absent.csv", batch_size=4)
+
+
+@pytest.mark.parametrize(
+    ("positions", "push", "message"),
+    [
+        ([0.0], [0.0], "same length of at least 2"),
+        ([0.0, 1.0], [0.0], "same length"),
+        ([0.0, math.inf], [0.0, 0.0], "finite"),
+        ([0.0, 1.0], [0.0, 1.5], r"in \[-1, 1\], got 1.5 at position 1"),
+    ],
+)
+def test_bad_tables_are_refused(positions: list[float], push: list[float], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Table(positions=positions, push=push)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_name_makes_a_landscape_within_reach(shape: str) -> None:
+    process = LandscapeProcess(
+        noise_multiplier=1,
+        batch_size=600,
+        steps=40,
+        landscape=Constant(),
+        scaling="dpsgd",
+        period=5,
+    )
+    drift = named_landscape(shape, process).drift(np.linspace(-50, 50, 1001), process.reach)
+    assert (np.abs(drift) <= 600).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise_multiplier": 0}, "noise_multiplier must be above 0, got 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number"),
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"period": 0}, "period must be at least 1, got 0; use 1 for every step"),
+        ({"scaling": "both"}, "scaling must be one of paper, dpsgd, got 'both'"),
+        ({"clip": -1.0}, "clip must be above 0"),
+        ({"landscape": "threshold"}, "landscape must be a Landscape"),
+    ],
+)
+def test_a_process_checks_itself(options: dict[str, object], message: str) -> None:
+    settings = {"noise_multiplier": 1, "batch_size": 1, "steps": 1, "landscape": Threshold()}
+    with pytest.raises(InvalidInput, match=message):
+        LandscapeProcess(**{**settings, **options})  # type: ignore[arg-type]
+
+
+def test_insertion_schedule() -> None:
+    process = LandscapeProcess(
+        noise_multiplier=1, batch_size=1, steps=10, landscape=Constant(), period=4
+    )
+    assert [step for step in range(1, 11) if process.inserts(step)] == [1, 5, 9]
+    assert [process.insertions(step) for step in (1, 4, 5, 10)] == [1, 1, 2, 3]
+    assert process.accountant_mu(10) == pytest.approx(math.sqrt(3))

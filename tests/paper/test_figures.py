@@ -1,0 +1,286 @@
+"""Every figure and table of the paper keeps the contract: it measures, it draws, it tells."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure as Drawing
+
+from dpaudit.errors import InvalidInput
+from dpaudit.scores import Scores
+from dpaudit.threat_models import CraftedDimensions, HiddenStateView
+from dpaudit_paper import FIGURES, Setting, Table, redraw, start_laws, style
+from dpaudit_paper.readings import mu_by_moments, standard_error
+from dpaudit_paper.trainings import Trainings
+
+RESULTS = Path(__file__).parent.parent.parent / "results"
+
+# The paper's figures and tables by their LaTeX labels, in its order; its algorithms are not here.
+LABELS = (
+    "fig:k1_sub1",
+    "fig:k1_sub2",
+    "fig:low_dim_k=1",
+    "fig:k5_sub1",
+    "fig:k25_sub2",
+    "fig:auditing_t=2",
+    "fig:amplification_rate",
+    "tabel:related_work",
+    "fig:low_dim_k=1_all_techniques",
+    "fig:a_gc_s_vs_a_gc_r",
+    "table:hyperparameters",
+    "fig:ourapproximationsection5",
+    "fig:approximation",
+    "fig:threshold_search",
+    "fig:a_cots_sparse",
+    "fig:sensitivity_of_anomalies",
+    "fig:adg_syntethic_example",
+    "fig:privacy_profile",
+    "fig:unknown_init",
+    "fig:finetuning",
+    "fig:detailed_results_6",
+)
+TRAINED = (
+    "F1a",
+    "F1b",
+    "F1c",
+    "F2a",
+    "F2b",
+    "A1",
+    "A2",
+    "A3a",
+    "A5",
+    "A6",
+    "A8",
+    "A9",
+    "A10",
+    "P1",
+)
+PARTLY_ON_A_GPU = ("F1a", "F2a", "F2b", "A2", "A6", "A9")
+CASES = [
+    *((name, "full", True) for name in TRAINED),
+    *((name, "quick", False) for name in TRAINED if name != "F1b"),
+    *((name, "full", False) for name in PARTLY_ON_A_GPU),
+]
+CHEAP = ("T1", "T2", "A7")
+
+
+def test_every_figure_of_the_paper_is_here_in_its_order():
+    assert tuple(figure.label for figure in FIGURES.values() if figure.label) == LABELS
+
+
+def test_names_titles_and_costs_are_complete():
+    for name, figure in FIGURES.items():
+        assert figure.id == name
+        assert re.fullmatch(r"[FATP]\d+[a-c]?", name)
+        assert figure.title
+        for cost in (figure.quick, figure.full):
+            assert cost.gpu > 0
+            assert cost.cpu is None or cost.cpu > 0
+
+
+def test_all_at_full_scale_fit_in_an_hour_of_a_gpu():
+    assert sum(figure.full.gpu for figure in FIGURES.values()) <= 60 * 60
+
+
+def test_all_that_need_no_gpu_fit_in_twenty_minutes_of_two_cores():
+    quick = [figure.quick.cpu for figure in FIGURES.values() if figure.quick.cpu is not None]
+    assert sum(quick) <= 20 * 60
+
+
+@pytest.mark.parametrize(("name", "scale", "gpu"), CASES)
+def test_figures_of_trainings_measure_draw_and_tell(name, scale, gpu, not_trained, monkeypatch):
+    monkeypatch.setattr(Setting, "on_gpu", property(lambda self: gpu))
+    figure = FIGURES[name]
+    setting = Setting(scale=scale)
+    table = Table.from_csv(figure.measure(setting).to_csv())
+    keeps_the_contract(figure, table)
+    assert bool(setting.ledger.audits)
+    # What is left out is said; with a GPU nothing is.
+    left_out = scale == "full" and not gpu
+    assert bool(setting.ledger.left_out) == left_out or (scale == "quick" and not gpu)
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_the_cheapest_are_really_measured(name):
+    keeps_the_contract(FIGURES[name], FIGURES[name].measure(Setting(scale="quick")))
+
+
+def keeps_the_contract(figure, table):
+    assert len(table)
+    told = figure.findings(table)
+    assert len(told) > 60
+    assert told.endswith(".")
+    assert "nan" not in told
+    assert "None" not in told
+    with style.styled():
+        drawing = figure.draw(table)
+        assert isinstance(drawing, Drawing)
+        drawing.canvas.draw()
+    assert drawing.get_figwidth() <= style.PAGE
+
+
+def committed():
+    return sorted(path.stem for path in RESULTS.glob("*.csv"))
+
+
+def test_results_of_every_figure_are_committed():
+    assert set(committed()) == set(FIGURES)
+
+
+@pytest.mark.parametrize("name", committed())
+def test_committed_results_can_be_drawn_again(name, tmp_path):
+    for ending in ("csv", "json"):
+        source = RESULTS / f"{name}.{ending}"
+        (tmp_path / source.name).write_bytes(source.read_bytes())
+    made = redraw(FIGURES[name], tmp_path)
+    assert made.outcome == "redrawn"
+    assert {path.suffix for path in made.files} == {".csv", ".json", ".md", ".png", ".svg"}
+    # The committed paragraph is what the committed numbers say.
+    assert (tmp_path / f"{name}.md").read_text("utf8") == (RESULTS / f"{name}.md").read_text("utf8")
+
+
+@pytest.mark.parametrize("name", committed())
+def test_committed_results_say_how_they_were_made(name):
+    facts = json.loads((RESULTS / f"{name}.json").read_text("utf8"))
+    assert facts["id"] == name
+    assert {"seed", "seconds", "device", "versions", "audits", "left_out_without_gpu"} <= set(facts)
+    assert {"dpaudit", "python", "numpy"} <= set(facts["versions"])
+    assert facts["scale"] == "full"
+    assert not facts["left_out_without_gpu"]
+
+
+def test_a_name_in_the_store_tells_trainings_apart():
+    from dpaudit.adversaries import RandomDimension, SimulatedDimension
+
+    base = Trainings(preset="convnet", adversary=RandomDimension(), runs=2)
+    others = (
+        dataclasses.replace(base, **{name: value})
+        for name, value in {
+            "preset": "resnet18",
+            "adversary": SimulatedDimension(),
+            "runs": 4,
+            "canaries": 7,
+            "period": 5,
+            "clip_norm": 2.0,
+            "seed": 1,
+            "insertions": 100,
+            "weights": "xavier",
+            "known_start": False,
+            "examples": 10,
+        }.items()
+    )
+    names = [base.name_at("float32"), base.name_at("tf32"), *(o.name_at("float32") for o in others)]
+    assert len(set(names)) == len(names)
+
+
+def with_unknown_start(rule):
+    trainings = Trainings(
+        preset="convnet",
+        adversary=start_laws.RandomBias(),
+        runs=1,
+        weights=rule,
+        known_start=False,
+    )
+    return trainings.mechanism(None)
+
+
+@pytest.mark.parametrize("rule", ["xavier", "kaiming"])
+def test_canaries_on_biases_start_at_zero_under_every_seed(rule, not_trained):
+    from dpaudit.engine.starting_points import initial_parameters
+    from dpaudit.mechanisms.dpsgd import Insertion
+
+    mechanism = with_unknown_start(rule)
+    crafted = start_laws.RandomBias().craft(mechanism, Insertion(), canaries=236, seed=0)
+    assert len(set(crafted.dimensions.tolist())) == 236
+    starts = initial_parameters(mechanism, seed=0, runs=torch.arange(3))
+    assert not starts[:, crafted.dimensions].any()
+    assert not torch.equal(starts[0], starts[1])
+    with pytest.raises(InvalidInput, match="236"):
+        start_laws.RandomBias().craft(mechanism, Insertion(), canaries=237, seed=0)
+
+
+@pytest.mark.parametrize("rule", ["xavier", "kaiming"])
+def test_the_law_of_the_start_is_that_of_torch(rule, not_trained):
+    from dpaudit.engine.starting_points import initial_parameters
+
+    mechanism = with_unknown_start(rule)
+    widths = start_laws.half_widths(mechanism, rule)
+    starts = initial_parameters(mechanism, seed=0, runs=torch.arange(2)).numpy()
+    assert (np.abs(starts) <= widths + 1e-7).all()
+    for width in set(widths[widths > 0]):
+        assert np.abs(starts[:, widths == width]).max() > 0.98 * width
+    assert start_laws.half_width(rule, *start_laws.FANS) in widths
+
+
+def test_a_score_that_knows_the_law_sees_weights_beyond_the_edge(not_trained):
+    mechanism = with_unknown_start("xavier")
+    widths = torch.from_numpy(start_laws.half_widths(mechanism, "xavier"))
+    weight, bias = int(widths.argmax()), int(widths.argmin())
+    canaries = CraftedDimensions(dimensions=torch.tensor([weight, bias]), norm=1.0)
+
+    def scores(*values):
+        final = torch.zeros(1, len(widths))
+        # Descent subtracts, so a canary moves its parameter down.
+        final[0, [weight, bias]] = -torch.tensor(values)
+        view = HiddenStateView(mechanism=mechanism, steps=250, initial=None, final=final)
+        return start_laws.KnownLaw(rule="xavier").score(view, canaries)[0].tolist()
+
+    moved, noise = start_laws.moved_and_noise(250)
+    edge = float(widths.max())
+    inside, still = scores(0.0, 0.0)
+    assert inside == pytest.approx(0, abs=1e-6)
+    beyond, shifted = scores(edge + moved, moved)
+    assert beyond > 8
+    assert scores(-edge - noise, 0.0)[0] < -8
+    # A bias starts at zero: two normals, mu apart.
+    half = (moved / noise) ** 2 / 2
+    assert [still, shifted] == pytest.approx([-half, half])
+
+
+def test_the_exact_leak_of_a_weight_is_the_accountants_where_its_law_is_a_point(monkeypatch):
+    monkeypatch.setattr(start_laws, "FANS", (10**10, 1))
+    assert start_laws.exact_epsilon("xavier", 250) == pytest.approx(23.995, abs=0.01)
+    monkeypatch.setattr(start_laws, "FANS", (400, 120))
+    # Counted from simulated weights: the share beyond the edge, less what noise alone puts there.
+    random = np.random.default_rng(0)
+    moved, noise = start_laws.moved_and_noise(250)
+    width = start_laws.half_width("xavier", 400, 120)
+    drawn = random.uniform(-width, width, 10**6) + random.normal(0, noise, 10**6)
+    delta = 0.05
+    monkeypatch.setattr(start_laws, "DELTA", delta)
+    epsilon = start_laws.exact_epsilon("xavier", 250)
+    thresholds = np.linspace(width, width + 2 * noise, 50)
+    found = max(
+        np.log(max((drawn + moved > at).mean() - delta, 1e-9) / (drawn > at).mean())
+        for at in thresholds
+    )
+    assert found == pytest.approx(epsilon, abs=0.15)
+
+
+def test_the_standard_error_of_mu_is_its_deviation_from_sample_to_sample():
+    random = np.random.default_rng(0)
+    mu, half, found = 2.0, 100, []
+    for _ in range(2000):
+        scores = Scores.from_samples(random.normal(mu, 1, half), random.normal(0, 1, half))
+        found.append(mu_by_moments(scores))
+    said = standard_error(Table.of([{"mu": mu, "runs": 2 * half, "canaries": 1}]))
+    assert np.std(found) == pytest.approx(said, rel=0.07)
+
+
+def test_the_page_has_what_the_results_say():
+    from dpaudit_paper.summary import PICTURED, filled
+
+    docs = RESULTS.parent / "docs"
+    page = (docs / "reproduction.md").read_text("utf8")
+    assert filled(page, RESULTS) == page, (
+        "run: python -m dpaudit_paper.summary results docs/reproduction.md"
+    )
+    for name in PICTURED:
+        shown = docs / "figures" / f"reproduction_{name}.svg"
+        assert shown.read_bytes() == (RESULTS / f"{name}.svg").read_bytes()

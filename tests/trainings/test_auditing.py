@@ -1,0 +1,444 @@
+"""The game played by a training of the user's: verdicts, coins, failures, and what they mean."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import dpaudit
+from dpaudit import Claim, GradientCanary, Predictions, Store, ThreatModel, audit_training
+from dpaudit.errors import ConfigurationChanged, InvalidInput, TrainingFailed
+from dpaudit.trainings.coins import inserted_in, training_seed
+
+PARAMETERS = 20
+CANARY = GradientCanary.draw(PARAMETERS, clip_norm=1.0, seed=1)
+CLAIM = Claim.from_mu(1.0)
+
+
+def gaussian(noise: float, calls: list | None = None):
+    """One noisy step that claims mu = 1: it keeps its word where the noise is at least 1."""
+
+    def train(canary, inserted, seed):
+        if calls is not None:
+            calls.append((np.copy(inserted), seed))
+        random = np.random.default_rng(seed)
+        return -(canary.clipped_sum(inserted) + random.normal(0, noise, canary.parameters))
+
+    return train
+
+
+def test_a_kept_promise_is_consistent_and_a_broken_one_a_violation():
+    kept = audit_training(gaussian(1.0), canary=CANARY, claim=CLAIM)
+    assert kept.verdict == "consistent"
+    assert "No audit proves a claim true" in kept.sentence
+    broken = audit_training(gaussian(0.4), canary=CANARY, claim=CLAIM)
+    assert broken.verdict == "violation"
+    assert broken.test.p_value < 1e-4
+    assert broken.lower["clopper-pearson"].epsilon > kept.lower["clopper-pearson"].epsilon
+    assert broken.threat_model is ThreatModel.HIDDEN_STATE
+    assert broken.adversary == "parameters"
+    assert "lower bound" in broken.summary()
+    plain = broken.to_dict()
+    assert plain["verdict"] == "violation"
+    assert plain["failures"] == []
+
+
+def test_false_alarms_at_most_nominal():
+    audits = 120
+    alarms = sum(
+        audit_training(gaussian(1.0), canary=CANARY, claim=CLAIM, runs=60, seed=seed).verdict
+        == "violation"
+        for seed in range(audits)
+    )
+    assert alarms <= 0.05 * audits + 3 * np.sqrt(0.05 * 0.95 * audits)
+
+
+def test_every_run_has_its_own_seed_and_half_of_them_the_canary():
+    calls: list = []
+    result = audit_training(gaussian(1.0, calls), canary=CANARY, claim=CLAIM, runs=50, seed=7)
+    inserted = np.array([coin for coin, _ in calls])
+    seeds = [seed for _, seed in calls]
+    assert inserted.reshape(25, 2).sum(axis=1).tolist() == [1] * 25
+    assert 5 <= inserted[::2].sum() <= 20  # which of a pair comes first is a coin
+    assert len(set(seeds)) == 50
+    assert all(isinstance(seed, int) and 0 <= seed < 2**31 for seed in seeds)
+    assert result.scores.inserted.tolist() == inserted.tolist()
+    assert [training_seed(run, seed=8) for run in range(50)] != seeds
+
+
+def test_seeds_never_repeat_and_look_random():
+    seeds = np.array([training_seed(run, seed=3) for run in range(20_000)])
+    assert len(np.unique(seeds)) == len(seeds)
+    assert abs(np.corrcoef(seeds[:-1], seeds[1:])[0, 1]) < 0.03
+    assert abs(seeds.mean() / 2**30 - 1) < 0.03
+
+
+def test_many_canaries_have_a_fair_coin_each():
+    calls: list = []
+    canary = GradientCanary.draw(2000, clip_norm=1.0, count=1500)
+    result = audit_training(gaussian(0.7, calls), canary=canary, claim=CLAIM, runs=2)
+    assert [coins.shape for coins, _ in calls] == [(1500,), (1500,)]
+    assert all(650 < coins.sum() < 850 for coins, _ in calls)
+    assert (calls[0][0] != calls[1][0]).any()
+    assert len(result.scores) == 3000
+    assert result.verdict == "violation"
+    assert any("independent" in text for text in result.test.assumptions)
+    assert "one-run" in {bound.method for bound in result.lower}
+    coins = np.mean([inserted_in(run, canaries=40, seed=0) for run in range(300)])
+    assert abs(coins - 0.5) < 0.02
+
+
+def test_a_score_of_the_trainings_own_and_predictions():
+    def score(canary, inserted, seed):
+        return inserted + np.random.default_rng(seed).normal()
+
+    own = audit_training(score, claim=CLAIM, runs=40)
+    assert (own.adversary, own.threat_model) == ("score", None)
+    assert "state what your score was made of" in own.summary()
+
+    def answer(canary, inserted, seed):
+        logit = 6.0 * inserted + np.random.default_rng(seed).normal()
+        return Predictions(logits=[0.0, logit], target=1)
+
+    seen = audit_training(answer, claim=CLAIM, runs=60)
+    assert (seen.adversary, seen.threat_model) == ("predictions", ThreatModel.BLACK_BOX)
+    assert seen.verdict == "violation"
+
+
+def test_a_function_as_adversary_and_a_known_start():
+    def train(canary, inserted, seed):
+        random = np.random.default_rng(seed)
+        return {"final": [float(inserted) * canary + random.normal(0, 0.1)]}
+
+    own = audit_training(
+        train, canary=3.0, claim=CLAIM, runs=40, adversary=lambda canary, got: got["final"][0]
+    )
+    assert (own.adversary, own.verdict) == ("own", "violation")
+    start = np.arange(float(PARAMETERS))
+
+    def moved(canary, inserted, seed):
+        return start + gaussian(1.0)(canary, inserted, seed)
+
+    known = audit_training(moved, canary=CANARY, claim=CLAIM, runs=10, initial=start)
+    unknown = audit_training(moved, canary=CANARY, claim=CLAIM, runs=10)
+    shift = unknown.scores.score - known.scores.score
+    assert shift == pytest.approx(-start[CANARY.dimensions[0]])
+
+
+def test_an_epsilon_is_read_with_its_assumption_and_a_pair_without():
+    read = audit_training(gaussian(0.3), canary=CANARY, claimed_epsilon=4.0, delta=1e-5)
+    assert read.verdict == "violation"
+    assert read.test.assumptions == Claim.from_epsilon(4.0, 1e-5).assumptions
+    assert "This assumes that the claimed (4, 1e-05)" in read.sentence
+    pair = Claim.from_points([(8.0, 1e-5)])
+    bare = audit_training(gaussian(1e-6), canary=CANARY, claim=pair)
+    assert bare.verdict == "inconclusive"
+    assert bare.test.assumptions == ()
+    assert any("15,716 scores" in note for note in bare.test.notes)
+
+
+@pytest.mark.parametrize("until_violation", [False, True])
+def test_a_pure_epsilon(until_violation):
+    result = audit_training(
+        gaussian(0.1),
+        canary=CANARY,
+        claimed_epsilon=0.5,
+        delta=0.0,
+        runs=60,
+        until_violation=until_violation,
+    )
+    assert result.verdict == "violation"
+    assert result.test.assumptions == ()
+    assert result.leading.epsilon > 0.5
+    assert result.to_dict()["claimed"]["epsilon"] == 0.5
+    assert "gaussian" in result.lower.unavailable[0].method
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "what does the training promise"),
+        ({"claim": CLAIM, "claimed_epsilon": 1.0}, "not both"),
+        ({"claim": 8.0}, "claim must be a Claim"),
+        ({"claimed_epsilon": -1.0}, "epsilon must be above 0"),
+        ({"claim": CLAIM, "delta": 2.0}, "delta must be in"),
+        ({"claim": CLAIM, "confidence": 95}, "confidence must be in"),
+        ({"claim": CLAIM, "runs": 1}, "runs must be at least 4"),
+        ({"claim": CLAIM, "workers": 0}, "workers must be at least 1"),
+        ({"claim": CLAIM, "seed": -1}, "seed must be at least 0"),
+        ({"claim": CLAIM, "on_error": "ignore"}, "on_error must be one of record, stop"),
+        ({"claim": CLAIM, "adversary": "loss"}, "adversary must be one of score, parameters"),
+        ({"claim": CLAIM, "initial": "zero"}, "no array of numbers"),
+    ],
+)
+def test_mistakes_are_seen_before_any_training(options, message):
+    calls: list = []
+    with pytest.raises(InvalidInput, match=message):
+        audit_training(gaussian(1.0, calls), canary=CANARY, **options)
+    assert calls == []
+
+
+def test_a_training_that_cannot_be_called():
+    with pytest.raises(InvalidInput, match=r"called as train\(canary, inserted, seed\)"):
+        audit_training(lambda canary: 0.0, claim=CLAIM)
+    with pytest.raises(InvalidInput, match="train must be a function"):
+        audit_training("train", claim=CLAIM)
+
+
+@pytest.mark.parametrize(
+    ("returned", "options", "message"),
+    [
+        (None, {}, "returned None.*cannot score.*or dpaudit.Predictions"),
+        ("accuracy 0.9", {}, "returned a str"),
+        (np.zeros(7), {"canary": CANARY}, "20 parameters .*got shape \\(7,\\)"),
+        (np.zeros(7), {}, "looks like parameters.*GradientCanary"),
+        (0.5, {"adversary": "predictions"}, "Predictions.*are expected"),
+        (np.zeros(7), {"adversary": "parameters"}, "scored for a GradientCanary"),
+        (Predictions(probabilities=[0.5, 0.5], target=5), {}, "target must be in 0 to 1"),
+        (Predictions(probabilities=[2.0, 3.0], target=1), {}, "for anything else give logits"),
+        (0.5, {"adversary": lambda canary, got: got["loss"]}, "it raised TypeError"),
+        ([0.1, 0.2], {"adversary": "score"}, "one score for each of 1 canaries"),
+    ],
+)
+def test_what_cannot_be_scored_stops_before_a_second_training(returned, options, message):
+    calls: list = []
+
+    def train(canary, inserted, seed):
+        calls.append(seed)
+        return returned
+
+    with pytest.raises(InvalidInput, match=message):
+        audit_training(train, claim=CLAIM, **options)
+    assert len(calls) == 1
+
+
+def failing(every: int, world: bool | None = None, noise: float = 1.0):
+    """Fails in each ``every``-th run of one world, or of both."""
+
+    def train(canary, inserted, seed):
+        if seed % every == 0 and world in (None, inserted):
+            raise ZeroDivisionError(f"seed {seed}")
+        return gaussian(noise)(canary, inserted, seed)
+
+    return train
+
+
+def test_a_failure_is_kept_with_its_traceback_and_never_a_score():
+    result = audit_training(failing(5), canary=CANARY, claim=CLAIM, runs=100)
+    assert 5 <= len(result.failures) <= 40
+    assert len(result.scores) == 100 - len(result.failures)
+    failed = {failure.run for failure in result.failures}
+    assert not failed & set(result.scores.run.tolist())
+    first = result.failures[0]
+    assert first.error == f"ZeroDivisionError: seed {training_seed(first.run, seed=0)}"
+    assert "in train" in first.traceback
+    assert any("failed and are left out" in note for note in result.notes)
+    assert not any("depends on the canary" in note for note in result.notes)
+
+
+def test_a_failure_stops_where_that_is_asked_and_is_tried_again(tmp_path):
+    store, broken = tmp_path / "audits.sqlite", [True]
+
+    def train(canary, inserted, seed):
+        if seed % 5 == 0 and broken[0]:
+            raise ZeroDivisionError("for now")
+        return gaussian(1.0)(canary, inserted, seed)
+
+    with pytest.raises(TrainingFailed, match=r"run \d+ failed with ZeroDivisionError: for now\n"):
+        audit_training(
+            train, canary=CANARY, claim=CLAIM, runs=40, on_error="stop", store=store, name="a"
+        )
+    broken[0] = False
+    result = audit_training(
+        train, canary=CANARY, claim=CLAIM, runs=40, on_error="stop", store=store, name="a"
+    )
+    assert 0 < result.resumed < 40
+    assert (result.failures, len(result.scores)) == ((), 40)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_score_that_is_not_finite_is_a_failure(value):
+    def train(canary, inserted, seed):
+        return value if seed % 4 == 0 else float(inserted) + np.random.default_rng(seed).normal()
+
+    result = audit_training(train, claim=CLAIM, runs=60)
+    assert 3 <= len(result.failures) <= 30
+    assert np.isfinite(result.scores.score).all()
+    assert all("diverged" in failure.error for failure in result.failures)
+
+
+def test_failures_that_depend_on_the_canary_are_flagged_and_never_make_a_violation():
+    def train(canary, inserted, seed):
+        # Inserted runs survive only where they look inserted: the scores alone would lie.
+        score = np.random.default_rng(seed).normal()
+        if inserted and score < 1.0:
+            raise FloatingPointError("diverged")
+        if not inserted and score > 0.5:
+            raise FloatingPointError("diverged")
+        return score
+
+    result = audit_training(train, claim=Claim.from_mu(1.0), runs=400)
+    alone = dpaudit.test_claim(result.scores, Claim.from_mu(1.0))
+    assert alone.verdict == "violation"
+    assert result.verdict == "inconclusive"
+    assert any("guessed 'not inserted'" in note for note in result.test.notes)
+    assert any("failing depends on the canary" in note for note in result.notes)
+    assert any("of the runs failed: put that right" in note for note in result.notes)
+
+
+def test_a_training_that_always_fails_in_one_world_is_given_up(tmp_path):
+    calls: list = []
+
+    def train(canary, inserted, seed):
+        calls.append(inserted)
+        if inserted:
+            raise KeyError("canary")
+        return 0.0
+
+    with pytest.raises(TrainingFailed, match="first 5 trainings with the canary all failed"):
+        audit_training(train, claim=CLAIM, store=tmp_path / "a.sqlite", name="a")
+    assert sum(calls) == 5
+    with Store.open(tmp_path / "a.sqlite") as store:
+        assert store.audit("a").failures() == ()
+    # Too few runs to lose patience, and still nothing to compare.
+    with pytest.raises(TrainingFailed, match="no run with the canary gave a score"):
+        audit_training(train, claim=CLAIM, runs=4)
+    with pytest.raises(TrainingFailed, match="first 5 trainings all failed"):
+        audit_training(
+            failing(1), canary=GradientCanary.draw(9, clip_norm=1.0, count=3), claim=CLAIM
+        )
+
+
+def test_runs_that_repeat_each_other_are_flagged():
+    def ignores_its_seed(canary, inserted, seed):
+        return gaussian(1.0)(canary, inserted, 0)
+
+    for canary in (CANARY, GradientCanary.draw(PARAMETERS, clip_norm=1.0, count=10)):
+        result = audit_training(ignores_its_seed, canary=canary, claim=CLAIM, runs=20)
+        assert any("does not draw its noise from the seed" in note for note in result.notes)
+        fresh = audit_training(gaussian(1.0), canary=canary, claim=CLAIM, runs=20)
+        assert fresh.notes == ()
+
+
+def test_the_figure_can_be_drawn():
+    result = audit_training(gaussian(1.0), canary=CANARY, claim=CLAIM, runs=40)
+    assert len(result.plot().axes) == 3
+    watched = audit_training(
+        gaussian(1.0), canary=CANARY, claim=CLAIM, runs=40, until_violation=True
+    )
+    assert len(watched.plot().axes) == 3
+
+
+def test_stops_as_soon_as_a_violation_is_proven():
+    calls: list = []
+    result = audit_training(
+        gaussian(0.2, calls), canary=CANARY, claim=CLAIM, runs=1000, until_violation=True
+    )
+    assert result.verdict == "violation"
+    assert result.stopped_at == result.runs == len(calls) == len(result.scores) <= 60
+    assert result.test.e_value >= 20
+    assert result.test.p_value == pytest.approx(1 / result.test.e_value)
+    assert {bound.method for bound in result.lower} == {"anytime", "anytime-gaussian-dp"}
+    assert result.lower["anytime-gaussian-dp"].mu >= 1.0
+    patient = audit_training(
+        gaussian(1.0), canary=CANARY, claim=CLAIM, runs=200, until_violation=True
+    )
+    assert (patient.verdict, patient.stopped_at, patient.runs) == ("consistent", None, 200)
+    short = audit_training(gaussian(0.1), canary=CANARY, claim=CLAIM, runs=4, until_violation=True)
+    assert short.verdict == "inconclusive"
+    assert any("it would take" in note for note in short.test.notes)
+
+
+def test_one_run_of_many_canaries_may_be_watched_too():
+    canary = GradientCanary.draw(3000, clip_norm=1.0, count=3000)
+    result = audit_training(gaussian(0.7), canary=canary, claim=CLAIM, runs=5, until_violation=True)
+    assert (result.verdict, result.runs) == ("violation", 1)
+    assert any("independent" in text for text in result.test.assumptions)
+
+
+def test_resumed_audits_train_only_what_is_missing(tmp_path):
+    calls: list = []
+    train = gaussian(0.2, calls)
+    options = {"canary": CANARY, "claim": CLAIM, "runs": 60, "store": tmp_path / "a.sqlite"}
+    first = audit_training(train, **options)
+    assert len(calls) == 60
+    again = audit_training(train, **options, confidence=0.99)
+    assert len(calls) == 60
+    assert again.resumed == 60
+    assert again.adversary == "parameters"
+    assert again.scores.score.tobytes() == first.scores.score.tobytes()
+    # Another claim and a look at the scores as they come cost no training either.
+    watched = audit_training(train, **options, until_violation=True)
+    assert len(calls) == 60
+    assert watched.stopped_at < 60
+
+
+def test_trainings_of_one_source_are_told_apart_by_what_they_hold(tmp_path):
+    options = {"canary": CANARY, "claim": CLAIM, "runs": 60, "store": tmp_path / "a.sqlite"}
+    small, large = (audit_training(gaussian(noise), **options) for noise in (0.2, 1.0))
+    assert (small.verdict, large.verdict) == ("violation", "consistent")
+    assert small.audit != large.audit
+    assert large.resumed == 0
+
+    def train(canary, inserted, seed, *, noise):
+        return gaussian(noise)(canary, inserted, seed)
+
+    one, two = (
+        audit_training(functools.partial(train, noise=noise), **options) for noise in (0.2, 1.0)
+    )
+    assert one.audit != two.audit
+
+
+def test_an_audit_until_a_violation_may_be_given_more_runs(tmp_path):
+    calls: list = []
+    train = gaussian(0.8, calls)
+    options = {"canary": CANARY, "claim": CLAIM, "store": tmp_path / "a.sqlite", "name": "a"}
+    first = audit_training(train, **options, runs=10, until_violation=True)
+    assert (first.verdict, len(calls)) == ("inconclusive", 10)
+    more = audit_training(train, **options, runs=60, until_violation=True)
+    assert (more.runs, more.resumed, len(calls)) == (60, 10, 60)
+    fewer = audit_training(train, **options, runs=10, until_violation=True)
+    assert fewer.test == first.test
+    assert repr(fewer).startswith("TrainingAudit(ClaimTest(inconclusive")
+    # A test for a fixed number of runs must not be given more after a look.
+    with pytest.raises(ConfigurationChanged, match=r"runs: 10 -> 80"):
+        audit_training(train, **options, runs=80)
+
+
+def test_another_training_is_not_mixed_with_an_unfinished_one(tmp_path):
+    store = tmp_path / "a.sqlite"
+
+    def interrupted(canary, inserted, seed):
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        calls.append(seed)
+        return 0.0
+
+    calls: list = []
+    with pytest.raises(KeyboardInterrupt):
+        audit_training(interrupted, claim=CLAIM, store=store, runs=20)
+    with Store.open(store) as opened:
+        assert len(opened.audits()[0].finished_tiles()) == 3
+    with pytest.raises(ConfigurationChanged, match=r"unfinished audit .* runs: 20 -> 30"):
+        audit_training(interrupted, claim=CLAIM, store=store, runs=30)
+    with Store.open(store) as opened:
+        audit_training(gaussian(1.0), canary=CANARY, claim=CLAIM, store=opened, runs=6, name="b")
+        other = GradientCanary.draw(PARAMETERS, clip_norm=2.0)
+        with pytest.raises(ConfigurationChanged, match="canary:"):
+            audit_training(gaussian(1.0), canary=other, claim=CLAIM, store=opened, runs=6, name="b")
+
+
+def test_no_torch_is_needed():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import dpaudit\n"
+        "canary = dpaudit.GradientCanary.draw(4, clip_norm=1.0)\n"
+        "def train(canary, inserted, seed): return {'w': -canary.clipped_sum(inserted)}\n"
+        "print(dpaudit.audit_training(train, canary=canary, claimed_epsilon=1.0, runs=40).verdict)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "violation"

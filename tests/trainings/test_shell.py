@@ -1,0 +1,77 @@
+"""A training that is a program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpaudit import Claim, GradientCanary, audit_training
+from dpaudit.errors import InvalidInput
+from dpaudit.trainings import command
+from dpaudit.trainings.shell import ProgramFailed
+
+PROGRAM = """
+import sys
+import numpy as np
+inserted = [bool(int(flag)) for flag in sys.argv[1].split()]
+seed, out = int(sys.argv[2]), sys.argv[3]
+score = 4.0 * inserted[0] + np.random.default_rng(seed).normal()
+print("step 1 of 1")
+print(score)
+if sys.argv[4:] == ["npy"]:
+    np.save(out, np.array([-score, 0.0]))
+if sys.argv[4:] == ["npz"]:
+    np.savez(out, w=np.array([-score]), b=np.zeros((1, 1)))
+if sys.argv[4:] == ["many"]:
+    np.save(out, np.where(inserted, 1.0, -1.0))
+"""
+
+
+def program(tmp_path: Path, *more: str):
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM)
+    return command([sys.executable, str(path), "{inserted}", "{seed}", "{out}", *more])
+
+
+def test_the_last_line_is_the_score_and_a_file_the_parameters(tmp_path):
+    score = program(tmp_path)(None, True, 5)
+    assert score == 4.0 + np.random.default_rng(5).normal()
+    assert program(tmp_path, "npy")(None, True, 5).tolist() == [-score, 0.0]
+    parts = program(tmp_path, "npz")(None, True, 5)
+    assert [part.tolist() for part in parts] == [[-score], [[0.0]]]
+    assert program(tmp_path, "many")(None, np.array([True, False]), 5).tolist() == [1.0, -1.0]
+
+
+def test_a_program_is_audited_like_a_function(tmp_path):
+    canary = GradientCanary(parameters=2, dimensions=np.array([0]), clip_norm=1.0, norm=10.0)
+    result = audit_training(
+        program(tmp_path, "npz"), canary=canary, claim=Claim.from_mu(1.0), runs=24, workers=2,
+        until_violation=True,
+    )  # fmt: skip
+    assert (result.adversary, result.verdict) == ("parameters", "violation")
+
+
+def test_programs_that_fail():
+    def says(code: str, **options: float):
+        return command([sys.executable, "-c", code, "{inserted}"], **options)
+
+    with pytest.raises(ProgramFailed, match=r"exit code 7: out of memory"):
+        says("import sys; print('out of memory', file=sys.stderr); sys.exit(7)")(None, 1, 2)
+    with pytest.raises(ProgramFailed, match="no number: 'done'"):
+        says("print(1.5); print('done')")(None, 1, 2)
+    with pytest.raises(ProgramFailed, match="no number: nothing"):
+        says("")(None, 1, 2)
+    with pytest.raises(ProgramFailed, match="printed the score nan"):
+        says("print('nan')")(None, 1, 2)
+    with pytest.raises(Exception, match="timed out"):
+        says("import time; time.sleep(9)", timeout=0.2)(None, 1, 2)
+
+
+def test_commands_that_cannot_be():
+    with pytest.raises(InvalidInput, match="must be a list of words"):
+        command("python train.py {inserted}")
+    with pytest.raises(InvalidInput, match=r"where {inserted} goes"):
+        command(["python", "train.py"])
