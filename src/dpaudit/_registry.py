@@ -1,0 +1,88 @@
+"""Plug-ins by name: those that ship with dpaudit, and those that other packages add.
+
+Another package adds a plug-in with an entry point in its own ``pyproject.toml``::
+
+    [project.entry-points."dpaudit.adversaries"]
+    my-adversary = "my_package:MyAdversary"
+
+Nothing is imported until a plug-in is asked for by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar, final
+
+from dpaudit.errors import InvalidInput
+
+T = TypeVar("T")
+
+
+@final
+class Registry(Mapping[str, T], Generic[T]):
+    """A read-only mapping from names to plug-ins of one kind.
+
+    Arguments:
+        argument: The argument or option that names such a plug-in, for error messages.
+        group: The entry-point group in which other packages add theirs.
+        shipped: The plug-ins of dpaudit: name to ``"module:object"``.
+
+    Example:
+        >>> functions = Registry("function", "dpaudit.example", {"root": "math:sqrt"})
+        >>> functions["root"](9.0)
+        3.0
+        >>> functions["rot"]
+        Traceback (most recent call last):
+        dpaudit.errors.InvalidInput: function must be one of root, got 'rot'; did you mean 'root'?
+    """
+
+    def __init__(self, argument: str, group: str, shipped: Mapping[str, str]) -> None:
+        self._argument, self._group = argument, group
+        self._shipped = {
+            name: EntryPoint(name=name, value=where, group=group) for name, where in shipped.items()
+        }
+        self._loaded: dict[str, T] = {}
+
+    @cached_property
+    def _known(self) -> dict[str, EntryPoint]:
+        """Shipped plug-ins first, in their order; others may not take a shipped name."""
+        others = {found.name: found for found in entry_points(group=self._group)}
+        return {**self._shipped, **{n: p for n, p in others.items() if n not in self._shipped}}
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def _load(self, name: str) -> T:
+        point = self._shipped.get(name) or self._known.get(name)
+        if point is None:
+            close = difflib.get_close_matches(str(name), list(self._known), n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise InvalidInput(
+                f"{self._argument} must be one of {', '.join(self._known)}, got {name!r}{hint}"
+            )
+        if name in self._shipped:
+            plugin: T = point.load()
+            return plugin
+        try:
+            plugin = point.load()
+        except Exception as error:  # another package's import may raise anything
+            raise InvalidInput(
+                f"{self._argument} {name!r} is registered as {point.value!r} in the entry points "
+                f"{self._group!r}, but loading it raised {type(error).__name__}: {error}; repair "
+                "or uninstall the package that registers it"
+            ) from error
+        return plugin
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._shipped or name in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)

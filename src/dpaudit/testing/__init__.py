@@ -1,0 +1,26 @@
+"""Contract tests for plug-ins, yours included: one function per kind of plug-in.
+
+Each raises `AssertionError`, with the failing case, for the first rule that a plug-in breaks.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpaudit.testing.adversaries import check_adversary, easy_training
+
+# name -> module. Loaded on first use: contract tests of statistics must not import torch.
+_HOMES = {
+    "check_adversary": "adversaries",
+    "easy_training": "adversaries",
+}
+
+__all__ = ["check_adversary", "easy_training"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
