@@ -44,9 +44,9 @@ from dpaudit.landscapes import (
 from dpaudit.landscapes.clock import rounding_unit
 from dpaudit.lower_bounds import estimate
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
-from dpaudit.report import landscape_figures as figures
 from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_epsilon
+from dpaudit_paper import landscape_drawing as figures
 
 ROOT = Path(__file__).parent.parent
 NUMBERS = ROOT / "benchmarks" / "landscapes.json"
@@ -466,7 +466,7 @@ def run_pictures(numbers: dict[str, Any]) -> None:
             if step in (1, 2, 5, 25) and isinstance(pair, DensityPair):
                 shown.append((step, pair))
         columns.append((title, shown))
-    figures.draw_densities(columns, str(FIGURES / "landscape_densities.png"))
+    figures.draw_density_columns(columns, str(FIGURES / "landscape_densities.png"))
 
 
 def write_table(name: str, header: list[str], rows: list[list[str]]) -> None:

@@ -1,10 +1,12 @@
-"""The paper's figures and tables, one small file each, and the machinery that makes them.
+"""The paper's figures and tables (``figures``), and the code that makes them.
 
-A figure file has `measure`, `draw` and `findings`, and one frozen `Figure` that names them. To add
-one, copy the shortest file here and name it in `registry`.
+A figure file has the functions ``measure``, ``draw`` and ``findings`` and one frozen `Figure` that
+names them. To add a figure, add such a file and one line in ``registry``; another package registers
+its figures as entry points of the group ``dpaudit.figures``. The contract test is
+`dpaudit_paper.testing.check_figure`.
 """
 
-from dpaudit_paper.contract import Cost, Figure, Need
+from dpaudit_paper.base import Cost, Figure, Need
 from dpaudit_paper.making import Made, make_all, redraw
 from dpaudit_paper.registry import FIGURES, chosen
 from dpaudit_paper.setting import Setting

@@ -15,7 +15,7 @@ from typing import Any, Literal, final
 
 from dpaudit.errors import DataError, DpauditError, InvalidInput
 from dpaudit_paper import style
-from dpaudit_paper.contract import Figure
+from dpaudit_paper.base import Figure
 from dpaudit_paper.setting import Ledger, Scale, Setting
 from dpaudit_paper.table import Table
 

@@ -1,76 +1,57 @@
-"""Every figure and table of the paper, in the paper's order, and how to find one by its name."""
+"""The registry of figures and tables, in the paper's order, and the choice of some by name."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from dpaudit._registry import Registry
 from dpaudit.errors import InvalidInput
-from dpaudit_paper import (
-    a1_variants,
-    a2_over_parameterised,
-    a3a_convnet_tradeoff,
-    a3b_landscape_tradeoff,
-    a4_threshold_search,
-    a5_random_direction,
-    a6_canary_norm,
-    a7_landscape_shape,
-    a8_privacy_profiles,
-    a9_unknown_start,
-    a10_fine_tuning,
-    a11_every_sigma,
-    f1a_convnet,
-    f1b_resnet18,
-    f1c_fcnn,
-    f2a_k5,
-    f2b_k25,
-    f3a_landscape,
-    f3b_heat_map,
-    p1_protocols,
-    t1_prior_work,
-    t2_hyperparameters,
-)
-from dpaudit_paper.contract import Figure
+from dpaudit_paper.base import Figure
 from dpaudit_paper.setting import Scale
 
-FIGURES: dict[str, Figure] = {
-    module.FIGURE.id: module.FIGURE
-    for module in (
-        f1a_convnet,
-        f1b_resnet18,
-        f1c_fcnn,
-        f2a_k5,
-        f2b_k25,
-        f3a_landscape,
-        f3b_heat_map,
-        t1_prior_work,
-        a1_variants,
-        a2_over_parameterised,
-        t2_hyperparameters,
-        a3a_convnet_tradeoff,
-        a3b_landscape_tradeoff,
-        a4_threshold_search,
-        a5_random_direction,
-        a6_canary_norm,
-        a7_landscape_shape,
-        a8_privacy_profiles,
-        a9_unknown_start,
-        a10_fine_tuning,
-        a11_every_sigma,
-        p1_protocols,
-    )
+_MODULES = {
+    "F1a": "f1a_convnet",
+    "F1b": "f1b_resnet18",
+    "F1c": "f1c_fcnn",
+    "F2a": "f2a_k5",
+    "F2b": "f2b_k25",
+    "F3a": "f3a_landscape",
+    "F3b": "f3b_heat_map",
+    "T1": "t1_prior_work",
+    "A1": "a1_variants",
+    "A2": "a2_over_parameterised",
+    "T2": "t2_hyperparameters",
+    "A3a": "a3a_convnet_tradeoff",
+    "A3b": "a3b_landscape_tradeoff",
+    "A4": "a4_threshold_search",
+    "A5": "a5_random_direction",
+    "A6": "a6_canary_norm",
+    "A7": "a7_landscape_shape",
+    "A8": "a8_privacy_profiles",
+    "A9": "a9_unknown_start",
+    "A10": "a10_fine_tuning",
+    "A11": "a11_every_sigma",
+    "P1": "p1_protocols",
 }
+
+FIGURES: Mapping[str, Figure] = Registry(
+    "figure",
+    "dpaudit.figures",
+    {name: f"dpaudit_paper.figures.{module}:FIGURE" for name, module in _MODULES.items()},
+)
+"""Every figure and table by its name; other packages add theirs by entry points."""
 
 
 def chosen(names: Iterable[str], *, scale: Scale, gpu: bool = False) -> list[Figure]:
     """The figures of these names, cheapest first; ``all`` for every one, ``F1`` for F1a to F1c.
 
-    Cheapest first, so that a session that is cut short has made as many as it could.
+    The order makes an interrupted session leave as many finished figures as possible.
 
     Arguments:
-        names: Names as the command line knows them, in any case.
-        scale: Decides what they cost.
-        gpu: On what.
+        names: Names of figures, in upper or lower case.
+        scale: The scale whose cost orders the figures.
+        gpu: Whether to order by the cost on a GPU instead of two CPU cores.
 
     Example:
         >>> [figure.id for figure in chosen(["f1C"], scale="quick")]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from dpaudit.errors import DataError
-from dpaudit_paper.contract import Figure, Need
+from dpaudit_paper.base import Figure, Need
 from dpaudit_paper.making import left_out, scale_done
 from dpaudit_paper.setting import SCALES, Scale
 

@@ -1,4 +1,4 @@
-"""How the figures look: column width, Okabe and Ito's colours, no pyplot."""
+"""The style of the paper's figures: widths, colours, fonts; pyplot is not used."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dpaudit.errors import MissingExtra
+from dpaudit.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
-RED, PURPLE, SKY, GREY = "#D55E00", "#CC79A7", "#56B4E9", "#666666"
+__all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "PURPLE", "RED", "SKY"]
+
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 

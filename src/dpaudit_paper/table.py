@@ -21,7 +21,7 @@ Row = Mapping[str, Value]
 class Table:
     """Named columns and rows of numbers, words and gaps.
 
-    See also: `dpaudit_paper.contract.Figure`, which measures one and draws it.
+    See also: `dpaudit_paper.base.Figure`, which measures one and draws it.
 
     Arguments:
         columns: The names, in the order of the file.

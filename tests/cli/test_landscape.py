@@ -180,7 +180,7 @@ def test_a_figure_that_cannot_be_written_costs_no_computation(
 def test_a_figure_whose_folder_is_gone_by_then(tmp_path: Path) -> None:
     from dpaudit.landscapes import Constant
     from dpaudit.mechanisms.landscape import LandscapeProcess
-    from dpaudit_paper.landscape_figures import draw_landscapes
+    from dpaudit_paper.landscape_drawing import draw_landscapes
 
     process = LandscapeProcess(noise_multiplier=1.0, batch_size=2, steps=2, landscape=Constant())
     with pytest.raises(InvalidInput, match=r"cannot write the figure .*: No such file"):

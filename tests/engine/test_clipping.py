@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dpaudit.engine import reference
 from dpaudit.engine.clipping import ClippedSums
 from dpaudit.engine.rules import rules
 from dpaudit.engine.rules.patches import ALIGNMENT
 from dpaudit.engine.starting_points import trainable
 from dpaudit.engine.tapping import TappedModel
-from dpaudit.engine import reference
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

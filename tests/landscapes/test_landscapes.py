@@ -21,6 +21,7 @@ from dpaudit.landscapes import (
     Table,
     Threshold,
     Wells,
+    accountant_mu,
     exact_privacy,
     named_landscape,
 )
@@ -191,4 +192,4 @@ def test_insertion_schedule() -> None:
     )
     assert [step for step in range(1, 11) if process.inserts(step)] == [1, 5, 9]
     assert [process.insertions(step) for step in (1, 4, 5, 10)] == [1, 1, 2, 3]
-    assert process.accountant_mu(10) == pytest.approx(math.sqrt(3))
+    assert accountant_mu(process, 10) == pytest.approx(math.sqrt(3))

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from dpaudit.adversaries import (
     ADVERSARIES,
-    PRIOR_WORK,
     AdaptivePoisoning,
     CanaryPoints,
     Canife,
@@ -39,15 +38,16 @@ from dpaudit.claims import Claim, test_claim
 from dpaudit.engine import Speed, noise, simulate
 from dpaudit.engine.evaluate import clipped_gradients, genuine_sum, losses
 from dpaudit.engine.noise import Stream
+from dpaudit.engine.reference import clipped_sum
 from dpaudit.engine.starting_points import as_tensor, build_model, flat_parameters
 from dpaudit.games import Game, play
 from dpaudit.games.coins import insertion_coins
-from dpaudit.engine.reference import clipped_sum
 from dpaudit.lower_bounds import METHODS
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.scores import Scores
 from dpaudit.testing import easy_training
 from dpaudit.threat_models import prepared
+from dpaudit_paper.prior_work import PRIOR_WORK
 
 SPEED = Speed(device="cpu", compile=False, workers=1)
 EXACT = dataclasses.replace(SPEED, precision="float64")

@@ -35,11 +35,9 @@ from dpaudit.threat_models import (
     StandardAdversary,
     StandardView,
 )
-from dpaudit_paper.prior_work import PRIOR_WORK, PriorAdversary
 
 __all__ = [
     "ADVERSARIES",
-    "PRIOR_WORK",
     "AdaptedGradients",
     "AdaptedPoints",
     "AdaptiveAdversary",
@@ -66,7 +64,6 @@ __all__ = [
     "OneRunBlackBox",
     "OneRunWhiteBox",
     "OneShotIterates",
-    "PriorAdversary",
     "RandomDimension",
     "RandomDirection",
     "SimulatedDimension",

@@ -1,48 +1,60 @@
-"""The command line. One thin file a command; commands parse and render, they never compute.
+"""The command line: one thin file per command. Commands parse and render; they never compute.
 
 Only `typer` is imported here. Each command imports what it needs when it runs, so that
-``dpaudit account`` starts without numpy's friends and never with torch.
+``dpaudit account`` starts fast and never imports torch. Another package adds a command with an
+entry point of the group ``dpaudit.commands``: a function with typer's annotations, whose first
+docstring line is its line in ``dpaudit --help``.
 """
 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from dpaudit._registry import Registry
 from dpaudit._version import __version__
 from dpaudit.errors import DpauditError
 
-# The rooms of the command line: command name -> (module, function, one line of help).
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    "estimate": (
-        "dpaudit.cli.estimate",
-        "estimate",
-        "A lower bound on epsilon from scores or counts.",
-    ),
-    "account": ("dpaudit.cli.account", "account", "Upper bounds on epsilon from the accountants."),
-    "audit": ("dpaudit.cli.audit", "audit", "Audit a DP-SGD training: play the game."),
+# command -> (module and function, one line of help). The lines stand here, so that
+# ``dpaudit --help`` imports none of these modules.
+_SHIPPED: dict[str, tuple[str, str]] = {
+    "estimate": ("estimate:estimate", "A lower bound on epsilon from scores or counts."),
+    "account": ("account:account", "Upper bounds on epsilon from the accountants."),
+    "audit": ("audit:audit", "Audit a DP-SGD training: play the game."),
     "audit-training": (
-        "dpaudit.cli.audit_training",
-        "audit_training",
-        "Audit your own training: is its promise kept?",
+        "audit_training:audit_training",
+        "Audit your own training: does its privacy claim hold?",
     ),
-    "plan": ("dpaudit.cli.plan", "plan", "What an audit will find and cost, before training."),
-    "check": ("dpaudit.cli.check", "check", "Check your own training for broken rules."),
-    "list": ("dpaudit.cli.audits", "list_audits", "List the audits in the store."),
-    "show": ("dpaudit.cli.audits", "show", "Show one audit in the store."),
-    "report": ("dpaudit.cli.report", "report", "Write an audit as a page to open or send."),
-    "landscape": ("dpaudit.cli.landscape", "landscape", "Crafted loss landscapes, exactly."),
-    "reproduce": (
-        "dpaudit.cli.reproduce",
-        "reproduce",
-        "The paper's figures and tables, made here.",
-    ),
+    "plan": ("plan:plan", "What an audit will find and cost, before training."),
+    "check": ("check:check", "Check your own training for broken rules."),
+    "list": ("audits:list_audits", "List the audits in the store."),
+    "show": ("audits:show", "Show one audit in the store."),
+    "report": ("report:report", "Write an audit as a page to open or send."),
+    "landscape": ("landscape:landscape", "Exact privacy of crafted loss landscapes."),
 }
+
+COMMANDS: Registry[Callable[..., None]] = Registry(
+    "command",
+    "dpaudit.commands",
+    {name: f"dpaudit.cli.{where}" for name, (where, _) in _SHIPPED.items()},
+)
+"""Every command: those above, and the entry points ``dpaudit.commands`` of other packages."""
+
+
+def _help_line(name: str) -> str:
+    """One line of help; of another package's command, the first line of its docstring."""
+    if name in _SHIPPED:
+        return _SHIPPED[name][1]
+    try:
+        return (COMMANDS[name].__doc__ or "").strip().partition("\n")[0]
+    except DpauditError as error:  # a broken package must not hide the other commands
+        return str(error)
+
 
 # The base of typer's usage errors: no such option, value missing, not a number. New versions of
 # typer carry a click of their own, so this is not always `click.UsageError`.
@@ -50,7 +62,7 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 class _LazyCommands(TyperGroup):
-    """A group that imports a command's module only when that command is asked for."""
+    """A group that imports a command's module only when that command is run."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -58,14 +70,13 @@ class _LazyCommands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        module, function, _ = COMMANDS[cmd_name]
         one = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        one.command(cmd_name, context_settings=_HELP)(getattr(import_module(module), function))
+        one.command(cmd_name, context_settings=_HELP)(COMMANDS[cmd_name])
         return get_command(one)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+            formatter.write_dl([(name, _help_line(name)) for name in COMMANDS])
 
 
 _HELP = {"help_option_names": ["-h", "--help"]}
@@ -99,9 +110,19 @@ def root(
 
 
 def main() -> None:
-    """Entry point: a mistake of the user's is one line and exit code 2, never a traceback."""
+    """Run the command line."""
+    run_app(app, "dpaudit")
+
+
+def run_app(app: typer.Typer, name: str) -> None:
+    """Run an app; a user's mistake is one line on standard error and exit code 2.
+
+    Arguments:
+        app: The app to run.
+        name: The program's name in its help.
+    """
     try:
-        sys.exit(app(prog_name="dpaudit", standalone_mode=False))
+        sys.exit(app(prog_name=name, standalone_mode=False))
     except DpauditError as error:
         print(f"dpaudit: {error}", file=sys.stderr)
     except _UsageError as error:

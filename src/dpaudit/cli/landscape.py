@@ -152,7 +152,7 @@ def _audit(process: Any, runs: int, delta: float, seed: int) -> Any:
 
 def _draw(result: Any, path: str) -> None:
     from dpaudit.landscapes import DensityPair, pairs
-    from dpaudit_paper.landscape_figures import draw_process
+    from dpaudit.report.landscapes import draw_process
 
     wanted = sorted({1, 2, max(1, result.process.steps // 5), result.process.steps})
     shown = []

@@ -1,6 +1,7 @@
 """Exact privacy of the one-dimensional landscape process: densities, landscapes, search."""
 
 from dpaudit.landscapes.clock import ChainLandscape, Clock, fitted_clock
+from dpaudit.landscapes.composition import accountant_mu
 from dpaudit.landscapes.densities import Resolution, densities
 from dpaudit.landscapes.escalator import Escalator, fitted_escalator
 from dpaudit.landscapes.landscapes import Constant, Literal, Staircase, Threshold, Wells
@@ -40,6 +41,7 @@ __all__ = [
     "Threshold",
     "ThresholdSearch",
     "Wells",
+    "accountant_mu",
     "best_threshold",
     "constant_mu",
     "decision_point",

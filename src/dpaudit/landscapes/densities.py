@@ -25,6 +25,7 @@ from scipy.sparse import bsr_matrix
 from scipy.special import log_ndtr, ndtri
 
 from dpaudit.errors import NumericalError
+from dpaudit.landscapes.composition import accountant_mu
 from dpaudit.landscapes.pair import DensityPair
 from dpaudit.landscapes.panels import Panels, Rule, rule
 from dpaudit.mechanisms.landscape import LandscapeProcess
@@ -205,7 +206,7 @@ def densities(
         4.1562
     """
     resolution = Resolution() if resolution is None else resolution
-    mu = process.accountant_mu(process.steps)
+    mu = accountant_mu(process, process.steps)
     tail = -float(ndtri(max(min(delta, 1e-5) * resolution.negligible, 1e-300))) + mu
     if tail > LONGEST_TAIL:
         raise NumericalError(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.errors import NumericalError
 from dpaudit.landscapes.clock import ChainLandscape
+from dpaudit.landscapes.composition import accountant_mu
 from dpaudit.landscapes.densities import Resolution, densities
 from dpaudit.landscapes.landscapes import Constant
 from dpaudit.landscapes.pair import GaussianPair, Pair
@@ -185,7 +186,7 @@ def _summary(
         epsilon=epsilon,
         gdp_rule_mu=mu,
         gdp_rule=gaussian_epsilons(delta, mu),
-        accountant=gaussian_epsilon(delta, process.accountant_mu(process.steps)),
+        accountant=gaussian_epsilon(delta, accountant_mu(process, process.steps)),
         error=0.0,
         last=pair,
         method=method,
@@ -201,7 +202,7 @@ def _closed_form(process: LandscapeProcess, delta: float) -> ExactPrivacy:
         epsilon=epsilon,
         gdp_rule_mu=mu,
         gdp_rule=epsilon,
-        accountant=gaussian_epsilon(delta, process.accountant_mu(process.steps)),
+        accountant=gaussian_epsilon(delta, accountant_mu(process, process.steps)),
         error=0.0,
         last=GaussianPair(float(mu[-1])),
         method="closed form",

@@ -19,6 +19,7 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes.adjoint import DriftGrid
 from dpaudit.landscapes.clock import ChainLandscape
+from dpaudit.landscapes.composition import accountant_mu
 from dpaudit.landscapes.landscapes import Constant, Threshold, Wells
 from dpaudit.landscapes.named import decision_point, fitted_staircase, fitted_wells
 from dpaudit.landscapes.privacy import ExactPrivacy, exact_privacy
@@ -117,7 +118,7 @@ def search_landscape(
     grid = DriftGrid(process, delta, edge=moved.at)
     starts: list[Start] = []
     found: list[tuple[float, Table]] = []
-    ceiling = gaussian_epsilon(delta, process.accountant_mu(process.steps))
+    ceiling = gaussian_epsilon(delta, accountant_mu(process, process.steps))
     if final_epsilon(process, moved, delta=delta) < ceiling * (1 - 1e-6):
         for name, drift in _starts(grid, process, named, moved, random_starts, seed):
             before = grid.epsilon(drift)

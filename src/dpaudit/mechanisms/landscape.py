@@ -11,7 +11,6 @@ Every length below is in units of the clipping norm :math:`C`: privacy does not 
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -134,13 +133,6 @@ class LandscapeProcess:
     def insertions(self, step: int) -> int:
         """How many of the first ``step`` steps contain the canary."""
         return 1 if self.period is None else 1 + (step - 1) // self.period
-
-    def accountant_mu(self, step: int) -> float:
-        r"""What composition promises: :math:`\sqrt{\text{insertions}}/\sigma`.
-
-        Steps without the canary are post-processing, so hiding the state is not used at all.
-        """
-        return math.sqrt(self.insertions(step)) / self.noise_multiplier
 
     def drift(self, position: Array) -> Array:
         """The landscape's move at each position."""

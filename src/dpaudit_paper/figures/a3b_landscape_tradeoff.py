@@ -10,10 +10,10 @@ from dpaudit.landscapes import exact_privacy, simulate
 from dpaudit.lower_bounds import estimate
 from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_tradeoff
-from dpaudit_paper.contract import Cost, Figure
-from dpaudit_paper.f3_grid import threshold_process
+from dpaudit_paper.base import Cost, Figure
 from dpaudit_paper.readings import DELTA
 from dpaudit_paper.table import Row, Table, Value
+from dpaudit_paper.threshold_grid import threshold_process
 from dpaudit_paper.tradeoff_drawing import draw_tradeoffs, thinned_errors
 
 if TYPE_CHECKING:

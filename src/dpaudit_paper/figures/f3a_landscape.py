@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpaudit_paper.contract import Cost, Figure
-from dpaudit_paper.f3_drawing import draw_over_steps
-from dpaudit_paper.f3_grid import measure_grid
+from dpaudit_paper.base import Cost, Figure
 from dpaudit_paper.table import Table
+from dpaudit_paper.threshold_drawing import draw_over_steps
+from dpaudit_paper.threshold_grid import measure_grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpaudit_paper.contract import Cost, Figure, Need
+from dpaudit_paper.base import Cost, Figure, Need
 from dpaudit_paper.curves import draw_curves
 from dpaudit_paper.periods import findings, measure_period
 from dpaudit_paper.table import Table

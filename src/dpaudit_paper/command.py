@@ -76,7 +76,7 @@ def reproduce(
         _finish(made, [], out, as_json=json)
         return
     here = Surroundings.look(out=out, data_dir=data_dir, device=device)
-    from dpaudit_paper.contract import Need
+    from dpaudit_paper.base import Need
 
     figures = chosen(names, scale=size, gpu=Need.GPU not in here.missing)
     # What was named is tried, and says what it lacks; "all" means all that can be made here.

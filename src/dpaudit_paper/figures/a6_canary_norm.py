@@ -12,7 +12,7 @@ from dpaudit.adversaries import FlippedLabel
 from dpaudit.errors import InvalidInput
 from dpaudit.threat_models import Canaries, CanaryPoints, HiddenStateAdversary
 from dpaudit_paper import style
-from dpaudit_paper.contract import Cost, Figure, Need
+from dpaudit_paper.base import Cost, Figure, Need
 from dpaudit_paper.networks import TITLES, insertions
 from dpaudit_paper.table import Row, Table
 from dpaudit_paper.trainings import Trainings

@@ -20,7 +20,7 @@ def draw_over_steps(
     """One panel a noise multiplier, one shade a batch size; exact, GDP rule, audited, accountant.
 
     Arguments:
-        table: Rows of `dpaudit_paper.f3_grid.measure_grid`; the paper's scaling is drawn.
+        table: Rows of `dpaudit_paper.threshold_grid.measure_grid`; the paper's scaling is drawn.
         sigmas: The panels.
         columns: How many panels stand side by side.
         height: In inches.

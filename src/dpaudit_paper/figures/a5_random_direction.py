@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpaudit.adversaries import FlippedLabel, RandomDimension, RandomDirection, SimulatedDimension
-from dpaudit_paper.contract import Cost, Figure
-from dpaudit_paper.f1c_fcnn import housing, seeds
+from dpaudit_paper.base import Cost, Figure
+from dpaudit_paper.housing import housing, seeds
 from dpaudit_paper.readings import NAMES, Line, curves, final_rows
 from dpaudit_paper.seed_dots import compared, draw_seed_dots, means
 from dpaudit_paper.table import Table

@@ -8,10 +8,10 @@ import numpy as np
 
 from dpaudit.landscapes import exact_privacy, named_landscape
 from dpaudit_paper import style
-from dpaudit_paper.contract import Cost, Figure
-from dpaudit_paper.f3_grid import threshold_process
+from dpaudit_paper.base import Cost, Figure
 from dpaudit_paper.readings import DELTA
 from dpaudit_paper.table import Row, Table
+from dpaudit_paper.threshold_grid import threshold_process
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

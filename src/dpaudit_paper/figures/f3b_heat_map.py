@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit_paper import style
-from dpaudit_paper.contract import Cost, Figure
-from dpaudit_paper.f3_grid import BATCH_SIZES, NOISE_MULTIPLIERS, STEPS, measure_grid
+from dpaudit_paper.base import Cost, Figure
 from dpaudit_paper.table import Table
+from dpaudit_paper.threshold_grid import BATCH_SIZES, NOISE_MULTIPLIERS, STEPS, measure_grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -5,32 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpaudit.adversaries import FlippedLabel, RandomDimension, SimulatedDimension
-from dpaudit_paper.contract import Cost, Figure
+from dpaudit_paper.base import Cost, Figure
 from dpaudit_paper.curves import draw_curves
+from dpaudit_paper.housing import housing, seeds
 from dpaudit_paper.readings import NAMES, Line, curves, final_rows, spread
 from dpaudit_paper.table import Table
-from dpaudit_paper.trainings import Trainings
 
 if TYPE_CHECKING:
     from dpaudit.adversaries import Adversary
     from dpaudit_paper.setting import Setting
 
 ADVERSARIES: tuple[Adversary, ...] = (SimulatedDimension(), RandomDimension(), FlippedLabel())
-
-
-def seeds(setting: Setting) -> range:
-    """The paper's five runs of the whole audit; two of them in the quick version."""
-    return range(setting.seed, setting.seed + setting.choose(quick=2, full=5))
-
-
-def housing(adversary: Adversary, setting: Setting, seed: int) -> Trainings:
-    """The audit of one seed: 5,000 trainings, or 1,000."""
-    return Trainings(
-        preset="housing",
-        adversary=adversary,
-        runs=setting.choose(quick=1000, full=5000),
-        seed=seed,
-    )
 
 
 def measure(setting: Setting) -> Table:

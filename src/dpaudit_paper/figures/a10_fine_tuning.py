@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dpaudit.adversaries import RandomDimension
-from dpaudit_paper.contract import Cost, Figure, Need
+from dpaudit_paper.base import Cost, Figure, Need
 from dpaudit_paper.curves import draw_curves
 from dpaudit_paper.networks import insertions, one_training
 from dpaudit_paper.readings import Line, curves, final_rows

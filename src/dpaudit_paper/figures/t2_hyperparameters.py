@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpaudit.presets import INSERTIONS, PRESETS
-from dpaudit_paper.contract import Cost, Figure
+from dpaudit_paper.base import Cost, Figure
 from dpaudit_paper.readings import DELTA
 from dpaudit_paper.table import Row, Table
 from dpaudit_paper.table_drawing import draw_table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpaudit.adversaries import RandomDimension
 from dpaudit_paper import style
-from dpaudit_paper.contract import Cost, Figure, Need
+from dpaudit_paper.base import Cost, Figure, Need
 from dpaudit_paper.curves import draw_curves
 from dpaudit_paper.networks import insertions
 from dpaudit_paper.readings import Line, curves, final_rows, spread, standard_error

@@ -10,7 +10,7 @@ import numpy as np
 from dpaudit.lower_bounds import estimate, proven_curve
 from dpaudit.tradeoff import gaussian_delta
 from dpaudit_paper import style
-from dpaudit_paper.contract import Cost, Figure, Need
+from dpaudit_paper.base import Cost, Figure, Need
 from dpaudit_paper.networks import one_training
 from dpaudit_paper.readings import DELTA
 from dpaudit_paper.table import Row, Table

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from dpaudit_paper.contract import Cost, Figure, Need
+from dpaudit_paper.base import Cost, Figure, Need
 from dpaudit_paper.curves import draw_curves
 from dpaudit_paper.networks import many_trainings, one_training
 from dpaudit_paper.readings import Line, curves, final_rows, spread, standard_error

@@ -10,10 +10,10 @@ from scipy.special import ndtr, ndtri
 from dpaudit.landscapes import Threshold, exact_privacy, simulate, threshold_search
 from dpaudit.lower_bounds import lower_bound
 from dpaudit_paper import style
-from dpaudit_paper.contract import Cost, Figure
-from dpaudit_paper.f3_grid import NOISE_MULTIPLIERS, threshold_process
+from dpaudit_paper.base import Cost, Figure
 from dpaudit_paper.readings import DELTA
 from dpaudit_paper.table import Row, Table
+from dpaudit_paper.threshold_grid import NOISE_MULTIPLIERS, threshold_process
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -1,0 +1,52 @@
+"""Commands of other packages are found by their entry points."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from dpaudit.cli import COMMANDS
+
+
+def run(*arguments: str, path: Path) -> subprocess.CompletedProcess[str]:
+    found = os.pathsep.join([str(path), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-m", "dpaudit", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": found},
+        check=False,
+    )
+
+
+def test_another_packages_command_is_listed_and_runs(tmp_path: Path) -> None:
+    (tmp_path / "greetings.py").write_text(
+        'def greet(name: str) -> None:\n    """Print a greeting.\n\n    More."""\n'
+        '    print("Hello", name)\n'
+    )
+    info = tmp_path / "greetings-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greetings\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[dpaudit.commands]\ngreet = greetings:greet\nbroken = no_such_module:run\n"
+        "account = greetings:greet\n"
+    )
+    listed = run("--help", path=tmp_path)
+    assert listed.returncode == 0
+    assert "greet           Print a greeting." in listed.stdout
+    assert "broken" in listed.stdout
+    assert "no_such_module" in listed.stdout
+    assert run("greet", "Ada", path=tmp_path).stdout == "Hello Ada\n"
+    # A shipped command cannot be replaced, and a broken one is one line.
+    assert "--noise-multiplier" in run("account", "--help", path=tmp_path).stdout
+    failed = run("broken", path=tmp_path)
+    assert failed.returncode == 2
+    assert failed.stderr.count("\n") == 1
+    assert "no_such_module" in failed.stderr
+
+
+def test_every_shipped_command_has_a_function() -> None:
+    for name in COMMANDS:
+        assert callable(COMMANDS[name]), name
