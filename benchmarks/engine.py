@@ -34,7 +34,7 @@ from dpaudit.engine.compilation import numerics
 from dpaudit.engine.engine import Engine, Training
 from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.errors import DpauditError
-from dpaudit.games import Game, check_game, play, settle
+from dpaudit.games import Game, play, prepare
 from dpaudit.lower_bounds import estimate
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
@@ -88,8 +88,8 @@ def housing(options: argparse.Namespace, device: torch.device) -> Rows:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = fresh
         for start in ("cold", "compiled before"):
             begin = time.perf_counter()
-            speed = settle(game, Speed(device=options.device), check_game(game))
-            seen = [time.perf_counter() for _ in play(game, speed, notify=print)]
+            prepared = prepare(game, Speed(device=options.device))
+            seen = [time.perf_counter() for _ in play(prepared, notify=print)]
             total = seen[-1] - begin
             steps = runs * mechanism.steps
             rows.append(
@@ -103,8 +103,8 @@ def housing(options: argparse.Namespace, device: torch.device) -> Rows:
                     "x lean after the first tile": peer and peer * steps / (seen[-1] - seen[0]),
                     "Opacus's recipe (extrapolated), s": recipe and recipe * steps,
                     "x recipe": recipe and recipe * steps / total,
-                    "tile": speed.tile_size,
-                    "workers": speed.workers,
+                    "tile": prepared.tile_size,
+                    "workers": prepared.speed.workers,
                 }
             )
     return rows
@@ -165,7 +165,7 @@ def precision(options: argparse.Namespace, device: torch.device) -> Rows:
     for kind in ("float64", "float32", "tf32", "bfloat16"):
         speed = Speed(device=options.device, precision=kind, compile=False)  # type: ignore[arg-type]
         begin = time.perf_counter()
-        ((_, block),) = play(game, speed)
+        ((_, block),) = play(prepare(game, speed))
         seconds = time.perf_counter() - begin
         scores: Scores = block.scores(mechanism.steps)
         ones, zeros = scores.inserted_scores, scores.other_scores
@@ -192,7 +192,7 @@ def linear(options: argparse.Namespace, device: torch.device) -> Rows:
         mechanism = dataclasses.replace(base, steps=steps)
         game = _game(mechanism, runs=runs * together, canaries=1)
         speed = Speed(device=options.device, tile_size=together, workers=1, compile=True)
-        seen = [time.perf_counter() for _ in play(game, speed, notify=print)]
+        seen = [time.perf_counter() for _ in play(prepare(game, speed), notify=print)]
         seconds = (seen[-1] - seen[0]) / (runs - 1) * runs  # the first tile compiles
         rows.append(
             {

@@ -16,8 +16,7 @@ import torch
 
 from dpaudit.adversaries import ADVERSARIES
 from dpaudit.engine import Speed
-from dpaudit.games import Game, check_game, reference, settle
-from dpaudit.games.tiles import Player
+from dpaudit.games import Game, Player, prepare, reference
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.presets import preset
 
@@ -39,10 +38,9 @@ def compare(name: str, steps: int, adversary: str, canaries: int, data_dir: str 
     attacker = ADVERSARIES[adversary]
     crafted = attacker.craft(mechanism, Insertion(), canaries=canaries, seed=SEED)
     game = Game(mechanism=mechanism, adversary=attacker, canaries=crafted, runs=2, seed=SEED)
-    checked = check_game(game)
-    speed = settle(game, Speed(device="cpu", compile=True, tile_size=2, workers=1), checked)
+    prepared = prepare(game, Speed(device="cpu", compile=True, tile_size=2, workers=1))
     began = time.perf_counter()
-    played = Player(game, speed, checked)._train(torch.arange(2))
+    played = Player(prepared)._train(torch.arange(2))
     fast = torch.stack([current[1].double() for _, current in played])
     between = time.perf_counter()
     slow = reference.play(game, 1).double()

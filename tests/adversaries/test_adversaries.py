@@ -25,7 +25,7 @@ from dpaudit.data import Examples
 from dpaudit.engine import Speed, simulate
 from dpaudit.engine.starting_points import build_model, flat_parameters
 from dpaudit.errors import InvalidInput
-from dpaudit.games import Game, play
+from dpaudit.games import Game, play, prepare
 from dpaudit.lower_bounds.prediction import predicted_mu
 from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
 from dpaudit.scores import Scores
@@ -112,7 +112,7 @@ def test_where_training_is_silent_the_linear_prediction_is_exact(period: int, st
         seed=3,
         coin="half",
     )
-    scores = Scores.concat(block.scores(steps) for _, block in play(game, SPEED))
+    scores = Scores.concat(block.scores(steps) for _, block in play(prepare(game, SPEED)))
     unit = training.learning_rate * training.clip_norm / 30
     spread = unit * training.noise_multiplier * math.sqrt(steps)
     shift = unit * insertion.count(steps)

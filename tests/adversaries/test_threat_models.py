@@ -40,7 +40,7 @@ from dpaudit.engine import Speed
 from dpaudit.engine.engine import Engine
 from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.errors import InvalidInput
-from dpaudit.games import Game, check_game, play, reference
+from dpaudit.games import Game, play, prepare, reference
 from dpaudit.games.coins import insertion_coins
 from dpaudit.games.tiles import training_of
 from dpaudit.mechanisms.batches import PoissonBatches
@@ -81,7 +81,7 @@ def _game(adversary: Any, mechanism: DPSGD, canaries: int = 2, **more: Any) -> G
 
 def _black_box_view(mechanism: DPSGD) -> BlackBoxView:
     Spy.seen.clear()
-    list(play(_game(Spy(), mechanism), SPEED))
+    list(play(prepare(_game(Spy(), mechanism), SPEED)))
     return Spy.seen[0]
 
 
@@ -122,7 +122,7 @@ def test_the_answers_are_those_of_the_final_models() -> None:
     training = easy_training()
     view = _black_box_view(training)
     expected = np.concatenate(
-        [block.score for _, block in play(_game(FlippedLabel(), training), SPEED)]
+        [block.score for _, block in play(prepare(_game(FlippedLabel(), training), SPEED))]
     )
     np.testing.assert_allclose(-view.losses.numpy().ravel(), expected, rtol=1e-5, atol=1e-6)
     assert view.initial_losses is not None
@@ -188,7 +188,7 @@ class Obstinate(AdaptiveAdversary):
 
 def _iterates(described: Game) -> Tensor:
     """All iterates of the engine, in float64, shape (steps + 1, runs, parameters)."""
-    training = training_of(described, check_game(described), torch.device("cpu"))
+    training = training_of(prepare(described, SPEED))
     engine = Engine(training, runs=described.runs, speed=EXACT, compiled=False)
     runs = torch.arange(described.runs)
     start = initial_parameters(
@@ -247,7 +247,7 @@ class _OneForAll(Obstinate):
 def test_responses_are_held_to_what_an_example_could_do(kind: Any, said: str) -> None:
     described = _game(kind(RandomDimension()), easy_training())
     with pytest.raises(InvalidInput, match=said):
-        list(play(described, SPEED))
+        list(play(prepare(described, SPEED)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -278,7 +278,7 @@ audit(easy_training(noise_multiplier=2.0), RandomDimension(), runs=40_000, store
         (record,) = opened.audits()
         part = record.scores()
     # A tile is a pure function of the game: the same tiles of a fresh game are the same numbers.
-    from dpaudit.games import Game, play
+    from dpaudit.games import Game, play, prepare
 
     training, adversary = easy_training(noise_multiplier=2.0), RandomDimension()
     game = Game(
@@ -289,7 +289,7 @@ audit(easy_training(noise_multiplier=2.0), RandomDimension(), runs=40_000, store
         coin="half",
     )
     rest = frozenset(range(kept, 800))
-    fresh = np.concatenate([block.score for _, block in play(game, SPEED, done=rest)])
+    fresh = np.concatenate([block.score for _, block in play(prepare(game, SPEED), done=rest)])
     assert np.array_equal(part.score, fresh)
 
 

@@ -14,8 +14,8 @@ from dpaudit.data import Examples
 from dpaudit.engine import Speed
 from dpaudit.engine.speed import cores
 from dpaudit.errors import InvalidInput
-from dpaudit.games import Game, check_game, settle, tile_count
-from dpaudit.games.budget import CACHE, cost
+from dpaudit.games import Game, prepare
+from dpaudit.games.budget import CACHE
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import Canaries, CraftedDimensions, HiddenStateAdversary
@@ -57,7 +57,7 @@ def game(case: Any, *, runs: int, steps: int, batch_size: int) -> Game:
 
 
 def settled(described: Game, speed: Speed | None = None) -> Speed:
-    return settle(described, speed or Speed(device="cpu"), check_game(described))
+    return prepare(described, speed or Speed(device="cpu")).speed
 
 
 def test_the_papers_housing_audit_is_compiled_and_uses_every_core(cases: dict[str, Any]) -> None:
@@ -76,8 +76,9 @@ def test_small_games_are_played_at_once(cases: dict[str, Any]) -> None:
 
 def test_tiles_are_of_one_size_and_cover_all_runs(cases: dict[str, Any]) -> None:
     described = game(cases["fcnn"], runs=1001, steps=5, batch_size=400)
-    speed = settled(described)
-    tiles, size = tile_count(described, speed), speed.tile_size or 0
+    prepared = prepare(described, Speed(device="cpu"))
+    tiles, size = prepared.tiles, prepared.tile_size
+    assert [run for tile in range(tiles) for run in prepared.runs_of(tile)] == list(range(1001))
     assert (tiles - 1) * size < 1001 <= tiles * size
     assert tiles * size - 1001 < tiles
 
@@ -97,7 +98,7 @@ def test_what_the_user_sets_is_kept(cases: dict[str, Any]) -> None:
 def test_larger_models_and_batches_cost_more(cases: dict[str, Any]) -> None:
     def price(name: str, batch_size: int, steps: int = 5) -> Any:
         described = game(cases[name], runs=4, steps=steps, batch_size=batch_size)
-        return cost(described, check_game(described), Speed(device="cpu"))
+        return prepare(described, Speed(device="cpu")).cost
 
     small, large = price("convnet", 10), price("convnet", 20)
     assert small.bytes < large.bytes
@@ -110,7 +111,7 @@ def test_larger_models_and_batches_cost_more(cases: dict[str, Any]) -> None:
 
 def test_a_model_larger_than_the_cache_still_gets_a_tile(cases: dict[str, Any]) -> None:
     described = game(cases["convnet"], runs=30, steps=5, batch_size=40)
-    assert cost(described, check_game(described), Speed(device="cpu")).bytes > CACHE
+    assert prepare(described, Speed(device="cpu")).cost.bytes > CACHE
     assert settled(described).tile_size == 1
 
 
@@ -135,6 +136,7 @@ def test_devices_that_are_not_there_are_refused(device: str) -> None:
         Speed(device=device).torch_device()
 
 
-def test_a_game_must_be_settled_before_its_tiles_are_counted(cases: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match="settled"):
-        tile_count(game(cases["fcnn"], runs=4, steps=5, batch_size=12), Speed())
+def test_tiles_are_not_counted_at_an_open_speed(cases: dict[str, Any]) -> None:
+    prepared = prepare(game(cases["fcnn"], runs=4, steps=5, batch_size=12), Speed(device="cpu"))
+    with pytest.raises(InvalidInput, match="tile_size"):
+        _ = prepared.at(Speed()).tiles

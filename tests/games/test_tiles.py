@@ -14,7 +14,7 @@ from torch.nn import functional
 from dpaudit.data import Examples
 from dpaudit.engine import Speed, simulate
 from dpaudit.engine.starting_points import initial_parameters
-from dpaudit.games import Game, check_game, play, reference, settle, tile_count
+from dpaudit.games import Game, play, prepare, reference
 from dpaudit.games.coins import insertion_coins
 from dpaudit.games.tiles import Player
 from dpaudit.mechanisms.batches import (
@@ -142,9 +142,7 @@ def game(
 
 def iterates(described: Game, speed: Speed) -> Tensor:
     """Every iterate of every run, by the engine."""
-    player = Player(
-        described, settle(described, speed, check_game(described)), check_game(described)
-    )
+    player = Player(prepare(described, speed))
     size = speed.tile_size or 1
     parts = [
         torch.stack([current.clone() for _, current in player._train(runs)])
@@ -216,7 +214,7 @@ def test_without_noise_an_inserted_dimension_moves_by_the_promised_amount() -> N
 
 
 def scores(described: Game, speed: Speed, **more: Any) -> dict[int, Any]:
-    return dict(play(described, speed, **more))
+    return dict(play(prepare(described, speed), **more))
 
 
 def columns(block: Any) -> list[Any]:
@@ -287,10 +285,10 @@ class TestTiles:
 
     def test_order_and_restart_change_no_bit(self) -> None:
         whole = scores(self.described, self.speed)
-        assert sorted(whole) == list(range(tile_count(self.described, self.speed)))
-        checked = check_game(self.described)
+        assert sorted(whole) == list(range(prepare(self.described, self.speed).tiles))
+        prepared = prepare(self.described, self.speed)
         for tile in reversed(whole):
-            again = Player(self.described, self.speed, checked).play_tile(tile)
+            again = Player(prepared).play_tile(tile)
             for one, other in zip(columns(whole[tile]), columns(again), strict=True):
                 np.testing.assert_array_equal(one, other)
         rest = scores(self.described, self.speed, done={0, 2})
@@ -431,7 +429,7 @@ def test_compiled_tiles_change_no_bit_with_order_threads_or_restart() -> None:
     first = scores(described, speed)
     torch.set_num_threads(2)
     try:
-        player = Player(described, speed, check_game(described))
+        player = Player(prepare(described, speed))
         again = {tile: player.play_tile(tile) for tile in reversed(first)}
     finally:
         torch.set_num_threads(before)
@@ -461,7 +459,7 @@ def test_on_a_gpu_tiles_change_no_bit_with_order_or_restart(compiled: bool) -> N
     described = game(training(), dimensions(2), LastDimension())
     speed = Speed(device="cuda", compile=compiled, tile_size=3)
     first = scores(described, speed)
-    player = Player(described, speed, check_game(described))
+    player = Player(prepare(described, speed))
     for tile in reversed(first):
         np.testing.assert_array_equal(player.play_tile(tile).score, first[tile].score)
 

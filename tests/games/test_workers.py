@@ -17,7 +17,7 @@ import torch
 from dpaudit.data import Examples
 from dpaudit.engine import Speed
 from dpaudit.errors import DpauditError
-from dpaudit.games import Game, play
+from dpaudit.games import Game, play, prepare
 from dpaudit.games.budget import can_be_sent
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD
@@ -96,8 +96,8 @@ def speed(workers: int) -> Speed:
 
 
 def test_two_processes_give_the_bits_of_one(parts: ModuleType) -> None:
-    alone = dict(play(game(parts), speed(1)))
-    together = dict(play(game(parts), speed(2), done={3}))
+    alone = dict(play(prepare(game(parts), speed(1))))
+    together = dict(play(prepare(game(parts), speed(2)), done={3}))
     assert sorted(together) == [0, 1, 2, 4]
     for tile, block in together.items():
         np.testing.assert_array_equal(block.score, alone[tile].score)
@@ -106,16 +106,16 @@ def test_two_processes_give_the_bits_of_one(parts: ModuleType) -> None:
 
 def test_an_error_in_a_worker_is_raised_here(parts: ModuleType) -> None:
     with pytest.raises(ArithmeticError, match="no score today"):
-        list(play(game(parts, "Failing"), speed(2)))
+        list(play(prepare(game(parts, "Failing"), speed(2))))
 
 
 def test_a_worker_that_dies_is_reported(parts: ModuleType) -> None:
     with pytest.raises(DpauditError, match=r"worker process ended.*fewer workers"):
-        list(play(game(parts, "Dying"), speed(2)))
+        list(play(prepare(game(parts, "Dying"), speed(2))))
 
 
 def test_leaving_early_leaves_no_process_behind(parts: ModuleType) -> None:
-    tiles = play(game(parts), speed(2))
+    tiles = play(prepare(game(parts), speed(2)))
     next(tiles)
     tiles.close()
     deadline = time.monotonic() + 60

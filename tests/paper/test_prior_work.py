@@ -40,7 +40,7 @@ from dpaudit.engine.evaluate import clipped_gradients, genuine_sum, losses
 from dpaudit.engine.noise import Stream
 from dpaudit.engine.reference import clipped_sum
 from dpaudit.engine.starting_points import as_tensor, build_model, flat_parameters
-from dpaudit.games import Game, play
+from dpaudit.games import Game, play, prepare
 from dpaudit.games.coins import insertion_coins
 from dpaudit.lower_bounds import METHODS
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
@@ -62,7 +62,7 @@ def _game(adversary: Any, mechanism: DPSGD, *, canaries: int = 1, **more: Any) -
 
 
 def _scores(game: Game, speed: Speed = SPEED) -> Scores:
-    played = sorted(play(game, speed), key=lambda tile: tile[0])
+    played = sorted(play(prepare(game, speed)), key=lambda tile: tile[0])
     return Scores.concat(block.scores(game.mechanism.steps) for _, block in played)
 
 

@@ -20,7 +20,7 @@ from dpaudit.threat_models import Adversary, prepared
 
 if TYPE_CHECKING:
     from dpaudit.engine import Speed
-    from dpaudit.games import Game
+    from dpaudit.games import Game, Prepared
 
 StorePath = str | os.PathLike[str]
 
@@ -93,11 +93,13 @@ def audit(
         horizons=horizons,
         speed=speed,
     )
-    settled = _settled(game, asked)
+    from dpaudit.games import prepare
+
+    prepared = prepare(game, asked)
     progress = Silent() if progress is None else progress
     with open_store(store) as opened, progress:
         record, resumed, device, notices = _play(
-            game, opened, name, progress, delta, asked=asked, settled=settled
+            prepared, opened, name, progress, delta, asked=asked
         )
         result = read_result(
             record,
@@ -159,35 +161,28 @@ def make_game(
     return game, speed
 
 
-def _settled(game: Game, asked: Speed) -> Speed:
-    """Check the whole game, then make the choices of speed that were left open."""
-    from dpaudit.games import check_game, settle
-
-    return settle(game, asked, check_game(game))
-
-
 def _play(
-    game: Game,
+    prepared: Prepared,
     store: Store,
     name: str | None,
     progress: Progress,
     delta: float,
     *,
     asked: Speed,
-    settled: Speed,
 ) -> tuple[AuditRecord, int, str, tuple[str, ...]]:
     """Play what the store does not have yet, and store each tile as soon as it is there."""
     from dpaudit.audits.description import describe, device_name, versions
     from dpaudit.audits.recording import begin
     from dpaudit.games import play
 
+    game, settled = prepared.game, prepared.speed
     device = settled.torch_device()
     record, settled = begin(
         store, name, describe(game, settled), versions(device), asked=asked, settled=settled
     )
+    prepared = prepared.at(settled)
     done = record.finished_tiles()
-    size = settled.tile_size or 1
-    resumed = sum(min(size, game.runs - tile * size) for tile in done)
+    resumed = sum(len(prepared.runs_of(tile)) for tile in done)
     notices: list[str] = []
 
     def notify(text: str) -> None:
@@ -196,9 +191,9 @@ def _play(
 
     progress.begin(runs=game.runs, done=resumed)
     bounded = time.perf_counter()
-    for tile, block in play(game, settled, done=done, notify=notify):
+    for tile, block in play(prepared, done=done, notify=notify):
         record.add_tile(tile, block)
-        progress.advance(min(size, game.runs - tile * size))
+        progress.advance(len(prepared.runs_of(tile)))
         if progress.wants_bounds and time.perf_counter() - bounded > SECONDS_BETWEEN_BOUNDS:
             tell_bound(record, progress, delta)
             bounded = time.perf_counter()

@@ -212,15 +212,13 @@ def _probe(game: Game, asked: Speed) -> _Cost:
     from dpaudit.engine.compilation import CHECKED_CALLS, numerics
     from dpaudit.engine.engine import Engine
     from dpaudit.engine.starting_points import initial_parameters
-    from dpaudit.games import check_game, settle, tile_count
-    from dpaudit.games.budget import cost
+    from dpaudit.games import prepare
     from dpaudit.games.tiles import training_of
 
     began = time.perf_counter()
-    checked = check_game(game)
-    speed = settle(game, asked, checked)
-    device, size = speed.torch_device(), speed.tile_size or 1
-    training = training_of(game, checked, device)
+    prepared = prepare(game, asked)
+    speed, size = prepared.speed, prepared.tile_size
+    device, training = speed.torch_device(), training_of(prepared)
     runs = torch.arange(size)
     start = initial_parameters(game.mechanism, seed=game.seed, runs=runs, dtype=speed.dtype)
     with numerics(speed.precision, device):
@@ -237,13 +235,13 @@ def _probe(game: Game, asked: Speed) -> _Cost:
             if time.perf_counter() - timed > _PROBE_SECONDS:
                 break
         one_step = (time.perf_counter() - timed) / max(1, steps_done)
-    rounds = math.ceil(tile_count(game, speed) / (speed.workers or 1))
+    rounds = math.ceil(prepared.tiles / (speed.workers or 1))
     return _Cost(
         seconds=setup + rounds * game.horizons[-1] * one_step,
-        bytes=size * (speed.workers or 1) * cost(game, checked, speed).bytes,
+        bytes=size * (speed.workers or 1) * prepared.cost.bytes,
         speed=speed,
         device=device_name(device),
-        notices=(*checked.notices, *engine.notices),
+        notices=(*prepared.checked.notices, *engine.notices),
     )
 
 

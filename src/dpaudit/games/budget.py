@@ -82,14 +82,13 @@ def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
     )
 
 
-def settle(game: Game, speed: Speed, checked: Checked) -> Speed:
-    """``speed`` with every open choice made.
+def settle(game: Game, speed: Speed, price: Cost) -> Speed:
+    """``speed`` with every open choice made, for runs that cost ``price`` each.
 
-    Store what comes out with an audit: scores depend on the tile size, if only by rounding, and
-    free memory may be another when the audit goes on.
+    Store the result with an audit: scores depend on the tile size by rounding, and the free memory
+    may differ when the audit is resumed.
     """
     device = speed.torch_device()
-    price = cost(game, checked, speed)
     seconds = price.operations * game.runs / EAGER_RATE[device.type]
     size = speed.tile_size
     if size is None:

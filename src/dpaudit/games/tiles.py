@@ -16,17 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpaudit import _validate
 from dpaudit.engine.compilation import numerics
 from dpaudit.engine.engine import Engine, Training
-from dpaudit.engine.mechanism_check import Checked
-from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import flat_parameters, initial_parameters, known_model
 from dpaudit.errors import InvalidInput, NumericalError
-from dpaudit.games.budget import settle
 from dpaudit.games.coins import insertion_coins
-from dpaudit.games.game import Game
-from dpaudit.games.game_check import check_game
+from dpaudit.games.prepared import Prepared
 from dpaudit.games.views import Played, contributions, scored, sees_iterates
 from dpaudit.mechanisms.dpsgd import FixedInitialisation
 from dpaudit.scores import ScoreBlock
@@ -37,37 +32,16 @@ Notify = Callable[[str], None]
 _log = logging.getLogger(__name__)
 
 
-def tile_count(game: Game, speed: Speed) -> int:
-    """How many tiles the game has at a settled speed.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> tile_count(SimpleNamespace(runs=5000), Speed(tile_size=64))
-        79
-    """
-    if speed.tile_size is None:
-        raise InvalidInput("speed must be settled first; use dpaudit.games.settle")
-    return math.ceil(game.runs / speed.tile_size)
-
-
 def play(
-    game: Game,
-    speed: Speed | None = None,
-    *,
-    done: Collection[int] = (),
-    notify: Notify | None = None,
+    prepared: Prepared, *, done: Collection[int] = (), notify: Notify | None = None
 ) -> Iterator[tuple[int, ScoreBlock]]:
-    """Play the tiles that are not ``done``; give each with its number as soon as it is there.
+    """Play the tiles that are not ``done``; yield each with its number as soon as it is finished.
 
     Arguments:
-        game: What to play.
-        speed: How; settled here where it is not (see `dpaudit.games.settle`).
-        done: Numbers of tiles that need not be played again.
-        notify: Is told what the user should know, once each.
+        prepared: The game, from `dpaudit.games.prepare`.
+        done: Numbers of tiles that are skipped.
+        notify: Called once with each notice for the user.
     """
-    speed = Speed() if speed is None else speed
-    checked = check_game(game)
-    speed = settle(game, speed, checked)
     told: set[str] = set()
 
     def tell(notice: str) -> None:
@@ -77,51 +51,42 @@ def play(
             if notify is not None:
                 notify(notice)
 
-    for notice in checked.notices:
+    for notice in prepared.checked.notices:
         tell(notice)
-    tiles = [tile for tile in range(tile_count(game, speed)) if tile not in frozenset(done)]
-    if (speed.workers or 1) > 1 and len(tiles) > 1:
+    tiles = [tile for tile in range(prepared.tiles) if tile not in frozenset(done)]
+    if (prepared.speed.workers or 1) > 1 and len(tiles) > 1:
         from dpaudit.games.workers import play_in_processes
 
-        yield from play_in_processes(game, speed, checked, tiles, tell)
+        yield from play_in_processes(prepared, tiles, tell)
         return
-    player = Player(game, speed, checked)
+    player = Player(prepared)
     for tile in tiles:
         yield tile, player.play_tile(tile, tell)
 
 
-def play_tile(game: Game, tile: int, speed: Speed) -> ScoreBlock:
-    """The scores of one tile, at a settled speed: a pure function of its arguments."""
-    return Player(game, speed, check_game(game)).play_tile(tile)
-
-
 @final
 class Player:
-    """Plays tiles of one game in this process, keeping what was compiled from one to the next.
+    """Plays tiles of one game in this process and reuses the compiled step between tiles.
 
     Arguments:
-        game: What to play.
-        speed: How, settled.
-        checked: What the check of the game found out.
+        prepared: The game, from `dpaudit.games.prepare`.
     """
 
-    def __init__(self, game: Game, speed: Speed, checked: Checked) -> None:
-        self._game, self._speed, self._device = game, speed, speed.torch_device()
-        self._tiles = tile_count(game, speed)
-        self._training = training_of(game, checked, self._device)
+    def __init__(self, prepared: Prepared) -> None:
+        game, speed = prepared.game, prepared.speed
+        self._prepared, self._game, self._speed = prepared, game, speed
+        self._device = speed.torch_device()
+        self._training = training_of(prepared)
         self._coins = insertion_coins(
             seed=game.seed, runs=game.runs, canaries=game.canaries.count, coin=game.coin
         )
         self._canaries = _on_device(game.canaries, self._device)
-        self._together = speed.tile_size or 1
+        self._together = prepared.tile_size
         self._engine: Engine | None = None
 
     def play_tile(self, tile: int, notify: Notify = _log.info) -> ScoreBlock:
-        """The scores of tile number ``tile``."""
-        if not 0 <= _validate.integer("tile", tile) < self._tiles:
-            raise InvalidInput(f"tile must be from 0 to {self._tiles - 1}, got {tile}")
-        size = self._speed.tile_size or 1
-        runs = torch.arange(tile * size, min((tile + 1) * size, self._game.runs))
+        """The scores of tile number ``tile``: a pure function of the prepared game."""
+        runs = torch.tensor(self._prepared.runs_of(tile))
         while True:
             try:
                 parts = [self._play(some) for some in torch.split(runs, self._together)]
@@ -208,8 +173,9 @@ class Player:
         )
 
 
-def training_of(game: Game, checked: Checked, device: torch.device) -> Training:
-    """What the engine trains, for one game."""
+def training_of(prepared: Prepared) -> Training:
+    """The training that the engine runs for a game."""
+    game, device = prepared.game, prepared.speed.torch_device()
     adversary, canaries, respond = game.adversary, _on_device(game.canaries, device), None
     if isinstance(adversary, AdaptiveAdversary):
 
@@ -222,7 +188,7 @@ def training_of(game: Game, checked: Checked, device: torch.device) -> Training:
         canaries=game.canaries,
         insertion=game.insertion,
         seed=game.seed,
-        whole=checked.whole,
+        whole=prepared.checked.whole,
         respond=respond,
     )
 

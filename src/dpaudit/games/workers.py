@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dpaudit._processes import Worker, drain, own_streams, receive, send
-from dpaudit.engine.mechanism_check import Checked
-from dpaudit.engine.speed import Speed
 from dpaudit.errors import DpauditError
-from dpaudit.games.game import Game
+from dpaudit.games.prepared import Prepared
 from dpaudit.scores import ScoreBlock
 
 _ONE_THREAD = {
@@ -29,20 +27,16 @@ Answers = queue.SimpleQueue[tuple[str, Any]]
 
 
 def play_in_processes(
-    game: Game,
-    speed: Speed,
-    checked: Checked,
-    tiles: Sequence[int],
-    notify: Callable[[str], None],
+    prepared: Prepared, tiles: Sequence[int], notify: Callable[[str], None]
 ) -> Iterator[tuple[int, ScoreBlock]]:
     """Play ``tiles`` in ``speed.workers`` processes; give each as soon as it is there."""
-    payload = pickle.dumps((game, speed, checked))
+    payload = pickle.dumps(prepared)
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     answers: Answers = queue.SimpleQueue()
     for tile in tiles:
         waiting.put(tile)
     with contextlib.ExitStack() as stack:
-        for _ in range(min(speed.workers or 1, len(tiles))):
+        for _ in range(min(prepared.speed.workers or 1, len(tiles))):
             worker = stack.enter_context(Worker(__name__, _ONE_THREAD))
             work = (worker, payload, waiting, answers)
             threading.Thread(target=_work, args=work, daemon=True).start()
@@ -87,7 +81,7 @@ def serve() -> None:
         try:
             from dpaudit.games.tiles import Player
 
-            player = Player(*pickle.loads(receive(source)))
+            player = Player(pickle.loads(receive(source)))
         except Exception as error:
             receive(source)
             send(sink, ("error", _portable(error)))

@@ -17,7 +17,7 @@ import torch
 from dpaudit.data import Examples
 from dpaudit.engine import Speed
 from dpaudit.errors import InvalidInput
-from dpaudit.games import Game, check_game, play
+from dpaudit.games import Game, check_game, play, prepare
 from dpaudit.games.views import Played, contributions, scored
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
@@ -191,7 +191,7 @@ def check_direction(
 
     Each canary is looked at on its own: genuine gradients may move their dimensions differently.
     """
-    played = play(_game(adversary, mechanism, canaries), _HERE)
+    played = play(prepare(_game(adversary, mechanism, canaries), _HERE))
     scores = Scores.concat(block.scores(mechanism.steps) for _, block in played)
     for number in range(canaries.count):
         rows = scores.canary == number
