@@ -1,7 +1,7 @@
-"""What every figure and table of the paper is here: it measures, it draws, it says what it found.
+"""The base type of figures and tables: three functions that measure, draw and describe.
 
-The three are apart. Measuring computes and may take an hour on a GPU; drawing and finding read the
-measured table and nothing else, so that a figure can be drawn again from its CSV alone.
+Measuring computes and may take an hour on a GPU. Drawing and describing read only the measured
+table, so that a figure can be drawn again from its CSV file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Need(enum.Enum):
-    """What a figure cannot be made without."""
+    """Data or hardware that a figure requires."""
 
     GPU = "a GPU"
     CIFAR10 = "CIFAR-10"
@@ -30,11 +30,11 @@ class Need(enum.Enum):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """About how many seconds a figure takes.
+    """The approximate time of a figure, in seconds.
 
     Arguments:
-        cpu: On two CPU cores; `None` where that would be hours.
-        gpu: On one H200.
+        cpu: Seconds on two CPU cores; `None` for hours.
+        gpu: Seconds on one H200.
     """
 
     cpu: float | None
@@ -46,19 +46,19 @@ class Cost:
 class Figure:
     """One figure or table of the paper.
 
-    See also: `dpaudit_paper.FIGURES`; `dpaudit_paper.making`, which makes one.
+    See also: `dpaudit_paper.FIGURES`; `dpaudit_paper.make_all`.
 
     Arguments:
-        id: What the command line calls it.
-        title: What it shows, in a few words.
-        label: Its LaTeX label in the paper; empty where the paper has no such figure.
-        needs: The data it cannot be made without.
-        quick: What the quick version costs.
-        full: What the paper's size costs.
-        alike: Whether the quick version is the full one.
-        measure: From a setting to the table: the only part that computes.
-        draw: From the table to a figure.
-        findings: From the table to one paragraph.
+        id: The name on the command line.
+        title: The content in a few words.
+        label: The LaTeX label in the paper; empty for a figure of our own.
+        needs: The data that it requires.
+        quick: The cost of the quick version.
+        full: The cost at the paper's size.
+        alike: Whether the quick and the full version are the same.
+        measure: The function that computes the table for a setting.
+        draw: The function that draws the table.
+        findings: The function that describes the table in one paragraph.
     """
 
     id: str
@@ -73,10 +73,10 @@ class Figure:
     findings: Callable[[Table], str]
 
     def cost(self, scale: Scale) -> Cost:
-        """What it costs at this scale."""
+        """The cost at this scale."""
         return self.full if scale == "full" else self.quick
 
     def needs_at(self, scale: Scale) -> frozenset[Need]:
-        """Everything it needs at this scale, a GPU where two cores would take hours."""
+        """All requirements at this scale, including a GPU where two cores would take hours."""
         gpu = frozenset({Need.GPU}) if self.cost(scale).cpu is None else frozenset()
         return self.needs | gpu

@@ -16,7 +16,7 @@ CLIP_NORMS = (1.0, 2.0, 4.0)
 
 
 def measure_clip_norms(setting: Setting, model: str) -> Table:
-    """A_GC-R in one training with many canaries; A_L by the protocols that minutes allow."""
+    """A_GC-R in one training with many canaries; A_L by the protocols that take minutes."""
     return curves(setting, _lines(setting, model))
 
 
@@ -32,7 +32,7 @@ def _lines(setting: Setting, model: str) -> Iterator[Line]:
 
 
 def findings(table: Table) -> str:
-    """What either adversary proves at the end of training."""
+    """The bounds of both adversaries at the end of training."""
     last = final_rows(table)
     crafted = last.where(series="A_GC-R")
     upper = last.numbers("accountant")[0]

@@ -1,4 +1,4 @@
-"""``dpaudit reproduce``: the paper's figures and tables, listed or made."""
+"""``dpaudit reproduce``: list or make the paper's figures and tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 WIDE = 120
-"""Columns of a terminal from which the list shows labels too."""
+"""Width of the terminal from which the list also shows labels."""
 
 
 def reproduce(
@@ -37,26 +37,24 @@ def reproduce(
         typer.Option(help="Folder with CIFAR-10 and AlexNet's weights; else $DPAUDIT_DATA."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    seed: Annotated[int, typer.Option(help="The first of the seeds.")] = 0,
-    again: Annotated[
-        bool, typer.Option("--again", help="Measure anew what is done already.")
-    ] = False,
+    seed: Annotated[int, typer.Option(help="First random seed.")] = 0,
+    again: Annotated[bool, typer.Option("--again", help="Measure again even if done.")] = False,
     redraw: Annotated[
-        bool, typer.Option("--redraw", help="Draw again from the CSV; compute nothing.")
+        bool, typer.Option("--redraw", help="Draw again from the CSV file without measuring.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make the paper's figures and tables, each with a valid bound beside the paper's.
 
-    Without names: list them with their state here and their cost.
+    Without names, list them with their state and cost.
 
-    Two of them, at the paper's size:
+    Make two of them at the paper's size:
     [bold]dpaudit reproduce F1c F3b --scale full[/]
 
-    All that this machine can make, cheapest first:
+    Make all that this machine can make, cheapest first:
     [bold]dpaudit reproduce all --data-dir ~/data[/]
 
-    What is done is kept; interrupted trainings go on where they stopped.
+    Finished figures are kept; interrupted trainings are resumed.
     """
     from dpaudit import _validate
     from dpaudit_paper.setting import SCALES
@@ -72,14 +70,14 @@ def reproduce(
 
     figures = chosen(names, scale=size)
     if redraw:
-        made = list(_told(redraw_all(figures, out), len(figures), quiet=json))
+        made = list(_printed(redraw_all(figures, out), len(figures), quiet=json))
         _finish(made, [], out, as_json=json)
         return
     here = Surroundings.look(out=out, data_dir=data_dir, device=device)
     from dpaudit_paper.base import Need
 
     figures = chosen(names, scale=size, gpu=Need.GPU not in here.missing)
-    # What was named is tried, and says what it lacks; "all" means all that can be made here.
+    # A named figure is always tried; "all" means all that can be made here.
     skipped = []
     if any(name.lower() == "all" for name in names):
         skipped = [figure for figure in figures if here.missing_for(figure, size)]
@@ -91,13 +89,13 @@ def reproduce(
         seed=seed,
         progress=_progress(quiet=json),
     )
-    made = list(_told(make_all(figures, setting, out, again=again), len(figures), quiet=json))
+    made = list(_printed(make_all(figures, setting, out, again=again), len(figures), quiet=json))
     reasons = [(figure, here.state(figure, size)) for figure in skipped]
     _finish(made, reasons, out, as_json=json)
 
 
 def _check_device(device: str) -> None:
-    """Raise for a word that is no device; torch stays out, which many figures do without."""
+    """Raise for an invalid device without importing torch."""
     if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", device):
         raise InvalidInput(f"device must be auto, cpu, cuda or cuda:N, got {device!r}")
 
@@ -119,7 +117,7 @@ def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json
 
     screen = console()
     table = Table(box=box.SIMPLE_HEAD)
-    # Where there is room: the paper's labels, and what the quick version costs on a GPU.
+    # On a wide terminal: also the paper's labels and the cost of the quick version on a GPU.
     wide = screen.width >= WIDE
     headers = ["name", "shows", f"state ({scale})", "quick", "full", "H200"]
     for header in [*headers, *(["quick, H200", "label in the paper"] if wide else [])]:
@@ -141,8 +139,8 @@ def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json
     screen.print("Make some with: dpaudit reproduce F1c F3b    or all of them with: all")
 
 
-def _told(made: Iterable[Made], count: int, *, quiet: bool) -> Iterable[Made]:
-    """Pass on what was made, with a line for people as soon as each is there."""
+def _printed(made: Iterable[Made], count: int, *, quiet: bool) -> Iterable[Made]:
+    """Yield what was made; unless quiet, print a line as soon as each is finished."""
     if quiet:
         yield from made
         return

@@ -1,7 +1,7 @@
-"""Curves over training: epsilon of a training that stops after T steps, from below and above.
+"""Curves over training: bounds on epsilon of a training that stops after T steps.
 
-Colour and marker tell the series, line style tells the bound. Several seeds are one line through
-their mean, with a band from the least to the largest.
+Colour and marker show the series, line style shows the bound. Several seeds are drawn as their mean
+with a band from the smallest to the largest value.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def draw_curves(
 
     Arguments:
         table: Rows of `dpaudit_paper.readings.curve_rows`.
-        height: In inches.
-        width: In inches; by the number of panels where not given.
-        bounds: Which columns to draw.
+        height: Height in inches.
+        width: Width in inches; depends on the number of panels by default.
+        bounds: The columns to draw.
     """
     from matplotlib.lines import Line2D
 

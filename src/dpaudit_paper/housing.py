@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def seeds(setting: Setting) -> range:
-    """The paper's five runs of the whole audit; two of them in the quick version."""
+    """The seeds of the whole audit: five as in the paper, two in the quick version."""
     return range(setting.seed, setting.seed + setting.choose(quick=2, full=5))
 
 
 def housing(adversary: Adversary, setting: Setting, seed: int) -> Trainings:
-    """The audit of one seed: 5,000 trainings, or 1,000."""
+    """The audit with one seed: 5,000 trainings, or 1,000 in the quick version."""
     return Trainings(
         preset="housing",
         adversary=adversary,

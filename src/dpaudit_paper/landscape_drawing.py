@@ -63,7 +63,7 @@ def draw_epsilon_over_steps(grid: Sweep, rows: Sequence[float], path: str) -> No
 
 
 def draw_heat_maps(grid: Sweep, path: str) -> None:
-    """What is left of the first step's epsilon: exact beside the GDP rule."""
+    """Epsilon after the last step over epsilon after the first: exact and by the GDP rule."""
     steps = grid.exact.shape[-1]
     with figure_file(path, columns=2, height=3.4) as (figure, axes):
         for axis, title, ratio in zip(
@@ -93,7 +93,7 @@ def draw_heat_maps(grid: Sweep, path: str) -> None:
 def draw_threshold_search(
     panels: Sequence[tuple[str, ThresholdSearch, float]], accountant: float, path: str
 ) -> None:
-    """Epsilon at T = 2 over the threshold's place; the decision point is marked."""
+    """Epsilon at T = 2 over the threshold; the decision point is marked."""
     lowest = min(float(search.exact.min()) for _, search, _ in panels)
     with figure_file(path, columns=len(panels), height=2.6) as (figure, axes):
         for axis, (title, search, decision) in zip(axes, panels, strict=True):
@@ -145,7 +145,7 @@ def draw_periodic(
             axis.axhline(accountant, color=GREY, linestyle=":", label="accountant")
             for name, (batch, epsilon) in series.items():
                 colour, style = looks[name]
-                # What a batch size allows, every larger one allows too.
+                # A larger batch size allows at least as much.
                 last = np.append(batch, 10_000), np.append(epsilon, epsilon[-1])
                 axis.step(*last, where="post", color=colour, linestyle=style, label=name)
             axis.axhline(flat, color="black", linestyle="--", lw=0.9, label="flat landscape")

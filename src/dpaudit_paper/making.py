@@ -1,4 +1,4 @@
-"""Making figures: measure, write, draw, say. What is done is kept, and no failure spreads."""
+"""Making figures: measure, write, draw and describe. A failure of one does not stop the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpaudit_paper.setting import Ledger, Scale, Setting
 from dpaudit_paper.table import Table
 
 STORE = "trainings.sqlite"
-"""The file in the out folder that keeps trainings."""
+"""The file in the output folder that stores trainings."""
 
 QUICK = "quick version: fewer runs than the paper"
 PARTIAL = "parts that need a GPU are left out"
@@ -31,15 +31,15 @@ Outcome = Literal["made", "kept", "redrawn", "failed"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """What became of one figure.
+    """The outcome of one figure.
 
     Arguments:
-        figure: Which.
-        outcome: Made now, kept from before, drawn again, or failed.
-        seconds: How long it took now.
-        findings: Its paragraph; empty where it failed.
-        error: Why it failed; empty where it did not.
-        files: What is in the folder now.
+        figure: The figure.
+        outcome: Whether it was made now, kept, redrawn, or failed.
+        seconds: The time it took now.
+        findings: The description; empty after a failure.
+        error: The cause of a failure; empty otherwise.
+        files: The files in the folder.
     """
 
     figure: Figure
@@ -64,15 +64,15 @@ class Made:
 def make_all(
     figures: Sequence[Figure], setting: Setting, out: Path, *, again: bool = False
 ) -> Iterator[Made]:
-    """Make figures one after the other, each told as soon as it is there.
+    """Make figures one after the other and yield each outcome.
 
-    An error of one is kept in its place and the others go on; only an interruption stops all.
+    An error is yielded as the outcome of its figure; only an interruption stops all.
 
     Arguments:
-        figures: In this order.
-        setting: How; its store is replaced by the one in ``out``.
-        out: The folder to write to, made where it is missing.
-        again: Measure anew what is there already.
+        figures: The figures, in the order to make them.
+        setting: The setting; its store is replaced by the one in ``out``.
+        out: The folder to write to; created if missing.
+        again: Whether to measure again what is already there.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def make_all(
         except DpauditError as error:
             yield _failed(figure, began, str(error))
         except Exception as error:
-            # A bug in one figure: its traceback goes to a file, and the others are still made.
+            # A bug in one figure: the traceback goes to a file, and the others are still made.
             (out / f"{figure.id}.error.txt").write_text(traceback.format_exc(), encoding="utf8")
             yield _failed(
                 figure,
@@ -101,7 +101,7 @@ def make_all(
 
 
 def redraw_all(figures: Sequence[Figure], out: Path) -> Iterator[Made]:
-    """Draw figures again, one after the other; one without a CSV fails by itself."""
+    """Draw figures again; one without a CSV file fails without stopping the others."""
     for figure in figures:
         began = time.perf_counter()
         try:
@@ -111,7 +111,7 @@ def redraw_all(figures: Sequence[Figure], out: Path) -> Iterator[Made]:
 
 
 def redraw(figure: Figure, out: Path) -> Made:
-    """Draw and describe a figure again from its CSV, computing nothing."""
+    """Draw and describe a figure again from its CSV file, without measuring."""
     began = time.perf_counter()
     table = Table.read(out / f"{figure.id}.csv")
     facts = _facts(out / f"{figure.id}.json") or {}
@@ -126,7 +126,7 @@ def redraw(figure: Figure, out: Path) -> Made:
 
 
 def scale_done(figure: Figure, out: Path) -> Scale | None:
-    """At which scale the figure is complete in a folder; `None` where it is not."""
+    """The scale at which the figure is complete in a folder, or `None`."""
     facts = _facts(out / f"{figure.id}.json")
     if facts is None or not (out / f"{figure.id}.csv").is_file():
         return None
@@ -134,13 +134,13 @@ def scale_done(figure: Figure, out: Path) -> Scale | None:
 
 
 def left_out(figure: Figure, out: Path) -> tuple[str, ...]:
-    """What the figure in a folder lacks, because it was made without a GPU."""
+    """The parts that were left out because there was no GPU."""
     facts = _facts(out / f"{figure.id}.json") or {}
     return tuple(facts.get("left_out_without_gpu", ()))
 
 
 def files_of(figure: Figure, out: Path) -> tuple[Path, ...]:
-    """The figure's files that are there."""
+    """The files of the figure that exist."""
     paths = (out / f"{figure.id}.{ending}" for ending in ("csv", "png", "svg", "md", "json"))
     return tuple(path for path in paths if path.is_file())
 
@@ -149,10 +149,10 @@ def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> s
     """Write NAME.png, NAME.svg and NAME.md from the table, and return the findings.
 
     Arguments:
-        figure: Draws and tells.
-        table: All that it may read.
+        figure: The figure.
+        table: The measured table.
         out: The folder.
-        warning: What must be said on the figure itself; empty for nothing.
+        warning: A warning to print on the figure; empty for none.
     """
     with style.styled():
         drawing = figure.draw(table)
@@ -174,10 +174,10 @@ def _make(figure: Figure, setting: Setting, out: Path) -> Made:
     table = figure.measure(setting)
     seconds = time.perf_counter() - began
     (out / f"{figure.id}.csv").write_text(table.to_csv(), encoding="utf8")
-    # Read back what was written: a figure drawn now and one drawn next year see the same numbers.
+    # Read the file back: a figure drawn now and one drawn later use the same numbers.
     facts = _describe(figure, setting, seconds) | _before(figure, setting, out)
     text = write_drawing(figure, Table.read(out / f"{figure.id}.csv"), out, warning=_warning(facts))
-    # Last of all, because it is what says that the figure is complete.
+    # Written last, because it marks the figure as complete.
     (out / f"{figure.id}.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf8")
     (out / f"{figure.id}.error.txt").unlink(missing_ok=True)  # of an earlier attempt
     return Made(
@@ -190,7 +190,7 @@ def _make(figure: Figure, setting: Setting, out: Path) -> Made:
 
 
 def _kept(figure: Figure, setting: Setting, out: Path) -> Made | None:
-    """The figure where the folder has it under this seed, at this scale or in full."""
+    """The finished figure in the folder with this seed, at this scale or in full, or `None`."""
     facts = _facts(out / f"{figure.id}.json")
     done = scale_done(figure, out)
     if facts is None or done is None or facts.get("seed") != setting.seed:
@@ -208,7 +208,7 @@ def _failed(figure: Figure, began: float, error: str) -> Made:
 
 
 def _describe(figure: Figure, setting: Setting, seconds: float) -> dict[str, Any]:
-    """What must be known to believe and to repeat the numbers."""
+    """The facts that are needed to repeat the numbers."""
     return {
         "id": figure.id,
         "title": figure.title,
@@ -226,14 +226,14 @@ def _describe(figure: Figure, setting: Setting, seconds: float) -> dict[str, Any
 
 
 def _warning(facts: Mapping[str, Any]) -> str:
-    """What a reader of the figure must know first, from the facts beside it."""
+    """The warning for a quick or incomplete figure."""
     said = [QUICK] if facts.get("scale") == "quick" else []
     said += [PARTIAL] if facts.get("left_out_without_gpu") else []
     return "; ".join(said)
 
 
 def _before(figure: Figure, setting: Setting, out: Path) -> dict[str, float]:
-    """The time of earlier makings, where this one found their trainings in the store."""
+    """The time spent earlier on trainings that were found in the store."""
     path = out / f"{figure.id}.json"
     if not any(entry["runs_from_store"] for entry in setting.ledger.audits) or not path.is_file():
         return {"seconds_before": 0.0}
@@ -253,7 +253,7 @@ def _device(setting: Setting) -> str:
 
 
 def _processor() -> str:
-    """The processor in words; kernels tell its name on Linux only."""
+    """The number of cores and the architecture."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{count} cores, {platform.machine()}"
 

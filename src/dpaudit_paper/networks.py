@@ -1,7 +1,7 @@
-"""The trainings of the CIFAR networks, by either protocol: shared by most figures.
+"""The trainings of the CIFAR networks, by both protocols; shared by most figures.
 
-Where the paper trains 5,000 models with one canary, one training with thousands of canaries, each
-with a dimension and a coin of its own, gives as many scores. P1 shows that both agree.
+The paper trains 5,000 models with one canary each. One training with thousands of canaries, each
+with its own dimension and coin, gives as many scores. P1 shows that both agree.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ A_L, A_L_TOGETHER = "A_L", "A_L, many canaries"
 
 _ALONE = {("convnet", 1): 5000, ("convnet", 5): 2500, ("convnet", 25): 500}
 _ALONE |= {("resnet18", 1): 32}
-"""Trainings for A_L with one image each; of ResNet18 as many as minutes allow, and none where that
-would be so few that they could prove nothing."""
+"""Trainings for A_L with one image each; of ResNet18 as many as take minutes, and none where
+so few could prove nothing."""
 
 _QUICK_TOGETHER = {("convnet", 1): 4}
 _TOGETHER = {("convnet", 1): 16, ("resnet18", 1): 8}
@@ -40,7 +40,7 @@ _IMAGES = 64
 
 
 def insertions(setting: Setting, period: int) -> int:
-    """250, or as many as a quick training has room for."""
+    """The number of insertions: 250, or fewer in a quick training."""
     return setting.choose(quick=max(4, _QUICK_STEPS // period), full=INSERTIONS)
 
 
@@ -52,7 +52,7 @@ def one_training(
     period: int = 1,
     clip_norm: float = 1.0,
 ) -> Trainings:
-    """One training with many canaries, by A_GC-R unless said otherwise."""
+    """One training with many canaries, by A_GC-R by default."""
     return Trainings(
         preset=model,
         adversary=RandomDimension() if adversary is None else adversary,
@@ -79,11 +79,11 @@ def many_trainings(setting: Setting, model: str, *, runs: int) -> Trainings:
 def flipped_labels(
     setting: Setting, model: str, *, period: int = 1, clip_norm: float = 1.0
 ) -> Iterator[tuple[str, Trainings]]:
-    """A_L by the protocols that minutes allow, each with the name of its line.
+    """A_L by the protocols that take minutes, each with the name of its line.
 
-    One mislabelled image in each of many trainings, as the paper has it; and 64 in each of a few,
-    scored by what training took off their loss, because different images begin at different
-    losses. The second takes minutes where the first takes hours, but proves far less.
+    One mislabelled image in each of many trainings, as in the paper; and 64 in each of a few
+    trainings, scored by the decrease of their loss, because images start at different losses.
+    The second is much faster but proves much less.
     """
     alone = Trainings(
         preset=model,

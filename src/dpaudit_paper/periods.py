@@ -32,7 +32,7 @@ def _lines(setting: Setting, period: int) -> Iterator[Line]:
 
 
 def findings(table: Table) -> str:
-    """What is proven, beside what a canary that nothing disturbs would leave."""
+    """The proven bounds, beside the trace of an undisturbed canary."""
     last = final_rows(table)
     upper, steps = last.numbers("accountant")[0], int(last.numbers("steps")[0])
     period = int(last.numbers("period")[0])

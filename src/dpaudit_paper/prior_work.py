@@ -1,8 +1,7 @@
-"""The paper's table of prior adversaries, row by row, and who plays each of them here.
+"""The paper's table of prior adversaries, and the adversary of this package for each row.
 
-What the table says of a row (fit for the hidden state, tight, kind of canary) is kept as printed;
-what our own adversaries say of themselves stands in their classes, and where the two differ the
-row's note says why.
+The entries of a row (hidden state, tight, kind of canary) are as printed. Our adversaries have
+their own attributes; where the two differ, the note of the row says why.
 
 Paper:
     Cebere, Bellet, Papernot (ICLR 2025), appendix, "Summary of prior work on privacy auditing of
@@ -23,15 +22,15 @@ class PriorAdversary:
     See also: `dpaudit.adversaries.ADVERSARIES`.
 
     Arguments:
-        paper: Who.
-        year: As the paper cites it.
-        label: What the table calls the adversary.
-        hidden_state: Whether the table has it fit for the hidden state.
-        tight: Whether the table has it tight in its own threat model.
+        paper: Authors of the paper.
+        year: Year, as cited by the paper.
+        label: Name of the adversary in the table.
+        hidden_state: Whether the table lists it as a hidden-state adversary.
+        tight: Whether the table lists it as tight in its own threat model.
         canary: The kind of canary in the table.
-        adversary: The name of ours; `None` where the row has none of its own.
-        note: How ours differs, which part of it is out of reach, or why there is none.
-        estimator: The method of `dpaudit.estimate` that the row is about, if it is about one.
+        adversary: Name of our adversary; `None` for a row without one.
+        note: How our adversary differs, or why there is none.
+        estimator: The method of `dpaudit.estimate` for a row about an estimator.
 
     Example:
         >>> [row.label for row in PRIOR_WORK if row.adversary is None]

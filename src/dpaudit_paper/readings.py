@@ -1,4 +1,4 @@
-"""What is read from the scores of an audit for a figure: the paper's bound and those beside it.
+"""The bounds of a figure: the paper's bound and others, from the scores of an audit.
 
 =================== ============================================================================
 column              bound
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 DELTA = 1e-5
 
 ACCOUNTANT = 23.995
-"""The accountant's epsilon for 250 insertions at sigma = 4, rounded: for sentences only."""
+"""The accountant's epsilon for 250 insertions at sigma = 4, rounded for text."""
 
 NAMES = {
     "random-dimension": "A_GC-R",
@@ -45,7 +45,7 @@ NAMES = {
 
 
 def readings(scores: Scores, *, delta: float = DELTA, seed: int = 0) -> dict[str, Value]:
-    """The lower bounds of the table above, from one set of scores; a gap where one has no number.
+    """The lower bounds of the table above from one set of scores; `None` for a missing value.
 
     Example:
         >>> import numpy as np
@@ -70,12 +70,12 @@ def readings(scores: Scores, *, delta: float = DELTA, seed: int = 0) -> dict[str
             bound = estimate(scores, delta=delta, method=method, threshold=threshold, seed=seed)
             found[column] = bound.epsilon
         except DpauditError:
-            found[column] = None  # too few scores for this method: a gap, never a zero
+            found[column] = None  # too few scores for this method
     return {**found, "mu": mu_by_moments(scores)}
 
 
 def mu_by_moments(scores: Scores) -> float | None:
-    """The gap of the means over the common deviation; `None` where it has no meaning."""
+    """The difference of the means over the pooled deviation, or `None`."""
     inserted, others = scores.inserted_scores, scores.other_scores
     if min(len(inserted), len(others)) < 2:
         return None
@@ -88,7 +88,7 @@ def mu_by_moments(scores: Scores) -> float | None:
 
 
 def standard_error(rows: Table) -> float:
-    """Of the mean mu by moments of the rows: a standardised difference between two halves."""
+    """Standard error of the mean mu by moments of the rows."""
     mu = sum(rows.numbers("mu")) / len(rows)
     counts = zip(rows.numbers("runs"), rows.numbers("canaries"), strict=True)
     return math.sqrt((4 + mu**2 / 2) / sum(runs * canaries for runs, canaries in counts))
@@ -97,11 +97,11 @@ def standard_error(rows: Table) -> float:
 def curve_rows(
     trainings: Trainings, setting: Setting, *, series: str, panel: str = ""
 ) -> list[Row]:
-    """One row for each horizon of the trainings: what they are, and what their scores prove.
+    """One row per horizon: the trainings and the bounds from their scores.
 
     Arguments:
-        trainings: Played, or read from the store.
-        setting: How.
+        trainings: The trainings to play or to read from the store.
+        setting: The setting.
         series: The name of the line that the rows belong to.
         panel: The panel that the line is drawn in.
     """
@@ -136,10 +136,10 @@ class Line:
     """One line of a figure and the trainings behind it.
 
     Arguments:
-        trainings: What is played.
-        series: The line's name.
+        trainings: The trainings of the line.
+        series: The name of the line.
         panel: The panel it is drawn in.
-        gpu: Whether it is left out where there is no GPU, because it would take hours.
+        gpu: Whether the line is left out without a GPU, because it would take hours.
     """
 
     trainings: Trainings
@@ -149,7 +149,7 @@ class Line:
 
 
 def curves(setting: Setting, lines: Iterable[Line]) -> Table:
-    """The rows of several lines; what needs a GPU and has none is left out, and noted."""
+    """The rows of several lines; lines that need a missing GPU are left out and noted."""
     rows: list[Row] = []
     for line in lines:
         trainings = line.trainings
@@ -162,7 +162,7 @@ def curves(setting: Setting, lines: Iterable[Line]) -> Table:
 
 
 def final_rows(table: Table) -> Table:
-    """Of every curve the row of its whole training."""
+    """The last row of every curve."""
     last: dict[tuple[Value, ...], tuple[Value, ...]] = {}
     at = {name: table.columns.index(name) for name in table.columns}
     for row in table.rows:
@@ -177,7 +177,7 @@ def _steps(value: Value) -> float:
 
 
 def spread(values: Iterable[float]) -> str:
-    """A number, or the range of several, for a sentence.
+    """A number, or the range of several, as text.
 
     Example:
         >>> spread([22.31, 24.18]), spread([7.0])

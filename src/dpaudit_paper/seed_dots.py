@@ -23,7 +23,7 @@ _DOTS = {
 
 
 def draw_seed_dots(table: Table) -> Drawing:
-    """Series across, epsilon up; the three bounds side by side."""
+    """One column per series; the three bounds side by side."""
     from matplotlib.lines import Line2D
 
     figure, (axis,) = style.new_figure(width=style.COLUMN, height=3.1)
@@ -62,7 +62,7 @@ def means(table: Table, column: str) -> dict[str, float]:
 
 
 def compared(table: Table, one: str, other: str, column: str = VALID) -> str:
-    """How far ``one`` lies above ``other``, seed by seed, and whether the seeds decide it."""
+    """The difference between ``one`` and ``other``, paired by seed, with its interval."""
     ours, theirs = (np.array(table.where(series=name).numbers(column)) for name in (one, other))
     gaps = ours - theirs
     if len(gaps) < 2:

@@ -1,4 +1,4 @@
-"""At which size, on which device and with which data figures are made."""
+"""The setting of a figure: scale, device, data and seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Choice = TypeVar("Choice")
 
 @final
 class Ledger:
-    """What a figure was made from: filled while it is measured, written beside its table."""
+    """The sources of a figure: filled while it is measured and written beside its table."""
 
     def __init__(self) -> None:
         self.audits: list[dict[str, Any]] = []
@@ -26,7 +26,7 @@ class Ledger:
         self.left_out: list[str] = []
 
     def add(self, name: str, result: AuditResult) -> None:
-        """Keep what one audit was, without its scores."""
+        """Record one audit, without its scores."""
         data = result.configuration["mechanism"]["data"]
         self.audits.append(
             {
@@ -44,12 +44,12 @@ class Ledger:
         )
 
     def leave_out(self, what: str) -> None:
-        """Keep what the paper has and this figure does not, for want of a GPU."""
+        """Record a part that is left out because there is no GPU."""
         if what not in self.left_out:
             self.left_out.append(what)
 
     def note(self, text: str) -> None:
-        """Keep a sentence that a reader of the numbers should know; once."""
+        """Record a note for readers of the numbers, once."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -57,16 +57,16 @@ class Ledger:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How a figure is measured.
+    """The setting in which a figure is measured.
 
     Arguments:
         scale: ``"quick"`` for two CPU cores and a minute or two, ``"full"`` for the paper's size.
-        device: auto, cpu or cuda.
-        data_dir: Where CIFAR-10 and AlexNet's weights are; `None`: ``DPAUDIT_DATA``.
-        seed: The first of the seeds that are used.
-        store: The file that keeps trainings, so that nothing is trained twice; `None`: keep none.
-        progress: Who is told how trainings go on.
-        ledger: What was used, filled while measuring.
+        device: Device: auto, cpu or cuda.
+        data_dir: Folder of CIFAR-10 and AlexNet's weights; by default ``$DPAUDIT_DATA``.
+        seed: First random seed.
+        store: File that stores trainings, so that none is repeated; none by default.
+        progress: Progress callback; none by default.
+        ledger: The sources, filled while measuring.
 
     Example:
         >>> Setting(scale="quick").choose(quick=500, full=5000)
@@ -87,7 +87,7 @@ class Setting:
 
     @property
     def full(self) -> bool:
-        """Whether the paper's size was asked for."""
+        """Whether the scale is full."""
         return self.scale == "full"
 
     def choose(self, *, quick: Choice, full: Choice) -> Choice:
@@ -101,7 +101,7 @@ class Setting:
 
 
 def torch_device(device: str) -> str:
-    """``"cuda"`` or ``"cpu"``: what ``device`` comes to on this machine."""
+    """The device in use: ``"cuda"`` or ``"cpu"``."""
     from dpaudit.engine import Speed
 
     return Speed(device=device).torch_device().type

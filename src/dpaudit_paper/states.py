@@ -1,4 +1,4 @@
-"""Whether a figure can be made here: what is done, what is ready, what is missing."""
+"""The state of a figure on this machine: done, ready, or what is missing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dpaudit_paper.setting import SCALES, Scale
 @final
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What this machine has.
+    """The data and hardware of this machine.
 
     Arguments:
-        out: The folder that figures are made into.
-        missing: What is not there.
+        out: The output folder.
+        missing: Requirements that are missing.
     """
 
     out: Path
@@ -28,7 +28,7 @@ class Surroundings:
 
     @classmethod
     def look(cls, *, out: Path, data_dir: str | None, device: str) -> Surroundings:
-        """Look at the folders and the device; reads no data, but imports torch for the device."""
+        """Check the folders and the device; reads no data, imports torch."""
         missing = set()
         if not _has_gpu(device):
             missing.add(Need.GPU)
@@ -39,11 +39,11 @@ class Surroundings:
         return cls(out=out, missing=frozenset(missing))
 
     def missing_for(self, figure: Figure, scale: Scale) -> tuple[Need, ...]:
-        """What the figure needs and this machine does not have."""
+        """The requirements of the figure that are missing."""
         return tuple(need for need in Need if need in figure.needs_at(scale) & self.missing)
 
     def state(self, figure: Figure, scale: Scale) -> str:
-        """In a few words: done here, ready, or what is missing."""
+        """The state in a few words."""
         done = scale_done(figure, self.out)
         if done is not None and (done == "full" or scale == "quick"):
             part = ", in part" if left_out(figure, self.out) else ""

@@ -47,7 +47,7 @@ _STYLE: dict[Any, Any] = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Everything drawn and saved inside has the figures' style."""
+    """A context in which figures are drawn in this style."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -59,7 +59,7 @@ def styled() -> Iterator[None]:
 def new_figure(
     *, columns: int = 1, rows: int = 1, width: float = COLUMN, height: float
 ) -> tuple[Drawing, list[Any]]:
-    """A figure and its axes as a flat list; not pyplot's, which would be the user's."""
+    """A figure and its axes as a flat list, without pyplot's global state."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -70,7 +70,7 @@ def new_figure(
 
 
 def stamp(figure: Drawing, text: str) -> None:
-    """A line over the whole figure: what a reader must know before believing it."""
+    """A warning above the whole figure."""
     figure.suptitle(text, fontsize=6.5, color=RED)
 
 

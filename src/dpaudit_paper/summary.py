@@ -1,4 +1,4 @@
-"""Results of a folder on a page: what was made, how long it took, what is missing, what it says.
+"""The results of a folder as text of a page: a table of figures and their descriptions.
 
     python -m dpaudit_paper.summary results docs/reproduction.md
 
@@ -24,10 +24,10 @@ PAPER = "the paper spent about 3,500 GPU hours"
 
 
 def results_table(folder: Path) -> str:
-    """One row a figure, in the paper's order, and a line with the time in all.
+    """One row per figure, in the paper's order, and the total time.
 
     Arguments:
-        folder: With the NAME.json of figures that were made.
+        folder: The folder with the files NAME.json.
     """
     lines = [
         "| name | label in the paper | shows | made at | on | seconds | still missing |",
@@ -56,7 +56,7 @@ def results_table(folder: Path) -> str:
 
 
 def findings_of(folder: Path) -> str:
-    """The paragraph of every figure that is in the folder, in the paper's order."""
+    """The description of every figure in the folder, in the paper's order."""
     parts = []
     for figure in FIGURES.values():
         table, facts = folder / f"{figure.id}.csv", folder / f"{figure.id}.json"
@@ -68,7 +68,7 @@ def findings_of(folder: Path) -> str:
 
 
 def filled(page: str, folder: Path) -> str:
-    """The page with both generated parts as the folder has them now."""
+    """The page with both generated parts updated."""
     for name, part in (("results", results_table(folder)), ("findings", findings_of(folder))):
         begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         pattern = re.compile(f"{begin}.*?{end}", flags=re.DOTALL)
@@ -80,7 +80,7 @@ def filled(page: str, folder: Path) -> str:
 
 
 def main(folder: str, page: str) -> None:
-    """Write both parts into the page, and put the pictures that it shows beside it."""
+    """Update both parts of the page and copy its pictures."""
     text = Path(page).read_text(encoding="utf8")
     Path(page).write_text(filled(text, Path(folder)), encoding="utf8")
     for name in PICTURED:

@@ -1,4 +1,4 @@
-"""A small table: what a figure measured, what its CSV holds, and all that its drawing may read."""
+"""A small table: the measured values of a figure, stored as CSV."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Row = Mapping[str, Value]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Named columns and rows of numbers, words and gaps.
+    """Named columns and rows of numbers, text and missing values.
 
     See also: `dpaudit_paper.base.Figure`, which measures one and draws it.
 
     Arguments:
-        columns: The names, in the order of the file.
-        rows: One tuple for each row; `None` where there is no number.
+        columns: Names of the columns, in order.
+        rows: One tuple per row; `None` for a missing value.
 
     Example:
         >>> table = Table.of([{"sigma": 1, "epsilon": 4.3772}, {"sigma": 8, "epsilon": 0.4344}])
@@ -48,7 +48,7 @@ class Table:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Table:
-        """A table of rows by name; a row without some column has a gap there."""
+        """A table from rows by column name; absent entries are missing values."""
         given = list(rows)
         columns = tuple(dict.fromkeys(name for row in given for name in row))
         return cls(
@@ -86,13 +86,13 @@ class Table:
         return list(dict.fromkeys(str(v) for v in self.column(name) if v is not None))
 
     def number(self, name: str) -> float:
-        """The one number of a table of one row."""
+        """The number in the only row of the table."""
         if len(self.rows) != 1:
             raise InvalidInput(f"one row is needed to read one {name}, got {len(self.rows)}")
         return self.numbers(name)[0]
 
     def to_csv(self) -> str:
-        """The table as CSV; floats keep what tells them apart."""
+        """The table as CSV, with ten digits."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
@@ -132,7 +132,7 @@ class Table:
 
 
 def _plain(value: object) -> Value:
-    """NumPy's numbers as Python's; a float that is not a number as a gap."""
+    """Python's numbers for NumPy's; NaN becomes a missing value."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

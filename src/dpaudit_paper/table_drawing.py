@@ -17,11 +17,11 @@ _LINE = 0.135  # inches
 
 
 def draw_table(table: Table, *, widths: Sequence[float]) -> Drawing:
-    """Rules above, below and under the head; long cells wrap.
+    """Draw a table with horizontal rules; long cells wrap.
 
     Arguments:
-        table: What to show, all columns.
-        widths: Of the columns, relative to each other.
+        table: The table to draw.
+        widths: Relative widths of the columns.
     """
     total = sum(widths)
     inches = [style.PAGE * width / total for width in widths]

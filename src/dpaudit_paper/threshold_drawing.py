@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 def draw_over_steps(
     table: Table, sigmas: Sequence[float], *, columns: int, height: float
 ) -> Drawing:
-    """One panel a noise multiplier, one shade a batch size; exact, GDP rule, audited, accountant.
+    """One panel per noise multiplier, one shade per batch size, one line style per bound.
 
     Arguments:
         table: Rows of `dpaudit_paper.threshold_grid.measure_grid`; the paper's scaling is drawn.
-        sigmas: The panels.
-        columns: How many panels stand side by side.
-        height: In inches.
+        sigmas: Noise multipliers, one panel each.
+        columns: Number of panels per row.
+        height: Height in inches.
     """
     import matplotlib as mpl
     from matplotlib.lines import Line2D

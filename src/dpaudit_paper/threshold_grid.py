@@ -1,8 +1,7 @@
 """The grid of landscape processes behind F3a, F3b and A11: exact, by the GDP rule, and audited.
 
-A_S inserts one canary in the first step and then lets a threshold landscape carry it; the number
-that is left after T steps is the score. The exact epsilon needs no runs; the audit is what the
-paper does, by simulation.
+A_S inserts one canary in the first step on a threshold landscape; the position after T steps is the
+score. The exact epsilon needs no runs; the audit simulates runs, as in the paper.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ AUDITED = (1, 2, 3, 5, 10, 15, 20, 25)
 def threshold_process(
     sigma: float, batch: int, steps: int = STEPS, scaling: Scaling = "paper"
 ) -> LandscapeProcess:
-    """The paper's landscape, with the sign that keeps the worlds apart."""
+    """The paper's landscape, with the corrected sign."""
     return LandscapeProcess(
         noise_multiplier=sigma,
         batch_size=batch,
@@ -53,8 +52,8 @@ def measure_grid(
 ) -> Table:
     """One row for each process and step.
 
-    The audit has 200,000 runs at every step in full: at sigma = 8 the 5,000 of the paper's networks
-    could not tell an epsilon of 0.43 from nothing. It is done in the paper's scaling only.
+    The audit has 200,000 runs at every step in full: at sigma = 8, 5,000 runs cannot distinguish
+    an epsilon of 0.43 from 0. It is done in the paper's scaling only.
     """
     runs = setting.choose(quick=20_000, full=200_000)
     setting.ledger.note(f"{runs:,} simulated runs for each audited step")

@@ -1,4 +1,4 @@
-"""Trade-off curves: as the paper draws them, and where a small delta looks. A3a and A3b."""
+"""Trade-off curves, as in the paper and at small false-positive rates: A3a and A3b."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOOKS: dict[str, tuple[str, Any, float]] = {
     "Gaussian": (style.ORANGE, "--", 1.2),
 }
 _SMALLEST = 1e-7
-_FEWEST = 30  # errors, below which an observed rate is mostly chance
+_FEWEST = 30  # errors; rates from fewer errors are not drawn
 
 
 def thinned_errors(scores: Scores, points: int = 240) -> tuple[Array, Array]:
@@ -48,7 +48,7 @@ def thinned_errors(scores: Scores, points: int = 240) -> tuple[Array, Array]:
 
 
 def _steady(alpha: Array, curve: str) -> float:
-    """The rate from which an observed one is more than a handful of runs; 0 for a computed one."""
+    """The smallest observed rate that is drawn; 0 for computed curves."""
     if curve != "observed" or not (alpha > 0).any():
         return 0.0
     return _FEWEST * float(alpha[alpha > 0].min())

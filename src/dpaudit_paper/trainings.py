@@ -1,6 +1,6 @@
-"""Trainings of the paper's networks with canaries: described once, played once, kept in a store.
+"""Trainings of the paper's networks with canaries, kept in a store.
 
-Two figures that need the same trainings name them alike, and the second finds them done.
+Figures that need the same trainings use the same name, so that they are played once.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class Trainings:
 
     Arguments:
         preset: Model, data and hyperparameters.
-        adversary: Who crafts and scores.
-        runs: How many trainings.
-        canaries: How many canaries each of them has a coin for.
-        period: k.
-        clip_norm: C.
-        seed: Of everything drawn: batches, start, canaries, coins, noise.
-        insertions: How often the canary goes in; T is this times the period.
-        weights: How the starting model is drawn.
-        known_start: Whether the adversary knows it; otherwise it is drawn anew in every run.
-        examples: How many of the images to train on, 0 for all; only for `alexnet-head`, whose
+        adversary: The adversary.
+        runs: Number of trainings.
+        canaries: Canaries per training.
+        period: Insertion period k.
+        clip_norm: Clipping norm C.
+        seed: Random seed.
+        insertions: Number of insertions; T is this times the period.
+        weights: Initialisation of the weights.
+        known_start: Whether all runs start at one known model; otherwise each draws its own.
+        examples: Number of training images, 0 for all; only for `alexnet-head`, whose
             features take long to make.
         shares: The horizons, as shares of all steps.
 
@@ -72,7 +72,7 @@ class Trainings:
 
     @property
     def steps(self) -> int:
-        """T."""
+        """The number of steps T."""
         return self.insertions * self.period
 
     @property
@@ -83,7 +83,7 @@ class Trainings:
 
     @property
     def protocol(self) -> str:
-        """How scores were gathered, in words."""
+        """The protocol in words."""
         if self.canaries == 1:
             return f"{self.runs:,} trainings, one canary each"
         if self.runs == 1:
@@ -91,7 +91,7 @@ class Trainings:
         return f"{self.runs:,} trainings, {self.canaries:,} canaries each"
 
     def name_at(self, precision: str) -> str:
-        """The audit's name in the store: everything above, so that equal names are equal audits."""
+        """The name of the audit in the store; equal names mean equal audits."""
         start = "" if self.known_start else " fresh"
         start += f" of {self.examples}" if self.examples else ""
         return (
@@ -101,7 +101,7 @@ class Trainings:
         )
 
     def mechanism(self, data_dir: str | None) -> DPSGD:
-        """The training described; reads the data, once for all trainings on it."""
+        """The mechanism; the data are read once for all trainings."""
         base = _base(self.preset, data_dir, self.examples)
         build = base.build_model
         if self.weights != "default":
@@ -119,7 +119,7 @@ class Trainings:
         )
 
     def play(self, setting: Setting) -> AuditResult:
-        """Play them, or read them from the store where they are done."""
+        """Play the trainings, or read them from the store."""
         from dpaudit.audits import audit
 
         speed = speed_for(self.preset, setting)
@@ -147,7 +147,7 @@ class Trainings:
 
 
 def speed_for(preset_name: str, setting: Setting) -> Speed:
-    """Speed settings: on a GPU the CIFAR networks round products to TF32, which moves no bound."""
+    """Speed settings: on a GPU the CIFAR networks use TF32."""
     from dpaudit.engine import Speed
 
     large = preset_name in ("convnet", "resnet18")
@@ -156,7 +156,7 @@ def speed_for(preset_name: str, setting: Setting) -> Speed:
 
 @functools.cache
 def _base(preset_name: str, data_dir: str | None, examples: int) -> DPSGD:
-    """The preset's training; kept, because reading CIFAR-10 or making features takes long."""
+    """The mechanism of the preset; cached, because reading the data takes long."""
     chosen = preset(preset_name)
     if examples:
         chosen = dataclasses.replace(

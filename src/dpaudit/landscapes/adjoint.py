@@ -9,8 +9,8 @@ cell at once. With :math:`A = \{p_1 > e^\epsilon p_0\}` at step T, :math:`v_T = 
     \qquad \frac{\partial \epsilon}{\partial d} =
     \frac{\partial \delta / \partial d}{e^\epsilon P_0(A)} .
 
-The same sums say which drift would be best at x if only that cell changed and all else stayed:
-`DriftGrid.best_replies`, which sees past the local maxima that catch a gradient.
+The same sums give the best drift at x if only that cell changed: `DriftGrid.best_replies`, which is
+not caught by the local maxima of the gradient.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ CANDIDATES = 33  # drifts tried by `best_replies`
 
 @dataclass(frozen=True, eq=False)
 class DriftGrid:
-    """Forward and backward propagation on a fixed window; what leaves it never returns.
+    """Forward and backward propagation on a fixed window; mass that leaves it is not followed.
 
     Arguments:
         process: Noise, reach and steps; its landscape is not used.
-        delta: Where epsilon is wanted.
+        delta: Delta at which epsilon is computed.
         edge: A position that must be an edge between two cells.
     """
 
@@ -64,16 +64,16 @@ class DriftGrid:
 
     @cached_property
     def _start(self) -> Array:
-        """Masses of both worlds at the nodes and outside after the first step: (nodes + 2, 2)."""
+        """Masses at the nodes and outside after the first step, shape (nodes + 2, 2)."""
         x, w = self.cells.nodes.ravel(), self.cells.weights.ravel()
         low, high, sigma = self.cells.left[0], self.cells.right[-1], self.process.noise_multiplier
-        worlds = [
+        pair = [
             np.concatenate(
                 [w * _bell(x - mean, sigma), ndtr([(low - mean) / sigma, (mean - high) / sigma])]
             )
             for mean in (0.0, 1.0)
         ]
-        return np.stack(worlds, axis=-1)
+        return np.stack(pair, axis=-1)
 
     def _kernel(self, drift: Array) -> tuple[Array, Array]:
         """Transition probabilities (to, from), and the scaled displacements between nodes."""
@@ -122,7 +122,7 @@ class DriftGrid:
         return DiscretePair(state[:, 0], state[:, 1]).one_sided_epsilon(self.delta)
 
     def epsilon(self, drift: Array) -> float:
-        """Epsilon of world 1 over world 0 after step T."""
+        """Epsilon after step T in the direction "with the canary over without"."""
         return self._epsilon(self._forward(self._kernel(drift)[0])[-1])
 
     def value_and_gradient(self, drift: Array) -> tuple[float, Array]:
@@ -160,7 +160,7 @@ class DriftGrid:
         return landscape.drift(middle, self.process.reach)
 
     def table(self, drift: Array) -> Table:
-        """The cells as a landscape, neighbours of equal drift made one."""
+        """The cells as a landscape; neighbours of equal drift are merged."""
         push = np.round(drift / self.process.reach, 12)
         begins = np.append(True, np.diff(push) != 0)
         left, push = self.cells.left[begins], push[begins]

@@ -1,11 +1,11 @@
-r"""A landscape with a clock: keep a running sum through many steps without the canary.
+r"""A landscape with a clock: it keeps a running sum through many steps without the canary.
 
-Between insertions a flat landscape adds noise to what it remembers. This one keeps time: it knows,
-from the position alone, how long ago the last insertion was and what the sum of all (canary +
-noise) seen at insertions has been. Node :math:`(n, j)` stands at :math:`(nk + j)W`; j is the phase
-and n the sum in units of q. In phases without insertion the drift returns to the node's centre and
-moves on by W, which erases the step's noise. After an insertion it reads the residual, rounds it to
-m units and jumps to node :math:`(n + m, 1)`: a jump of :math:`mkW`, hence the large batch.
+On a flat landscape every step without the canary adds noise. Here the position encodes how long ago
+the last insertion was and the sum of (canary + noise) over all insertions. Node :math:`(n, j)`
+stands at :math:`(nk + j)W`; j is the phase and n the sum in units of q. In phases without insertion
+the drift returns to the node's centre and moves on by W, which erases the step's noise. After an
+insertion it reads the residual, rounds it to m units and jumps to node :math:`(n + m, 1)`: a jump
+of :math:`mkW`, hence the large batch.
 
 Every step starts at a node's centre exactly, so the nodes form a Markov chain whose transition
 probabilities are normal probabilities of intervals. The chain *is* the process, coarse-grained, and
@@ -42,11 +42,11 @@ class ChainLandscape(Landscape):
     @property
     @abstractmethod
     def least_reach(self) -> float:
-        """The longest jump it asks for: below this reach the chain is not the process."""
+        """The longest jump; with a smaller reach the chain does not describe the process."""
 
     @abstractmethod
     def chain(self, process: LandscapeProcess) -> Iterator[DiscretePair]:
-        """Node distributions of both worlds after steps 1, 2, …, T."""
+        """Node distributions without and with the canary after steps 1, 2, …, T."""
 
     def pairs(self, process: LandscapeProcess) -> Iterator[DiscretePair]:
         """`chain`, after checking that the process can carry it out."""
@@ -112,7 +112,7 @@ class Clock(ChainLandscape):
         position = np.asarray(position, dtype=float)
         cell = np.floor(position / self.node + 0.5)
         phase = np.mod(cell, self.phases)
-        # Residuals are 0 or 1 on average, so they are rounded about 1/2: both worlds drift alike.
+        # Residuals are 0 or 1 on average, so they are rounded about 1/2, which treats both alike.
         units = np.floor((position - cell * self.node - 0.5) / self.unit + 0.5)
         units = np.clip(units, -self.most, self.most)
         jump = np.where(phase == self.phases - 1, 1.0 - self.phases, 1.0)
@@ -133,7 +133,7 @@ class Clock(ChainLandscape):
     def chain(self, process: LandscapeProcess) -> Iterator[DiscretePair]:
         sigma, k = process.noise_multiplier, self.phases
         insertions = process.insertions(process.steps)
-        # The sum's own range, 12 deviations wide, beyond what the two worlds drift apart.
+        # The range of the sum: 12 deviations beyond the distance between the two means.
         range_ = insertions / 2 + 12 * math.hypot(sigma, self.unit) * math.sqrt(insertions)
         span = math.ceil(range_ / self.unit) + self.most + 2
         states = [np.zeros((2 * span + 1, k)) for _ in range(2)]
@@ -144,9 +144,9 @@ class Clock(ChainLandscape):
         for step in range(1, process.steps + 1):
             shift = 1.0 if process.inserts(step) else 0.0
             seen = []
-            for world in range(2):
-                decoded, states[world], lost = self._step(states[world], *odds[shift * world])
-                stray[world] += lost
+            for canary in range(2):
+                decoded, states[canary], lost = self._step(states[canary], *odds[shift * canary])
+                stray[canary] += lost
                 seen.append(decoded.sum(axis=1))
             yield DiscretePair(seen[0], seen[1], (stray[0], stray[1]))
 
@@ -203,8 +203,8 @@ def rounding_unit(levels: int) -> float:
 def fitted_clock(process: LandscapeProcess) -> Clock:
     """The finest clock whose jumps fit the batch size, with one slip in twenty runs.
 
-    A slip (a step that ends in a neighbouring node) costs a run its time, not its sum: it can hide
-    an insertion but never invents one. So few slips need to be avoided, and nodes can stand close.
+    A slip (a step that ends in a neighbouring node) loses the time of a run, not its sum: it can
+    hide an insertion but cannot add one. So some slips are acceptable, and nodes can be close.
 
     Raises:
         InvalidInput: when not even three levels fit.

@@ -1,15 +1,15 @@
-r"""Densities of both worlds, carried through drift and noise with no approximation but rounding.
+r"""Densities with and without the canary, propagated through drift and noise to rounding error.
 
 One step of the process is
 
 .. math:: p_{t+1}(y) = \int p_t(x)\, \varphi_s(y - x - d(x))\, dx .
 
-Pushing :math:`p_t` through the drift first would make folds and atoms; under the integral sign it
-never does. On panels whose edges include every jump of :math:`d` the integrand is smooth, so
-Gauss-Legendre converges like a power series. All terms are positive: nothing cancels, and far tails
-keep the *relative* accuracy that small delta needs.
+The drift is applied under the integral sign, so that it creates neither folds nor atoms. On panels
+whose edges include every jump of :math:`d` the integrand is smooth, so Gauss-Legendre converges
+like a power series. All terms are positive: nothing cancels, and far tails keep the *relative*
+accuracy that small delta needs.
 
-The grid adapts: panels exist only where either world has mass, they are about as wide as the step
+The grid adapts: panels exist only where either density has mass, they are about as wide as the step
 noise, and a panel's outgoing kernel is computed when mass first arrives in it.
 """
 
@@ -34,18 +34,18 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 LONGEST_TAIL = 36.0  # the normal density is 1e-282 there
-MOST_PANELS = 30_000  # about 2 GB while kernels are built: beyond this, say so, do not swap
+MOST_PANELS = 30_000  # about 2 GB while kernels are built: beyond this, raise an error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resolution:
-    """How finely to compute; results must not depend on it, which is how they are checked.
+    """The resolution of the computation; results are checked by comparing two resolutions.
 
     Arguments:
         order: Gauss nodes on a panel.
         width: Width of a panel in units of the step noise.
         negligible: Probability, as a share of delta, that no event of interest falls below.
-        mass_tolerance: How far a world's mass may drift from 1 over the whole run.
+        mass_tolerance: Largest deviation of a density's total mass from 1 over the whole run.
     """
 
     order: int = 10
@@ -145,18 +145,18 @@ class _Kernel:
     pieces: list[tuple[Indices, bsr_matrix]] = field(default_factory=list)
 
     def apply(self, densities: Array, active: NDArray[np.bool_]) -> Array:
-        """One step for a stack of densities (panels, order, worlds)."""
+        """One step for a stack of densities (panels, order, both)."""
         self.known = np.concatenate([self.known, np.zeros(active.size - self.known.size, bool)])
         new = np.flatnonzero(active & ~self.known)
         if new.size:
             self.pieces.append((new, self._piece(new)))
             self.known[new] = True
-        order, worlds = densities.shape[1:]
-        out = np.zeros((self.grid.left.size * order, worlds))
+        order, both = densities.shape[1:]
+        out = np.zeros((self.grid.left.size * order, both))
         for columns, matrix in self.pieces:
             if active[columns].any():
-                out[: matrix.shape[0]] += matrix @ densities[columns].reshape(-1, worlds)
-        return out.reshape(-1, order, worlds)
+                out[: matrix.shape[0]] += matrix @ densities[columns].reshape(-1, both)
+        return out.reshape(-1, order, both)
 
     def _piece(self, columns: Indices) -> bsr_matrix:
         source = self.grid.panels(columns)
@@ -182,19 +182,19 @@ class _Kernel:
 def densities(
     process: LandscapeProcess, *, delta: float = 1e-5, resolution: Resolution | None = None
 ) -> Iterator[DensityPair]:
-    r"""The densities of both worlds after steps 1, 2, …, T.
+    r"""The densities without and with the canary after steps 1, 2, …, T.
 
-    Tails are kept until nothing they hold can matter: an event that decides delta has probability
-    above :math:`\nu\delta` in one world (``resolution.negligible``), hence, by the accountant's
-    trade-off curve, at least :math:`\Phi(\Phi^{-1}(\nu\delta) - \mu)` in the other.
+    Tails are cut where they cannot change delta: an event that matters for delta has probability
+    above :math:`\nu\delta` with or without the canary (``resolution.negligible``), hence, by the
+    accountant's trade-off curve, at least :math:`\Phi(\Phi^{-1}(\nu\delta) - \mu)` in the other.
 
     Arguments:
-        process: What to propagate.
-        delta: The smallest delta that will be asked of the result.
+        process: The process to propagate.
+        delta: The smallest delta at which the result will be read.
         resolution: Grid and tails.
 
     Raises:
-        NumericalError: when the mass of a world drifts from 1 by more than the tolerance.
+        NumericalError: when a total mass deviates from 1 by more than the tolerance.
 
     Example:
         >>> from dpaudit.landscapes import Threshold
@@ -222,19 +222,19 @@ def densities(
     sigma = process.noise_multiplier
     grid.cover(np.array([-tail * sigma]), np.array([1 + tail * sigma]))
     nodes = grid.panels().nodes
-    worlds = np.stack([_normal(nodes / sigma), _normal((nodes - 1) / sigma)], axis=-1) / sigma
+    both = np.stack([_normal(nodes / sigma), _normal((nodes - 1) / sigma)], axis=-1) / sigma
     active = np.ones(len(nodes), dtype=bool)
     for step in range(1, process.steps + 1):
         if step > 1:
             if process.inserts(step):
-                out = plain.apply(worlds[..., :1], active)
-                with_canary = shifted.apply(worlds[..., 1:], active)
+                out = plain.apply(both[..., :1], active)
+                with_canary = shifted.apply(both[..., 1:], active)
                 out = np.concatenate([_grown(out, with_canary.shape[0]), with_canary], axis=-1)
             else:
-                out = plain.apply(worlds, active)
-            worlds = out
+                out = plain.apply(both, active)
+            both = out
         panels = grid.panels()
-        mass = np.einsum("pnw,pn->pw", worlds, panels.weights)
+        mass = np.einsum("pnw,pn->pw", both, panels.weights)
         active = mass.max(axis=1) > least
         lost = np.abs(mass[active].sum(axis=0) - 1).max()
         if lost > resolution.mass_tolerance:
@@ -242,18 +242,18 @@ def densities(
                 f"probability mass drifted by {lost:.1e} at step {step}, more than "
                 f"{resolution.mass_tolerance:g}; the landscape varies too fast for the panels"
             )
-        worlds[~active] = 0.0
+        both[~active] = 0.0
         if active.size > 2000 + 6 * active.sum():
-            # A landscape that always moves on leaves its old panels behind: forget them.
+            # Panels that the process has left are dropped.
             grid, kept = grid.only(active)
-            worlds, active = worlds[kept], active[kept]
+            both, active = both[kept], active[kept]
             plain, shifted = (_Kernel(grid, k.shift, noise, tail) for k in (plain, shifted))
         ascending = np.flatnonzero(active)
         ascending = ascending[np.argsort(grid.left[ascending])]
         yield DensityPair(
             grid.panels(ascending),
-            np.ascontiguousarray(worlds[ascending, :, 0]),
-            np.ascontiguousarray(worlds[ascending, :, 1]),
+            np.ascontiguousarray(both[ascending, :, 0]),
+            np.ascontiguousarray(both[ascending, :, 1]),
         )
 
 
@@ -267,7 +267,7 @@ def _grown(array: Array, panels: int) -> Array:
 
 
 def _ranges(start: Indices, length: Indices) -> tuple[Indices, Indices]:
-    """Concatenate range(start, start + length) for each entry; also say whose each one is."""
+    """Concatenate range(start, start + length) of all entries, with the index of the entry."""
     owner = np.repeat(np.arange(start.size), length)
     offset = np.arange(owner.size) - np.repeat(np.cumsum(length) - length, length)
     return owner, start[owner] + offset

@@ -1,13 +1,13 @@
-r"""A clock that never turns back: keep a running sum at a batch size that no period can raise.
+r"""A clock without a cycle: the batch size that it needs does not grow with the insertion period.
 
-The revolving `Clock` pays k nodes for every unit of its sum. Here time itself moves the process:
-step t happens on *floor* t, all floors are alike, and each step's drift carries the process one
-floor up. A floor holds a few *lanes*, each one unit q of the running sum wide, in a corridor that
-climbs by ``climb`` at every insertion: at the speed of those sums that end at the decision point of
-the whole composition. A sum that falls below the corridor can no longer end in the rejection region
-with a probability that matters; it drops into the *pit*, where it stays. A sum that runs ahead
-waits in the top lane. Neither ever makes an innocent run look guilty, and that is all that the
-direction :math:`p_1 > e^\epsilon p_0` asks for.
+The `Clock` needs k nodes for every unit of its sum. Here step t happens on *floor* t: all floors
+have the same layout, and the drift of each step moves the process one floor up. A floor holds a few
+*lanes*, each one unit q of the running sum wide, in a corridor that climbs by ``climb`` at every
+insertion: at the speed of those sums that end at the decision point of the whole composition. A sum
+that falls below the corridor can no longer end in the rejection region with a probability that
+matters; it drops into the *pit*, where it stays. A sum above the corridor waits in the top lane.
+Neither raises the false-positive rate, and the direction :math:`p_1 > e^\epsilon p_0` needs no more
+than that.
 
 The reach is the height of one floor, some 700 C for 250 insertions at sigma = 4, whatever the
 period. As with the clock, lanes form a Markov chain with exactly known probabilities.
@@ -136,15 +136,15 @@ class Escalator(ChainLandscape):
         for step in range(1, process.steps + 1):
             inserting = process.inserts(step)
             seen = []
-            for world in range(2):
-                where, rounded, lost = tables[float(inserting and world == 1)]
-                stray[world] += float(states[world] @ lost)
-                seen.append(states[world] @ where)
-                states[world] = states[world] @ rounded if inserting else seen[-1]
+            for canary in range(2):
+                where, rounded, lost = tables[float(inserting and canary == 1)]
+                stray[canary] += float(states[canary] @ lost)
+                seen.append(states[canary] @ where)
+                states[canary] = states[canary] @ rounded if inserting else seen[-1]
             yield DiscretePair(seen[0], seen[1], (stray[0], stray[1]))
 
     def after(self, insertions: int, *, noise_multiplier: float) -> DiscretePair:
-        """The last pair of `chain`, computed a period at a time, for fits that try hundreds."""
+        """The last pair of `chain`, computed period by period; fast enough for a fit."""
         idle, _, idle_lost = self._tables(noise_multiplier, 0.0)
         rest = np.linalg.matrix_power(idle, self.phases - 1)
         ends, strays = [], []
@@ -160,10 +160,10 @@ class Escalator(ChainLandscape):
         return DiscretePair(ends[0], ends[1], (strays[0], strays[1]))
 
     def _tables(self, sigma: float, shift: float) -> tuple[Array, Array, Array]:
-        """Transitions from node centres: by position, by rounded residual, and out of sight.
+        """Transitions from node centres: by position, by rounded residual, and mass not followed.
 
         Node 0 is the pit. Mass that overshoots the top lane lands in the next floor's pit and
-        stays there like any other; only what crosses a whole pit is out of sight.
+        stays there; only mass that crosses a whole pit is not followed.
         """
         lanes = np.arange(1, self.lanes + 1)
         centres = np.concatenate([[self.lane / 2 - self.guard], lanes * self.lane]) + shift
@@ -208,7 +208,7 @@ def fitted_escalator(process: LandscapeProcess, *, delta: float = 1e-5) -> Escal
 
 @dataclass(frozen=True, kw_only=True)
 class _Plan:
-    """What a fit chooses from: everything in noise deviations or relative to the whole."""
+    """The parameters of a fit, in noise deviations or relative to the whole."""
 
     lane: float = 7.0
     unit: float = 1.05
@@ -259,8 +259,7 @@ def _fit(sigma: float, batch: int, period: int, insertions: int, delta: float) -
         pair = escalator.after(insertions, noise_multiplier=sigma)
         return pair.one_sided_epsilon(delta)
 
-    # Several starts: with few lanes the first plan may keep nothing, and then no single change
-    # of it keeps anything either.
+    # Several starts: with few lanes, the first plan and all single changes of it may give 0.
     starts = (
         _Plan(),
         _Plan(lane=6.0, unit=1.5, most=1),

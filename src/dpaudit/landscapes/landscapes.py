@@ -1,7 +1,7 @@
-r"""The landscapes with a name. `dpaudit.landscapes.Table` is for every other.
+r"""The named landscapes. `dpaudit.landscapes.Table` describes any other.
 
-Each is a few lines: where it pushes, and where that push is not smooth. Lengths are in units of the
-clipping norm. Most of them *send* positions to a target as fast as the reach allows,
+Each gives its push at every position and the positions where the push is not smooth. Lengths are in
+units of the clipping norm. Most of them *send* positions to a target as fast as the reach allows,
 
 .. math:: d(\theta) = \mathrm{clip}(\text{target}(\theta) - \theta, -\beta, \beta),
 
@@ -26,7 +26,7 @@ NO_EDGES: Array = np.empty(0)
 @final
 @dataclass(frozen=True, kw_only=True)
 class Constant(Landscape):
-    r"""The same push everywhere: noise accumulates and the canary drowns (the paper's Example 1).
+    r"""The same push everywhere, so that noise accumulates (the paper's Example 1).
 
     Arguments:
         push: The drift as a fraction of the reach, in [-1, 1]; privacy does not depend on it.
@@ -83,7 +83,7 @@ class Literal(Landscape):
     r"""Towards ``at``: the sign as printed in section 6 of the paper.
 
     With :math:`g = +BC` above h and :math:`\theta' = \theta - (g + Z)/B` the process descends the
-    *convex* loss :math:`BC|\theta - h|` and forgets its start. Kept so that anyone can see it.
+    *convex* loss :math:`BC|\theta - h|` and forgets its start. It is kept for comparison.
 
     Example:
         >>> Literal().drift(np.array([0.4, 0.6]), reach=1.0)
@@ -105,10 +105,10 @@ class Literal(Landscape):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Wells(Landscape):
-    r"""Cells of one width, each pulled to its centre: a memory that rounds and then keeps.
+    r"""Cells of one width, each pulled to its centre: the first step is rounded and then kept.
 
-    What the first step said is rounded to a cell; later noise is erased at every step unless it
-    throws the process over a cell's edge, which takes half a ``width`` of noise.
+    The position after the first step is rounded to a cell; later noise is erased at every step
+    unless it crosses the edge of the cell, half a ``width`` away.
 
     Arguments:
         width: Width of a cell.
@@ -137,7 +137,7 @@ class Wells(Landscape):
         last = math.ceil((high - self.edge) / self.width)
         walls = self.edge + self.width * np.arange(first, last + 1)
         kinks = [walls]
-        if reach < self.width / 2:  # too far to get home in one step: the pull saturates
+        if reach < self.width / 2:  # the centre is out of reach in one step: the pull saturates
             centres = walls + self.width / 2
             kinks += [centres - reach, centres + reach]
         return inside(np.concatenate(kinks), low, high)
@@ -146,10 +146,10 @@ class Wells(Landscape):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Staircase(Landscape):
-    r"""Narrow cells around ``at``, each sent to a well of its own far away, and held there.
+    r"""Narrow cells around ``at``, each sent to its own well far away.
 
     In DP-SGD's scaling the noise never shrinks, so wells must stand many noise deviations apart,
-    while the first step is to be read much more finely than that. One long jump does both: cell i
+    while the first step should be read more finely. One long jump does both: cell i
     (of width ``cell``) goes to well i (of width ``spacing``); above ``at`` upwards, below it
     downwards. The last cell extends to where the wells begin.
 

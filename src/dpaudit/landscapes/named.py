@@ -1,9 +1,9 @@
 r"""Landscapes by name, fitted to a process: what ``--shape`` and ``--width`` mean.
 
-The fits all come from one number. A test at (epsilon, delta) rejects where the likelihood ratio of
+All fits use the decision point. A test at (epsilon, delta) rejects where the likelihood ratio of
 the first step exceeds :math:`e^\epsilon`, that is beyond the *decision point*
-:math:`C/2 + \epsilon\sigma^2 C`. A landscape that keeps the two sides of that point apart has kept
-everything this delta can see; where an edge falls matters more than how many there are.
+:math:`C/2 + \epsilon\sigma^2 C`. A landscape that keeps the two sides of that point apart
+keeps the whole epsilon at this delta.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def fitted_staircase(
     spacing = WELL_WIDTH * process.step_noise
     cells = max(1, math.floor((process.reach - landing) / spacing + 0.5))
     if cell is None and cells == 1:
-        # Only one bit can be kept, so it had better be the bit that decides.
+        # Only one bit can be kept: the side of the decision point.
         return Staircase(cell=landing, cells=1, spacing=spacing, landing=landing, at=decision)
     if cell is None:
         # Edges at 0, cell, …, (cells - 1) cell: the last of them is the decision point.
@@ -82,8 +82,8 @@ def named_landscape(
 
     Arguments:
         shape: One of `SHAPES`.
-        process: Supplies noise, reach, period; its own landscape is not looked at.
-        delta: Decides where an edge is worth most.
+        process: Gives noise, reach and period; its own landscape is not used.
+        delta: Delta of the decision point.
         width: Width of a well, or of a staircase's cell, in units of C.
 
     Example:

@@ -1,13 +1,13 @@
 r"""What two known densities reveal: privacy profile, epsilon, trade-off curve, and the GDP rule.
 
-Everything about privacy between two worlds is in the pair :math:`(p_0, p_1)`. With
-:math:`L = \log(p_1 / p_0)`,
+The pair :math:`(p_0, p_1)` of distributions without and with the canary determines the privacy.
+With :math:`L = \log(p_1 / p_0)`,
 
 .. math::
     \delta(\epsilon) = \int (p_1 - e^\epsilon p_0)_+
     = P_1(L > \epsilon) - e^\epsilon P_0(L > \epsilon)
 
-and the same with the worlds exchanged; differential privacy is about the larger of the two.
+and the same with :math:`p_0` and :math:`p_1` exchanged; differential privacy uses the larger one.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Pair(ABC):
 
     @abstractmethod
     def tails(self, epsilon: float, *, swapped: bool) -> tuple[float, float]:
-        r"""Both worlds' mass where :math:`p_1 > e^\epsilon p_0` (or with worlds exchanged).
+        r"""Both masses where :math:`p_1 > e^\epsilon p_0` (or with both exchanged).
 
-        The first number belongs to the world in the role of :math:`p_1`.
+        The first number belongs to the distribution in the role of :math:`p_1`.
         """
 
     @abstractmethod
@@ -51,7 +51,7 @@ class Pair(ABC):
 
     @abstractmethod
     def atoms(self) -> tuple[Array, Array]:
-        """Masses of both worlds on a fine partition of the line."""
+        """Both masses on a fine partition of the line."""
 
     @abstractmethod
     def rough_atoms(self) -> tuple[Array, Array]:
@@ -104,23 +104,23 @@ class Pair(ABC):
         return min(1.0, max(0.0, mine - math.exp(min(epsilon, 700.0)) * other))
 
     def one_sided_epsilon(self, delta: float, *, swapped: bool = False) -> float:
-        r"""Epsilon of one direction, world 1 over world 0 unless ``swapped``.
+        r"""Epsilon of one direction: with the canary over without, unless ``swapped``.
 
         Newton's method in :math:`u = e^\epsilon`, in which delta is convex and decreasing.
 
-        The slope is minus the other world's mass, so a step is the exact solution for the current
-        region. From the left of the root Newton never overshoots; from the right it lands on the
-        left. The first guess takes `rough_atoms` for the truth.
+        The slope is minus the other mass, so a step is exact for the current region. From the left
+        of the root Newton does not overshoot; from the right it lands on the left. The first guess
+        comes from `rough_atoms`.
         """
         epsilon = self._first_guess(delta, swapped=swapped)
         for _ in range(100):
             mine, other = self.tails(epsilon, swapped=swapped)
-            if mine <= delta:  # right of the root, with nothing to aim by: start from the left
+            if mine <= delta:  # right of the root: restart from the left
                 if epsilon == 0:
                     return 0.0
                 epsilon = 0.0
                 continue
-            if other <= 0:  # more than delta of this world never happens in the other
+            if other <= 0:  # more than delta has probability 0 in the other
                 return math.inf
             following = max(0.0, math.log((mine - delta) / other))
             if abs(following - epsilon) <= 1e-11 * max(1.0, epsilon):
@@ -160,7 +160,7 @@ class DensityPair(Pair):
 
     @cached_property
     def _logs(self) -> tuple[Array, Array]:
-        # The floor stands for "no mass was kept here"; the densities prune far above it.
+        # The floor stands for panels that were pruned, which happens far above it.
         return np.log(np.maximum(self.without, 1e-300)), np.log(np.maximum(self.canary, 1e-300))
 
     @cached_property
@@ -213,13 +213,13 @@ class DensityPair(Pair):
         # magnitude, which a polynomial follows badly, while its logarithm is nearly a parabola.
         basis = legendre.legvander(points, rule.order - 1)
         coefficients = np.stack([log_0, log_1]) @ rule.to_coefficients.T
-        logs = basis @ coefficients[:, panel].transpose(1, 2, 0)  # (piece, point, world)
+        logs = basis @ coefficients[:, panel].transpose(1, 2, 0)  # (piece, point, without or with)
         in_0, in_1 = np.einsum("ijw,ij->w", np.exp(logs), weights)
         return float(in_0), float(in_1)
 
     def error_rates(self) -> tuple[Array, Array]:
         without, canary = self._masses
-        # alpha: mass of world 0 above; beta: mass of world 1 below; each summed from its far end,
+        # alpha: mass without the canary above; beta: mass with it below; summed from the far end,
         # so that small rates keep their digits. Thresholds at the left edges of the panels.
         alpha = np.cumsum(without[::-1])[::-1]
         beta = np.cumsum(canary) - canary
@@ -228,8 +228,8 @@ class DensityPair(Pair):
         usable = np.minimum(alpha, beta) > SMALLEST_RATE
         if not usable.any():
             return alpha[usable], beta[usable]
-        # Between two edges the rates are known from the interpolated logarithms: look closer
-        # around the best edge only, that is all the GDP rule will ask for.
+        # Between two edges the rates are known from the interpolated logarithms: refine
+        # around the best edge only, which is enough for the GDP rule.
         best = int(np.argmax(np.where(usable, mu, -np.inf)))
         near = np.arange(max(0, best - 2), min(len(self.panels), best + 2))
         in_0, in_1 = self._cell_masses(near)
@@ -263,10 +263,10 @@ class DiscretePair(Pair):
     """A pair of distributions on the same ordered points.
 
     Arguments:
-        without: Masses of world 0.
-        canary: Masses of world 1.
-        stray: Mass of each world that was not followed to its end. It is counted as the
-            adversary's error wherever it could be one, so delta and epsilon are never overstated.
+        without: Masses without the canary.
+        canary: Masses with the canary.
+        stray: Masses that were not followed to the end, without and with the canary. They count as
+            the adversary's errors, so that delta and epsilon are never overstated.
     """
 
     without: Array
@@ -301,7 +301,7 @@ class DiscretePair(Pair):
 @final
 @dataclass(frozen=True, eq=False)
 class GaussianPair(Pair):
-    r"""Two normals ``mu`` standard deviations apart: what a constant landscape leaves.
+    r"""Two normals ``mu`` standard deviations apart: the pair of a constant landscape.
 
     Dong, Roth, Su (2022), Corollary 2.13, in closed form.
     """
@@ -309,7 +309,7 @@ class GaussianPair(Pair):
     mu: float
 
     def tails(self, epsilon: float, *, swapped: bool) -> tuple[float, float]:
-        # The likelihood ratio exceeds e^epsilon beyond mu/2 + epsilon/mu; symmetric in the worlds.
+        # The likelihood ratio exceeds e^epsilon beyond mu/2 + epsilon/mu, in both directions.
         return float(ndtr(self.mu / 2 - epsilon / self.mu)), float(
             ndtr(-self.mu / 2 - epsilon / self.mu)
         )

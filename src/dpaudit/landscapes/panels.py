@@ -1,4 +1,4 @@
-r"""Gauss-Legendre quadrature on panels, and calculus of the interpolants it stands for.
+r"""Gauss-Legendre quadrature on panels, and interpolation between their nodes.
 
 A density is kept by its values at ``n`` Gauss nodes of each panel. On a panel it is analytic (it
 has just been convolved with a Gaussian), so the interpolant of degree ``n - 1`` through those
@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """Everything about Gauss-Legendre with ``n`` nodes on [-1, 1] that panels need."""
+    """The Gauss-Legendre rule with ``n`` nodes on [-1, 1]."""
 
     order: int
 

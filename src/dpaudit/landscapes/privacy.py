@@ -1,8 +1,8 @@
-r"""How much a landscape process leaks, exactly, at every step.
+r"""The exact privacy loss of a landscape process at every step.
 
-Three roads lead to the pair of distributions, and the landscape decides which: a constant landscape
-has a closed form, a clock or an escalator is a Markov chain on its nodes, and everything else is
-propagated as densities. The densities are computed twice, on two grids with two widths of tails,
+The landscape decides how the pair of distributions is computed: a constant landscape has a closed
+form, a clock or an escalator is a Markov chain on its nodes, and all others are propagated as
+densities. The densities are computed twice, on two grids with two widths of tails,
 and the disagreement is the reported error.
 """
 
@@ -29,7 +29,7 @@ from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon, gaussian_mu
 Array = NDArray[np.float64]
 Method = Literal["closed form", "densities", "chain"]
 
-LARGEST_ERROR = 1e-3  # relative; a result that is less certain is not given
+LARGEST_ERROR = 1e-3  # relative; larger errors are refused
 _COARSE = Resolution(order=8, negligible=1e-10, mass_tolerance=1e-9)
 _FINE = Resolution(order=10, negligible=1e-12)
 
@@ -47,7 +47,7 @@ class ExactPrivacy:
         gdp_rule: The epsilon that rule claims; it assumes a Gaussian trade-off curve.
         accountant: The upper bound of composition after step T.
         error: Largest relative change of epsilon between two grids.
-        last: The pair of distributions after step T, for any other question.
+        last: The pair of distributions after step T.
         method: ``"closed form"``, ``"densities"`` or ``"chain"``. A chain's numbers are exact for
             the node and lower bounds for the position.
     """
@@ -89,7 +89,7 @@ class ExactPrivacy:
 def pairs(
     process: LandscapeProcess, *, delta: float = 1e-5, resolution: Resolution | None = None
 ) -> Iterator[Pair]:
-    """The pair of distributions after steps 1, …, T, by whichever road is exact.
+    """The pair of distributions after steps 1, …, T.
 
     Example:
         >>> process = LandscapeProcess(
@@ -123,14 +123,14 @@ def exact_privacy(process: LandscapeProcess, *, delta: float = 1e-5) -> ExactPri
     r"""What the process leaks at each step, with a bound on the numerical error.
 
     See also:
-        `pairs` for the distributions themselves, `dpaudit.landscapes.simulate` for the paper's way.
+        `pairs` for the distributions, `dpaudit.landscapes.simulate` for simulated scores.
 
     Arguments:
         process: The process, with its landscape.
-        delta: Where epsilon is wanted, in (0, 1).
+        delta: Delta at which epsilon is computed, in (0, 1).
 
     Raises:
-        NumericalError: when two grids disagree by more than 1e-3 however fine they are made.
+        NumericalError: when two grids still disagree by more than 1e-3 after refinement.
 
     Example:
         >>> from dpaudit.landscapes import Threshold

@@ -1,10 +1,10 @@
-r"""The strongest landscape a bounded adversary can draw, searched from many sides.
+r"""A search for the strongest landscape of a bounded adversary, from many starts.
 
 The drift is free in every cell of a grid, half a noise deviation wide, and bounded by the reach.
 Each start is improved in two ways in turn: sweeps of best replies, which change many cells at once
 and are kept only if the exact epsilon grows, then a bounded quasi-Newton method on the gradient of
-`dpaudit.landscapes.adjoint`. The winner is judged on the fine grid of `exact_privacy`,
-beside every named landscape, so the result is never worse than the best of those.
+`dpaudit.landscapes.adjoint`. The best is computed again on the fine grid of
+`exact_privacy` and compared with every named landscape, so the result is at least as good as those.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WELL_WIDTHS = (1.0, 0.5, 1.5)  # relative to the decision point's distance from 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """Where one search began and how far it came, on the search's own grid."""
+    """The start and the result of one search, on the grid of the search."""
 
     name: str
     before: float
@@ -55,14 +55,14 @@ class Named:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LandscapeSearch:
-    """The best landscape found for one process, and what it was compared with.
+    """The best landscape found for one process, and the others it was compared with.
 
     Arguments:
-        name: What the winner is: ``"searched"`` for a table, ``"moved threshold"``, or a name.
-        privacy: What the winner leaks at every step.
+        name: The best landscape: ``"searched"`` for a table, ``"moved threshold"``, or a name.
+        privacy: The exact privacy of the best landscape.
         named: The named landscapes, each at its best width.
-        moved_threshold: The threshold landscape at its best place.
-        starts: One entry for each start; empty where nothing was left to gain.
+        moved_threshold: The threshold landscape at its best position.
+        starts: One entry per start; empty when the moved threshold already reaches the accountant.
     """
 
     name: str
@@ -73,12 +73,12 @@ class LandscapeSearch:
 
     @property
     def landscape(self) -> Landscape:
-        """The winner."""
+        """The best landscape."""
         return self.privacy.process.landscape
 
     @property
     def epsilon(self) -> float:
-        """The winner's exact epsilon at step T."""
+        """The exact epsilon of the best landscape at step T."""
         return float(self.privacy.epsilon[-1])
 
 
@@ -93,9 +93,9 @@ def search_landscape(
     Arguments:
         process: Noise, batch size, steps, scaling; its landscape joins the starts. One insertion
             only: later ones need a landscape that keeps time, see `dpaudit.landscapes.Clock`.
-        delta: Where epsilon is wanted.
-        random_starts: How many random landscapes to start from besides the named ones.
-        seed: For those.
+        delta: Delta at which epsilon is computed.
+        random_starts: Number of random starts besides the named landscapes.
+        seed: Random seed of the random starts.
 
     Example:
         >>> process = LandscapeProcess(

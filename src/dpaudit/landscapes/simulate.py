@@ -1,7 +1,7 @@
-r"""The paper's road: run the process many times in both worlds and look at the scores.
+r"""Simulation of the process, with and without the canary, as in the paper.
 
-Vectorised over runs, in fixed tiles with a seed each, so a result depends on ``seed`` and ``runs``
-and on nothing else.
+Vectorised over runs, in fixed tiles with a seed each, so a result depends only on
+``seed`` and ``runs``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TILE = 65_536  # positions, noise and drift of a tile stay in the second-level c
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SimulatedScores:
-    """The released number of every run, by world; larger means "inserted"."""
+    """The released number of every run, with and without the canary; larger means "inserted"."""
 
     inserted: Array
     not_inserted: Array
@@ -34,7 +34,7 @@ def simulate(process: LandscapeProcess, *, runs: int, seed: int = 0) -> Simulate
         `dpaudit.landscapes.exact_privacy` needs no runs; `dpaudit.lower_bound` for the audit.
 
     Arguments:
-        process: What to run.
+        process: The process to run.
         runs: Number of runs in all, at least 2.
         seed: The random seed.
 
@@ -51,30 +51,30 @@ def simulate(process: LandscapeProcess, *, runs: int, seed: int = 0) -> Simulate
     _validate.integer("seed", seed)
     with_canary = runs // 2
     return SimulatedScores(
-        inserted=_world(process, with_canary, 1, seed),
-        not_inserted=_world(process, runs - with_canary, 0, seed),
+        inserted=_scores(process, with_canary, 1, seed),
+        not_inserted=_scores(process, runs - with_canary, 0, seed),
     )
 
 
-def _world(process: LandscapeProcess, runs: int, world: int, seed: int) -> Array:
+def _scores(process: LandscapeProcess, runs: int, canary: int, seed: int) -> Array:
     scores = np.empty(runs)
     for tile, first in enumerate(range(0, runs, TILE)):
         count = min(TILE, runs - first)
-        generator = np.random.default_rng([seed, world, tile])
-        scores[first : first + count] = _tile(process, count, world, generator)
+        generator = np.random.default_rng([seed, canary, tile])
+        scores[first : first + count] = _tile(process, count, canary, generator)
     return scores * process.clip
 
 
 def _tile(
-    process: LandscapeProcess, runs: int, world: int, generator: np.random.Generator
+    process: LandscapeProcess, runs: int, canary: int, generator: np.random.Generator
 ) -> Array:
-    position = world + process.noise_multiplier * generator.standard_normal(runs)
+    position = canary + process.noise_multiplier * generator.standard_normal(runs)
     noise = np.empty(runs)
     for step in range(2, process.steps + 1):
         generator.standard_normal(out=noise)
         noise *= process.step_noise
         position = position + process.drift(position)
         position += noise
-        if world and process.inserts(step):
+        if canary and process.inserts(step):
             position += process.step_ratio
     return position

@@ -26,8 +26,8 @@ class Sweep:
     """Epsilon at every step for a grid of processes.
 
     Arguments:
-        noise_multipliers: Rows.
-        batch_sizes: Columns.
+        noise_multipliers: Noise multipliers, the rows of the grid.
+        batch_sizes: Batch sizes, the columns of the grid.
         exact: Exact epsilon, shape (rows, columns, steps).
         gdp_rule: What the GDP rule reports with infinitely many runs, same shape.
         accountant: The upper bound for each row.
@@ -43,12 +43,12 @@ class Sweep:
 
     @property
     def exact_ratio(self) -> Array:
-        """What is left of the first step's epsilon after the last: 1 means no amplification."""
+        """Epsilon after the last step over epsilon after the first; 1 means no amplification."""
         return np.asarray(self.exact[..., -1] / self.exact[..., 0])
 
     @property
     def gdp_rule_ratio(self) -> Array:
-        """The same ratio as the GDP rule sees it."""
+        """The same ratio by the GDP rule."""
         return np.asarray(self.gdp_rule[..., -1] / self.gdp_rule[..., 0])
 
 
@@ -65,13 +65,13 @@ def sweep(
     """Exact privacy of a named landscape over a grid.
 
     Arguments:
-        noise_multipliers: Rows.
-        batch_sizes: Columns.
-        steps: How far to go.
+        noise_multipliers: Noise multipliers, the rows of the grid.
+        batch_sizes: Batch sizes, the columns of the grid.
+        steps: Number of steps.
         shape: A name that `dpaudit.landscapes.named_landscape` knows.
         scaling: ``"paper"`` or ``"dpsgd"``.
-        delta: Where epsilon is wanted.
-        workers: Processes to share the cells.
+        delta: Delta at which epsilon is computed.
+        workers: Number of processes.
 
     Example:
         >>> grid = sweep([1, 4], [1, 16], steps=3)

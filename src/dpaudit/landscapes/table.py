@@ -1,4 +1,4 @@
-r"""Any landscape, as a table: linear between grid points, with jumps where a point stands twice."""
+r"""Any landscape, as a table: linear between grid points, with jumps where a point is repeated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dpaudit.mechanisms.landscape import Array, Landscape
 class Table(Landscape):
     r"""Any landscape, on a grid: linear between grid points, constant beyond the ends.
 
-    A position may stand twice in the grid; the push jumps there.
+    A position may be repeated in the grid; the push jumps there.
 
     Arguments:
         positions: Grid points, in ascending order, in units of the clipping norm.
@@ -143,7 +143,7 @@ class Table(Landscape):
     def drift(self, position: Array, reach: float) -> Array:
         grid, push = self._grid, np.asarray(self.push, dtype=float)
         position = np.asarray(position, dtype=float)
-        # Not np.interp: at a doubled position the interval to the right has to win.
+        # Not np.interp: at a repeated position the interval to the right is used.
         right = np.clip(np.searchsorted(grid, position, side="right"), 1, grid.size - 1)
         width = grid[right] - grid[right - 1]
         share = np.clip((position - grid[right - 1]) / np.where(width > 0, width, 1.0), 0.0, 1.0)

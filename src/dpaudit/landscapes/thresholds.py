@@ -55,8 +55,8 @@ def threshold_search(
     r"""Try the threshold landscape at many places (the paper's Algorithm 5).
 
     Arguments:
-        process: Its landscape is replaced; the paper takes T = 2.
-        delta: Where epsilon is wanted.
+        process: The process whose landscape is replaced; the paper uses T = 2.
+        delta: Delta at which epsilon is computed.
         thresholds: The places to try. The default is the paper's, :math:`h_i =
             \sigma\Phi^{-1}(1 - \alpha_i)` for a row of false-positive rates, with its mirror image
             in C/2 and with C/2 itself; the smallest rate is 1e-9, since the exact epsilon at a
@@ -118,6 +118,6 @@ def best_threshold(process: LandscapeProcess, *, delta: float = 1e-5) -> Thresho
 
 
 def final_epsilon(process: LandscapeProcess, landscape: Landscape, *, delta: float) -> float:
-    """Epsilon of world 1 over world 0 after step T, on a quick grid: for searches, not reports."""
+    """Epsilon (with the canary over without) after step T on a coarse grid, for searches."""
     *_, last = densities(process.with_landscape(landscape), delta=delta, resolution=_QUICK)
     return last.one_sided_epsilon(delta)

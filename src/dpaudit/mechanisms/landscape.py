@@ -1,8 +1,8 @@
-r"""The one-dimensional landscape process: what section 6 of the paper lets an adversary shape.
+r"""The one-dimensional landscape process of section 6 of the paper.
 
 A canary is added to the first gradient, then :math:`T-1` more noisy steps run over a loss landscape
-that the adversary drew before training. Only :math:`\theta_T` is released. The process is described
-here and computed elsewhere: exactly in `dpaudit.landscapes.exact_privacy`, by simulation in
+that the adversary drew before training. Only :math:`\theta_T` is released. This file describes
+the process; it is computed exactly in `dpaudit.landscapes.exact_privacy`, by simulation in
 `dpaudit.landscapes.simulate`.
 
 Every length below is in units of the clipping norm :math:`C`: privacy does not depend on it, so
@@ -31,8 +31,8 @@ class Landscape(ABC):
     See also:
         `dpaudit.landscapes` has the named ones; `dpaudit.landscapes.Table` is any other.
 
-    A landscape says only *in which direction and how hard* to push. How far one step can reach is
-    the process's business, so the same landscape can be run at any batch size.
+    A landscape gives the direction and the relative strength of the push. The process gives the
+    longest move, so the same landscape can be used at any batch size.
     """
 
     @abstractmethod
@@ -56,7 +56,7 @@ class LandscapeProcess:
         `dpaudit.landscapes.exact_privacy` for what it leaks, and `simulate` there for scores.
 
     Cebere, Bellet, Papernot (ICLR 2025), equation (3), with the sign of the update absorbed in the
-    drift :math:`d`, :math:`b \in \{0, 1\}` the world, and :math:`Z_t \sim N(0, 1)`:
+    drift :math:`d`, :math:`b = 1` with the canary and 0 without, and :math:`Z_t \sim N(0, 1)`:
 
     .. math::
         \theta_1 = b + \sigma Z_1, \qquad
@@ -65,7 +65,7 @@ class LandscapeProcess:
     The two scalings differ in the step ratio :math:`\rho` and in the reach :math:`|d| \le \beta`:
 
     ========= ================= ============= ===============================================
-    scaling   :math:`\rho`      :math:`\beta` what it is
+    scaling   :math:`\rho`      :math:`\beta` meaning
     ========= ================= ============= ===============================================
     ``paper`` :math:`1/B`       1             as printed: the first step is B times too large
     ``dpsgd`` 1                 B             DP-SGD's own update, in units of eta C / B
@@ -123,7 +123,7 @@ class LandscapeProcess:
 
     @property
     def reach(self) -> float:
-        """The longest move the landscape may ask for in one step."""
+        """The longest move of the landscape in one step."""
         return 1.0 if self.scaling == "paper" else float(self.batch_size)
 
     def inserts(self, step: int) -> bool:

@@ -52,7 +52,7 @@ def _lines(setting: Setting) -> Iterator[Line]:
 
 
 def findings(table: Table) -> str:
-    """Whether the head's audit is as tight."""
+    """Compare the audits of the head and of the whole network."""
     last = final_rows(table)
     head = last.where(series=HEAD)
     parts = [

@@ -27,7 +27,7 @@ def draw(table: Table) -> Drawing:
 
 
 def findings(table: Table) -> str:
-    """How much B = 16 keeps, by the rule and exactly, and how far every curve has come down."""
+    """The share of epsilon that is left at B = 16, by the GDP rule and exactly."""
     last = table.where(scaling="paper", steps=25)
     large = last.where(batch_size=16)
     rule = [
@@ -48,7 +48,7 @@ def findings(table: Table) -> str:
 
 
 def _above(rows: Table, column: str) -> int:
-    """In how many rows an audit reads more than there is."""
+    """The number of rows in which an audit exceeds the exact epsilon."""
     pairs = zip(rows.numbers(column), rows.numbers("exact"), strict=True)
     return sum(read > exact for read, exact in pairs)
 

@@ -40,7 +40,7 @@ def measure(setting: Setting) -> Table:
 
 
 def findings(table: Table) -> str:
-    """The variants in order of what they prove."""
+    """The variants ordered by their bounds."""
     found = sorted(means(table, "gaussian_dp").items(), key=lambda pair: -pair[1])
     mu = means(table, "mu")
     listed = "; ".join(f"{name} {value:.2f} (mu {mu[name]:.3f})" for name, value in found)

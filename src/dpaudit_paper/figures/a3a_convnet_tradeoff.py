@@ -59,7 +59,7 @@ def _gap(scores: Scores, mu: float) -> float:
 
 
 def _usual_gap(scores: Scores, mu: float, *, seed: int) -> float:
-    """What 95 of 100 Gaussian samples of this size stay below, each beside its own curve."""
+    """The 95 % quantile of this distance for Gaussian samples of this size."""
     random, inserted = np.random.default_rng(seed), len(scores.inserted_scores)
     gaps = []
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""A3b: the trade-off curve of A_S at T = 25, sigma = 4, beside the Gaussian one it is taken for."""
+"""A3b: the trade-off curve of A_S at T = 25, sigma = 4, beside its Gaussian approximation."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def measure(setting: Setting) -> Table:
 
 
 def findings(table: Table) -> str:
-    """How far apart the two curves are, in the middle and where delta looks."""
+    """The distance of the two curves, in the middle and at small rates."""
     parts = []
     for panel in table.words("panel"):
         rows = table.where(panel=panel)

@@ -61,7 +61,7 @@ def measure(setting: Setting) -> Table:
 
 
 def _places(sigma: float, count: int) -> list[float]:
-    """The paper's thresholds: quantiles of the world without canary, for a row of error rates."""
+    """The paper's thresholds: quantiles of the distribution without the canary."""
     # Up to the rate at C/2: larger rates are the mirror image.
     rates = np.linspace(0, float(ndtr(-0.5 / sigma)), count + 1)[1:]
     return [float(-sigma * ndtri(rate)) for rate in rates]
@@ -102,7 +102,7 @@ def draw(table: Table) -> Drawing:
 
 
 def findings(table: Table) -> str:
-    """Whether the search beats C/2, by either measure."""
+    """Compare the search with C/2, by both measures."""
     audited = np.array(table.numbers("search_paper_rule")) - np.array(
         table.numbers("middle_paper_rule")
     )

@@ -38,7 +38,7 @@ def measure(setting: Setting) -> Table:
 
 
 def findings(table: Table) -> str:
-    """Who proves more, on average and seed by seed."""
+    """Compare the bounds, on average and paired by seed."""
     found, mu = means(table, "gaussian_dp"), means(table, "mu")
     listed = ", ".join(f"{name} {value:.2f} (mu {mu[name]:.3f})" for name, value in found.items())
     pairs = zip(

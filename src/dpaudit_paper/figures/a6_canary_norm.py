@@ -33,7 +33,7 @@ SHARES = (0.004, 0.02, 0.04, 0.08, 0.12, 0.16, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8
 class CanaryNorm(HiddenStateAdversary):
     """Not an attack: its score is the norm of the canary's gradient before clipping.
 
-    As an adversary it has the whole engine to itself, horizons and store included.
+    It is written as an adversary to use the engine, its horizons and its store.
     """
 
     name: ClassVar[str] = "canary-norm"
@@ -127,7 +127,7 @@ def _runs(setting: Setting) -> Iterator[tuple[str, int]]:
 
 
 def draw(table: Table) -> Drawing:
-    """Mean and a band of two deviations, one panel a network."""
+    """Mean and a band of two deviations, one panel per network."""
     models = table.words("model")
     width = style.COLUMN if len(models) == 1 else style.PAGE
     figure, axes = style.new_figure(columns=len(models), width=width, height=2.6)
@@ -151,7 +151,7 @@ def draw(table: Table) -> Drawing:
 
 
 def findings(table: Table) -> str:
-    """Where the norm begins and where it goes."""
+    """The norm at the start and at the end."""
     parts = []
     for model in table.words("model"):
         rows = table.where(model=model, world="inserted")

@@ -1,4 +1,4 @@
-"""A7: the loss landscape of A_S: as printed, as it must be meant, and one that keeps more."""
+"""A7: the loss landscape of A_S: as printed, with its sign corrected, and one that keeps more."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHAPES = {
 
 
 def measure(setting: Setting) -> Table:
-    """The loss over positions, and what each landscape leaks after 25 steps."""
+    """The loss over positions, and the exact epsilon after 25 steps."""
     rows: list[Row] = []
     for shape in SHAPES:
         process = threshold_process(SIGMA, BATCH)
@@ -66,7 +66,7 @@ def draw(table: Table) -> Drawing:
 
 
 def findings(table: Table) -> str:
-    """What the sign decides."""
+    """The effect of the sign."""
     kept = {shape: table.where(shape=shape).numbers("epsilon_25")[0] for shape in SHAPES}
     return (
         "Read literally, the printed update descends a convex loss, |position - C/2|: the process "

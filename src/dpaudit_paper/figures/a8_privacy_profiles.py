@@ -33,7 +33,7 @@ def measure(setting: Setting) -> Table:
         scores = trainings.play(setting).scores
         rule = estimate(scores, delta=DELTA, method="gaussian-dp", threshold="best")
         pilot = estimate(scores, delta=DELTA, method="gaussian-dp", seed=setting.seed)
-        promised = math.sqrt(trainings.insertions) / SIGMA
+        composed = math.sqrt(trainings.insertions) / SIGMA
         proven = proven_curve(scores)
         for epsilon in np.linspace(0, 30, 121):
             rows.append(
@@ -41,11 +41,11 @@ def measure(setting: Setting) -> Table:
                     "period": period,
                     "steps": trainings.steps,
                     "epsilon": float(epsilon),
-                    "accountant": float(gaussian_delta(float(epsilon), promised)),
+                    "accountant": float(gaussian_delta(float(epsilon), composed)),
                     "paper_rule": float(gaussian_delta(float(epsilon), rule.mu or 0.0)),
                     "gaussian_dp": float(gaussian_delta(float(epsilon), pilot.mu or 0.0)),
                     "proven": float(proven.delta_at(float(epsilon))),
-                    "mu_accountant": promised,
+                    "mu_accountant": composed,
                     "mu_paper_rule": rule.mu,
                     "mu_gaussian_dp": pilot.mu,
                 }
@@ -54,7 +54,7 @@ def measure(setting: Setting) -> Table:
 
 
 def draw(table: Table) -> Drawing:
-    """One panel a period, delta on a logarithmic axis."""
+    """One panel per period, delta on a logarithmic axis."""
     from matplotlib.lines import Line2D
 
     looks = {
@@ -82,7 +82,7 @@ def draw(table: Table) -> Drawing:
 
 
 def findings(table: Table) -> str:
-    """mu tells the whole curve."""
+    """Compare the measured profiles by their mu."""
     parts = []
     for period in PERIODS:
         row = table.where(period=period, epsilon=table.where(period=period).column("epsilon")[0])

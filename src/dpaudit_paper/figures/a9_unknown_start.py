@@ -38,7 +38,7 @@ def measure(setting: Setting) -> Table:
 
 
 def _exact(row: Row) -> Row:
-    """What a weight leaks that only noise disturbs: beside every bound, as for landscapes."""
+    """The exact epsilon of a weight that only noise disturbs."""
     rule = next(rule for rule in RULES if rule == row["weights"])
     steps = round(float(row["steps"] or 0))
     return {"exact": exact_epsilon(rule, steps), "exact_if_normal": normal_epsilon(rule, steps)}
@@ -74,7 +74,7 @@ def _lines(setting: Setting) -> Iterator[Line]:
 
 
 def draw(table: Table) -> Drawing:
-    """The curves, and what is true of a weight that only noise disturbs."""
+    """The curves, and the exact epsilon of a weight that only noise disturbs."""
     drawing = draw_curves(table, height=3.2)
     for axis, panel in zip(drawing.axes, table.words("panel"), strict=True):
         unknown = table.where(panel=panel, series=UNKNOWN)
@@ -93,7 +93,7 @@ def draw(table: Table) -> Drawing:
 
 
 def findings(table: Table) -> str:
-    """Known against unknown, and why."""
+    """Compare the known and the unknown initialisation."""
     last = final_rows(table)
     parts = []
     for panel in last.words("panel"):

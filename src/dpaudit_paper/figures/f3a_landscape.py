@@ -1,4 +1,4 @@
-"""F3a: what the crafted landscape keeps over 25 steps, at little noise and at much."""
+"""F3a: what the crafted landscape keeps over 25 steps, at the least and the most noise."""
 
 from __future__ import annotations
 

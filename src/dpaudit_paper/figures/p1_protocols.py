@@ -19,7 +19,7 @@ MANY, ONE = "many trainings, one canary", "one training, many canaries"
 
 
 def measure(setting: Setting) -> Table:
-    """The ConvNet at k = 1 by either protocol; the one that takes seconds under several seeds."""
+    """The ConvNet at k = 1 by both protocols; the faster one with several seeds."""
     runs = setting.choose(quick=8, full=5000)
     many = Line(series=MANY, trainings=many_trainings(setting, "convnet", runs=runs))
     one = one_training(setting, "convnet")

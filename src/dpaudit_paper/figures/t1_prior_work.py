@@ -1,4 +1,4 @@
-"""T1: the table of prior adversaries, from the registry: which of them is played here, and how."""
+"""T1: the table of prior adversaries, with the adversary of this package for each row."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def draw(table: Table) -> Drawing:
 
 
 def findings(table: Table) -> str:
-    """How many rows can be played, and where we disagree with the table."""
+    """The number of rows that can be played, and differences from the table."""
     playable = sum(not str(name).startswith("estimator") for name in table.column("here"))
     differing = [
         str(row["here"])

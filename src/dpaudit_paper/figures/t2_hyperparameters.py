@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dpaudit_paper.setting import Setting
 
 PRINTED_LEARNING_RATE = 0.01
-"""The table's, for every network."""
+"""The values of the printed table for every network."""
 
 
 def measure(setting: Setting) -> Table:
