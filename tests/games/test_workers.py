@@ -57,6 +57,15 @@ class Failing(Moved):
 class Dying(Moved):
     def score(self, view, canaries):
         os._exit(9)
+
+
+class DyingOnce(Moved):
+    def score(self, view, canaries):
+        mark = __file__ + ".mark"
+        if not os.path.exists(mark):
+            open(mark, "w").close()
+            os.kill(os.getpid(), 9)
+        return super().score(view, canaries)
 """
 
 
@@ -110,8 +119,17 @@ def test_an_error_in_a_worker_is_raised_here(parts: ModuleType) -> None:
 
 
 def test_a_worker_that_dies_is_reported(parts: ModuleType) -> None:
-    with pytest.raises(DpauditError, match=r"worker process ended.*fewer workers"):
+    with pytest.raises(DpauditError, match=r"tile \d \(and 4 more\).*3 attempts.*exit code 9"):
         list(play(prepare(game(parts, "Dying"), speed(2))))
+
+
+def test_a_worker_that_is_killed_costs_nothing(parts: ModuleType) -> None:
+    alone = dict(play(prepare(game(parts), speed(1))))
+    notices: list[str] = []
+    together = dict(play(prepare(game(parts, "DyingOnce"), speed(2)), notify=notices.append))
+    assert any("playing it again" in notice for notice in notices)
+    for tile, block in alone.items():
+        np.testing.assert_array_equal(block.score, together[tile].score)
 
 
 def test_leaving_early_leaves_no_process_behind(parts: ModuleType) -> None:
@@ -134,7 +152,7 @@ def _children() -> list[str]:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             for child in (thread / "children").read_text().split():
                 with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                    if b"workers import serve" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    if b"_worker import serve" in Path(f"/proc/{child}/cmdline").read_bytes():
                         found.append(child)
     return found
 

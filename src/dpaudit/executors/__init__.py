@@ -1,5 +1,32 @@
-"""Executors: who plays the tiles of a game. An executor knows nothing of what a tile computes."""
+"""Executors schedule the tiles of a game. They do not know what a tile computes.
 
+Another package adds an executor with an entry point in the group ``dpaudit.executors``.
+"""
+
+from dpaudit._registry import Registry
+from dpaudit.executors._worker import refuse_in_worker
 from dpaudit.executors.base import Executor, Lost, Notify, Player, PlayTile
+from dpaudit.executors.in_process import InProcess
+from dpaudit.executors.local_processes import LocalProcesses, check_pickles
 
-__all__ = ["Executor", "Lost", "Notify", "PlayTile", "Player"]
+EXECUTORS: Registry[type[Executor]] = Registry(
+    "executor",
+    "dpaudit.executors",
+    {
+        "in-process": "dpaudit.executors.in_process:InProcess",
+        "local": "dpaudit.executors.local_processes:LocalProcesses",
+    },
+)
+
+__all__ = [
+    "EXECUTORS",
+    "Executor",
+    "InProcess",
+    "LocalProcesses",
+    "Lost",
+    "Notify",
+    "PlayTile",
+    "Player",
+    "check_pickles",
+    "refuse_in_worker",
+]

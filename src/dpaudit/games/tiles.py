@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import final
 
@@ -20,6 +20,7 @@ from dpaudit.engine.compilation import numerics
 from dpaudit.engine.engine import Engine, Training
 from dpaudit.engine.starting_points import flat_parameters, initial_parameters, known_model
 from dpaudit.errors import InvalidInput, NumericalError
+from dpaudit.executors import Notify
 from dpaudit.games.coins import insertion_coins
 from dpaudit.games.prepared import Prepared
 from dpaudit.games.views import Played, contributions, scored, sees_iterates
@@ -27,41 +28,7 @@ from dpaudit.mechanisms.dpsgd import FixedInitialisation
 from dpaudit.scores import ScoreBlock
 from dpaudit.threat_models import AdaptiveAdversary, Canaries, Moment
 
-Notify = Callable[[str], None]
-
 _log = logging.getLogger(__name__)
-
-
-def play(
-    prepared: Prepared, *, done: Collection[int] = (), notify: Notify | None = None
-) -> Iterator[tuple[int, ScoreBlock]]:
-    """Play the tiles that are not ``done``; yield each with its number as soon as it is finished.
-
-    Arguments:
-        prepared: The game, from `dpaudit.games.prepare`.
-        done: Numbers of tiles that are skipped.
-        notify: Called once with each notice for the user.
-    """
-    told: set[str] = set()
-
-    def tell(notice: str) -> None:
-        if notice not in told:
-            told.add(notice)
-            _log.info(notice)
-            if notify is not None:
-                notify(notice)
-
-    for notice in prepared.checked.notices:
-        tell(notice)
-    tiles = [tile for tile in range(prepared.tiles) if tile not in frozenset(done)]
-    if (prepared.speed.workers or 1) > 1 and len(tiles) > 1:
-        from dpaudit.games.workers import play_in_processes
-
-        yield from play_in_processes(prepared, tiles, tell)
-        return
-    player = Player(prepared)
-    for tile in tiles:
-        yield tile, player.play_tile(tile, tell)
 
 
 @final

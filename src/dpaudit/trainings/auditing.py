@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,14 @@ from dpaudit.audits.auditing import SECONDS_BETWEEN_BOUNDS, StorePath, open_stor
 from dpaudit.audits.progress import Progress, Silent
 from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput, StoreError
+from dpaudit.executors import check_pickles, refuse_in_worker
 from dpaudit.privacy import ThreatModel
 from dpaudit.scores import AuditRecord, Scores, Store
 from dpaudit.trainings.assessing import check_both_worlds, repetition_notes, tested
 from dpaudit.trainings.description import describe
 from dpaudit.trainings.failing import failure_notes
-from dpaudit.trainings.playing import Job, Outcome, Train, check_signature, play_here
+from dpaudit.trainings.player import TrainingPlayer, executor_of, outcomes
+from dpaudit.trainings.playing import Job, Outcome, Train, check_signature
 from dpaudit.trainings.recording import Keeper, begin
 from dpaudit.trainings.result import TrainingAudit
 from dpaudit.trainings.scoring import (
@@ -32,7 +34,6 @@ from dpaudit.trainings.scoring import (
     UnscorableReturn,
 )
 from dpaudit.trainings.watching import Watcher
-from dpaudit.trainings.workers import pickled, play_in_processes, refuse_in_worker
 
 
 def audit_training(
@@ -116,7 +117,7 @@ def audit_training(
     runs = _validate.runs(runs, canaries=canaries)
     workers = _validate.integer("workers", workers, at_least=1)
     if workers > 1:
-        pickled(job)  # or say why not, before any training
+        check_pickles(TrainingPlayer(job=job))  # before any training
     progress = Silent() if progress is None else progress
     with open_store(store) as opened, progress:
         record = begin(opened, name, describe(job, runs), any_number=until_violation)
@@ -295,21 +296,15 @@ def _play(
 
 def _outcomes(job: Job, missing: list[int], workers: int) -> Generator[Outcome]:
     """The runs, the first of them alone: what cannot be scored must not cost a second training."""
-    waiting = list(missing)
-    while waiting:
-        outcome = job.play(waiting.pop(0))
+    executor = executor_of(workers)
+    for number, run in enumerate(missing):
+        (outcome,) = outcomes(executor, job, [run])
         if outcome.unscorable and outcome.failure is not None:
             raise UnscorableReturn(outcome.failure.error.partition(": ")[2])
         yield outcome
         if outcome.kind is not None:
-            yield from _rest(job.pinned(outcome.kind), waiting, workers)
+            yield from outcomes(executor, job.pinned(outcome.kind), missing[number + 1 :])
             return
-
-
-def _rest(job: Job, runs: Sequence[int], workers: int) -> Iterator[Outcome]:
-    if workers == 1 or len(runs) < 2:
-        return play_here(job, runs)
-    return play_in_processes(job, runs, workers)
 
 
 def _see_stored(record: AuditRecord, watcher: Watcher, runs: int) -> None:

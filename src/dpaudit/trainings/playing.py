@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -112,12 +112,6 @@ def check_signature(train: object) -> None:
         ) from None
     except ValueError:
         return  # a builtin that hides its signature
-
-
-def play_here(job: Job, runs: Iterable[int]) -> Iterator[Outcome]:
-    """Play one run after the other in this process."""
-    for run in runs:
-        yield job.play(run)
 
 
 def _name(train: object) -> str:

@@ -1,0 +1,160 @@
+"""What a worker process of `LocalProcesses` does. Only this module runs in it at first.
+
+A worker is started with ``python -P``, so that no file of the working directory can take the
+place of a module of the standard library. It talks to the audit over a socket of its own: the
+user's code has ``/dev/null`` as standard input, and what it prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pickle
+import runpy
+import signal
+import sys
+import sysconfig
+import threading
+import traceback
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, final
+
+from dpaudit.errors import DpauditError, InvalidInput
+
+_serving = False
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a worker needs before its first tile.
+
+    Arguments:
+        path: ``sys.path`` of the audit's process.
+        argv: ``sys.argv`` of the audit's process.
+        standard: Modules of the standard library that the audit's process has loaded. They are
+            imported before ``path`` is set, so that the worker has the same ones.
+        script: The module name and the file of the script that was started, where it has them.
+        player: The player, pickled.
+    """
+
+    path: list[str]
+    argv: list[str]
+    standard: list[str]
+    script: tuple[str | None, str | None]
+    player: bytes
+
+    @classmethod
+    def of(cls, player: bytes) -> Setup:
+        """The setup of workers that this process starts."""
+        main = sys.modules.get("__main__")
+        file = getattr(main, "__file__", None)
+        spec = getattr(main, "__spec__", None)
+        return cls(
+            path=sys.path,
+            argv=sys.argv,
+            standard=_loaded_standard_modules(),
+            script=(
+                None if spec is None else spec.name,
+                None if file is None else os.path.abspath(file),  # noqa: PTH100 - a str
+            ),
+            player=player,
+        )
+
+
+def refuse_in_worker() -> None:
+    """Raise where a worker, importing the user's script, is about to start the audit again."""
+    if _serving:
+        raise InvalidInput(
+            "the script starts an audit when it is imported, and worker processes import it: put "
+            "the call under if __name__ == '__main__':"
+        )
+
+
+def serve(descriptor: int) -> None:
+    """Receive a `Setup` and then tile numbers; send results until the audit ends."""
+    global _serving  # noqa: PLW0603 - this is the one process-wide fact
+    _serving = True
+    os.set_inheritable(descriptor, False)
+    connection = Connection(descriptor)
+    os.register_at_fork(after_in_child=connection.close)  # or our end would look like no end
+    with contextlib.suppress(OSError):  # standard error may be closed
+        os.dup2(2, 1)
+    inbox: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, inbox), daemon=True).start()
+
+    def send(kind: str, content: object) -> None:
+        connection.send_bytes(pickle.dumps((kind, content)))
+
+    try:
+        player = _load(pickle.loads(inbox.get()))
+        play_tile = player.open()
+        send("ready", None)
+        while True:
+            tile = pickle.loads(inbox.get())
+            send("result", play_tile(tile, lambda notice: send("notice", notice)))
+    except Exception as error:
+        send("error", _portable(error))
+
+
+def _listen(connection: Connection, inbox: SimpleQueue[bytes]) -> None:
+    """Receive while tiles are played, so that the end of the audit's process is noticed at once."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            inbox.put(connection.recv_bytes())
+    os.killpg(os.getpgrp(), signal.SIGKILL)  # this process and all that the user's code started
+
+
+def _load(setup: Setup) -> Any:
+    for name in setup.standard:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    sys.path[:] = setup.path
+    sys.argv[:] = setup.argv
+    try:
+        if b"__main__" in setup.player:
+            _import_as_main(*setup.script)
+        return pickle.loads(setup.player)
+    except InvalidInput:
+        raise
+    except (Exception, SystemExit) as error:  # the user's modules may raise anything
+        raise InvalidInput(
+            f"a worker process could not import what it should play ({type(error).__name__}: "
+            f"{error}); define it in a module that can be imported, or use workers=1"
+        ) from error
+
+
+def _import_as_main(name: str | None, file: str | None) -> None:
+    """Define the script's functions in ``__main__`` without running its guarded part."""
+    run: Callable[..., dict[str, Any]]
+    run, where = (runpy.run_path, file) if name is None else (runpy.run_module, name)
+    if where is None:
+        return
+    module = types.ModuleType("__mp_main__")
+    module.__dict__.update(run(where, run_name="__mp_main__"))
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+
+
+def _loaded_standard_modules() -> list[str]:
+    folder = sysconfig.get_path("stdlib")
+    return [
+        name
+        for name, module in list(sys.modules.items())
+        if name in sys.stdlib_module_names
+        and str(getattr(module, "__file__", None) or folder).startswith(folder)
+    ]
+
+
+def _portable(error: Exception) -> Exception:
+    """The error, or its text where it cannot be pickled; with the worker's traceback as a note."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # pickle raises whatever the object's own code raises
+        error = DpauditError(f"{type(error).__name__} in a worker process: {error}")
+    error.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)).rstrip())
+    return error

@@ -1,0 +1,222 @@
+"""Tiles played by several processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, final
+
+from dpaudit import _validate
+from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.executors._worker import Setup
+from dpaudit.executors.base import Executor, Lost, Notify, Player
+
+_POLL = 1.0
+"""Seconds after which a worker that ended without closing its socket is noticed."""
+
+_SETUP_SECONDS = 120.0
+"""A worker may take this long to import what it needs, even where a tile may take less."""
+
+_SOURCE = str(Path(__file__).parents[2])
+_START = (
+    "import sys; sys.path.append({source!r}); "
+    "from dpaudit.executors._worker import serve; serve({descriptor})"
+)
+
+
+@final
+class LocalProcesses(Executor):
+    """Plays tiles in processes of this machine, and replaces those that die.
+
+    A worker that is killed, crashes or exits is replaced, and its tile is played again. Workers,
+    and all processes that they start, end together with this process, however it ends.
+
+    Arguments:
+        workers: Number of processes.
+        environment: Environment variables of the workers, beside those of this process.
+        timeout: Seconds after which a tile's worker is killed; none by default.
+        attempts: Number of times that a tile is tried before its result is `Lost`.
+        gpus: Values of ``CUDA_VISIBLE_DEVICES``, given to the workers in turn; by default all
+            workers see all GPUs.
+
+    Example:
+        >>> from dpaudit.testing.executors import Squares
+        >>> sorted(LocalProcesses(workers=2).play(Squares(), [3, 5], print))
+        [(3, 9), (5, 25)]
+    """
+
+    def __init__(
+        self,
+        *,
+        workers: int,
+        environment: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        attempts: int = 3,
+        gpus: Sequence[str] = (),
+    ) -> None:
+        self._workers = _validate.integer("workers", workers, at_least=1)
+        self._attempts = _validate.integer("attempts", attempts, at_least=1)
+        self._timeout = None if timeout is None else _validate.positive("timeout", timeout)
+        self._environment, self._gpus = dict(environment or {}), tuple(gpus)
+
+    def play(
+        self, player: Player, tiles: Sequence[int], notify: Notify
+    ) -> Iterator[tuple[int, Any]]:
+        """Play the tiles in as many processes as there are workers, or tiles if those are fewer."""
+        setup = pickle.dumps(Setup.of(check_pickles(player)))
+        return self._play(setup, deque(tiles), notify)
+
+    def _play(self, setup: bytes, waiting: deque[int], notify: Notify) -> Iterator[tuple[int, Any]]:
+        missing, tries, unready = len(waiting), Counter[int](), 0
+        team = [
+            _Worker(setup, self._environment_of(number), self._timeout)
+            for number in range(min(self._workers, missing))
+        ]
+        with contextlib.ExitStack() as stack:
+            for worker in team:
+                stack.callback(worker.end)
+                worker.play(waiting.popleft())
+            while missing:
+                for worker in _with_news(team):
+                    tile, (kind, content) = worker.tile, worker.message()
+                    if kind == "ready":
+                        unready = 0
+                    elif kind == "notice":
+                        notify(content)
+                    elif kind == "error":
+                        raise content
+                    elif kind == "ended":
+                        unready += not worker.ready
+                        if unready > self._attempts:
+                            raise DpauditError(
+                                f"worker processes {content} before they could play a tile; use "
+                                "workers=1 to see the cause"
+                            )
+                        tries[tile] += 1
+                        if tries[tile] < self._attempts:
+                            notify(f"a worker process {content} in tile {tile}: playing it again")
+                            waiting.appendleft(tile)
+                            kind = "again"
+                        else:
+                            content = Lost(reason=f"its worker {content}", attempts=tries[tile])
+                    if kind in ("result", "ended", "again") and waiting:
+                        worker.play(waiting.popleft())  # before the result is looked at
+                    if kind in ("result", "ended"):
+                        missing -= 1
+                        yield tile, content
+
+    def _environment_of(self, number: int) -> dict[str, str]:
+        if not self._gpus:
+            return self._environment
+        gpu = self._gpus[number % len(self._gpus)]
+        return {**self._environment, "CUDA_VISIBLE_DEVICES": gpu}
+
+
+def check_pickles(player: Player) -> bytes:
+    """The player as another process can read it; `InvalidInput` where it cannot."""
+    try:
+        return pickle.dumps(player)
+    except Exception as error:  # pickle raises whatever the object's own code raises
+        raise InvalidInput(
+            "several workers need functions and objects that can be pickled: those of a module, "
+            f"not lambdas or functions within functions ({error}); or use workers=1"
+        ) from None
+
+
+@final
+class _Worker:
+    """A process that is started for its first tile, and again for the next one if it has ended."""
+
+    def __init__(self, setup: bytes, environment: Mapping[str, str], timeout: float | None) -> None:
+        self._setup, self._environment = setup, {**os.environ, **environment}
+        self._timeout = math.inf if timeout is None else timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self.tile, self.busy, self.ready, self.deadline = 0, False, False, math.inf
+
+    def play(self, tile: int) -> None:
+        """Give the worker its next tile."""
+        self.tile, self.busy = tile, True
+        with contextlib.suppress(OSError):  # a worker that has just died: message() will tell
+            if self._process is None:
+                self._start()
+            self.connection.send_bytes(pickle.dumps(tile))
+        limit = self._timeout if self.ready else max(self._timeout, _SETUP_SECONDS)
+        self.deadline = time.monotonic() + limit
+
+    def message(self) -> tuple[str, Any]:
+        """The next message, or ``"ended"`` and how the process ended."""
+        try:
+            if not self.connection.poll() and time.monotonic() > self.deadline:
+                self.end()
+                return "ended", f"was killed at the time limit of {self._timeout:g} s"
+            if not self.connection.poll() and self.ended:
+                return "ended", self._last_words()
+            kind, content = pickle.loads(self.connection.recv_bytes())
+        except (EOFError, OSError):
+            return "ended", self._last_words()
+        self.busy = kind != "result"
+        if kind == "ready":
+            self.ready, self.deadline = True, time.monotonic() + self._timeout
+        return kind, content
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is gone, although a process that it started may have its socket."""
+        return self._process is None or self._process.poll() is not None
+
+    def end(self) -> int:
+        """Kill the process and all processes that it started; give its exit code."""
+        process, self._process, self.busy = self._process, None, False
+        if process is None:
+            return 0
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        self.connection.close()
+        return process.wait()
+
+    def _start(self) -> None:
+        self.connection, theirs = Pipe()
+        self.ready = False
+        start = _START.format(source=_SOURCE, descriptor=theirs.fileno())
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", start],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # the worker replaces it by its standard error
+                env=self._environment,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # a process group; no terminal to ask for a password
+            )
+        self.connection.send_bytes(self._setup)
+
+    def _last_words(self) -> str:
+        """How the process ended by itself."""
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=5)  # its socket closes a moment before it ends
+        code = self.end()
+        if code >= 0:
+            return f"ended with exit code {code}"
+        hint = " (perhaps out of memory)" if code == -signal.SIGKILL else ""
+        return f"was killed by {signal.Signals(-code).name}{hint}"
+
+
+def _with_news(team: Sequence[_Worker]) -> Iterator[_Worker]:
+    """Wait until busy workers have sent something, have ended or are overdue; give those."""
+    busy = [worker for worker in team if worker.busy]
+    patience = min(worker.deadline for worker in busy) - time.monotonic()
+    found = wait([worker.connection for worker in busy], timeout=max(0.0, min(_POLL, patience)))
+    for worker in busy:
+        if worker.connection in found or worker.ended or time.monotonic() > worker.deadline:
+            yield worker

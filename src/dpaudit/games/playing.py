@@ -1,0 +1,93 @@
+"""A game played by an executor, tile by tile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import final
+
+from dpaudit import executors
+from dpaudit.errors import DpauditError
+from dpaudit.executors import Executor, InProcess, LocalProcesses, Lost, Notify, PlayTile
+from dpaudit.games.prepared import Prepared
+from dpaudit.games.tiles import Player
+from dpaudit.scores import ScoreBlock
+
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+_MOST_LOST = 10
+"""Number of lost tiles after which the others are not tried any more."""
+
+_log = logging.getLogger(__name__)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GamePlayer(executors.Player):
+    """Plays a game's tiles in any process.
+
+    Arguments:
+        prepared: The game, from `dpaudit.games.prepare`.
+    """
+
+    prepared: Prepared
+
+    def open(self) -> PlayTile:
+        """Compile once for all tiles that a process plays."""
+        return Player(self.prepared).play_tile
+
+
+def play(
+    prepared: Prepared,
+    *,
+    done: Collection[int] = (),
+    notify: Notify | None = None,
+    executor: Executor | None = None,
+) -> Iterator[tuple[int, ScoreBlock]]:
+    """Play the tiles that are not ``done``; yield each with its number as soon as it is finished.
+
+    Raises `DpauditError`, after all other tiles, if the workers of a tile died in every attempt.
+
+    Arguments:
+        prepared: The game, from `dpaudit.games.prepare`.
+        done: Numbers of tiles that are skipped.
+        notify: Called once with each notice for the user.
+        executor: Schedules the tiles; by default local processes, ``speed.workers`` of them.
+    """
+    told: set[str] = set()
+
+    def tell(notice: str) -> None:
+        if notice not in told:
+            told.add(notice)
+            _log.info(notice)
+            if notify is not None:
+                notify(notice)
+
+    for notice in prepared.checked.notices:
+        tell(notice)
+    tiles = [tile for tile in range(prepared.tiles) if tile not in frozenset(done)]
+    workers = min(prepared.speed.workers or 1, len(tiles))
+    if executor is None and workers > 1:
+        executor = LocalProcesses(workers=workers, environment=_ONE_THREAD)
+    executor = InProcess() if executor is None else executor
+    lost: dict[int, Lost] = {}
+    for tile, result in executor.play(GamePlayer(prepared=prepared), tiles, tell):
+        if not isinstance(result, Lost):
+            yield tile, result
+            continue
+        lost[tile] = result
+        if len(lost) == _MOST_LOST:
+            break
+    if lost:
+        raise DpauditError(_loss(lost))
+
+
+def _loss(lost: dict[int, Lost]) -> str:
+    tile, last = lost.popitem()
+    others = f" (and {len(lost)} more)" if lost else ""
+    return (
+        f"tile {tile}{others} could not be played in {last.attempts} attempts: {last.reason}; the "
+        "other tiles that were played are kept. Use fewer workers or a smaller tile_size, and "
+        "repeat the same call"
+    )
