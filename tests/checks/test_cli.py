@@ -80,11 +80,10 @@ def test_a_correct_training_exits_with_0(run):
     assert "not a proof of privacy" in out
 
 
-def test_a_broken_rule_exits_with_1_and_is_told_in_words(run):
+def test_a_broken_rule_exits_with_1_and_is_explained(run):
     code, out, _ = run("trained_here:unclipped", *CLAIM)
     assert code == 1
     assert "Broken: bounded contribution." in out
-    assert "nothing is clipped" in out
     assert "Remedy:" in out
     assert "opacus PR #664" in out
 
@@ -111,7 +110,7 @@ def test_the_canary_may_be_an_attribute_of_the_function(run):
     assert run("trained_here:train", "--noise-multiplier", "1", "--json")[0] == 0
     code, _, err = run("trained_here:train", "--noise-multiplier", "1", "--parameters", "7")
     assert code == 2
-    assert "--parameters is 7, and the canary's is 300" in err
+    assert "--parameters is 7, but the canary's is 300" in err
 
 
 @pytest.mark.parametrize("canary", ["trained_here:CANARY", "trained_here:canary"])
@@ -162,11 +161,11 @@ def test_a_step_has_a_door_of_its_own(run):
             ),
             "the canary's is 2",
         ),
-        (("trained_here:train", *CLAIM, "--step", "--canary", "x:y"), "does not go with --step"),
+        (("trained_here:train", *CLAIM, "--step", "--canary", "x:y"), "cannot be used with --step"),
         *(
             (
                 ("trained_here:private_step", *CLAIM, "--step", "--steps", steps),
-                f"--steps does not go with --step, got {steps}",
+                f"--steps cannot be used with --step, got {steps}",
             )
             for steps in ("0", "1")
         ),

@@ -8,8 +8,15 @@ from scipy import stats
 from dpaudit.checks import limits
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, smallest_ratio, standard_deviations
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules import noise_independence, noise_size, seeds
-from dpaudit.checks.rules.noise_directions import noise_directions
+from dpaudit.checks.rules import (
+    _noise,
+    noise_between_parameters,
+    noise_between_runs,
+    noise_presence,
+    noise_size,
+    zero_gradient,
+)
+from dpaudit.checks.rules._directions import noise_directions
 from dpaudit.checks.subject import StepSubject
 
 TRIALS = 2000
@@ -27,12 +34,11 @@ def measured(seed, parameters=60, runs=8):
     return Measurements(subject, runs=runs, seed=0, axis=3)
 
 
-def all_three(one):
-    found = {"batch size stays private": noise_size.check_there(one, {})}
-    found[noise_size.THERE.name] = noise_size.check_there(one, found)
-    found[noise_independence.RULE.name] = noise_independence.check(one, found)
-    found[seeds.RULE.name] = seeds.check(one, found)
-    found[noise_size.SIZE.name] = noise_size.check_size(one, found)
+def noise_findings(one):
+    """The findings of the rules about noise, as if the rule about zero gradients had passed."""
+    found = {zero_gradient.RULE.name: zero_gradient.RULE.passed()}
+    for module in (noise_presence, noise_between_parameters, noise_between_runs, noise_size):
+        found[module.RULE.name] = module.check(one, found)
     return found
 
 
@@ -43,7 +49,7 @@ def trials():
 
 def test_no_correct_step_is_called_broken_in_two_thousand(trials):
     """At one in a million for each rule, an alarm in 2,000 has probability below one per cent."""
-    verdicts = {finding.verdict for one in trials for finding in all_three(one).values()}
+    verdicts = {finding.verdict for one in trials for finding in noise_findings(one).values()}
     assert verdicts == {"passed"}
 
 
@@ -53,22 +59,23 @@ LEVEL = 0.02
 @pytest.fixture
 def loose(monkeypatch):
     """The same rules at a level where false alarms can be counted."""
-    for module in (limits, noise_size, noise_independence, seeds):
+    for module in (limits, _noise, noise_size, noise_between_parameters, noise_between_runs):
         monkeypatch.setattr(module, "FALSE_ALARM", LEVEL)
-    monkeypatch.setattr(noise_size, "_TOLERATED", 0.0)
+    monkeypatch.setattr(_noise, "TOLERATED", 0.0)
 
 
 def test_alarms_come_at_no_more_than_the_stated_rate(trials, loose):
     """Each rule alarms at most at its level, as far as 2,000 trials can tell."""
-    counts = dict.fromkeys((noise_size.SIZE.name, noise_independence.RULE.name, seeds.RULE.name), 0)
+    rules = [noise_size.RULE, noise_between_parameters.RULE, noise_between_runs.RULE]
+    counts = {rule.name: 0 for rule in rules}
     for one in trials:
-        found = all_three(one)
+        found = noise_findings(one)
         for name in counts:
             counts[name] += found[name].verdict == "broken"
     allowed = stats.binom.isf(1e-4, TRIALS, LEVEL)
     assert max(counts.values()) <= allowed, counts
     # Chi-square limits are exact, apart from the two that share the level: not far below it.
-    assert counts[noise_size.SIZE.name] >= stats.binom.ppf(1e-4, TRIALS, LEVEL / 2)
+    assert counts[noise_size.RULE.name] >= stats.binom.ppf(1e-4, TRIALS, LEVEL / 2)
 
 
 def test_limits_are_those_of_the_distributions():

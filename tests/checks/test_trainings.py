@@ -180,7 +180,7 @@ def test_a_training_that_inserts_what_is_clipped_already_is_told_so():
 def test_a_canary_that_never_arrives_is_told():
     result = checked(lambda canary, inserted, seed: np.random.default_rng(seed).normal(size=SIZE))
     assert result.passed
-    assert "left no trace" in result["bounded contribution"].explanation
+    assert "no effect" in result["bounded contribution"].explanation
 
 
 def test_a_training_that_stops_at_nan_is_not_taken_for_a_mistake_of_the_user():

@@ -122,7 +122,7 @@ def test_clipping_per_layer_claims_the_noise_over_the_root_of_summed_squares():
         (dict, {}, "leads to no accountant"),
         (PRVAccountant, {"steps": 3}, "needs a DPOptimizer"),
         (PRVAccountant, {"delta": 0.0}, "delta must be in"),
-        (lambda: told(RDPAccountant, (0.0, 0.1, 3)), {}, "no noise promises nothing"),
+        (lambda: told(RDPAccountant, (0.0, 0.1, 3)), {}, "without noise there is no claim"),
     ],
 )
 def test_refusals(source, options, message):

@@ -518,7 +518,7 @@ def test_says_when_nothing_was_audited():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"inserted": [True, False]}, "one coin for each of the 1 canaries"),
+        ({"inserted": [True, False]}, "one boolean for each of the 1 canaries"),
         ({"optimizer": torch.optim.SGD(network().parameters())}, "must be a DPOptimizer"),
         ({"canary": GradientCanary.draw(9, clip_norm=1.0)}, "drawn for 9 parameters"),
         ({"memory": 10}, "through_clipping=False"),

@@ -67,7 +67,7 @@ def test_poisson_takes_part_at_the_accountants_rate(through_clipping):
 
 def test_every_step_and_once_an_epoch():
     epochs = 6
-    with pytest.warns(UserWarning, match=r"told a sampling rate of 0\.25.*would look broken"):
+    with pytest.warns(UserWarning, match=r"sampling rate of 0\.25"):
         every = participations(still(batch=6), epochs=epochs, count=5, sampling="every step")
     np.testing.assert_allclose(every, 4 * epochs, rtol=1e-4)
     once = participations(still(batch=6), epochs=epochs, count=5, sampling="once an epoch")

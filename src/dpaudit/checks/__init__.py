@@ -1,14 +1,15 @@
-"""Cheap deterministic checks of a private training, before any statistics: which rule is broken."""
+"""Deterministic checks of a private training: which rule is broken, before any statistics."""
 
 from dpaudit.checks.canaries import ShapedCanary
 from dpaudit.checks.checking import check_step, check_training
 from dpaudit.checks.findings import CheckResult, Finding, Rule
 from dpaudit.checks.rules import CHECKS
 
-RULES = tuple(rule for rule, _ in CHECKS)
-"""Every rule, in the order in which they are checked."""
+RULES = tuple(check.rule for check in CHECKS.values())
+"""All rules, in the order in which they are checked."""
 
 __all__ = [
+    "CHECKS",
     "RULES",
     "CheckResult",
     "Finding",

@@ -9,7 +9,7 @@ Array = NDArray[np.float64]
 
 
 def scales_by_blocks(moved: Array, entries: Array, rounding: Array) -> tuple[Array, float] | None:
-    """Fit ``moved = scale * entries`` within blocks, as short as rounding lets them be.
+    """Fit ``moved = scale * entries`` within blocks that are as short as rounding allows.
 
     Returns the scale of each coordinate, zero where it did not move, and a typical relative error;
     `None` if even long blocks are too imprecise.
@@ -42,7 +42,7 @@ def _in_blocks(
 def spacing(values: Array) -> float:
     """The typical distance between neighbouring numbers, from the last bit that is set.
 
-    A training that returns how far it moved has rounded where it stood, not what it returns.
+    A training that returns how far the parameters moved rounded the parameters, not the distance.
     """
     mantissa, exponent = np.frexp(values[values != 0][: 1 << 16])
     if not len(mantissa):
@@ -53,7 +53,7 @@ def spacing(values: Array) -> float:
 
 
 def direction(gradient: Array) -> Array:
-    """Unit vector along a gradient, also where its norm is too large to be a number."""
+    """Unit vector along a gradient, also where its norm overflows."""
     if not np.all(np.isfinite(gradient)):
         along = (~np.isfinite(gradient)).astype(np.float64)
     else:

@@ -1,4 +1,4 @@
-"""A crafted gradient of any shape, with the methods that a training knows from `GradientCanary`."""
+"""A crafted gradient of any shape, with the methods of a `GradientCanary`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ShapedCanary:
-    """One crafted gradient before clipping: along an axis, dense, huge, or not even a number.
+    """One crafted gradient before clipping: along an axis, dense, huge, or not finite.
 
     See also: `dpaudit.trainings.GradientCanary`, which an audit inserts and which has the same
     methods.
@@ -24,6 +24,7 @@ class ShapedCanary:
     Arguments:
         gradient: The gradient before clipping, flat.
         clip_norm: C, the norm that the training claims to clip to.
+        asked: Collects the names of the methods that the training called.
 
     Example:
         >>> canary = ShapedCanary(gradient=np.array([3.0, 4.0]), clip_norm=1.0)
@@ -54,19 +55,19 @@ class ShapedCanary:
             return float(np.linalg.norm(self.gradient))
 
     def rows(self, inserted: ArrayLike) -> Array:
-        """The gradient as one row where it is inserted, and no row where it is not."""
+        """The gradient as one row if it is inserted, else no row."""
         self.asked.add("rows")
         return self.gradient[None, :] if _coin(inserted) else np.zeros((0, self.parameters))
 
     def clipped_sum(self, inserted: ArrayLike) -> Array:
-        """What correct clipping makes of the gradient; zero where a number is not finite."""
+        """The gradient after correct clipping; zero if an entry is not finite."""
         self.asked.add("clipped_sum")
         if not _coin(inserted) or not np.all(np.isfinite(self.gradient)):
             return np.zeros(self.parameters)
         largest = float(np.abs(self.gradient).max())
         if largest == 0:
             return np.zeros(self.parameters)
-        # Divided by its largest entry first: the square of 1e300 is not a number any more.
+        # Divided by its largest entry first: the square of 1e300 overflows.
         norm = float(np.linalg.norm(self.gradient / largest))
         length = min(self.clip_norm, norm * largest)
         return self.gradient / largest * (length / norm)

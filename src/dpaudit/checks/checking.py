@@ -1,4 +1,4 @@
-"""The two doors: check a training, or check a step."""
+"""Check a training, or check one private step."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.checks.findings import CheckResult, Finding, Rule
+from dpaudit.checks.findings import CheckResult, Finding
 from dpaudit.checks.limits import FALSE_ALARM
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules import CHECKS
-from dpaudit.checks.rules.batch_size import RULE as BATCH_SIZE
-from dpaudit.checks.rules.several_steps import ACCUMULATION
-from dpaudit.checks.rules.strange_gradients import NOT_FINITE
+from dpaudit.checks.rules.accumulation import RULE as ACCUMULATION
+from dpaudit.checks.rules.not_finite import RULE as NOT_FINITE
+from dpaudit.checks.rules.zero_gradient import RULE as ZERO_GRADIENT
 from dpaudit.checks.subject import StepSubject, Subject, TrainingSubject
 from dpaudit.errors import InvalidInput
 
 Array = NDArray[np.float64]
 
 RUNS = 16
+"""Default number of seeds over which noise is measured."""
 
 
 class Canary(Protocol):
-    """What the checks need to know of an audit's canary."""
+    """What the checks read from an audit's canary."""
 
     @property
     def parameters(self) -> int:
@@ -33,7 +34,7 @@ class Canary(Protocol):
 
     @property
     def clip_norm(self) -> float:
-        """The claimed C."""
+        """The claimed clip norm C."""
 
 
 def check_training(
@@ -48,37 +49,37 @@ def check_training(
     finite_gradients: bool = False,
     fixed_batch_size: bool = False,
 ) -> CheckResult:
-    r"""Check the rules of private training on a user's own, before any statistics.
+    r"""Check a user's own training against the rules of private training, before any statistics.
 
-    Crafted gradients of many shapes take part in ``train`` under one seed; what they do is compared
-    with each other and with the noise from seed to seed. A response to a contribution of norm
-    :math:`C` is :math:`s C` for some unknown :math:`s` (learning rate over batch size), and noise
-    is :math:`s \sigma C \sqrt T`: their ratio needs no knowledge of :math:`s`.
+    Crafted gradients of many shapes are inserted under one seed, and their effects are compared
+    with each other and with the noise from seed to seed. A contribution of norm :math:`C` moves the
+    output by :math:`s C` for some unknown :math:`s` (learning rate over batch size), and noise has
+    standard deviation :math:`s \sigma C \sqrt T`: their ratio does not depend on :math:`s`.
 
     See also: `dpaudit.checks.check_step`, the same rules for one private step, where they are
     sharpest; `dpaudit.audit_training`, which takes the same ``train``.
 
-    Paper: none; each rule is a bug that somebody had. Rules about noise have chi-square or normal
-    limits that a correct training leaves with probability 1e-6 at most, each.
+    Paper: none; each rule is a bug that was found in practice. Rules about noise have chi-square or
+    normal limits that a correct training exceeds with probability 1e-6 at most, each.
 
     Arguments:
         train: ``train(canary, inserted, seed)`` returns the final parameters, flat or as several
-            arrays in order, or all iterates, one a row. It must add ``canary.rows(inserted)`` to
+            arrays in order, or all iterates, one per row. It must add ``canary.rows(inserted)`` to
             the per-example gradients of every step *before clipping*, draw all its randomness from
-            ``seed``, and use plain SGD, with or without momentum. If it takes ``steps`` too, rules
-            about one step are checked after one step, and those about several after four.
+            ``seed``, and use plain SGD, with or without momentum. If it also takes ``steps``, rules
+            about one step are checked after one step, and rules about several after four.
         canary: The canary of an audit of the same training, such as a `GradientCanary`. It is not
-            inserted; it tells the number of parameters and the clip norm C.
+            inserted; only its number of parameters and its clip norm C are read.
         noise_multiplier: The claimed sigma.
-        steps: How many steps ``train`` makes, if it does not take ``steps``. Few are best: after
-            one step the rules are sharpest.
-        insertions: In how many of them the canary takes part; in all of them by default.
-        runs: Over how many seeds noise is measured, at least 8.
-        seed: The first of them.
-        finite_gradients: The caller vouches that no gradient is ever infinite or NaN, and the rule
-            about such gradients is left out.
-        fixed_batch_size: The caller vouches that the batch size is fixed and public, as where
-            neighbouring data sets *replace* a record, and the rule about it is left out.
+        steps: Number of steps of ``train``, if it does not take ``steps``. The rules are sharpest
+            after one step.
+        insertions: Number of steps in which the canary takes part; all of them by default.
+        runs: Number of seeds over which noise is measured, at least 8.
+        seed: The first seed.
+        finite_gradients: The caller knows that no gradient is ever infinite or NaN; the rule about
+            such gradients is left out.
+        fixed_batch_size: The caller knows that the batch size is fixed and public, as where
+            neighbouring data sets *replace* a record; the rule about it is left out.
 
     Example:
         >>> def train(canary, inserted, seed, steps=1):
@@ -136,26 +137,24 @@ def check_step(
     finite_gradients: bool = False,
     fixed_batch_size: bool = False,
 ) -> CheckResult:
-    r"""Check the rules on one private step: per-example gradients in, private gradient out.
+    r"""Check one private step: per-example gradients in, private gradient out.
 
-    See also: `check_training`; `dpaudit.checks.opacus.opacus_step`, which makes such a step of an
-    Opacus optimizer.
+    See also: `check_training`; `dpaudit.integrations.opacus.OpacusStep`, which makes such a step of
+    an Opacus optimizer.
 
     Arguments:
         private_step: ``private_step(gradients, seed)`` clips the rows of ``gradients``, an array of
-            shape (batch, parameters), adds noise, and returns ``parameters`` numbers. Sum or mean,
-            sign and learning rate are its own affair.
-        clip_norm: The claimed C.
+            shape (batch, parameters), adds noise, and returns ``parameters`` numbers. It may return
+            a sum or a mean, with any sign and learning rate.
+        clip_norm: The claimed clip norm C.
         noise_multiplier: The claimed sigma.
-        parameters: How long the gradients shall be. Some faults need many: entries that half
-            precision loses are clipped wrongly only if there are more than :math:`(C/0.00016)^2`.
-        batch_size: How many rows a batch has, the crafted gradient among them.
-        runs: Over how many seeds noise is measured, at least 8.
-        seed: The first of them.
-        finite_gradients: The caller vouches that no gradient is ever infinite or NaN, and the rule
-            about such gradients is left out.
-        fixed_batch_size: The caller vouches that the batch size is fixed and public, as where
-            neighbouring data sets *replace* a record, and the rule about it is left out.
+        parameters: Length of the gradients. Some faults need many: entries that half precision
+            loses are clipped wrongly only if there are more than :math:`(C/0.00016)^2`.
+        batch_size: Number of rows of a batch, including the crafted gradient.
+        runs: Number of seeds over which noise is measured, at least 8.
+        seed: The first seed.
+        finite_gradients: As in `check_training`.
+        fixed_batch_size: As in `check_training`.
 
     Example:
         >>> def private_step(gradients, seed):
@@ -191,34 +190,31 @@ def _checked(
     if not np.all(np.isfinite(measured.quiet)):
         raise InvalidInput(
             f"{subject.noun} returned parameters that are not finite without any canary "
-            f"(seed={measured.seeds[0]}); put that right first"
+            f"(seed={measured.seeds[0]}); repair that first"
         )
     found: dict[str, Finding] = {}
-    for rule, check in CHECKS:
-        if measured.remembers and rule is not ACCUMULATION:
-            found[rule.name] = _untold(rule, f"Put '{ACCUMULATION.name}' right first.")
-        elif rule.name in left_out:
-            found[rule.name] = _untold(rule, left_out[rule.name])
+    for check in CHECKS.values():
+        name = check.rule.name
+        if measured.remembers and check.rule is not ACCUMULATION:
+            found[name] = check.rule.unknown(f"Repair '{ACCUMULATION.name}' first.")
+        elif name in left_out:
+            found[name] = check.rule.unknown(left_out[name])
         else:
-            found[rule.name] = check(measured, found)
+            found[name] = check.run(measured, found)
     return CheckResult(findings=tuple(found.values()), calls=subject.calls, false_alarm=FALSE_ALARM)
 
 
 def _left_out(finite_gradients: bool, fixed_batch_size: bool) -> dict[str, str]:
-    """The rules that the caller vouches for, with the reason to give."""
+    """The rules that the caller excludes, with the reason for the report."""
     reasons = {}
     if finite_gradients:
-        reasons[NOT_FINITE.name] = "Left out: gradients are said to be finite always."
+        reasons[NOT_FINITE.name] = "Left out: gradients are declared to be always finite."
     if fixed_batch_size:
-        reasons[BATCH_SIZE.name] = "Left out: the batch size is said to be fixed and public."
+        reasons[ZERO_GRADIENT.name] = "Left out: the batch size is declared fixed and public."
     return reasons
-
-
-def _untold(rule: Rule, reason: str) -> Finding:
-    return Finding(rule=rule, verdict="could not tell", explanation=reason)
 
 
 def _sigma(noise_multiplier: object) -> float:
     return _validate.positive(
-        "noise_multiplier", noise_multiplier, remedy="without noise there is nothing private"
+        "noise_multiplier", noise_multiplier, remedy="training without noise is not private"
     )

@@ -1,4 +1,4 @@
-"""What a check says: a rule, a verdict, what was measured against what is allowed."""
+"""What a check reports: a rule, a verdict, what was measured and what is allowed."""
 
 from __future__ import annotations
 
@@ -6,27 +6,60 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-Verdict = Literal["passed", "broken", "warning", "could not tell"]
+RuleVerdict = Literal["passed", "broken", "warning", "could not tell"]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One thing that a private training must do.
+    """One requirement of private training.
 
     Arguments:
-        name: A short name, the same in the table, in JSON and in the docs.
-        promise: The rule in one sentence.
-        cause: What usually breaks it.
-        remedy: What puts it right.
-        seen_in: Where it happened.
+        name: Short name, the same in the table, in JSON and in the documentation.
+        requirement: The rule in one sentence.
+        cause: Usual cause of a violation.
+        remedy: How to repair it.
+        seen_in: Where this happened before.
     """
 
     name: str
-    promise: str
+    requirement: str
     cause: str
     remedy: str
     seen_in: str = ""
+
+    def passed(self, *, measured: str = "", allowed: str = "", explanation: str = "") -> Finding:
+        """The finding that the rule holds."""
+        return Finding(
+            rule=self,
+            verdict="passed",
+            measured=measured,
+            allowed=allowed,
+            explanation=explanation,
+        )
+
+    def broken(
+        self, explanation: str, *, measured: str = "", allowed: str = "", seen_in: str = ""
+    ) -> Finding:
+        """The finding that the rule is violated."""
+        return Finding(
+            rule=self,
+            verdict="broken",
+            measured=measured,
+            allowed=allowed,
+            explanation=explanation,
+            seen_in=seen_in,
+        )
+
+    def unknown(self, reason: str, *, measured: str = "", allowed: str = "") -> Finding:
+        """The finding that nothing can be said, and why."""
+        return Finding(
+            rule=self,
+            verdict="could not tell",
+            measured=measured,
+            allowed=allowed,
+            explanation=reason,
+        )
 
 
 @final
@@ -35,22 +68,22 @@ class Finding:
     """What one check found.
 
     Arguments:
-        rule: The rule that was put to the test.
-        verdict: ``"broken"`` is a leak. ``"warning"`` is no leak, but surely not what was meant.
-            ``"could not tell"`` comes with its reason in ``explanation``.
-        measured: What was seen.
+        rule: The rule that was checked.
+        verdict: ``"broken"`` is a leak. ``"warning"`` is no leak, but probably a mistake.
+            ``"could not tell"`` has its reason in ``explanation``.
+        measured: What was measured.
         allowed: What the rule allows.
-        explanation: What it means, in plain words; the reason where nothing could be told.
-        seen_in: Where exactly this happened, if that is narrower than the rule's own precedents.
+        explanation: What was seen, in words; the reason where the verdict is "could not tell".
+        seen_in: Where exactly this happened, if that is narrower than ``rule.seen_in``.
 
     Example:
-        >>> rule = Rule(name="noise size", promise="p", cause="c", remedy="r")
-        >>> Finding(rule=rule, verdict="passed", measured="1.1", allowed="at least 1.1")
+        >>> rule = Rule(name="noise size", requirement="r", cause="c", remedy="r")
+        >>> rule.passed(measured="1.1", allowed="at least 1.1")
         Finding(noise size: passed, measured 1.1, allowed at least 1.1)
     """
 
     rule: Rule
-    verdict: Verdict
+    verdict: RuleVerdict
     measured: str = ""
     allowed: str = ""
     explanation: str = ""
@@ -58,21 +91,22 @@ class Finding:
 
     @property
     def precedent(self) -> str:
-        """Where it happened to others."""
+        """Where this happened before."""
         return self.seen_in or self.rule.seen_in
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain data."""
+        broken = self.verdict == "broken"
         return {
             "rule": self.rule.name,
-            "promise": self.rule.promise,
+            "promise": self.rule.requirement,
             "verdict": self.verdict,
             "measured": self.measured,
             "allowed": self.allowed,
             "explanation": self.explanation,
-            "cause": self.rule.cause if self.verdict == "broken" else "",
-            "remedy": self.rule.remedy if self.verdict == "broken" else "",
-            "seen_in": self.precedent if self.verdict == "broken" else "",
+            "cause": self.rule.cause if broken else "",
+            "remedy": self.rule.remedy if broken else "",
+            "seen_in": self.precedent if broken else "",
         }
 
     def __repr__(self) -> str:
@@ -84,14 +118,14 @@ class Finding:
 @final
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """All that the checks of a training, or of a step, have found.
+    """The findings of all checks of a training, or of a step.
 
-    `passed` is no proof of privacy: it says that none of these rules was seen to be broken.
+    `passed` does not prove privacy: it says that no rule was seen to be broken.
 
     Arguments:
-        findings: One for each rule, in the order in which they were checked.
-        calls: How often the training, or the step, was called.
-        false_alarm: Largest probability with which a rule about noise calls a correct one broken.
+        findings: One finding for each rule, in the order in which they were checked.
+        calls: Number of calls of the training, or of the step.
+        false_alarm: Largest probability that a rule about noise reports a correct training.
 
     Example:
         >>> import numpy as np
@@ -112,8 +146,13 @@ class CheckResult:
 
     @property
     def broken(self) -> tuple[Finding, ...]:
-        """The rules that were seen to be broken."""
+        """The findings of broken rules."""
         return tuple(found for found in self.findings if found.verdict == "broken")
+
+    @property
+    def unknown(self) -> tuple[Finding, ...]:
+        """The findings of rules that could not be checked."""
+        return tuple(found for found in self.findings if found.verdict == "could not tell")
 
     @property
     def passed(self) -> bool:
@@ -133,12 +172,10 @@ class CheckResult:
 
     @property
     def summary(self) -> str:
-        """One sentence about the whole."""
+        """One sentence about all findings."""
         if self.broken:
-            names = ", ".join(found.rule.name for found in self.broken)
-            return f"Broken: {names}."
-        unknown = sum(found.verdict == "could not tell" for found in self.findings)
-        rest = f" {unknown} could not be told." if unknown else ""
+            return f"Broken: {', '.join(found.rule.name for found in self.broken)}."
+        rest = f" {len(self.unknown)} could not be checked." if self.unknown else ""
         return f"No rule was seen to be broken.{rest} This is not a proof of privacy."
 
     def to_dict(self) -> dict[str, Any]:

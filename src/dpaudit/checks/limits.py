@@ -1,4 +1,4 @@
-"""How far chance goes: limits that a correct noise leaves with a stated, tiny probability."""
+"""Limits that correct noise exceeds only with a stated, tiny probability."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from scipy import special
 
 FALSE_ALARM = 1e-6
-"""Largest probability with which one rule about noise calls a correct training broken."""
+"""Largest probability that one rule about noise reports a correct training as broken."""
 
 
 def smallest_ratio(degrees: int, level: float) -> float:
@@ -26,7 +26,7 @@ def largest_ratio(degrees: int, level: float) -> float:
 
 
 def standard_deviations(level: float) -> float:
-    """How many standard deviations a normal number leaves, on either side, at this probability.
+    """Standard deviations that a normal variable exceeds, on either side, at this level.
 
     Example:
         >>> round(standard_deviations(0.05), 2)

@@ -1,9 +1,7 @@
-"""What is checked: somebody's training, or one private step. Both answer the same question.
+"""What is checked: a user's training, or one private step, behind one interface.
 
-    output(gradient, seed) = the flat vector that comes out when this gradient takes part,
-                             or when it does not (gradient = None)
-
-So that every rule is written once.
+output(gradient, seed) = the flat vector that is returned when this gradient takes part,
+                         or when it does not (gradient = None)
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ Array = NDArray[np.float64]
 
 
 class Subject(abc.ABC):
-    """Something that turns gradients into a flat vector, with noise.
+    """A function from gradients to a flat vector, with noise.
 
     Arguments:
-        parameters: Length P of the flat vector.
-        clip_norm: The claimed C.
+        parameters: Length of the flat vector.
+        clip_norm: The claimed clip norm C.
         noise_multiplier: The claimed sigma: noise has standard deviation sigma C on the sum.
-        steps: How many noisy steps one output takes.
-        insertions: In how many of them the crafted gradient takes part.
+        steps: Number of noisy steps of one output.
+        insertions: Number of steps in which the crafted gradient takes part.
     """
 
     noun: str
@@ -60,19 +58,18 @@ class Subject(abc.ABC):
 
     @abc.abstractmethod
     def clipping_is_skipped(self) -> bool:
-        """Whether the user's code takes gradients that are clipped already."""
+        """Whether the user's code inserts gradients that are clipped already."""
 
     def output(self, gradient: Array | None, seed: int, steps: int) -> Array:
         """The flat vector of one call, checked for its shape."""
         self.calls += 1
         with np.errstate(all="ignore"), warnings.catch_warnings():
-            # Huge gradients overflow on purpose, and what the user's code has to say besides is
-            # enough to hear once.
+            # Huge gradients overflow on purpose; other warnings are shown once, not at every call.
             warnings.simplefilter("ignore", RuntimeWarning if self.calls == 1 else Warning)
             returned = self.call(gradient, seed, steps)
         shape: tuple[int, ...] = tuple(getattr(returned, "shape", ()))
         if len(shape) == 2 and shape[1] == self.parameters:
-            returned = returned[-1]  # every iterate was returned; the last is the model
+            returned = returned[-1]  # all iterates; the last one is the model
         flat = flat_parameters(returned)
         if flat.shape != (self.parameters,):
             raise InvalidInput(
@@ -84,7 +81,7 @@ class Subject(abc.ABC):
 
 @final
 class TrainingSubject(Subject):
-    """A user's ``train(canary, inserted, seed)``, with ``steps=`` if it takes that too."""
+    """A user's ``train(canary, inserted, seed)``, with ``steps=`` if it takes that argument."""
 
     noun = "train"
 
@@ -113,7 +110,7 @@ class TrainingSubject(Subject):
 
 @final
 class StepSubject(Subject):
-    """A user's ``private_step(gradients, seed)``; the other examples are made here."""
+    """A user's ``private_step(gradients, seed)``; the other rows of the batch are made here."""
 
     noun = "private_step"
     steps_can_vary = False
@@ -126,7 +123,7 @@ class StepSubject(Subject):
         random = np.random.default_rng(20_250_101)
         others = random.standard_normal((batch_size - 1, self.parameters))
         others /= np.linalg.norm(others, axis=1, keepdims=True)
-        # From far below the clip norm to far above it.
+        # Norms from far below the clip norm to far above it.
         self._others = others * self.clip_norm * np.geomspace(0.1, 10, batch_size - 1)[:, None]
 
     def call(self, gradient: Array | None, seed: int, steps: int) -> Any:

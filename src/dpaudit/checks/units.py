@@ -1,4 +1,4 @@
-"""Contributions, and the unit that they are measured in."""
+"""Responses to crafted gradients, and the unit in which they are measured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, final
 @final
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """What one crafted gradient did: how far along its own direction, and how surely."""
+    """How far one crafted gradient moved the output along its own direction, with its error."""
 
     size: float
     error: float
@@ -19,11 +19,14 @@ class Response:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """What a contribution of norm exactly C does to the output.
+    """The effect of a contribution of norm exactly C on the output.
 
     Arguments:
-        kind: ``linear`` if short gradients act in proportion (clipping), ``normalised`` if they all
-            act alike (automatic clipping), ``absent`` if nothing was seen, ``unclear`` otherwise.
+        size: How far the output moves.
+        error: Error of ``size``.
+        kind: ``linear`` if short gradients act in proportion to their norm (clipping),
+            ``normalised`` if all act alike (automatic clipping), ``absent`` if no effect was seen,
+            ``unclear`` otherwise.
     """
 
     size: float
@@ -40,11 +43,11 @@ class Unit:
         """The reason where it is not known."""
         if self.kind == "absent":
             return (
-                "the canary left no trace: is it in the batch under this seed, is its coordinate "
-                "trained, and is the optimizer plain SGD? An adaptive one, as Adam, hides it; "
+                "the canary has no effect: is it in the batch under this seed, is its coordinate "
+                "trained, and is the optimizer plain SGD? An adaptive one such as Adam hides it; "
                 "check its private gradient with check_step"
             )
         return (
-            "the output is neither linear in short gradients nor the same for all of them, as an "
-            "adaptive optimizer would have it; check its private gradient with check_step"
+            "the output is neither linear in short gradients nor the same for all of them, as with "
+            "an adaptive optimizer; check its private gradient with check_step"
         )

@@ -1,4 +1,4 @@
-"""``dpaudit check``: which rule of private training is broken, before any statistics."""
+"""``dpaudit check``: which rule of private training a training breaks, before any statistics."""
 
 from __future__ import annotations
 
@@ -19,77 +19,78 @@ def check(
         str,
         typer.Argument(
             metavar="MODULE:FUNCTION",
-            help="Your train(canary, inserted, seed), which returns the final parameters. "
-            "If it takes steps too, rules about several steps are checked as well.",
+            help="Your function train(canary, inserted, seed), which returns the final parameters. "
+            "If it also takes steps, rules about several steps are checked too.",
         ),
     ],
     noise_multiplier: Annotated[
-        float, typer.Option(help="The claim: standard deviation of the noise over the clip norm.")
+        float,
+        typer.Option(help="Claimed noise multiplier: standard deviation of the noise over C."),
     ],
     clip_norm: Annotated[
-        float | None, typer.Option(help="The claim: norm that each gradient is clipped to.")
+        float | None, typer.Option(help="Claimed clip norm C of each gradient.")
     ] = None,
     parameters: Annotated[
-        int | None, typer.Option(help="How many numbers train returns, if there is no canary.")
+        int | None, typer.Option(help="Number of parameters, if there is no canary.")
     ] = None,
     canary: Annotated[
         str | None,
         typer.Option(
             metavar="MODULE:OBJECT",
-            help="The canary of an audit, or a function that makes one.",
+            help="The canary of an audit, or a function that returns one.",
             show_default="'canary' of the function or of its module, if there is one",
         ),
     ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
-            help="Steps of one training; one is sharpest. Not with --step.", show_default="1"
+            help="Steps of one training; the rules are sharpest after one.", show_default="1"
         ),
     ] = None,
-    runs: Annotated[int, typer.Option(help="Seeds to measure the noise over.")] = 16,
+    runs: Annotated[int, typer.Option(help="Number of seeds over which noise is measured.")] = 16,
     step: Annotated[
         bool,
         typer.Option(
             "--step",
-            help="MODULE:FUNCTION is a private_step(gradients, seed) that returns one private "
-            "gradient.",
+            help="MODULE:FUNCTION is a function private_step(gradients, seed) that returns one "
+            "private gradient.",
         ),
     ] = False,
     batch_size: Annotated[
         int | None,
         typer.Option(
-            help="Examples in a batch, the crafted one included; only with --step.",
+            help="Examples in a batch, including the crafted one; only with --step.",
             show_default="16",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The first seed.")] = 1000,
+    seed: Annotated[int, typer.Option(help="First seed.")] = 1000,
     finite_gradients: Annotated[
         bool,
         typer.Option(
             "--finite-gradients",
-            help="Leave out infinite and NaN gradients: you know that there are none.",
+            help="Leave out the rule about infinite and NaN gradients: there are none.",
         ),
     ] = False,
     fixed_batch_size: Annotated[
         bool,
         typer.Option(
             "--fixed-batch-size",
-            help="Leave out the rule about the batch size: yours is fixed and public.",
+            help="Leave out the rule about the batch size: it is fixed and public.",
         ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Check the rules of private training on your own, in seconds.
+    """Check your own training against the rules of private training, in seconds.
 
-    Is each contribution at most C, also that of a huge or infinite gradient?
-    Is there noise, large enough, and independent?
-    Exit code 0: no rule was seen to be broken; 1: a rule is broken; 2: a mistake in the call.
+    Each contribution must be at most C, also that of a huge or infinite gradient.
+    Noise must be there, large enough, and independent.
+    Exit code 0: no rule was seen to be broken; 1: a rule is broken; 2: wrong use of the command.
 
-    A training in my_training.py:
+    Check a training in my_training.py:
     [bold]dpaudit check my_training:train --clip-norm 1 --noise-multiplier 1.1[/]
     [bold]  --parameters 62006[/]
 
-    Only its clipping and noise:
+    Check only its clipping and noise:
     [bold]dpaudit check my_training:private_step --step --clip-norm 1[/]
     [bold]  --noise-multiplier 1.1 --parameters 1000[/]
     """
@@ -99,18 +100,18 @@ def check(
 
     if step and steps is not None:
         raise InvalidInput(
-            f"--steps does not go with --step, got {steps}; a private step is always one"
+            f"--steps cannot be used with --step, got {steps}; a private step is one step"
         )
     if batch_size is not None and not step:
         raise InvalidInput(
-            f"--batch-size needs --step, got {batch_size}; a training has a batch size of its own"
+            f"--batch-size needs --step, got {batch_size}; a training decides its own batch size"
         )
-    # What the training prints must not end up in what the command prints.
+    # What the training prints must not mix with what the command prints.
     with contextlib.redirect_stdout(sys.stderr):
         function = load("MODULE:FUNCTION", train)
         if step:
             if canary is not None:
-                raise InvalidInput(f"--canary does not go with --step, got {canary}")
+                raise InvalidInput(f"--canary cannot be used with --step, got {canary}")
             result = check_step(
                 function,
                 clip_norm=_given("--clip-norm", clip_norm),
@@ -159,7 +160,9 @@ def _canary(where: str) -> Any:
         try:
             found = found()
         except TypeError as error:
-            raise InvalidInput(f"--canary: {where} must need no arguments: {error}") from error
+            raise InvalidInput(
+                f"--canary: {where} must be callable without arguments: {error}"
+            ) from error
     for attribute in ("clip_norm", "parameters"):
         if not hasattr(found, attribute):
             raise InvalidInput(
@@ -169,9 +172,11 @@ def _canary(where: str) -> Any:
     return found
 
 
-def _agree(option: str, given: float | None, canarys: float) -> None:
-    if given is not None and given != canarys:
-        raise InvalidInput(f"{option} is {given:g}, and the canary's is {canarys:g}; give one")
+def _agree(option: str, given: float | None, of_canary: float) -> None:
+    if given is not None and given != of_canary:
+        raise InvalidInput(
+            f"{option} is {given:g}, but the canary's is {of_canary:g}; give only one of them"
+        )
 
 
 def _given(option: str, value: Any) -> Any:
@@ -204,20 +209,20 @@ def _print(result: CheckResult, what: str) -> None:
         table.add_row(found.rule.name, verdict, found.measured, found.allowed)
     screen.print(table)
     for found in result.broken:
-        screen.print(Text(f"Broken: {found.rule.name}. {found.rule.promise}", style="bold red"))
+        screen.print(Text(f"Broken: {found.rule.name}. {found.rule.requirement}", style="bold red"))
         for word, text in (
             ("Seen", found.explanation),
             ("Usual cause", found.rule.cause),
             ("Remedy", found.rule.remedy),
-            ("It happened to", found.precedent),
+            ("Seen before in", found.precedent),
         ):
             if text:
                 screen.print(Padding(Text(f"{word}: {text}"), (0, 0, 0, 2)))
         screen.print()
-    said: dict[str, list[str]] = {}  # each reason once, with every rule it belongs to
+    reasons: dict[str, list[str]] = {}  # each reason once, with all its rules
     for found in result:
         if found.verdict != "broken" and found.explanation:
-            said.setdefault(found.explanation, []).append(found.rule.name)
-    for text, rules in said.items():
+            reasons.setdefault(found.explanation, []).append(found.rule.name)
+    for text, rules in reasons.items():
         screen.print(Text(f"{', '.join(rules)}: {text}", style="dim"))
     screen.print(Text(f"{result.summary} ({result.calls:,} calls)", style="bold"))

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpaudit.testing.adversaries import check_adversary, easy_training
     from dpaudit.testing.executors import check_executor
+    from dpaudit.testing.integrations import check_integration
 
 # name -> module. Loaded on first use: contract tests of statistics must not import torch.
 _HOMES = {
     "check_adversary": "adversaries",
     "check_executor": "executors",
+    "check_integration": "integrations",
     "easy_training": "adversaries",
 }
 
-__all__ = ["check_adversary", "check_executor", "easy_training"]
+__all__ = ["check_adversary", "check_executor", "check_integration", "easy_training"]
 
 
 def __getattr__(name: str) -> Any:

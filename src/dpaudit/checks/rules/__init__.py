@@ -1,38 +1,34 @@
-"""The rules, one small file an idea, in the order in which they are checked."""
+"""The rules of private training, one file each, in the order in which they are checked.
+
+To add a rule, write a file with ``CHECK = Check(rule=..., run=...)`` and add one line to `CHECKS`.
+Another package adds one with an entry point in the group ``dpaudit.checks``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dpaudit._registry import Registry
+from dpaudit.checks.rules.base import Check
 
-from dpaudit.checks.findings import Finding, Rule
-from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules import (
-    batch_size,
-    contribution,
-    noise_independence,
-    noise_size,
-    repeatable,
-    seeds,
-    several_steps,
-    strange_gradients,
-)
+_HERE = "dpaudit.checks.rules"
 
-Check = Callable[[Measurements, dict[str, Finding]], Finding]
-
-CHECKS: tuple[tuple[Rule, Check], ...] = (
-    (repeatable.RULE, repeatable.check),
-    (contribution.BOUNDED, contribution.check_bounded),
-    (contribution.WHOLE_GRADIENT, contribution.check_whole_gradient),
-    (contribution.SMALL_ENTRIES, contribution.check_small_entries),
-    (strange_gradients.HUGE, strange_gradients.check_huge),
-    (strange_gradients.NOT_FINITE, strange_gradients.check_not_finite),
-    (batch_size.RULE, batch_size.check),
-    (noise_size.THERE, noise_size.check_there),
-    (noise_independence.RULE, noise_independence.check),
-    (seeds.RULE, seeds.check),
-    (noise_size.SIZE, noise_size.check_size),
-    (several_steps.INDEPENDENT, several_steps.check_independent),
-    (several_steps.ACCUMULATION, several_steps.check_accumulation),
+CHECKS: Registry[Check] = Registry(
+    "rule",
+    "dpaudit.checks",
+    {
+        "repeatable": f"{_HERE}.repeatable:CHECK",
+        "bounded": f"{_HERE}.bounded:CHECK",
+        "whole-gradient": f"{_HERE}.whole_gradient:CHECK",
+        "small-entries": f"{_HERE}.small_entries:CHECK",
+        "huge": f"{_HERE}.huge:CHECK",
+        "not-finite": f"{_HERE}.not_finite:CHECK",
+        "zero-gradient": f"{_HERE}.zero_gradient:CHECK",
+        "noise-presence": f"{_HERE}.noise_presence:CHECK",
+        "noise-between-parameters": f"{_HERE}.noise_between_parameters:CHECK",
+        "noise-between-runs": f"{_HERE}.noise_between_runs:CHECK",
+        "noise-size": f"{_HERE}.noise_size:CHECK",
+        "noise-between-steps": f"{_HERE}.noise_between_steps:CHECK",
+        "accumulation": f"{_HERE}.accumulation:CHECK",
+    },
 )
 
 __all__ = ["CHECKS", "Check"]

@@ -1,4 +1,4 @@
-"""Canaries that fit a training of Opacus."""
+"""Canaries for a training with Opacus."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def canary_for(
     r"""Draw canaries for the parameters and the clip norm of an Opacus optimizer.
 
     With clipping per layer an axis moves by its own layer's norm :math:`C_l` at most, while the
-    noise is scaled to :math:`C = \sqrt{\sum_l C_l^2}`. Axes are then drawn from the layers of the
-    largest :math:`C_l`, where a canary shows best.
+    noise is scaled to :math:`C = \sqrt{\sum_l C_l^2}`. Axes are then drawn from the layers with the
+    largest :math:`C_l`, where a canary has the largest effect.
 
-    See also: `insert_canary`; `GradientCanary.draw` where there is no optimizer yet.
+    See also: `insert_canary`; `GradientCanary.draw` without an optimizer.
 
     Arguments:
         optimizer: A ``DPOptimizer``, as ``make_private`` returns it.
-        count: How many canaries, each on an axis of its own.
-        seed: Draws the axes.
-        model: Give it, here and to `insert_canary`, where the training returns a model and the
-            optimizer's parameter groups are in another order than ``model.parameters()``, or leave
-            some of those out.
+        count: Number of canaries, each on an axis of its own.
+        seed: Random seed of the axes.
+        model: Needed, here and in `insert_canary`, where the training returns a model and the
+            optimizer's parameter groups are in another order than ``model.parameters()``, or omit
+            some of those.
     """
     if not hasattr(optimizer, "params") or not hasattr(optimizer, "max_grad_norm"):
         raise InvalidInput(
@@ -42,7 +42,7 @@ def canary_for(
     axes = np.concatenate([_axes(slot) for slot in _largest(slots, optimizer)])
     if count > len(axes):
         raise InvalidInput(
-            f"count must be at most {len(axes)}, the number of axes to draw from; got {count}"
+            f"count must be at most {len(axes)}, the number of available axes; got {count}"
         )
     clip_norm = _validate.positive("max_grad_norm of the optimizer", float(optimizer.max_grad_norm))
     random = np.random.default_rng(_validate.integer("seed", seed))

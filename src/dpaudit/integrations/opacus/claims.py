@@ -1,4 +1,4 @@
-"""What an Opacus training claims, read from its accountant."""
+"""The claim of an Opacus training, read from its accountant."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from dpaudit.upper_bounds.accountant import NoisySteps
 from dpaudit.upper_bounds.composition import composed_profile
 
 History = Sequence[tuple[float, float, int]]
-"""An accountant's history: (noise multiplier, sampling rate, number of steps), group by group."""
+"""An accountant's history: groups of (noise multiplier, sampling rate, number of steps)."""
 
 
 def claim_of(
     source: Any, *, delta: float = 1e-5, steps: int | None = None, curve: bool = True
 ) -> Claim:
-    r"""What the accountant of a training promises.
+    r"""Read the privacy claim of a training from its accountant.
 
-    An accountant holds a history of steps: noise multiplier, sampling rate, how many. By default
-    the claim is the trade-off *curve* of exactly those steps: closed form where no step is sampled,
-    else a pessimistic privacy-loss distribution. With ``curve=False`` it is the one pair
-    (epsilon, delta) that the accountant's own ``get_epsilon`` answers: for an RDP accountant a
-    weaker claim, so harder to refute. Either way the description quotes that pair.
+    An accountant holds a history of steps: noise multiplier, sampling rate, number of steps. By
+    default the claim is the trade-off *curve* of exactly those steps: in closed form if no step is
+    sampled, else from a pessimistic privacy-loss distribution. With ``curve=False`` it is the pair
+    (epsilon, delta) of the accountant's own ``get_epsilon``: for an RDP accountant a weaker claim,
+    which is harder to refute. In both cases the description quotes that pair.
 
     Neighbouring data sets differ by one example, added or removed. Opacus divides by the *expected*
-    batch size, so that number is the same in both worlds and the sum alone must be private. With
-    clipping per layer the noise is scaled to :math:`\sqrt{\sum_l C_l^2}`, so the same curve holds.
+    batch size, which is the same with and without the example. With clipping per layer the noise is
+    scaled to :math:`\sqrt{\sum_l C_l^2}`, so the same curve holds.
 
-    See also: `insert_canary`, whose ``sampling`` must fit the claim's; `Claim.from_dpsgd` for a
-    claim without an accountant.
+    See also: `insert_canary`, whose ``sampling`` must agree with the claim; `Claim.from_dpsgd` for
+    a claim without an accountant.
 
     Arguments:
         source: A ``PrivacyEngine``, an accountant, or a ``DPOptimizer`` with its step hook.
-        delta: Where the accountant is asked for epsilon.
-        steps: The claim of that many steps still to come, from the optimizer's noise multiplier and
-            the sampling rate that its hook tells. Without it the history is read, after training.
-        curve: Whether to claim all that the described steps promise, or the one pair.
+        delta: Delta at which the accountant computes epsilon.
+        steps: Claim this many future steps, with the optimizer's noise multiplier and the sampling
+            rate of its step hook. By default the history is read, after training.
+        curve: Whether to claim the whole curve, or only the pair (epsilon, delta).
 
     Example:
         >>> from opacus.accountants import RDPAccountant
@@ -64,7 +64,7 @@ def claim_of(
     history = _merged(getattr(accountant, "history", None) or ())
     if not history:
         raise InvalidInput(
-            "source has an accountant whose history is empty: nothing was claimed yet. Read the "
+            "source has an accountant whose history is empty: there is no claim yet. Read the "
             "claim after training, or plan it: claim_of(optimizer, steps=...)"
         )
     parts = [_described(*group) for group in history]
@@ -81,10 +81,10 @@ def claim_of(
 
 
 def _epsilon_in_words(accountant: Any, delta: float) -> str:
-    """What the accountant answers, or why it has none: the curve needs no answer from it."""
+    """The accountant's epsilon, or why it has none; the curve does not need it."""
     name = type(accountant).__name__
     with warnings.catch_warnings():
-        # Opacus' accountants divide by zero on the way to a right answer where nothing is sampled.
+        # Opacus' accountants divide by zero, with a correct result, where nothing is sampled.
         warnings.simplefilter("ignore")
         try:
             epsilon = float(accountant.get_epsilon(delta))
@@ -110,7 +110,7 @@ def _described(noise_multiplier: float, rate: float, steps: int) -> NoisySteps:
     _validate.positive(
         "noise_multiplier in the accountant's history",
         float(noise_multiplier),
-        remedy="no noise promises nothing to test",
+        remedy="without noise there is no claim to test",
     )
     return NoisySteps(
         noise_multiplier=float(noise_multiplier),
@@ -126,7 +126,7 @@ def _words(group: tuple[float, float, int]) -> str:
 
 
 def _merged(history: History) -> History:
-    """Equal steps counted together; their order does not matter."""
+    """Equal steps counted together; the order does not matter."""
     counts: dict[tuple[float, float], int] = {}
     for noise, rate, steps in history:
         counts[noise, rate] = counts.get((noise, rate), 0) + steps
@@ -142,18 +142,18 @@ def _accountant_of(source: Any) -> Any:
         if hasattr(candidate, "history") and hasattr(candidate, "get_epsilon"):
             return candidate
     raise InvalidInput(
-        f"source must be a PrivacyEngine, an accountant, or a DPOptimizer whose step hook tells an "
-        f"accountant of its steps; got {type(source).__name__}, which leads to no accountant"
+        "source must be a PrivacyEngine, an accountant, or a DPOptimizer whose step hook reports "
+        f"to an accountant; got {type(source).__name__}, which leads to no accountant"
     )
 
 
 def _planned(source: Any, accountant: Any, steps: int) -> Any:
-    """A copy of the accountant's kind that has seen ``steps`` steps to come."""
+    """A copy of the accountant whose history is ``steps`` future steps."""
     noise = getattr(source, "noise_multiplier", None)
     rate = hook_variables(source).get("sample_rate")
     if noise is None or rate is None:
         raise InvalidInput(
-            f"steps needs a DPOptimizer as source, which knows noise multiplier and sampling rate; "
+            f"steps needs a DPOptimizer as source, with its noise multiplier and sampling rate; "
             f"got {type(source).__name__}. Read the history after training, or use Claim.from_dpsgd"
         )
     planned = copy.copy(accountant)

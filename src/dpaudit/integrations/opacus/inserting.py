@@ -1,8 +1,8 @@
-"""Crafted gradients in a training that somebody else wrote.
+"""Insert crafted gradients into a training that somebody else wrote.
 
-Nothing of the user's is edited. While the context is open the *methods* of one optimizer object are
-replaced; no attribute is written on a tensor or a module that would stay there. Only attributes are
-relied on that Opacus' optimizers and forks of them share, so Opacus itself is not imported.
+Nothing of the user's is edited. While the context is open, the *methods* of one optimizer object
+are replaced; no attribute is left on a tensor or a module. Only attributes that Opacus' optimizers
+and forks of them share are used, so Opacus itself is not imported.
 """
 
 from __future__ import annotations
@@ -11,38 +11,36 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
-import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.integrations.opacus.layout import (
     Canary,
     Entries,
-    add_at,
     batches,
     entries_in,
     entries_of,
     latest_rows,
-    masked,
     trained_slots,
 )
 from dpaudit.integrations.opacus.patching import ReplacedMethods
 from dpaudit.integrations.opacus.refusals import (
-    check_canary,
-    check_memory,
-    check_optimizer,
     coins,
+    require_insertable,
+    require_known_clipping,
+    require_memory,
 )
+from dpaudit.integrations.opacus.rows import CanaryRows, Mask
 from dpaudit.integrations.opacus.rowwise import are_the_sums, sums_by_definition
 from dpaudit.integrations.opacus.sampling import FROM_ACCOUNTANT, Participation, participation
+from dpaudit.integrations.opacus.sums import add_clipped, add_raw
 
 MEMORY = 2**29
-"""How many bytes the rows of all canaries may take by default: half a gibibyte."""
+"""Bytes that the rows of all canaries may take by default: half a gibibyte."""
 
 WORTH_SPARING = 2**23
-"""From how many bytes on copying a batch takes longer than clipping once more: eight mebibytes."""
+"""Bytes from which copying a batch takes longer than clipping once more: eight mebibytes."""
 
 
 @contextlib.contextmanager
@@ -58,26 +56,24 @@ def insert_canary(
     model: nn.Module | None = None,
     memory: int = MEMORY,
 ) -> Iterator[None]:
-    r"""Insert crafted gradients into every logical step that an Opacus optimizer makes.
+    r"""Insert crafted gradients into every logical step of an Opacus optimizer.
 
-    The training is the user's own, unedited, inside the ``with`` block; as a decorator,
+    The user's own training runs unedited inside the ``with`` block; as a decorator,
     ``insert_canary(...)(fit)`` does the same around a function. On exit, also by an exception, the
-    optimizer, its parameters and its hooks are as they were.
+    optimizer, its parameters and its hooks are as before.
 
-    *Through the clipping* the canaries' gradients, ten times too long, become further rows of
-    ``grad_sample``, and further addends of the raw ``grad``, which correct code overwrites: what
-    is clipped, and what is not, is decided by the training alone. *After the clipping*
-    (``through_clipping=False``) what correct clipping leaves of them, :math:`C e_d`, is added to
-    the sum that the noise goes on. That tests the noise and the accounting, not the clipping; it
-    is the way for ghost clipping, which has no rows, and for very many canaries, whose rows would
-    not fit in memory.
+    *Through the clipping*, the canaries' gradients, ten times too long, become further rows of
+    ``grad_sample`` and further addends of the raw ``grad``, which correct code overwrites: the
+    training itself clips them or fails to. *After the clipping* (``through_clipping=False``), what
+    correct clipping leaves of them, :math:`C e_d`, is added to the sum that gets the noise. That
+    tests the noise and the accounting, not the clipping. It is the way for ghost clipping, which
+    has no rows, and for so many canaries that their rows do not fit in memory.
 
     A step in several physical batches (``BatchMemoryManager``, accumulated ``backward`` calls)
-    takes a canary once. Steps that go around the DP optimizer, by the optimizer that it wraps, take
-    the canary unclipped, as they would take any example; so steps on public data belong outside
-    the block.
+    takes a canary once. Steps that bypass the DP optimizer, by the optimizer that it wraps, take
+    the canary unclipped, like any example; so keep steps on public data outside the block.
 
-    See also: `canary_for`, `claim_of`; `dpaudit.audit_training`, which plays the game.
+    See also: `canary_for`, `claim_of`; `dpaudit.audit_training`, which runs the audit.
 
     Paper: Cebere, Bellet, Papernot (ICLR 2025), A_GC; a crafted gradient in the clipped sum as in
     Nasr et al. (USENIX Security 2023), Algorithm 1.
@@ -86,22 +82,21 @@ def insert_canary(
         optimizer: The ``DPOptimizer`` (flat, per layer, adaptive or ghost clipping) that trains.
         canary: The crafted gradients: a `GradientCanary`, or an object with ``parameters``,
             ``count`` and ``rows(inserted)``, which can only go through the clipping.
-        inserted: One coin for each canary: whether this training holds it at all.
-        seed: The run's seed. Draws in which steps a canary takes part, and nothing else.
-        sampling: Who is in a step. ``"from accountant"``: each canary with the probability that the
-            accountant is told, independently at each step; this is what a claim with amplification
-            speaks of. A number: that probability. ``"every step"``: always, for claims that count
-            on no sampling, and only for those. ``"once an epoch"``: in one random step of every
-            epoch, as a loader that shuffles does it.
+        inserted: One boolean for each canary: whether this training contains it.
+        seed: Seed of the run. It decides in which steps a canary takes part, and nothing else.
+        sampling: In which steps a canary takes part. ``"from accountant"``: in each step
+            independently, with the sampling rate that the accountant uses, as a claim with
+            amplification by sampling assumes. A number: with that probability. ``"every step"``:
+            in all steps, for claims without sampling only. ``"once an epoch"``: in one random step
+            of every epoch, as with a shuffling loader.
         through_clipping: Whether the training itself clips the canaries.
         apart: Whether it clips them in a physical batch of their own, as ``BatchMemoryManager``
-            might make one, which saves copying the batch to make room for them. By default a step
-            is made with the canaries in the batch and compared with the definition of clipping;
-            only where it agrees, and so does not mix the rows of a batch, do later steps clip
-            canaries apart, and only where the batch's rows are large.
-        model: Give it, here and to `canary_for`, where the optimizer's parameter groups are in
-            another order than ``model.parameters()``, or leave some of those out.
-        memory: How many bytes the canaries' rows may take.
+            might make one, which saves copying the batch. By default one step is made with the
+            canaries in the batch and compared with the definition of clipping; only if it agrees,
+            and if the batch's rows are large, do later steps clip canaries apart.
+        model: Needed, here and in `canary_for`, where the optimizer's parameter groups are in
+            another order than ``model.parameters()``, or omit some of those.
+        memory: Bytes that the canaries' rows may take.
 
     Example:
         >>> import torch
@@ -119,16 +114,25 @@ def insert_canary(
         >>> canary.score(weight.detach()).round(4)
         array([0.5])
     """
+    require_insertable(optimizer, through_clipping, apart)
+    require_known_clipping(canary, through_clipping)
+    slots, total = trained_slots(optimizer, model)
+    if canary.parameters != total:
+        raise InvalidInput(
+            f"canary was drawn for {canary.parameters} parameters and this training has "
+            f"{total}; draw it with canary_for(optimizer), and pass the same model= to both"
+        )
+    count, rows, axes, values = entries_of(canary, coins(inserted, canary.count))
+    if through_clipping:
+        require_memory(count * total * slots[0].parameter.element_size(), memory)
     insertion = _Insertion(
         optimizer,
         canary,
-        inserted,
-        seed=seed,
-        sampling=sampling,
+        entries=entries_in(slots, rows=rows, axes=axes, values=values),
+        count=count,
+        participation=participation(optimizer, sampling, count=count, seed=seed),
         through_clipping=through_clipping,
         apart=apart,
-        model=model,
-        memory=memory,
     )
     insertion.begin()
     try:
@@ -140,47 +144,27 @@ def insert_canary(
 
 @final
 class _Insertion:
-    """One training with its canaries."""
+    """One training with its canaries: in which method calls they are inserted, and how."""
 
     def __init__(
         self,
         optimizer: Any,
         canary: Canary,
-        inserted: ArrayLike,
         *,
-        seed: int,
-        sampling: str | float,
+        entries: tuple[Entries, ...],
+        count: int,
+        participation: Participation,
         through_clipping: bool,
         apart: bool | None,
-        model: nn.Module | None,
-        memory: int,
     ) -> None:
-        check_optimizer(optimizer, through_clipping, apart)
-        check_canary(canary, through_clipping)
-        self._optimizer = optimizer
-        self._norm, self._clip_norm = (
-            getattr(canary, "norm", 0.0),
-            getattr(canary, "clip_norm", 0.0),
-        )
-        self._through_clipping, self._apart = through_clipping, apart
-        slots, total = trained_slots(optimizer, model)
-        if canary.parameters != total:
-            raise InvalidInput(
-                f"canary was drawn for {canary.parameters} parameters and this training has "
-                f"{total}; draw it with canary_for(optimizer), and pass the same model= to both"
-            )
-        self._count, rows, axes, values = entries_of(canary, coins(inserted, canary.count))
-        self._entries = entries_in(slots, rows=rows, axes=axes, values=values)
+        self._optimizer, self._canary = optimizer, canary
+        self._entries, self._count = entries, count
         # Most steps touch only the tensors that hold an axis of a canary.
-        self._holding = tuple(entries for entries in self._entries if len(entries))
-        if through_clipping:
-            check_memory(self._count * total * slots[0].parameter.element_size(), memory)
-        self._participation: Participation = participation(
-            optimizer, sampling, count=self._count, seed=seed
-        )
-        self._rows: dict[int, Tensor] = {}
-        self._appended: dict[int, tuple[Tensor, int]] = {}
-        self._pending: tuple[NDArray[np.bool_] | None] | None = None
+        self._holding = tuple(here for here in entries if len(here))
+        self._rows = CanaryRows(entries, count)
+        self._participation = participation
+        self._through_clipping, self._apart = through_clipping, apart
+        self._pending: tuple[Mask | None] | None = None
         self._foreseen: list[Tensor] | None = None
         self._inside_step = False
         self._step_is_private = False
@@ -199,21 +183,17 @@ class _Insertion:
     def end(self) -> None:
         self._methods.put_back()
         self._hook.remove()
-        for entries in self._entries:
-            parameter: Any = entries.slot.parameter
-            self._take_rows_away(parameter)
-        self._appended.clear()
-        self._rows.clear()
+        self._rows.remove()
 
     def check(self) -> None:
         if self._steps and not self._chances:
             raise DpauditError(
                 f"the training made {self._steps} steps and none had a place for the canary: the "
-                "optimizer's step calls neither pre_step nor "
-                "clip_and_accumulate. Nothing was audited"
+                "optimizer's step calls neither pre_step nor clip_and_accumulate. Nothing was "
+                "audited"
             )
 
-    # The four places of a training that are watched.
+    # The four methods that are watched.
 
     def _around_step(
         self, original: Callable[..., Any], closure: Callable[[], Any] | None = None
@@ -245,10 +225,11 @@ class _Insertion:
             self._foreseen = None
         if self._pending is not None:
             (mask,), self._pending = self._pending, None
+            self._chances += 1
             if self._through_clipping:
-                self._clip_apart(original, mask)
-            else:
-                self._add_clipped(mask)
+                self._rows.clip_apart(original, mask)
+            elif mask is None or mask.any():
+                add_clipped(self._optimizer, self._canary, self._holding, mask)
         return result
 
     def _before_update(self, *_: Any) -> None:
@@ -256,20 +237,20 @@ class _Insertion:
         if self._step_is_private or self._inside_step:
             self._step_is_private = False
             return
-        # The wrapped optimizer was called directly: no clipping and no noise for anyone.
+        # The wrapped optimizer was called directly: its step neither clips nor adds noise.
         self._chances += 1
         expected = getattr(self._optimizer, "expected_batch_size", None)
-        self._add_raw(self._participation.draw(1), expected)
+        add_raw(self._optimizer, self._holding, self._participation.draw(1), expected)
 
-    # What is done there.
+    # What happens in them.
 
     def _enter_logical_step(self) -> None:
         queue = getattr(self._optimizer, "_step_skip_queue", ())
         if queue and queue[0]:
             return  # a physical batch that is not the last one of its logical batch
         self._step_is_private = True
+        passes = batches(self._entries[0].slot.parameter)
         if not self._through_clipping:
-            passes = batches(self._entries[0].slot.parameter)
             self._pending = (self._participation.draw(passes),)
             return
         latest = [latest_rows(entries.slot.parameter) for entries in self._entries]
@@ -281,107 +262,23 @@ class _Insertion:
             )
         if hasattr(first, "_processed"):
             return  # rows that were used already and hold the canary: Opacus refuses this itself
-        passes = batches(self._entries[0].slot.parameter)
         mask = self._participation.draw(passes)
         count = self._count if mask is None else int(mask.sum())
         if count == self._count:
             mask = None
-        # Rows of several passes may be old ones that nobody cleared: a canary must be among them.
+        # Rows of several passes may be old ones that were not cleared: a canary must be among them.
         apart = self._apart and passes == 1
         self._chances += not apart
         if apart:
             self._pending = (mask,)
         if count == 0:
             return
-        self._add_raw(mask, len(first) + count)
+        add_raw(self._optimizer, self._holding, mask, len(first) + count)
         if apart:
             return
-        for entries, rows in zip(self._entries, latest, strict=True):
-            if rows is not None:
-                self._append_rows(entries, rows, mask, count)
+        self._rows.append(latest, mask)
         if self._apart is None:
-            # Settled by this one step: with the batch until `_around_summation` says otherwise.
+            # Decided by this one step: with the batch unless `_around_summation` finds otherwise.
             self._apart = False
             if sum(rows.nbytes for rows in latest if rows is not None) >= WORTH_SPARING:
                 self._foreseen = sums_by_definition(self._optimizer)
-
-    def _append_rows(
-        self, entries: Entries, rows: Tensor, mask: NDArray[np.bool_] | None, count: int
-    ) -> None:
-        parameter: Any = entries.slot.parameter
-        longer = torch.cat([rows, self._rows_of(entries, rows, mask)])
-        if isinstance(parameter.grad_sample, list):
-            parameter.grad_sample = [*parameter.grad_sample[:-1], longer]
-        else:
-            parameter.grad_sample = longer
-        self._appended[id(parameter)] = (longer, count)
-
-    def _clip_apart(self, clip: Callable[[], Any], mask: NDArray[np.bool_] | None) -> None:
-        self._chances += 1
-        if self._count == 0 or (mask is not None and not mask.any()):
-            return
-        genuine = []
-        for entries in self._entries:
-            parameter: Any = entries.slot.parameter
-            genuine.append(parameter.grad_sample)
-            like = latest_rows(parameter)
-            if like is not None:
-                # A copy: whoever clips may mark the rows as used, or write to them.
-                parameter.grad_sample = self._rows_of(entries, like, mask).clone()
-        try:
-            clip()
-        finally:
-            for entries, rows in zip(self._entries, genuine, strict=True):
-                entries.slot.parameter.grad_sample = rows  # type: ignore[attr-defined]
-
-    def _rows_of(self, entries: Entries, like: Tensor, mask: NDArray[np.bool_] | None) -> Tensor:
-        key = id(entries.slot.parameter)
-        if key not in self._rows:
-            crafted = like.new_zeros(self._count, entries.slot.parameter.numel())
-            places = torch.as_tensor(entries.rows, device=like.device)
-            crafted[places, entries.where.to(like.device)] = entries.values.to(like)
-            self._rows[key] = crafted.view(self._count, *entries.slot.parameter.shape)
-        rows = self._rows[key]
-        return rows if mask is None else rows[torch.as_tensor(mask, device=rows.device)]
-
-    def _add_raw(self, mask: NDArray[np.bool_] | None, batch: float | None) -> None:
-        """What an example adds to the gradient of the loss when nothing is private."""
-        share = 1.0
-        if getattr(self._optimizer, "loss_reduction", "mean") == "mean" and batch:
-            share = 1 / batch
-        for entries in self._holding:
-            gradient = entries.slot.parameter.grad
-            if gradient is not None:
-                values = masked(entries.values, entries, mask)
-                add_at(gradient, entries.where, values, times=share)
-
-    def _add_clipped(self, mask: NDArray[np.bool_] | None) -> None:
-        self._chances += 1
-        if mask is not None and not mask.any():
-            return
-        per_layer = getattr(self._optimizer, "max_grad_norms", None)
-        for entries in self._holding:
-            norm = self._optimizer.max_grad_norm if per_layer is None else per_layer[entries.index]
-            parameter: Any = entries.slot.parameter
-            total = parameter.summed_grad
-            if total is None:
-                raise InvalidInput(
-                    "the optimizer keeps no summed_grad to add a clipped canary to; "
-                    "use through_clipping=True"
-                )
-            # Never more than either the claim's clip norm or the one in force for this tensor.
-            length = min(self._norm, self._clip_norm, float(norm))
-            values = masked(entries.values, entries, mask)
-            add_at(total, entries.where, values, times=length / self._norm)
-
-    def _take_rows_away(self, parameter: Any) -> None:
-        longer, count = self._appended.get(id(parameter), (None, 0))
-        if longer is None or latest_rows(parameter) is not longer:
-            return
-        genuine: Any = longer[:-count]
-        if hasattr(longer, "_processed"):
-            genuine._processed = longer._processed
-        if isinstance(parameter.grad_sample, list):
-            parameter.grad_sample = [*parameter.grad_sample[:-1], genuine]
-        else:
-            parameter.grad_sample = genuine

@@ -1,4 +1,4 @@
-"""Where the axes of a flat parameter vector lie in the tensors of a training."""
+"""Map the axes of a flat parameter vector to the tensors of a training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpaudit.trainings.canaries import GradientCanary
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Slot:
-    """One trained tensor, and where it begins in the flat vector."""
+    """One trained tensor, and its offset in the flat vector."""
 
     parameter: Tensor
     offset: int
@@ -27,8 +27,8 @@ def trained_slots(optimizer: Any, model: nn.Module | None = None) -> tuple[tuple
     """The tensors that the optimizer trains, and the length of the whole flat vector.
 
     The flat vector holds the trainable parameters, as `dpaudit.audit_training` reads them from a
-    module: in the order of ``model.parameters()`` where a model is given, else in the optimizer's
-    own order, which is the same one for the usual ``SGD(model.parameters())``.
+    module: in the order of ``model.parameters()`` if a model is given, else in the optimizer's own
+    order, which is the same for the usual ``SGD(model.parameters())``.
     """
     trained = list(optimizer.params)
     if model is None:
@@ -56,10 +56,10 @@ class Entries:
 
     Arguments:
         slot: The tensor.
-        index: Its place among the tensors that the optimizer trains.
-        rows: For each entry, which canary it belongs to.
-        where: For each entry, its place in the flattened tensor.
-        values: For each entry, its value before clipping.
+        index: Index of the tensor among those that the optimizer trains.
+        rows: Row of the canary of each entry.
+        where: Index of each entry in the flattened tensor.
+        values: Value of each entry before clipping.
     """
 
     slot: Slot
@@ -73,7 +73,7 @@ class Entries:
 
 
 class Canary(Protocol):
-    """Crafted gradients of any shape: a `GradientCanary`, or a class of yours with these three."""
+    """Crafted gradients of any shape: a `GradientCanary`, or a user's class with these members."""
 
     @property
     def parameters(self) -> int:
@@ -81,17 +81,17 @@ class Canary(Protocol):
 
     @property
     def count(self) -> int:
-        """How many canaries there are, each with a coin."""
+        """Number of canaries."""
 
     def rows(self, inserted: ArrayLike) -> ArrayLike:
-        """The gradients before clipping of those that are inserted, one row each."""
+        """The gradients before clipping of the inserted canaries, one row each."""
 
 
 def entries_of(
     canary: Canary, coins: NDArray[np.bool_]
 ) -> tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """How many rows the inserted canaries have, and (row, axis, value) of what is not zero."""
-    if isinstance(canary, GradientCanary):  # without ever making its rows: there may be thousands
+    """The number of rows of the inserted canaries, and (row, axis, value) of nonzero entries."""
+    if isinstance(canary, GradientCanary):  # without making its rows: there may be thousands
         axes = canary.dimensions[coins]
         return len(axes), np.arange(len(axes)), axes, np.full(len(axes), canary.norm)
     rows = np.asarray(canary.rows(coins), dtype=np.float64).reshape(-1, canary.parameters)
@@ -106,7 +106,7 @@ def entries_in(
     axes: NDArray[np.int64],
     values: NDArray[np.float64],
 ) -> tuple[Entries, ...]:
-    """Sort entries (canary, axis, value) by the tensor they fall into."""
+    """Sort entries (canary, axis, value) by tensor."""
     found = []
     for index, slot in enumerate(slots):
         size = slot.parameter.numel()
@@ -131,7 +131,7 @@ def entries_in(
 
 
 def add_at(tensor: Tensor, where: Tensor, values: Tensor, *, times: float = 1.0) -> None:
-    """Add ``times * values`` to a tensor at places counted in its flattened order, in place."""
+    """Add ``times * values`` in place, at the given indices of the flattened tensor."""
     if values.dtype != tensor.dtype or values.device != tensor.device:
         values, where = values.to(tensor), where.to(tensor.device)
     if tensor.is_contiguous():
@@ -150,7 +150,7 @@ def latest_rows(parameter: Any) -> Tensor | None:
 
 
 def batches(parameter: Any) -> int:
-    """How many backward passes the next step is made of."""
+    """Number of backward passes of the next step."""
     rows = getattr(parameter, "grad_sample", None)
     return len(rows) if isinstance(rows, list) else 1
 

@@ -1,4 +1,4 @@
-"""Methods of one object, replaced for a while and put back."""
+"""Replace methods of one object for a while."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ _NOTHING = object()
 
 @final
 class ReplacedMethods:
-    """Methods of ``target``, replaced until `put_back`; its class and other objects see nothing.
+    """Replaces methods of ``target`` until `put_back`; its class and other objects do not change.
 
-    Whoever wraps a replaced method in the meantime (a learning-rate scheduler does) keeps a call
-    to it: after `put_back` such a call goes straight to the original.
+    A wrapper around a replaced method (a learning-rate scheduler makes one) keeps working: after
+    `put_back` it calls the original method.
+
+    Arguments:
+        target: The object whose methods are replaced.
 
     Example:
         >>> class Door:
@@ -37,12 +40,12 @@ class ReplacedMethods:
         self._before: dict[str, tuple[object, object]] = {}
 
     def wrap(self, name: str, around: Callable[..., Any]) -> None:
-        """Call ``around(original, *arguments)`` in place of the method, if there is such a one."""
+        """Call ``around(original, *arguments)`` in place of the method, if it exists."""
         original = getattr(self._target, name, None)
         if original is None:
             return
 
-        # `wraps` also carries over the marks that schedulers look for on `step`.
+        # `wraps` also copies the attributes that schedulers look for on `step`.
         @functools.wraps(original)
         def replacement(_: Any, *arguments: Any, **named: Any) -> Any:
             if not self._active:
@@ -54,7 +57,7 @@ class ReplacedMethods:
         vars(self._target)[name] = method
 
     def put_back(self) -> None:
-        """Leave the object as it was found."""
+        """Restore the object."""
         self._active = False
         own = vars(self._target)
         for name, (before, method) in self._before.items():

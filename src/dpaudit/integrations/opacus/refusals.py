@@ -1,4 +1,4 @@
-"""What cannot be audited, or not in the way asked: refused before anything is touched."""
+"""Errors for insertions that are impossible, raised before anything is changed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from dpaudit.trainings.canaries import GradientCanary
 
 
 def coins(inserted: ArrayLike, count: int) -> NDArray[np.bool_]:
-    """One coin for each canary."""
+    """One boolean for each canary: whether it is inserted."""
     coins = np.atleast_1d(np.asarray(inserted, dtype=bool))
     if coins.shape != (count,):
         raise InvalidInput(
-            f"inserted must be one coin for each of the {count} canaries, got shape {coins.shape}"
+            f"inserted must be one boolean for each of the {count} canaries, got shape "
+            f"{coins.shape}"
         )
     return coins
 
 
-def check_optimizer(optimizer: Any, through_clipping: bool, apart: bool | None) -> None:
-    """Refuse an optimizer that canaries cannot enter in this way."""
+def require_insertable(optimizer: Any, through_clipping: bool, apart: bool | None) -> None:
+    """Raise an error if canaries cannot be inserted into this optimizer in this way."""
     needed = ("step", "params", "original_optimizer", "max_grad_norm")
     missing = [name for name in needed if not hasattr(optimizer, name)]
     if missing:
@@ -33,11 +34,11 @@ def check_optimizer(optimizer: Any, through_clipping: bool, apart: bool | None) 
         )
     if hasattr(optimizer, "world_size"):
         raise InvalidInput(
-            f"optimizer {type(optimizer).__name__} sums over several processes, where every one "
+            f"optimizer {type(optimizer).__name__} sums over several processes, each of which "
             "would insert the canary; audit the training in one process"
         )
     if apart and not through_clipping:
-        raise InvalidInput("apart=True needs through_clipping=True: there is nothing else to clip")
+        raise InvalidInput("apart=True needs through_clipping=True: otherwise no canary is clipped")
     if through_clipping and hasattr(optimizer, "accumulate"):
         raise InvalidInput(
             f"optimizer {type(optimizer).__name__} clips without per-example gradients, so a "
@@ -46,8 +47,8 @@ def check_optimizer(optimizer: Any, through_clipping: bool, apart: bool | None) 
         )
 
 
-def check_canary(canary: object, through_clipping: bool) -> None:
-    """Refuse a canary of which only its owner knows what clipping leaves."""
+def require_known_clipping(canary: object, through_clipping: bool) -> None:
+    """Raise an error if the canary is to be added clipped and its clipped gradient is unknown."""
     if not through_clipping and not isinstance(canary, GradientCanary):
         raise InvalidInput(
             "through_clipping=False needs a GradientCanary, whose clipped gradients are known; "
@@ -55,8 +56,8 @@ def check_canary(canary: object, through_clipping: bool) -> None:
         )
 
 
-def check_memory(needed: int, memory: int) -> None:
-    """Refuse rows that would not fit."""
+def require_memory(needed: int, memory: int) -> None:
+    """Raise an error if the canaries' rows exceed the allowed memory."""
     memory = _validate.integer("memory", memory, at_least=1)
     if needed > memory:
         raise InvalidInput(

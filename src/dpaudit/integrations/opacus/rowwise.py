@@ -1,4 +1,4 @@
-"""Does an optimizer clip row by row? Then a canary need not be in the same batch as the others."""
+"""Whether an optimizer clips row by row, so that a canary may be clipped in a batch of its own."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _RELATIVE, _SHARE_OF_CLIP = 1e-3, 1e-4
 
 
 def sums_by_definition(optimizer: Any) -> list[Tensor] | None:
-    r"""What the sums must be after the next summation, :math:`\sum_i g_i \min(1, C/|g_i|)` each.
+    r"""The correct sums after the next summation, :math:`\sum_i g_i \min(1, C/|g_i|)` each.
 
-    With clipping per layer the norm is that of each tensor alone. `None` where there are no plain
-    per-example gradients to compute it from.
+    With clipping per layer the norm is that of each tensor. `None` if there are no plain
+    per-example gradients.
     """
     rows: list[Any] = [getattr(parameter, "grad_sample", None) for parameter in optimizer.params]
     if not all(isinstance(some, Tensor) for some in rows):
@@ -36,7 +36,7 @@ def sums_by_definition(optimizer: Any) -> list[Tensor] | None:
 
 
 def are_the_sums(optimizer: Any, expected: list[Tensor]) -> bool:
-    """Whether the optimizer's sums are the ones expected, up to rounding."""
+    """Whether the optimizer's sums equal ``expected`` up to rounding."""
     tolerance = _SHARE_OF_CLIP * float(optimizer.max_grad_norm)
     for parameter, total in zip(optimizer.params, expected, strict=True):
         found = getattr(parameter, "summed_grad", None)

@@ -1,8 +1,8 @@
 r"""In which steps a canary takes part.
 
-A claim with amplification by sampling speaks of an example that is *sampled*: a canary that sat in
-every batch would break any such claim, rightly made or not. So a canary takes part as the claim
-says that an example does, with coins of its own that nobody sees.
+A claim with amplification by sampling is about an example that is *sampled*: a canary in every
+batch would contradict any such claim, also a correct one. So a canary takes part as the claim
+assumes of an example, with random decisions of its own that the adversary does not see.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ Mask = NDArray[np.bool_]
 FROM_ACCOUNTANT = "from accountant"
 EVERY_STEP = "every step"
 ONCE_AN_EPOCH = "once an epoch"
-# Sets these coins apart from every other use of the run's seed.
+# Separates these random numbers from every other use of the run's seed.
 _PURPOSE = 0x0C0175
 
 
 class Participation(abc.ABC):
-    """Which canaries take part in the next step."""
+    """Decides which canaries take part in the next step."""
 
     @abc.abstractmethod
     def draw(self, batches: int) -> Mask | None:
-        """One coin for each canary, or `None` where all take part.
+        """One boolean for each canary, or `None` if all take part.
 
         Arguments:
-            batches: How many batches of the loader the step is made of.
+            batches: Number of batches of the loader in this step.
         """
 
 
 @final
 class EveryStep(Participation):
-    """Fixed batches, known to the adversary: nothing is gained from sampling."""
+    """Every canary takes part in every step: no amplification by sampling."""
 
     def draw(self, batches: int) -> Mask | None:
         return None
@@ -61,7 +61,7 @@ class Poisson(Participation):
 
 @final
 class OnceAnEpoch(Participation):
-    """Each canary takes part in one step of every epoch: what a shuffling loader does."""
+    """Each canary takes part in one step of every epoch, as with a shuffling loader."""
 
     def __init__(self, steps: int, count: int, random: np.random.Generator) -> None:
         self._steps, self._count, self._random = steps, count, random
@@ -77,7 +77,7 @@ class OnceAnEpoch(Participation):
 
 
 def participation(optimizer: Any, sampling: str | float, *, count: int, seed: int) -> Participation:
-    """The rule that ``sampling`` names, for ``count`` canaries of the run with this seed."""
+    """The participation named by ``sampling``, for ``count`` canaries of the run with this seed."""
     random = np.random.default_rng([_PURPOSE, _validate.integer("seed", seed)])
     if not isinstance(sampling, str):
         rate = _validate.between("sampling", sampling, 0, 1, closed_high=True)
@@ -89,37 +89,36 @@ def participation(optimizer: Any, sampling: str | float, *, count: int, seed: in
         remedy="or give the probability with which a step takes an example",
     )
     if sampling == EVERY_STEP:
-        told = hook_variables(optimizer).get("sample_rate")
-        if told is not None and told < 1:
+        assumed = hook_variables(optimizer).get("sample_rate")
+        if assumed is not None and assumed < 1:
             warnings.warn(
-                f"the canary is in every step, but the accountant is told a sampling rate of "
-                f"{told:g}: its claim counts on sampling, and would look broken even if it is "
-                "kept. Test a claim without sampling, or use sampling='from accountant'",
+                f"the canary is in every step, but the accountant uses a sampling rate of "
+                f"{assumed:g}: its claim assumes sampling, so a correct training would seem to "
+                "violate it. Test a claim without sampling, or use sampling='from accountant'",
                 stacklevel=2,
             )
         return EveryStep()
-    rate = rate_told_to_accountant(optimizer)
+    rate = accountants_rate(optimizer)
     if sampling == ONCE_AN_EPOCH:
         return OnceAnEpoch(max(1, round(1 / rate)), count, random)
     return Poisson(rate, count, random)
 
 
-def rate_told_to_accountant(optimizer: Any) -> float:
+def accountants_rate(optimizer: Any) -> float:
     """The sampling rate that the optimizer's step hook reports to the accountant."""
     rate = hook_variables(optimizer).get("sample_rate")
     if rate is None:
         raise InvalidInput(
-            "sampling='from accountant' needs an optimizer whose step hook tells an accountant the "
-            "sampling rate, as PrivacyEngine.make_private attaches it; found none. Give the "
-            "probability itself, sampling=RATE, or sampling='every step' where the claim counts on "
-            "no sampling"
+            "sampling='from accountant' needs an optimizer whose step hook reports the sampling "
+            "rate to an accountant, as PrivacyEngine.make_private attaches it; found none. Give "
+            "the probability, sampling=RATE, or sampling='every step' for a claim without sampling"
         )
     return _validate.between("sample_rate of the accountant", rate, 0, 1, closed_high=True)
 
 
 def hook_variables(optimizer: Any) -> dict[str, Any]:
-    """What the optimizer's step hook holds: the accountant (``self``) and its ``sample_rate``."""
-    # Opacus keeps both in a closure and nowhere else; calling the hook would count a step.
+    """Variables of the optimizer's step hook: the accountant (``self``) and ``sample_rate``."""
+    # Opacus keeps both in a closure only; calling the hook would count a step.
     hook = getattr(optimizer, "step_hook", None)
     if not inspect.isfunction(hook):
         return {}

@@ -1,4 +1,4 @@
-"""An Opacus optimizer as a private step: its clipping, its noise and its scaling, nothing else."""
+"""An Opacus optimizer as a private step: its clipping, its noise and its scaling."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ import copy
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpaudit.checks.arithmetic import Array
-from dpaudit.checks.checking import RUNS, check_step
-from dpaudit.checks.findings import CheckResult
+from dpaudit.checks import CheckResult, check_step
+from dpaudit.checks.checking import RUNS
 from dpaudit.errors import InvalidInput, MissingExtra
+
+Array = NDArray[np.float64]
 
 
 @final
 class OpacusStep:
     """``private_step(gradients, seed)`` by a copy of a ``DPOptimizer``.
 
-    Rows of ``gradients`` become ``grad_sample``; what comes back is ``grad`` after ``pre_step()``,
-    flat, in the order of the optimizer's parameters. The user's optimizer, model, generator and
-    accountant are left as they are: a copy is made once, without the hook that counts steps.
+    Rows of ``gradients`` become ``grad_sample``; the result is ``grad`` after ``pre_step()``, flat,
+    in the order of the optimizer's parameters. The user's optimizer, model, generator and
+    accountant are not changed: a copy is made once, without the hook that counts steps.
 
     See also: `check_optimizer`; `dpaudit.checks.check_step`.
 
     Arguments:
-        optimizer: A ``DPOptimizer``, flat or per layer. Ghost clipping never sees the gradient of
-            an example and cannot be fed with one: check such a training with
-            `dpaudit.check_training`.
+        optimizer: A ``DPOptimizer``, flat or per layer. Ghost clipping does not use per-example
+            gradients: check such a training with `dpaudit.check_training`.
     """
 
     def __init__(self, optimizer: Any) -> None:
@@ -53,12 +54,12 @@ class OpacusStep:
 
     @property
     def parameters(self) -> int:
-        """How many numbers a gradient has."""
+        """Number of entries of a gradient."""
         return sum(self._sizes)
 
     @property
     def clip_norm(self) -> float:
-        """The optimizer's clip norm; per layer, the norm of all layers' together."""
+        """The optimizer's clip norm; with clipping per layer, that of all layers together."""
         return float(self._optimizer.max_grad_norm)
 
     @property
@@ -67,7 +68,7 @@ class OpacusStep:
         return float(self._optimizer.noise_multiplier)
 
     def __call__(self, gradients: Array, seed: int) -> Array:
-        """Clip, add noise, scale: everything but moving the parameters."""
+        """Clip, add noise and scale, without updating the parameters."""
         import torch
 
         device = self._parameters[0].device
@@ -90,7 +91,7 @@ def _copy(optimizer: Any) -> Any:
     twin = object.__new__(type(optimizer))
     memo: dict[int, Any] = {}
     for name, value in vars(optimizer).items():
-        # The hook would tell the user's accountant of our steps; the generator is set for each.
+        # The hook would report these steps to the user's accountant; the generator is set per call.
         kept_out = name in ("step_hook", "generator", "_step_skip_queue")
         twin.__dict__[name] = None if kept_out else copy.deepcopy(value, memo)
     twin._step_skip_queue = []
@@ -107,17 +108,17 @@ def check_optimizer(
     seed: int = 1000,
     finite_gradients: bool = False,
 ) -> CheckResult:
-    """Check the rules on a ``DPOptimizer``, as it is configured, or against another claim.
+    """Check the private step of a ``DPOptimizer`` against its own settings or another claim.
 
     See also: `OpacusStep`, `dpaudit.check_training`.
 
     Arguments:
         optimizer: As in `OpacusStep`.
         noise_multiplier: The claimed sigma; the optimizer's own by default.
-        clip_norm: The claimed C; the optimizer's own by default.
-        batch_size: How many rows a batch has.
-        runs: Over how many seeds noise is measured, at least 8.
-        seed: The first of them.
+        clip_norm: The claimed clip norm C; the optimizer's own by default.
+        batch_size: Number of rows of a batch.
+        runs: Number of seeds over which noise is measured, at least 8.
+        seed: The first seed.
         finite_gradients: As in `dpaudit.check_training`.
 
     Example:

@@ -1,4 +1,4 @@
-"""How a contribution is judged: against what one of norm C does in the same direction."""
+"""Compare a contribution with that of a gradient of norm C in the same direction."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Contribution:
     """What a gradient contributed, in multiples of C.
 
     Arguments:
-        length: The gradient's norm before clipping.
-        size: What it contributed; infinite where the output was not finite.
+        length: Norm of the gradient before clipping, in multiples of C.
+        size: Contribution; infinite where the output was not finite.
         blur: Error of ``size``.
         slack: By how much a contribution may exceed C.
     """
@@ -33,7 +33,7 @@ class Contribution:
 
     @property
     def excess(self) -> float:
-        """By how much it is more than allowed, all errors granted."""
+        """By how much it exceeds what is allowed, after subtracting all errors."""
         return self.size - self.blur - (1 + self.slack)
 
     @property
@@ -45,14 +45,14 @@ class Contribution:
 
     @property
     def allowed(self) -> str:
-        """What would have been right."""
+        """The allowed size, in words."""
         return f"at most {1 + self.slack:.4g} C"
 
 
 def contribution(
     measured: Measurements, gradient: Array, unit: Unit | None = None
 ) -> Contribution | None:
-    """Measure what a gradient contributes; `None` where there is nothing to compare with."""
+    """Measure what a gradient contributes; `None` if there is nothing to compare it with."""
     unit = measured.unit_along(gradient) if unit is None else unit
     if not unit.known:
         return None
@@ -71,41 +71,41 @@ def largest(contributions: Iterable[Contribution | None]) -> Contribution | None
 
 
 def judged(
-    rule: Rule,
-    worst: Contribution | None,
-    *,
-    broken: str,
-    passed: str = "",
-    seen_in: str = "",
+    rule: Rule, worst: Contribution | None, *, broken: str, passed: str = "", seen_in: str = ""
 ) -> Finding:
     """The finding about the largest contribution."""
     if worst is None:
-        reason = "Rounding hides the contributions of such gradients."
-        return Finding(rule=rule, verdict="could not tell", explanation=reason)
-    told = {"measured": worst.words, "allowed": worst.allowed}
+        return rule.unknown("Rounding hides the contributions of such gradients.")
+    seen = {"measured": worst.words, "allowed": worst.allowed}
     if worst.excess > 0:
-        return Finding(rule=rule, verdict="broken", explanation=broken, seen_in=seen_in, **told)
+        return rule.broken(broken, seen_in=seen_in, **seen)
     if worst.blur > 0.5:
-        reason = "Rounding or noise hides contributions of this size."
-        return Finding(rule=rule, verdict="could not tell", explanation=reason, **told)
-    return Finding(rule=rule, verdict="passed", explanation=passed, **told)
+        return rule.unknown("Rounding or noise hides contributions of this size.", **seen)
+    return rule.passed(explanation=passed, **seen)
 
 
 def why_not(measured: Measurements) -> str:
-    """The reason why contributions cannot be judged at all, or nothing."""
+    """The reason why contributions cannot be judged; empty if they can."""
     if not measured.unit.known:
         return f"Nothing to compare with: {measured.unit.why_not}."
     if measured.subject.clipping_is_skipped():
         return (
-            "The training inserts canary.clipped_sum(inserted), which is clipped already; to put "
-            "its clipping to the test, insert canary.rows(inserted) as per-example gradients."
+            "The training inserts canary.clipped_sum(inserted), which is clipped already. To check "
+            "the clipping, insert canary.rows(inserted) as per-example gradients."
         )
     return ""
 
 
-def hidden_by(found: dict[str, Finding], *rules: Rule) -> str:
-    """The reason to look no further while a more basic rule is broken."""
-    for rule in rules:
-        if found[rule.name].verdict == "broken":
-            return f"Put '{rule.name}' right first: it hides this one."
-    return ""
+def many_shapes(measured: Measurements, *, lengths: Array) -> list[Array]:
+    """Gradients of many shapes, always the same; none where each would cost a training."""
+    if measured.subject.noun != "private_step" or not measured.repeatable:
+        return []
+    random = np.random.default_rng(11)
+    parameters, clip_norm = measured.subject.parameters, measured.subject.clip_norm
+    gradients = []
+    for length in lengths:
+        entries = random.standard_normal(parameters) * 10.0 ** random.uniform(-6, 0, parameters)
+        entries *= random.random(parameters) < random.choice([0.02, 0.3, 1.0])
+        entries[random.integers(parameters)] += 1.0
+        gradients.append(entries * (length * clip_norm / np.linalg.norm(entries)))
+    return gradients

@@ -1,4 +1,4 @@
-"""Noise of one parameter says nothing about the noise of another."""
+"""The noise of one parameter is independent of the noise of another."""
 
 from __future__ import annotations
 
@@ -9,76 +9,65 @@ from dpaudit.checks.arithmetic import Array
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, standard_deviations
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules.noise_directions import (
+from dpaudit.checks.rules._directions import (
+    FEWEST,
     TOLERANCE,
     Directions,
     equal_runs,
     noise_directions,
 )
-from dpaudit.checks.rules.noise_size import THERE, varies_too_much
+from dpaudit.checks.rules._noise import varies_too_much
+from dpaudit.checks.rules.base import Check, Found
+from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
 
 RULE = Rule(
     name="noise differs between parameters",
-    promise="Noise is drawn on its own for every parameter.",
+    requirement="The noise of every parameter is drawn independently.",
     cause="The same random key, or the same seed, is used for every tensor, or one draw is "
     "broadcast: differences between parameters are then free of noise.",
-    remedy="Split the key (jax.random.split) or use one generator for all tensors, one after the "
-    "other.",
+    remedy="Split the key (jax.random.split), or draw the noise of all tensors from one generator.",
     seen_in="jax PR #3646",
 )
 
 _LAGS = 4
 _TESTS = 3
-_FEWEST = 8
 
 
-def check(measured: Measurements, found: dict[str, Finding]) -> Finding:
-    """Repeated draws, neighbours, halves, and the sum of everything."""
+def check(measured: Measurements, found: Found) -> Finding:
+    """Repeated draws, neighbours, halves, and the sum of all parameters."""
     if not measured.noise_is_there:
-        return _unknown(f"See '{THERE.name}' first.")
+        return RULE.unknown(f"See '{PRESENCE.name}' first.")
     if not measured.unit.known:
-        return _unknown(f"Nothing is known of what noise does: {measured.unit.why_not}.")
+        return RULE.unknown(f"The effect of noise is unknown: {measured.unit.why_not}.")
     directions = noise_directions(measured)
-    if len(directions) < _FEWEST:
-        return _unknown(
-            f"There are only {len(directions)} parameters with noise that is clear of rounding."
-        )
+    if len(directions) < FEWEST:
+        return RULE.unknown(f"Only {len(directions)} parameters have noise well above rounding.")
     if equal_runs(measured) is not None:
-        return _unknown("Some seeds give the same noise: put that right first.")
+        return RULE.unknown("Some seeds give the same noise: repair that first.")
     twins = repeated(directions)
     share = float(twins.mean())
     if share > 0:
-        first = int(directions.places[twins][0])
-        return Finding(
-            rule=RULE,
-            verdict="broken",
+        return RULE.broken(
+            f"{int(twins.sum()):,} of {len(twins):,} parameters have the same noise as another one "
+            f"under every seed, the first of them at index {int(directions.places[twins][0]):,}.",
             measured=f"{share:.2g} repeated",
             allowed="none",
-            explanation=f"{int(twins.sum()):,} of {len(twins):,} parameters have the same noise as "
-            f"another one under every seed, the first of them at place {first:,}.",
         )
     name, excess = largest_dependence(directions.rows)
-    told = {"measured": f"{name}: {excess:.2g}", "allowed": "at most 1"}
+    seen = {"measured": f"{name}: {excess:.2g}", "allowed": "at most 1"}
     if excess <= 1:
-        return Finding(rule=RULE, verdict="passed", **told)
+        return RULE.passed(**seen)
     if varies_too_much(measured) or measured.steps > 1:
-        return Finding(
-            rule=RULE,
-            verdict="could not tell",
-            explanation="Parameters vary together, but more than the noise may depend on the seed; "
-            "keep the starting point, the data and the batches fixed, and train one step.",
-            **told,
+        return RULE.unknown(
+            "Parameters vary together, but more than the noise may depend on the seed: keep the "
+            "starting point, the data and the batches fixed, and train one step.",
+            **seen,
         )
-    return Finding(
-        rule=RULE,
-        verdict="broken",
-        explanation=f"Noise is correlated between parameters ({name}).",
-        **told,
-    )
+    return RULE.broken(f"Noise is correlated between parameters ({name}).", **seen)
 
 
 def repeated(directions: Directions) -> NDArray[np.bool_]:
-    """Which directions are the same as another one, up to sign and rounding."""
+    """Which directions equal another one, up to sign and rounding."""
     flip = np.where(directions.rows[:, 0] < 0, -1.0, 1.0)
     order = np.argsort(directions.rows[:, 0] * flip, kind="stable")
     rows, error = (directions.rows * flip[:, None])[order], directions.error[order]
@@ -94,7 +83,7 @@ def repeated(directions: Directions) -> NDArray[np.bool_]:
 
 
 def largest_dependence(directions: Array) -> tuple[str, float]:
-    """The strongest of three dependences, as a fraction of its limit at the false-alarm level."""
+    """The strongest of three dependences, relative to its limit at the false-alarm level."""
     count, seeds = directions.shape
     freedom = seeds - 1
     limit = standard_deviations(FALSE_ALARM / _TESTS)
@@ -111,10 +100,9 @@ def largest_dependence(directions: Array) -> tuple[str, float]:
 
 
 def _mean_product(one: Array, other: Array, freedom: int) -> float:
-    """The sum of inner products in its own standard deviations: each has variance 1/freedom."""
+    """The sum of inner products in standard deviations: each product has variance 1/freedom."""
     products = np.einsum("ij,ij->i", one, other)
     return abs(float(products.sum())) * float(np.sqrt(freedom / len(products)))
 
 
-def _unknown(reason: str) -> Finding:
-    return Finding(rule=RULE, verdict="could not tell", explanation=reason)
+CHECK = Check(rule=RULE, run=check)

@@ -1,4 +1,4 @@
-"""Real Opacus optimizers: what they keep to, and the one rule that they do not."""
+"""Private steps of real Opacus optimizers: all rules hold but the one on infinite gradients."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from opacus.optimizers import DPOptimizer
 from opacus.optimizers.perlayeroptimizer import DPPerLayerOptimizer
 
 from dpaudit.checks import check_step
-from dpaudit.checks.opacus import OpacusStep, check_optimizer
 from dpaudit.errors import InvalidInput
+from dpaudit.integrations.opacus import OpacusStep, check_optimizer
 
 SHAPES = ((20, 30), (20,), (5, 20), (5,))
 
@@ -32,7 +32,7 @@ KNOWN = {"infinite and NaN gradients"}
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_opacus_keeps_every_rule_for_finite_gradients(reduction):
+def test_opacus_passes_every_rule_for_finite_gradients(reduction):
     result = check_optimizer(optimizer(loss_reduction=reduction))
     assert names(result.broken) == KNOWN, result
     told = {finding.verdict for finding in result if finding.rule.name not in KNOWN}
@@ -55,11 +55,11 @@ def test_opacus_with_gradients_made_finite_passes_all():
     assert result["infinite and NaN gradients"].verdict == "passed"
 
 
-def test_clipping_per_layer_is_right_for_the_norm_of_all_and_wrong_for_that_of_one():
+def test_clipping_per_layer_bounds_the_norm_of_all_layers_together():
     layered = optimizer(DPPerLayerOptimizer, max_grad_norm=[0.35] * len(SHAPES))
     assert OpacusStep(layered).clip_norm == pytest.approx(0.7)
     assert names(check_optimizer(layered).broken) == KNOWN
-    # The same optimizer, sold as clipping the whole gradient to 0.35.
+    # The same optimizer, with a claim that the whole gradient is clipped to 0.35.
     result = check_optimizer(layered, clip_norm=0.35, noise_multiplier=2.2)
     assert names(result.broken) - KNOWN == {"one norm for the whole gradient"}
 
@@ -91,7 +91,7 @@ def test_optimizers_with_a_bug(kind, rule):
     assert names(check_optimizer(optimizer(kind)).broken) - KNOWN == {rule}
 
 
-def test_the_users_objects_are_left_as_they_were():
+def test_the_users_objects_are_not_changed():
     told = []
     given = optimizer(generator=torch.Generator().manual_seed(5))
     given.attach_step_hook(told.append)
@@ -108,6 +108,6 @@ def test_the_users_objects_are_left_as_they_were():
         assert parameter.summed_grad is None
 
 
-def test_what_is_no_dp_optimizer_is_refused():
+def test_other_optimizers_are_refused():
     with pytest.raises(InvalidInput, match="must be a DPOptimizer, got SGD"):
         check_optimizer(torch.optim.SGD(parameters(), lr=0.1))

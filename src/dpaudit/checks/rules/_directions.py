@@ -1,4 +1,4 @@
-"""Noise without its size: what is left are directions, which must be independent."""
+"""Noise without its size: the direction of each parameter's noise over the seeds."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dpaudit.checks.measuring import Measurements
 @final
 @dataclass(frozen=True, kw_only=True)
 class Directions:
-    """For each watched parameter with noise: its noise over the seeds, at length one.
+    """For each watched parameter with noise: its noise over the seeds, scaled to length one.
 
-    Learning rates of their own do not matter then. Independent parameters have independent
-    directions, uniform on a sphere of as many dimensions as there are seeds, less one.
+    Directions do not depend on learning rates. Those of independent Gaussian noise are independent
+    and uniform on the sphere in (number of seeds - 1) dimensions.
 
     Arguments:
-        rows: One direction a row.
-        error: Rounding error of each entry, row by row.
-        places: Which parameter a row belongs to.
+        rows: One direction for each parameter.
+        error: Rounding error of the entries of each row.
+        places: Index of the parameter of each row.
     """
 
     rows: Array
@@ -35,12 +35,15 @@ class Directions:
         return len(self.rows)
 
 
+FEWEST = 8
+"""With fewer directions than this, dependence is not judged."""
+
 TOLERANCE = 4.0
-"""Directions are called the same if they differ by so many rounding errors."""
+"""Directions that differ by at most so many rounding errors count as equal."""
 
 
 def noise_directions(measured: Measurements) -> Directions:
-    """The directions of all parameters whose noise is clear of rounding."""
+    """The directions of all parameters whose noise is well above rounding."""
     noise = measured.noise().T
     length = np.linalg.norm(noise, axis=1)
     rounding = measured.rounding[measured.watched]
@@ -58,7 +61,7 @@ def noise_directions(measured: Measurements) -> Directions:
 
 
 def equal_runs(measured: Measurements) -> tuple[int, int] | None:
-    """Two seeds, by their place, that give the same output."""
+    """The positions of two seeds that give the same output, if there are such."""
     noise = measured.noise()
     floor = 10 * float(np.sqrt(np.mean(measured.rounding[measured.watched] ** 2)))
     tolerance = min(1e-3 * measured.noise_level(), floor)

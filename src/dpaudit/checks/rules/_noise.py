@@ -1,0 +1,87 @@
+"""The size of the noise, in units of what noise of standard deviation sigma C would be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from dpaudit.checks.arithmetic import Array
+from dpaudit.checks.limits import FALSE_ALARM, largest_ratio
+from dpaudit.checks.measuring import Measurements
+
+BLOCKS = 8
+TOLERATED = 0.01
+"""Relative error that is allowed in a standard deviation: contributions are rounded too."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NoiseSize:
+    """Noise relative to sigma C: sums of squares over their expectation.
+
+    Arguments:
+        ratio: Over all coordinates that were measured.
+        degrees: Degrees of freedom of ``ratio``.
+        blocks: The same for eight blocks of neighbouring coordinates.
+        block_degrees: Degrees of freedom of each of ``blocks``.
+        blur: Relative error of the unit in which noise is measured.
+    """
+
+    ratio: float
+    degrees: int
+    blocks: Array
+    block_degrees: Array
+    blur: float
+
+
+def noise_size(
+    measured: Measurements, steps: int | None = None, *, with_example: bool = False
+) -> NoiseSize | None:
+    """Noise in units of sigma C, or `None` where contributions cannot be measured.
+
+    Arguments:
+        measured: The measurements.
+        steps: Number of steps after which noise is measured.
+        with_example: Whether to measure the noise of batches with one more example, where the
+            batch size changes the scale of everything.
+    """
+    scaled = measured.scales(steps)
+    if scaled is None:
+        return None
+    scales, blur = scaled
+    steps = measured.steps if steps is None else steps
+    insertions = measured.insertions if steps == measured.steps else steps
+    trained = scales > 0
+    columns = np.searchsorted(measured.watched, measured.spread[trained])
+    noise = (measured.noise_with_example if with_example else measured.noise(steps))[:, columns]
+    expected = scales[trained] / insertions * np.sqrt(steps) * measured.subject.noise_multiplier
+    freedom = len(noise) - 1
+    squares = ((noise / expected) ** 2).sum(axis=0)
+    pieces = np.array_split(squares, min(BLOCKS, len(squares)))
+    return NoiseSize(
+        ratio=float(squares.sum() / (freedom * len(squares))),
+        degrees=freedom * len(squares),
+        blocks=np.array([piece.mean() / freedom for piece in pieces]),
+        block_degrees=np.array([freedom * len(piece) for piece in pieces]),
+        blur=blur,
+    )
+
+
+def varies_too_much(measured: Measurements) -> bool:
+    """Whether outputs vary more than the claimed noise: then not only the noise may vary."""
+    size = noise_size(measured)
+    if size is None:
+        return True
+    high = largest_ratio(size.degrees, FALSE_ALARM / 2) * dynamics(measured)
+    return size.ratio > high * (1 + TOLERATED + size.blur) ** 2
+
+
+def dynamics(measured: Measurements) -> float:
+    """Factor of the variance that several steps may add.
+
+    Momentum spreads a step over the following ones, which makes noise larger relative to the
+    response by sqrt(4/3) at most.
+    """
+    return 1.0 if measured.steps == 1 else 1.2**2

@@ -1,0 +1,35 @@
+"""Gradients with an infinite or NaN entry."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpaudit.checks.findings import Finding, Rule
+from dpaudit.checks.measuring import Measurements
+from dpaudit.checks.rules._extreme import judge_entries
+from dpaudit.checks.rules._judging import why_not
+from dpaudit.checks.rules.base import Check, Found, hidden_by
+from dpaudit.checks.rules.bounded import RULE as BOUNDED
+
+RULE = Rule(
+    name="infinite and NaN gradients",
+    requirement="An example with an infinite or NaN gradient leaves the parameters finite.",
+    cause="min(1, C / norm) is 0 or NaN for such an example, and 0 times infinity is NaN: the "
+    "parameters become NaN if and only if that example took part.",
+    remedy="Replace what is not finite by zero in each example's gradient before clipping, for "
+    "instance with torch.nan_to_num(grad_sample, 0.0, 0.0, 0.0).",
+    seen_in="dp-recorder's tests; stock Opacus 1.6",
+)
+
+
+def check(measured: Measurements, found: Found) -> Finding:
+    """One entry that is infinite, or not a number."""
+    reason = why_not(measured) or hidden_by(found, BOUNDED)
+    if reason:
+        return RULE.unknown(reason)
+    return judge_entries(
+        measured, RULE, {"an infinite entry": float(np.inf), "a NaN entry": float(np.nan)}
+    )
+
+
+CHECK = Check(rule=RULE, run=check)

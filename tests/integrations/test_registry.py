@@ -1,0 +1,64 @@
+"""Every registered integration fulfils the contract; objects lead to their integration."""
+
+import numpy as np
+import pytest
+import torch
+from opacus_trainings import OPACUS_WARNINGS, flat, private
+
+from dpaudit.errors import InvalidInput
+from dpaudit.integrations import INTEGRATIONS, Integration, integration_of
+from dpaudit.testing import check_integration
+
+pytestmark = OPACUS_WARNINGS
+
+RATE, BATCH = 0.5, 24
+
+
+def opacus_training():
+    training = private(noise=0.0, rate=RATE, batch=BATCH)
+    inputs, labels = next(iter(training.loader))
+
+    def step():
+        training.optimizer.zero_grad()
+        training.criterion(training.model(inputs), labels).backward()
+        training.optimizer.step()
+
+    training.optimizer.noise_multiplier = 1e-12  # a claim needs noise; this much is invisible
+    return training.optimizer, step, lambda: flat(training)
+
+
+TRAININGS = {"opacus": (opacus_training, RATE / BATCH)}
+
+
+def test_every_shipped_integration_is_tested():
+    assert set(INTEGRATIONS) == set(TRAININGS)
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_contract(name):
+    make, rate = TRAININGS[name]
+    check_integration(INTEGRATIONS[name](), make, learning_rate=rate)
+
+
+def test_the_contract_finds_a_canary_that_is_lost():
+    class Loses(type(INTEGRATIONS["opacus"]())):  # type: ignore[misc]
+        def insert_canary(self, optimizer, canary, inserted, *, seed, **options):
+            return super().insert_canary(optimizer, canary, False, seed=seed, **options)
+
+    with pytest.raises(AssertionError, match="clipped gradient"):
+        check_integration(Loses(), opacus_training, learning_rate=RATE / BATCH)
+
+
+def test_objects_lead_to_their_integration():
+    training = private(noise=1.0)
+    for source in (training.optimizer, training.engine, training.engine.accountant):
+        assert integration_of(source).name == "opacus"
+    with pytest.raises(InvalidInput, match="SGD"):
+        integration_of(torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=1.0))
+    with pytest.raises(InvalidInput, match="ndarray"):
+        integration_of(np.zeros(3))
+
+
+def test_an_integration_is_abstract_until_every_method_is_there():
+    with pytest.raises(TypeError, match="abstract"):
+        Integration()
