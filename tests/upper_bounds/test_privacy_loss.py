@@ -10,9 +10,9 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 from dpaudit.errors import InvalidInput
+from dpaudit.testing.accountants import exact_delta
 from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit.upper_bounds import NoisySteps, PldAccountant, privacy_profile, upper_bound
-from dpaudit.upper_bounds.contract import exact_delta
 
 COARSE = PldAccountant(interval=1e-3)
 

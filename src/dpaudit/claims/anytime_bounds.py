@@ -1,9 +1,9 @@
-"""Lower bounds that hold at every stopping time: the largest promise that bets have refuted.
+"""Anytime-valid lower bounds: the largest claim that an e-process refutes.
 
-If a mechanism is mu-GDP, so it is for every larger mu. Claims are tried on a fixed grid from below
-until the first that is not refuted. The bound is above the truth only if the smallest claim of the
-grid that is true was refuted, which `AnytimeTest` lets happen with at most the stated probability,
-whenever one stops. The same holds for epsilon at a given delta.
+If a mechanism is mu-GDP, it is also mu'-GDP for every larger mu'. Claims on a fixed grid are tested
+from below until the first that is not refuted. The bound exceeds the truth only if the smallest
+true claim of the grid was refuted, which has at most the stated probability at any stopping time.
+The same holds for epsilon at a given delta.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def anytime_bounds(
     confidence: float = 0.95,
     assumptions: tuple[str, ...] = (),
 ) -> Bounds:
-    """What pairs of scores prove when they were looked at as they came.
+    """Lower bounds from pairs of scores, valid under optional stopping.
 
     Arguments:
-        inserted: The score with the canary of each pair, in the order they came.
-        others: The score without it.
-        delta: Of the bounds.
-        confidence: Of each of them.
-        assumptions: To state in each of them.
+        inserted: Scores with the canary, in the order in which they were observed.
+        others: Scores without the canary, one for each of ``inserted``.
+        delta: Delta at which epsilon is bounded.
+        confidence: Confidence of each bound.
+        assumptions: Further assumptions to state in each bound.
 
     Example:
         >>> random = np.random.default_rng(0)

@@ -1,7 +1,7 @@
-"""Claims as curves: what is promised at every false-positive rate.
+"""Privacy claims as trade-off functions.
 
-A privacy promise comes in many words: (epsilon, delta) pairs, Gaussian DP, the settings of
-a training, or a single pair of which one knows the family. All of them are a trade-off curve.
+A claim may be given as (epsilon, delta) pairs, as Gaussian DP, as the settings of a DP-SGD
+training, or as the single pair of such a training. Each is a trade-off function.
 """
 
 from __future__ import annotations
@@ -30,20 +30,18 @@ Array = NDArray[np.float64]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A promise about a mechanism: its trade-off curve is nowhere below this one.
+    """The claim that a mechanism's trade-off function is nowhere below this one.
 
-    Make one with `from_points`, `from_mu`, `from_dpsgd` or `from_epsilon`; they say the same in
-    the words of (epsilon, delta) pairs, of Gaussian DP, of a training, and of a training of which
-    only one pair is known.
+    Create one with `from_points`, `from_mu`, `from_dpsgd` or `from_epsilon`.
 
     Arguments:
-        description: In words.
-        mu: The curve is that of mu-GDP.
-        largest_epsilon: Where given, the curve of mu-GDP is promised only up to this epsilon, and
-            goes on along its tangents from there.
-        epsilons: In place of ``mu``: the curve keeps all these pairs.
-        deltas: One for each of the epsilons.
-        assumptions: What had to be assumed to make a curve of what was promised.
+        description: The claim in words.
+        mu: The trade-off function is that of mu-GDP.
+        largest_epsilon: If given, mu-GDP is claimed only up to this epsilon; beyond it the
+            function continues along its tangents.
+        epsilons: Instead of ``mu``: the mechanism satisfies all these (epsilon, delta) pairs.
+        deltas: One delta for each epsilon.
+        assumptions: What was assumed to turn the claim into a trade-off function.
 
     Example:
         >>> Claim.from_mu(1.0)
@@ -61,7 +59,7 @@ class Claim:
 
     @classmethod
     def from_points(cls, points: Iterable[tuple[float, float]]) -> Claim:
-        """The mechanism is (epsilon, delta)-DP for every one of these pairs at once."""
+        """The mechanism is (epsilon, delta)-DP for each of these pairs."""
         pairs = [
             (_validate.non_negative("epsilon", epsilon), _validate.delta(delta))
             for epsilon, delta in points
@@ -83,15 +81,15 @@ class Claim:
     def from_dpsgd(
         cls, *, noise_multiplier: float, steps: int, sampling_rate: float | None = None
     ) -> Claim:
-        """What an accountant promises of a DP-SGD training, at every epsilon.
+        """The privacy profile of a DP-SGD training, from an accountant.
 
-        Without sampling the curve is Gaussian and exact. With Poisson sampling it is the curve of
-        a pessimistic privacy-loss distribution: never above the truth, so no false alarm.
+        Without sampling the trade-off function is Gaussian and exact. With Poisson sampling it is
+        that of a pessimistic privacy-loss distribution, never above the true one.
         """
         from dpaudit.upper_bounds import privacy_profile
 
         noise = _validate.positive(
-            "noise_multiplier", noise_multiplier, remedy="no noise promises nothing to test"
+            "noise_multiplier", noise_multiplier, remedy="without noise there is no claim to test"
         )
         steps = _validate.integer("steps", steps, at_least=1)
         words = f"DP-SGD with noise multiplier {noise:g}, {steps} steps"
@@ -109,17 +107,16 @@ class Claim:
 
     @classmethod
     def from_epsilon(cls, epsilon: float, delta: float) -> Claim:
-        r"""What a DP-SGD training promises when all that is known is its (epsilon, delta).
+        r"""The claim of a DP-SGD training of which only (epsilon, delta) is known.
 
-        A bare pair promises next to nothing in the middle of the curve, where an audit of a few
-        hundred runs looks: perfect separation of 200 runs does not refute (8, 1e-5). But the pair
-        of a DP-SGD training is one point of a whole profile :math:`\delta(\epsilon)`, which up
+        A bare pair claims little in the middle of the trade-off function, where an audit of a few
+        hundred runs has power: perfect separation of 200 runs does not refute (8, 1e-5). But the
+        pair of a DP-SGD training is one point of its profile :math:`\delta(\epsilon)`, which up
         to that epsilon lies below the profile of :math:`\mu`-GDP through the same point. This was
-        checked for Poisson-sampled Gaussian steps (docs/your-training.md has the grid); it is
-        assumed here, and every result says so. Beyond the claimed epsilon the true profile may be
-        heavier than a Gaussian's, so there nothing but the pair itself is claimed.
+        checked for Poisson-sampled Gaussian steps (docs/your-training.md has the grid). It is an
+        assumption, and every result states it. Beyond the claimed epsilon only the pair is claimed.
 
-        See also: `from_dpsgd`, which assumes nothing and needs the training's settings;
+        See also: `from_dpsgd`, which needs the settings of the training but not this assumption;
         `from_points`, for the bare pair.
 
         Example:
@@ -153,7 +150,7 @@ class Claim:
         return _gaussian_up_to(alpha, self.mu, self.largest_epsilon)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon that the claim promises at this delta; infinite if none.
+        """The smallest epsilon that is claimed at this delta; infinite if none is.
 
         Example:
             >>> round(Claim.from_epsilon(8.0, 1e-5).epsilon(1e-5), 6)
@@ -161,8 +158,8 @@ class Claim:
         """
         delta = _validate.delta(delta)
         if self.mu is None:
-            promised = zip(self.epsilons, self.deltas, strict=True)
-            return min((epsilon for epsilon, at in promised if at <= delta), default=math.inf)
+            claimed = zip(self.epsilons, self.deltas, strict=True)
+            return min((epsilon for epsilon, at in claimed if at <= delta), default=math.inf)
         epsilon = gaussian_epsilon(delta, self.mu)
         beyond = self.largest_epsilon is not None and epsilon > self.largest_epsilon * (1 + 1e-9)
         return math.inf if beyond else epsilon

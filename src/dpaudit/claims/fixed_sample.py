@@ -1,55 +1,49 @@
-r"""Is a claim kept? A claim is a trade-off *curve*: what is promised at every false-positive rate.
+r"""Test of a claim with a fixed number of scores.
 
-Noise that is 20 % too small moves the middle of the curve long before it moves epsilon at
-:math:`\delta = 10^{-5}`, so the test compares error rates with the whole curve, not one bound with
-one number. It assumes nothing of the scores' shape.
+Noise that is 20 % too small changes the middle of the trade-off function long before it changes
+epsilon at :math:`\delta = 10^{-5}`, so the test compares the error rates with the whole function.
+It assumes nothing about the distribution of the scores.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.claims.claim import Claim
+from dpaudit.claims.verdict import Verdict
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.bands import upper_rate
-from dpaudit.lower_bounds.contract import (
-    Answer,
-    AtDelta,
-    CountEstimator,
-    Levels,
-    Question,
-)
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES, within_run_dependence
 from dpaudit.lower_bounds.joint_test import curve_p_value
-from dpaudit.lower_bounds.thresholds import Fixed, Pilot, ThresholdRule, threshold_rule
+from dpaudit.lower_bounds.levels import Levels
+from dpaudit.lower_bounds.questions import AtDelta, Question
+from dpaudit.lower_bounds.thresholds import Fixed, Pilot, Ranking, ThresholdRule, threshold_rule
 from dpaudit.scores import Scores
 
 Array = NDArray[np.float64]
-Verdict = Literal["consistent", "violation", "inconclusive"]
-
-__all__ = ["Claim", "ClaimTest", "Verdict", "claim_p_value", "scores_to_refute", "test_claim"]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ClaimTest:
-    """What the scores say about a claim.
+    """The result of testing a claim.
 
     Arguments:
-        verdict: ``"violation"`` when the claim is refuted at the confidence asked; ``"consistent"``
-            when it is not, though scores this many could have refuted it; ``"inconclusive"`` when
-            even perfect separation of this many scores would not have been a proof.
-        p_value: Probability of errors this few, or fewer, if the claim were kept.
-        e_value: For a test that was looked at as scores came: the largest wealth of a bet against
-            the claim, whose probability of ever reaching x is at most 1/x if the claim is kept;
-            the p-value is then its inverse.
+        verdict: See `Verdict`.
+        p_value: If the claim were true, errors this few would occur with at most this probability.
+        claim: The claim that was tested.
+        confidence: One minus the accepted false-positive rate of the test.
+        sample_size: Number of scores that the test was evaluated on.
+        assumptions: What must be true for the test to be valid.
+        notes: Diagnostics.
+        e_value: For an anytime-valid test: the largest wealth of the bets against the claim.
     """
 
     verdict: Verdict
@@ -86,20 +80,19 @@ def test_claim(
     threshold: str | ThresholdRule = "pilot",  # noqa: PT028
     seed: int = 0,  # noqa: PT028
 ) -> ClaimTest:
-    """Test whether a mechanism keeps a claim; valid whatever the shape of the scores.
+    """Test whether a mechanism satisfies a claim; valid for any distribution of the scores.
 
     At the true error rates the two binomial p-values of the observed errors are independent and no
-    smaller than uniform. If the claim is kept, the true false-negative rate is at least
-    ``claim.tradeoff`` of the true false-positive rate. Fisher's combination of the two, made as
-    large as any false-positive rate allows, is therefore a p-value. Every claim's curve is its own
-    inverse, so exchanging the two worlds asks the same question.
+    smaller than uniform. If the claim is true, the false-negative rate is at least
+    ``claim.tradeoff`` of the false-positive rate. The supremum of Fisher's combination of the two
+    over all false-positive rates is therefore a p-value.
 
     Arguments:
         evidence: Scores, or the four counts.
-        claim: The promise to test.
-        confidence: Level of the verdict; false alarms have at most the remaining probability.
-        threshold: ``pilot`` (its share chooses the threshold) or ``fixed=VALUE``.
-        seed: Draws the pilot.
+        claim: The claim to test.
+        confidence: One minus the false-positive rate of the verdict "violation".
+        threshold: ``pilot`` (a share of the scores chooses the threshold) or ``fixed=VALUE``.
+        seed: Random seed that draws the pilot scores.
 
     Example:
         >>> random = np.random.default_rng(0)
@@ -161,13 +154,13 @@ def claim_p_value(counts: ErrorCounts, claim: Claim, *, cells: int = 3000) -> Ar
 
 
 MOST_SCORES = 100_000_000
-"""Where the search for a number of scores that could refute a claim ends."""
+"""Largest number of scores that `scores_to_refute` considers."""
 
 
 def scores_to_refute(
     claim: Claim, *, confidence: float = 0.95, pilot_share: float = 0.1
 ) -> int | None:
-    """How many perfectly separated scores refute the claim; `None` if `MOST_SCORES` do not.
+    """Number of perfectly separated scores that refute the claim; `None` above `MOST_SCORES`.
 
     Example:
         >>> scores_to_refute(Claim.from_epsilon(8.0, 1e-5))
@@ -194,24 +187,22 @@ def scores_to_refute(
 
 
 @final
-class _SmallestPValue(CountEstimator):
-    """Drives a pilot to where the claim will look most doubtful on the rest of the scores.
+class _SmallestPValue(Ranking):
+    """Ranks thresholds by the p-value of the claim to be expected on the rest of the scores.
 
     Arguments:
-        claim: The claim.
-        growth: How many times more scores the rest has than the pilot.
+        claim: The claim to test.
+        growth: Number of scores in the rest divided by that in the pilot.
     """
 
     name = "claim"
-    paper = ""
-    assumptions = ()
 
     def __init__(self, claim: Claim, growth: float) -> None:
         self._claim, self._growth = claim, growth
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
-        # Two hundred thresholds find the place as well as thousands would. Fewer might miss the
-        # one threshold of a small pilot that separates the worlds.
+        # 200 thresholds are as good as thousands; fewer might miss the one that separates a small
+        # pilot.
         chosen = np.unique(np.linspace(0, len(counts) - 1, 200).astype(np.int64))
         doubt = claim_p_value(self._expected(counts[chosen]), self._claim, cells=150)
         merit = np.full(len(counts), -np.inf)
@@ -219,7 +210,7 @@ class _SmallestPValue(CountEstimator):
         return merit
 
     def _expected(self, pilot: ErrorCounts) -> ErrorCounts:
-        """Errors on the rest, foreseen with caution: a lucky tail of the pilot must not win."""
+        """Pessimistic prediction of the errors on the rest, so that a lucky tail does not win."""
         negatives = max(1, round(self._growth * pilot.negatives))
         positives = max(1, round(self._growth * pilot.positives))
         false_positive_rate = upper_rate(pilot.false_positives, pilot.negatives, 0.1)
@@ -231,9 +222,6 @@ class _SmallestPValue(CountEstimator):
             positives=positives,
             thresholds=pilot.thresholds,
         )
-
-    def answer(self, merit: float, question: Question) -> Answer:
-        return Answer(value=max(merit, 0.0))
 
 
 def _evidence(

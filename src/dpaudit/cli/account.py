@@ -1,4 +1,4 @@
-"""``dpaudit account``: what the accountants promise of a described training."""
+"""``dpaudit account``: upper bounds on epsilon for a described training."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _EVERY = "all"
 
 
 def account(
-    steps: Annotated[int, typer.Option(help="Steps that the record may take part in.")],
+    steps: Annotated[int, typer.Option(help="Number of steps that may use the record.")],
     noise_multiplier: Annotated[
         float | None,
-        typer.Option(help="Standard deviation of the noise over the clipping norm."),
+        typer.Option(help="Noise standard deviation divided by the clipping norm."),
     ] = None,
     delta: Annotated[float | None, typer.Option(help="Bound epsilon at this delta.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Bound delta at this epsilon.")] = None,
@@ -26,16 +26,16 @@ def account(
     sampling_rate: Annotated[
         float | None,
         typer.Option(
-            help="Poisson sampling: probability with which a step takes a record. "
-            "Without it the record is in every step."
+            help="Poisson sampling rate: probability that a step uses a record. "
+            "Without it every step uses the record."
         ),
     ] = None,
     accountant: Annotated[
         str | None,
         typer.Option(
             metavar="gaussian|pld|prv|rdp|all",
-            help="Whose bound. Without it the sharpest: the exact closed form (gaussian) "
-            "where there is no sampling, else pld.",
+            help="Accountant to use. Without it: the exact closed form (gaussian) "
+            "if there is no sampling, otherwise pld.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -43,7 +43,7 @@ def account(
     """Upper bounds on the privacy loss of DP-SGD.
 
     Neighbouring data sets differ by one record, added or removed.
-    The bounds hold for every adversary, also for one who sees all iterates.
+    The bounds hold for every adversary, also if it sees all iterates.
 
     Epsilon of 250 steps at delta, by the closed form:
     [bold]dpaudit account --noise-multiplier 4 --steps 250 --delta 1e-5[/]
@@ -52,7 +52,7 @@ def account(
     [bold]dpaudit account --noise-multiplier 1 --steps 1000 --delta 1e-5[/]
     [bold]  --sampling-rate 0.01 --accountant all[/]
 
-    How much noise an epsilon takes:
+    Smallest noise for an epsilon:
     [bold]dpaudit account --target-epsilon 8 --steps 1000 --delta 1e-5[/]
     """
     from dpaudit.privacy import Bounds

@@ -1,4 +1,4 @@
-"""``dpaudit estimate``: what the scores, or the counts, of an audit prove."""
+"""``dpaudit estimate``: lower bounds from the scores or counts of an audit."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from dpaudit.errors import InvalidInput
+from dpaudit.lower_bounds.registry import METHODS
 
 _EVERY = "all"
-# The assumption-free bound stands beside the paper's.
+# The bound without assumptions, beside the bound of the paper.
 _DEFAULT = ("gaussian-dp", "clopper-pearson")
-_NO_NUMBER = "dpaudit: no method gave a number; the output says what each of them needs"
+_NO_NUMBER = "dpaudit: no method gave a bound; the output lists the reasons"
 
 
 def estimate(
@@ -30,8 +31,7 @@ def estimate(
         str | None,
         typer.Option(
             metavar="M|all",
-            help="gaussian-dp, clopper-pearson, jeffreys, joint-beta, katz-log, adjusted-log, "
-            "bailey, inverse-sinh, gaussian-fit, one-run, one-run-fdp, profile, or all. "
+            help=f"Method: {', '.join(METHODS)}, or all. "
             "Without it gaussian-dp and clopper-pearson.",
         ),
     ] = None,
@@ -39,43 +39,55 @@ def estimate(
         str | None,
         typer.Option(
             metavar="RULE",
-            help="pilot, simultaneous, bonferroni, best (not valid), or fixed=VALUE; "
-            "not with counts.",
+            help="How the threshold is chosen: pilot, simultaneous, bonferroni, best (not a valid "
+            "bound), or fixed=VALUE. Not with counts.",
             show_default="pilot",
         ),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Probability that a bound holds.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Draws the pilot scores.")] = 0,
-    true_positives: Annotated[int | None, typer.Option(help="Inserted, guessed so.")] = None,
-    false_negatives: Annotated[int | None, typer.Option(help="Inserted, guessed not.")] = None,
-    false_positives: Annotated[int | None, typer.Option(help="Not inserted, guessed so.")] = None,
-    true_negatives: Annotated[int | None, typer.Option(help="Not inserted, guessed not.")] = None,
-    claim_epsilon: Annotated[float | None, typer.Option(help="Test this claimed epsilon.")] = None,
-    claim_delta: Annotated[float | None, typer.Option(help="Its delta.")] = None,
-    claim_mu: Annotated[float | None, typer.Option(help="Test a claim of mu-GDP.")] = None,
-    claim_noise_multiplier: Annotated[
-        float | None, typer.Option(help="Test the claim of a DP-SGD training with this noise.")
+    confidence: Annotated[float, typer.Option(help="Probability that each bound holds.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Random seed that draws the pilot scores.")] = 0,
+    true_positives: Annotated[
+        int | None, typer.Option(help="Inserted canaries guessed inserted.")
     ] = None,
-    claim_steps: Annotated[int | None, typer.Option(help="Its number of steps.")] = None,
+    false_negatives: Annotated[
+        int | None, typer.Option(help="Inserted canaries guessed not inserted.")
+    ] = None,
+    false_positives: Annotated[
+        int | None, typer.Option(help="Other canaries guessed inserted.")
+    ] = None,
+    true_negatives: Annotated[
+        int | None, typer.Option(help="Other canaries guessed not inserted.")
+    ] = None,
+    claim_epsilon: Annotated[
+        float | None, typer.Option(help="Test the claim of this epsilon at --claim-delta.")
+    ] = None,
+    claim_delta: Annotated[float | None, typer.Option(help="Delta of the claimed epsilon.")] = None,
+    claim_mu: Annotated[float | None, typer.Option(help="Test the claim of mu-GDP.")] = None,
+    claim_noise_multiplier: Annotated[
+        float | None, typer.Option(help="Test the claim of DP-SGD with this noise multiplier.")
+    ] = None,
+    claim_steps: Annotated[
+        int | None, typer.Option(help="Number of steps of the claimed DP-SGD training.")
+    ] = None,
     claim_sampling_rate: Annotated[
-        float | None, typer.Option(help="Its Poisson sampling rate.")
+        float | None, typer.Option(help="Poisson sampling rate of the claimed DP-SGD training.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Lower bounds on the privacy loss, from the scores or the counts of an audit.
+    """Lower bounds on the privacy loss from the scores or the counts of an audit.
 
-    Scores of any audit of anything:
+    Scores of any audit:
     [bold]dpaudit estimate scores.csv --delta 1e-5[/]
 
     Counts, by one method:
     [bold]dpaudit estimate --true-positives 490 --false-negatives 10[/]
     [bold]  --false-positives 20 --true-negatives 480 --delta 1e-5 --method joint-beta[/]
 
-    Is the accountant's promise kept?
+    Test the claim of a DP-SGD training:
     [bold]dpaudit estimate scores.csv --delta 1e-5 --claim-noise-multiplier 4 --claim-steps 250[/]
     """
-    from dpaudit.lower_bounds import METHODS, estimate_all
     from dpaudit.lower_bounds import estimate as estimate_one
+    from dpaudit.lower_bounds import estimate_all
     from dpaudit.privacy import Bounds
 
     counts = {
@@ -118,7 +130,7 @@ def estimate(
 
 
 def _rule(threshold: str | None, *, has_thresholds: bool) -> str:
-    """The threshold rule, which counts have no use for: their threshold was chosen elsewhere."""
+    """The threshold rule; refused for counts, whose threshold was chosen elsewhere."""
     if threshold is not None and not has_thresholds:
         raise InvalidInput(
             f"--threshold needs scores, got {threshold!r} with counts, which have no thresholds; "
@@ -155,7 +167,7 @@ def _claim(
     steps: int | None,
     sampling_rate: float | None,
 ) -> Any:
-    """The claim to test, if one was given; one way of saying it at a time."""
+    """The claim to test, if one was given."""
     ways = {
         "--claim-epsilon": epsilon is not None or delta is not None,
         "--claim-mu": mu is not None,
@@ -163,7 +175,7 @@ def _claim(
     }
     said = [way for way, used in ways.items() if used]
     if len(said) > 1:
-        raise InvalidInput(f"state one claim at a time, got {' and '.join(said)}")
+        raise InvalidInput(f"give one claim, got {' and '.join(said)}")
     if sampling_rate is not None and said != ["--claim-noise-multiplier"]:
         raise InvalidInput(
             f"--claim-sampling-rate needs --claim-noise-multiplier, got {sampling_rate!r} with "

@@ -1,8 +1,10 @@
-"""Lower bounds: what the scores of an audit prove. One file a paper; nothing here knows torch."""
+"""Lower bounds on epsilon from the scores of an audit. No file here imports torch."""
 
+from dpaudit.lower_bounds.base import CountMethod, Method, ScoreMethod
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.estimating import METHODS, estimate, estimate_all, lower_bound
+from dpaudit.lower_bounds.estimating import estimate, estimate_all, lower_bound
 from dpaudit.lower_bounds.profile import ProvenCurve, proven_curve
+from dpaudit.lower_bounds.registry import METHODS
 from dpaudit.lower_bounds.thresholds import (
     RULES,
     Best,
@@ -18,10 +20,13 @@ __all__ = [
     "RULES",
     "Best",
     "Bonferroni",
+    "CountMethod",
     "ErrorCounts",
     "Fixed",
+    "Method",
     "Pilot",
     "ProvenCurve",
+    "ScoreMethod",
     "Simultaneous",
     "ThresholdRule",
     "estimate",

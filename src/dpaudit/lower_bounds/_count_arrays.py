@@ -1,4 +1,4 @@
-"""Checks of the four counts that every two-error method starts from."""
+"""Checks of the four error counts."""
 
 from __future__ import annotations
 
@@ -10,16 +10,9 @@ from dpaudit.errors import InvalidScores
 Array = NDArray[np.float64]
 
 
-def broadcast_counts(
-    false_positives: ArrayLike,
-    false_negatives: ArrayLike,
-    negatives: ArrayLike,
-    positives: ArrayLike,
-) -> tuple[Array, Array, Array, Array]:
-    """The four counts as float arrays of one shape, or an error that names the bad one."""
-    fp, fn, n, p = np.broadcast_arrays(
-        *(np.asarray(v) for v in (false_positives, false_negatives, negatives, positives))
-    )
+def broadcast_counts(*counts: ArrayLike) -> tuple[Array, Array, Array, Array]:
+    """False positives, false negatives, negatives and positives as float arrays of one shape."""
+    fp, fn, n, p = np.broadcast_arrays(*map(np.asarray, counts))
     for name, errors, of, total in (
         ("false_positives", fp, "negatives", n),
         ("false_negatives", fn, "positives", p),

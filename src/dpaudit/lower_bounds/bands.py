@@ -2,12 +2,12 @@ r"""One-sided bands that hold for a whole distribution function at once.
 
 If :math:`j` of :math:`n` scores lie above a threshold, Clopper and Pearson bound the probability of
 lying above it by the :math:`1-\gamma` quantile of :math:`\mathrm{Beta}(j+1, n-j)`. For one fixed
-threshold :math:`\gamma` is the error probability. To choose the threshold after seeing the scores,
-the bounds must hold for all :math:`j` at the same time: with :math:`U_{(1)} < \dots < U_{(n)}` the
-order statistics of uniforms, the event to avoid is :math:`U_{(i)} > b_i` for some :math:`i`, where
+threshold :math:`\gamma` is the error probability. If the threshold is chosen after seeing the
+scores, the bounds must hold for all :math:`j` together: with :math:`U_{(1)} < \dots < U_{(n)}` the
+order statistics of uniforms, the bounds fail if :math:`U_{(i)} > b_i` for some :math:`i`, where
 :math:`b_i` is the quantile with :math:`j = i-1`. Every :math:`i` gets the same *local level*
-:math:`\gamma`, which is spent evenly over centre and tails; the DKW inequality spends nearly all of
-it in the centre, where an audit has the least to say.
+:math:`\gamma`, in the tails as in the centre. The DKW inequality is much wider in the tails, which
+matter most for an audit.
 
 References:
     Aldor-Noiman et al.: *The power to see: a new graphical test of normality* (2013).
@@ -23,6 +23,8 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainccinv, gammaln, ndtr, ndtri, xlog1py, xlogy
+
+from dpaudit._roots import sign_change
 
 Array = NDArray[np.float64]
 
@@ -121,17 +123,13 @@ def crossing_probability(trials: int, local_level: float) -> float:
 
 
 def _equal_local_level(trials: int, tail: float) -> float:
-    """Solve for the local level; the answer errs on the safe side by at most one part in 1e4."""
-    low, high = np.log(tail / trials), np.log(tail)  # union bound; a single rank
+    """The local level, rounded to the safe side by at most one part in 1e4."""
     if trials == 1:
         return tail
-    guess = np.log(tail / (1.5 * np.log(trials) * max(np.log(np.log(trials + 2.0)), 0.5) + 1))
-    for _ in range(40):
-        excess = np.log(crossing_probability(trials, float(np.exp(guess)))) - np.log(tail)
-        if -1e-4 <= excess <= 0:
-            break
-        low, high = (guess, high) if excess < 0 else (low, guess)
-        # The crossing probability is close to proportional to the level: step by the excess.
-        step = guess - excess - 5e-5
-        guess = step if low < step < high else (low + high) / 2
-    return float(np.exp(min(guess, low) if excess > 0 else guess))
+
+    def excess(log_level: float) -> float:
+        return float(np.log(crossing_probability(trials, np.exp(log_level)) / tail))
+
+    # The union bound over all ranks is valid; a single rank is not.
+    ends = np.log(tail / trials), np.log(tail)
+    return float(np.exp(sign_change(excess, *ends, tolerance=1e-5)[0]))

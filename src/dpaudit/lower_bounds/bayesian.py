@@ -50,11 +50,7 @@ _MOST_STEPS = 200
 
 
 def jeffreys_epsilon(
-    false_positives: ArrayLike,
-    false_negatives: ArrayLike,
-    negatives: ArrayLike,
-    positives: ArrayLike,
-    *,
+    *counts: ArrayLike,
     delta: float,
     significance: float,
 ) -> Array:
@@ -69,10 +65,7 @@ def jeffreys_epsilon(
     Zanella-Béguelin et al. 2023. Credible, not confidence: see the module.
 
     Arguments:
-        false_positives: Not inserted but guessed so; one number for each threshold.
-        false_negatives: Inserted but guessed not.
-        negatives: Number of scores not inserted.
-        positives: Number of scores inserted.
+        counts: False positives, false negatives, negatives and positives, one per threshold.
         delta: Probability that goes with epsilon, in [0, 1).
         significance: Accepted probability, over both rates, that the bound is too high.
 
@@ -85,18 +78,12 @@ def jeffreys_epsilon(
         3.285296
     """
     delta = _validate.delta(delta)
-    alpha, beta, known = _jeffreys_upper(
-        false_positives, false_negatives, negatives, positives, significance
-    )
+    alpha, beta, known = _jeffreys_upper(counts, significance)
     return np.where(known, epsilon_of_errors(alpha, beta, delta), 0.0)
 
 
 def jeffreys_delta(
-    false_positives: ArrayLike,
-    false_negatives: ArrayLike,
-    negatives: ArrayLike,
-    positives: ArrayLike,
-    *,
+    *counts: ArrayLike,
     epsilon: float,
     significance: float,
 ) -> Array:
@@ -108,18 +95,12 @@ def jeffreys_delta(
         0.8444
     """
     epsilon = _validate.non_negative("epsilon", epsilon)
-    alpha, beta, known = _jeffreys_upper(
-        false_positives, false_negatives, negatives, positives, significance
-    )
+    alpha, beta, known = _jeffreys_upper(counts, significance)
     return np.where(known, delta_of_errors(alpha, beta, epsilon), 0.0)
 
 
 def joint_beta_epsilon(
-    false_positives: ArrayLike,
-    false_negatives: ArrayLike,
-    negatives: ArrayLike,
-    positives: ArrayLike,
-    *,
+    *counts: ArrayLike,
     delta: float,
     significance: float,
 ) -> Array:
@@ -136,10 +117,7 @@ def joint_beta_epsilon(
     test as it is and not its opposite. Credible, not confidence: see the module.
 
     Arguments:
-        false_positives: Not inserted but guessed so; one number for each threshold.
-        false_negatives: Inserted but guessed not.
-        negatives: Number of scores not inserted.
-        positives: Number of scores inserted.
+        counts: False positives, false negatives, negatives and positives, one per threshold.
         delta: Probability that goes with epsilon, in [0, 1).
         significance: Posterior probability that the bound is too high.
 
@@ -153,16 +131,12 @@ def joint_beta_epsilon(
     """
     delta = _validate.delta(delta)
     significance = _validate.between("significance", significance, 0, 1)
-    counts = broadcast_counts(false_positives, false_negatives, negatives, positives)
-    return _epsilon_quantile(counts, delta, significance, kept_probability)
+    columns = broadcast_counts(*counts)
+    return _epsilon_quantile(columns, delta, significance, kept_probability)
 
 
 def joint_beta_delta(
-    false_positives: ArrayLike,
-    false_negatives: ArrayLike,
-    negatives: ArrayLike,
-    positives: ArrayLike,
-    *,
+    *counts: ArrayLike,
     epsilon: float,
     significance: float,
 ) -> Array:
@@ -175,7 +149,7 @@ def joint_beta_delta(
     """
     epsilon = _validate.non_negative("epsilon", epsilon)
     significance = _validate.between("significance", significance, 0, 1)
-    counts = broadcast_counts(false_positives, false_negatives, negatives, positives)
+    columns = broadcast_counts(*counts)
 
     def solve(alpha: RatePosterior, beta: RatePosterior) -> Array:
         # exp(700) is the largest that fits; nothing is left of delta long before.
@@ -187,15 +161,11 @@ def joint_beta_delta(
 
         return _quantile(kept, np.zeros_like(alpha.low), significance, highest=1.0)
 
-    return _by_block(counts, solve)
+    return _by_block(columns, solve)
 
 
 def joint_beta_interval(
-    false_positives: ArrayLike,
-    false_negatives: ArrayLike,
-    negatives: ArrayLike,
-    positives: ArrayLike,
-    *,
+    *counts: ArrayLike,
     delta: float,
     significance: float,
 ) -> tuple[Array, Array]:
@@ -214,21 +184,17 @@ def joint_beta_interval(
     """
     delta = _validate.delta(delta)
     tail = _validate.between("significance", significance, 0, 1) / 2
-    counts = broadcast_counts(false_positives, false_negatives, negatives, positives)
-    low = _epsilon_quantile(counts, delta, tail, kept_both_ways_probability)
-    high = _epsilon_quantile(counts, delta, 1 - tail, kept_both_ways_probability)
+    columns = broadcast_counts(*counts)
+    low = _epsilon_quantile(columns, delta, tail, kept_both_ways_probability)
+    high = _epsilon_quantile(columns, delta, 1 - tail, kept_both_ways_probability)
     return low, high
 
 
 def _jeffreys_upper(
-    false_positives: ArrayLike,
-    false_negatives: ArrayLike,
-    negatives: ArrayLike,
-    positives: ArrayLike,
-    significance: float,
+    counts: tuple[ArrayLike, ...], significance: float
 ) -> tuple[Array, Array, NDArray[np.bool_]]:
     tail = _validate.between("significance", significance, 0, 1) / 2
-    fp, fn, n, p = broadcast_counts(false_positives, false_negatives, negatives, positives)
+    fp, fn, n, p = broadcast_counts(*counts)
     # One minus the lower quantile of the success rate keeps its digits for tiny tails. Where
     # every decision was wrong the interval reaches 1, or its coverage would sink to 0 there.
     alpha = np.where(fp == n, 1.0, 1 - betaincinv(n - fp + 0.5, fp + 0.5, tail))

@@ -1,4 +1,4 @@
-r"""(epsilon, delta) straight from both error rates, with no assumption on the scores.
+r"""Clopper-Pearson limits on both error rates; no assumption on the scores.
 
 A mechanism that is :math:`(\epsilon, \delta)`-DP satisfies, for the error rates :math:`\alpha`
 (false positives) and :math:`\beta` (false negatives) of *any* test,
@@ -17,8 +17,10 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.lower_bounds.contract import Answer, AtDelta, CountEstimator, Levels, Question
+from dpaudit.lower_bounds.base import CountMethod
 from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.levels import Levels
+from dpaudit.lower_bounds.questions import Answer, AtDelta, Question
 
 Array = NDArray[np.float64]
 
@@ -40,12 +42,11 @@ def delta_of_errors(alpha: Array, beta: Array, epsilon: float) -> Array:
 
 
 @final
-class ClopperPearson(CountEstimator):
+class ClopperPearson(CountMethod):
     """Clopper-Pearson bounds on both error rates, then the definition of (epsilon, delta)-DP."""
 
     name = "clopper-pearson"
     paper = "Jagielski et al. 2020"
-    assumptions = ()
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
         alpha = levels.upper_false_positive_rate(counts)

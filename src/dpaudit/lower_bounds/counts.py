@@ -1,4 +1,4 @@
-"""Errors of a thresholded score, counted at one threshold or at all of them."""
+"""Error counts of a thresholded score, at one threshold or at all of them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from dpaudit.errors import InvalidScores
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# More thresholds than this add nothing but time: neighbours differ by less than the noise.
+# Neighbours among more thresholds than this differ by less than the noise.
 MOST_THRESHOLDS = 20_000
-# Sums of counts up to here are exact as floats, which the formulas compute with.
+# Sums of counts up to here are exact as floats.
 MOST_COUNTED = 10**15
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ErrorCounts:
-    """Wrong guesses at each of some thresholds, when ``score > threshold`` means "inserted".
+    """False positives and false negatives at some thresholds; above means "inserted".
 
     Arguments:
-        false_positives: Not inserted, but guessed to be; one number a threshold.
-        false_negatives: Inserted, but guessed not to be.
-        negatives: How many scores were not inserted.
-        positives: How many scores were inserted.
+        false_positives: Scores without the canary above each threshold.
+        false_negatives: Scores with the canary not above each threshold.
+        negatives: Number of scores without the canary.
+        positives: Number of scores with the canary.
         thresholds: The thresholds, ascending; NaN where the counts were given without one.
     """
 
@@ -84,8 +84,7 @@ class ErrorCounts:
     def sweep(cls, inserted: Array, not_inserted: Array) -> ErrorCounts:
         """The errors at every threshold that separates two distinct scores.
 
-        Ties stay together: no threshold falls inside them. Past `MOST_THRESHOLDS` the sweep is
-        thinned to evenly spaced ranks and all ranks near both ends.
+        More than `MOST_THRESHOLDS` are thinned to evenly spaced ranks and all ranks near both ends.
         """
         distinct = np.unique(np.concatenate([inserted, not_inserted]))
         return cls.at(inserted, not_inserted, _thin(midpoints(distinct)))
@@ -113,9 +112,8 @@ class ErrorCounts:
 def midpoints(distinct: Array) -> Array:
     """One threshold between each two neighbours of an ascending array without repeats.
 
-    Between a finite and an infinite score the mid-point is infinite itself, and between two
-    adjacent floats it may round up to the larger; there the smaller of the two serves, since
-    "inserted" means strictly above.
+    Where the mid-point is infinite or rounds up to the larger neighbour, the smaller neighbour is
+    the threshold, since "inserted" means strictly above.
     """
     low, high = distinct[:-1], distinct[1:]
     with np.errstate(invalid="ignore", over="ignore"):

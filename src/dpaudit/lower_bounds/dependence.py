@@ -1,4 +1,4 @@
-"""How much the canaries of one run move together."""
+"""Correlation between the canaries of one run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ INDEPENDENT_CANARIES = "canaries of the same run are independent"
 @final
 @dataclass(frozen=True, kw_only=True)
 class WithinRunDependence:
-    """Intraclass correlation of scores within a run, after taking out what insertion does.
+    """Intraclass correlation of scores within a run, after subtracting the effect of insertion.
 
     Arguments:
-        correlation: 0 where canaries of a run are no more alike than canaries of different runs;
-            `None` where a single run gives nothing to compare with.
-        design_effect: By how much dependence inflates the variance of a mean: an audit of n scores
-            is worth n divided by this.
+        correlation: 0 if canaries of one run are no more alike than canaries of different runs;
+            `None` if there is only one run.
+        design_effect: Factor by which dependence inflates the variance of a mean; the effective
+            number of scores is the number of scores divided by this.
     """
 
     correlation: float | None
@@ -29,7 +29,7 @@ class WithinRunDependence:
 
     @property
     def sentence(self) -> str:
-        """The diagnostic in words."""
+        """The diagnostic as a sentence."""
         if self.correlation is None or self.design_effect is None:
             return "one run only: dependence between its canaries cannot be measured"
         return (
@@ -51,8 +51,8 @@ def within_run_dependence(scores: Scores) -> WithinRunDependence:
     if len(runs) < 2 or len(run) <= len(runs):
         return WithinRunDependence(correlation=None, design_effect=None)
     residual = scores.score[finite].copy()
-    for world in (True, False):
-        rows = scores.inserted[finite] == world
+    for kind in (True, False):
+        rows = scores.inserted[finite] == kind
         if rows.any():
             residual[rows] -= residual[rows].mean()
     size = np.bincount(run)

@@ -1,4 +1,4 @@
-"""From scores or counts to a lower bound: one call for every method."""
+"""Lower bounds from scores or counts: one call for every method."""
 
 from __future__ import annotations
 
@@ -6,44 +6,13 @@ from collections.abc import Iterable
 
 from numpy.typing import ArrayLike
 
-from dpaudit import _validate
-from dpaudit.errors import DpauditError, InvalidInput
-from dpaudit.lower_bounds.clopper_pearson import ClopperPearson
-from dpaudit.lower_bounds.contract import CountEstimator
-from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.formula import (
-    ADJUSTED_LOG,
-    BAILEY,
-    INVERSE_SINH,
-    JEFFREYS,
-    JOINT_BETA,
-    KATZ_LOG,
-)
-from dpaudit.lower_bounds.from_scores import from_gaussian_fit, from_one_run, from_profile
-from dpaudit.lower_bounds.from_thresholds import from_counts, from_thresholds
-from dpaudit.lower_bounds.gaussian_dp import GaussianDP
-from dpaudit.lower_bounds.task import Task, check_both_kinds, question_of
-from dpaudit.lower_bounds.thresholds import ThresholdRule, threshold_rule
+from dpaudit.errors import DpauditError
+from dpaudit.lower_bounds.evidence import Evidence, check_both_kinds
+from dpaudit.lower_bounds.registry import METHODS
+from dpaudit.lower_bounds.task import Task
+from dpaudit.lower_bounds.thresholds import ThresholdRule
 from dpaudit.privacy import Bound, Bounds, Unavailable
 from dpaudit.scores import Scores
-
-Evidence = Scores | ErrorCounts
-
-COUNT_ESTIMATORS: dict[str, CountEstimator] = {
-    estimator.name: estimator
-    for estimator in (
-        ClopperPearson(),
-        GaussianDP(),
-        JEFFREYS,
-        JOINT_BETA,
-        KATZ_LOG,
-        ADJUSTED_LOG,
-        BAILEY,
-        INVERSE_SINH,
-    )
-}
-SCORE_METHODS = ("gaussian-fit", "one-run", "one-run-fdp", "profile")
-METHODS = (*COUNT_ESTIMATORS, *SCORE_METHODS)
 
 
 def lower_bound(
@@ -65,11 +34,11 @@ def lower_bound(
         inserted: Scores of canaries that were in the training; higher must mean "inserted".
         not_inserted: Scores of canaries that were not.
         delta: Bound epsilon at this delta.
-        epsilon: Or bound delta at this epsilon.
+        epsilon: Bound delta at this epsilon; give either this or ``delta``.
         method: One of `METHODS`.
-        threshold: How the threshold is chosen: a word of `RULES`, or a rule.
-        confidence: Probability that the bound is true, jointly over both error rates.
-        seed: Draws the pilot scores.
+        threshold: How the threshold is chosen: one of the words in `RULES`, or a rule object.
+        confidence: Probability that the bound holds, jointly over both error rates.
+        seed: Random seed that draws the pilot scores.
 
     Example:
         >>> import numpy as np
@@ -101,30 +70,13 @@ def estimate(
 ) -> Bound:
     """A lower bound by one method, from a table of scores or from the four counts.
 
-    Arguments as in `lower_bound`. Counts have been thresholded already, so ``threshold`` does not
-    apply to them, and the methods that need the scores themselves refuse.
+    Arguments as in `lower_bound`. The threshold behind counts was chosen elsewhere, so
+    ``threshold`` does not apply to them, and methods that need the scores refuse them.
     """
-    task = Task(
-        question=question_of(delta, epsilon),
-        rule=threshold_rule(threshold, seed=seed),
-        confidence=_validate.confidence(confidence),
+    task = Task.asking(
+        delta=delta, epsilon=epsilon, threshold=threshold, confidence=confidence, seed=seed
     )
-    name = _validate.one_of("method", method, METHODS)
-    if isinstance(evidence, ErrorCounts):
-        if name not in COUNT_ESTIMATORS:
-            raise InvalidInput(
-                f"method {name!r} needs the scores, not only the four counts; "
-                f"use one of {', '.join(COUNT_ESTIMATORS)}"
-            )
-        return from_counts(evidence, COUNT_ESTIMATORS[name], task)
-    check_both_kinds(evidence)
-    if name in COUNT_ESTIMATORS:
-        return from_thresholds(evidence, COUNT_ESTIMATORS[name], task)
-    if name == "gaussian-fit":
-        return from_gaussian_fit(evidence, task)
-    if name == "profile":
-        return from_profile(evidence, task)
-    return from_one_run(evidence, name, task)
+    return METHODS[method]().bound(evidence, task)
 
 
 def estimate_all(
@@ -137,31 +89,20 @@ def estimate_all(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Bounds:
-    """Several methods on the same evidence; a method that cannot answer says why.
+    """Several methods on the same evidence; a method without an answer is listed with its reason.
 
-    Mistakes that no method could work with (a class missing, a delta of 2) are raised.
+    Arguments that no method could work with, such as a delta of 2, raise an error.
     """
-    question_of(delta, epsilon)
-    _validate.confidence(confidence)
-    threshold_rule(threshold, seed=seed)
+    task = Task.asking(
+        delta=delta, epsilon=epsilon, threshold=threshold, confidence=confidence, seed=seed
+    )
     if isinstance(evidence, Scores):
         check_both_kinds(evidence)
     bounds: list[Bound] = []
     unavailable: list[Unavailable] = []
-    for method in methods:
-        _validate.one_of("method", method, METHODS)
+    for name, method in [(name, METHODS[name]()) for name in methods]:
         try:
-            bound = estimate(
-                evidence,
-                delta=delta,
-                epsilon=epsilon,
-                method=method,
-                threshold=threshold,
-                confidence=confidence,
-                seed=seed,
-            )
+            bounds.append(method.bound(evidence, task))
         except DpauditError as error:
-            unavailable.append(Unavailable(method=method, reason=str(error)))
-        else:
-            bounds.append(bound)
+            unavailable.append(Unavailable(method=name, reason=str(error)))
     return Bounds(bounds=tuple(bounds), unavailable=tuple(unavailable))

@@ -1,11 +1,11 @@
-r"""The paper's rule: mu from both error rates, then epsilon at delta.
+r"""Gaussian DP: mu from both error rates, then epsilon at delta (the paper's rule).
 
-:math:`\mu = \Phi^{-1}(1-\bar\alpha) - \Phi^{-1}(\bar\beta)` with upper confidence bounds on both
-rates is a true lower bound on the mu of any mechanism that *is* Gaussian-DP. So is, and it is
-larger, the largest mu that a joint test of both rates refutes (`joint_test`); it serves where the
-threshold was fixed without the scores it is read on. Reading an epsilon at
-:math:`\delta = 10^{-5}` off it extrapolates the trade-off curve far beyond what was seen, along
-a Gaussian: that is the assumption, and where the curve is not Gaussian the number is not a bound.
+:math:`\mu = \Phi^{-1}(1-\bar\alpha) - \Phi^{-1}(\bar\beta)` with upper confidence limits on both
+rates is a lower bound on the mu of any mechanism that *is* Gaussian-DP. Where the threshold was
+fixed without these scores, the largest mu that a joint test of both rates refutes (`joint_test`) is
+larger and also valid. Converting mu to an epsilon at :math:`\delta = 10^{-5}` extrapolates the
+trade-off function along a Gaussian, far beyond the observed rates. If the trade-off function is not
+Gaussian, the result is not a lower bound.
 
 References:
     Nasr et al.: *Tight auditing of differentially private machine learning* (USENIX Security 2023).
@@ -19,17 +19,12 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.lower_bounds.contract import (
-    Answer,
-    AtDelta,
-    CountEstimator,
-    Levels,
-    OneThreshold,
-    Question,
-)
+from dpaudit.lower_bounds.base import CountMethod
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.joint_test import refuted_mu
-from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon, mu_of_errors
+from dpaudit.lower_bounds.levels import Levels, Pointwise
+from dpaudit.lower_bounds.questions import Answer, Question
+from dpaudit.tradeoff import mu_of_errors
 
 Array = NDArray[np.float64]
 
@@ -37,26 +32,24 @@ GAUSSIAN_TRADE_OFF = "the mechanism's trade-off curve is Gaussian (mu-GDP)"
 
 
 @final
-class GaussianDP(CountEstimator):
+class GaussianDP(CountMethod):
     """Gaussian DP from the two error rates (the estimator of the paper)."""
 
     name = "gaussian-dp"
     paper = "Nasr et al. 2023"
     assumptions = (GAUSSIAN_TRADE_OFF,)
+    needs_positive_delta = True
     pilot_caution = 100.0
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
-        if isinstance(levels, OneThreshold):
+        if isinstance(levels, Pointwise) and levels.joint:
             return np.array(
                 [refuted_mu(counts[i], levels.significance) for i in range(len(counts))]
             )
-        # A rate of 1 says nothing: mu is minus infinity there, which never wins.
+        # At a rate of 1 mu is minus infinity, which never wins.
         return mu_of_errors(
             levels.upper_false_positive_rate(counts), levels.upper_false_negative_rate(counts)
         )
 
     def answer(self, merit: float, question: Question) -> Answer:
-        mu = max(merit, 0.0)
-        if isinstance(question, AtDelta):
-            return Answer(value=gaussian_epsilon(question.delta, mu), mu=mu)
-        return Answer(value=float(gaussian_delta(question.epsilon, mu)), mu=mu)
+        return Answer.of_mu(merit, question)

@@ -1,9 +1,10 @@
-r"""mu from the means and the common variance of the scores: far fewer runs, one more assumption.
+r"""Gaussian DP from the means and the common variance of the scores.
 
-If the scores are normal with one variance in both worlds, the mechanism seen through the score is
-exactly :math:`\mu`-GDP with :math:`\mu = (m_1 - m_0)/s`, and Student's t statistic of the two
-samples has a noncentral t distribution with noncentrality :math:`\mu\sqrt{n_0 n_1/(n_0+n_1)}`. That
-gives an exact confidence bound on mu from a few dozen runs, where counting errors needs thousands.
+If the scores are normal with the same variance with and without the canary, the mechanism seen
+through the score is exactly :math:`\mu`-GDP with :math:`\mu = (m_1 - m_0)/s`, and Student's t
+statistic has a noncentral t distribution with noncentrality
+:math:`\mu\sqrt{n_0 n_1/(n_0+n_1)}`. This gives an exact confidence bound on mu from a few dozen
+runs, where error counts need thousands.
 
 References:
     Johnson, Welch: *Applications of the non-central t-distribution* (1940).
@@ -19,25 +20,25 @@ from numpy.typing import NDArray
 from scipy.special import fdtr, fdtrc, nctdtr, nctdtrinc
 
 from dpaudit.errors import InvalidScores, NumericalError
+from dpaudit.lower_bounds.base import ScoreMethod
+from dpaudit.lower_bounds.evidence import dependence_of, wrong_way
 from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
+from dpaudit.lower_bounds.questions import Answer
+from dpaudit.lower_bounds.task import Task
+from dpaudit.privacy import Bound
+from dpaudit.scores import Scores
 
 Array = NDArray[np.float64]
 
-ASSUMPTIONS = (
-    GAUSSIAN_TRADE_OFF,
-    "scores are normal with the same variance in both worlds",
-)
-
-# A check that rejects good scores once in a thousand audits is seldom wrong and still sees
-# a non-normal shape as soon as it matters.
+# The check rejects normal scores in one of a thousand audits.
 REJECT_BELOW = 1e-3
 FEWEST_TO_CHECK = 20
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class GaussianFit:
-    """A lower confidence bound on mu and how well the scores fit its assumption."""
+class NormalFit:
+    """A lower confidence bound on mu, and tests of its assumption on the scores."""
 
     mu: float
     estimate: float
@@ -46,7 +47,7 @@ class GaussianFit:
 
     @property
     def rejected(self) -> tuple[str, ...]:
-        """Which parts of the assumption the scores contradict, in words; empty when none."""
+        """The parts of the assumption that the scores contradict; empty if there are none."""
         reasons = []
         if self.normality_p_value is not None and self.normality_p_value < REJECT_BELOW:
             reasons.append(f"the scores are not normal (p = {self.normality_p_value:.1e})")
@@ -55,7 +56,7 @@ class GaussianFit:
         return tuple(reasons)
 
 
-def fit_gaussian(inserted: Array, not_inserted: Array, *, significance: float) -> GaussianFit:
+def fit_gaussian(inserted: Array, not_inserted: Array, *, significance: float) -> NormalFit:
     """Fit two normal distributions of one variance and bound mu from below.
 
     Example:
@@ -80,13 +81,13 @@ def fit_gaussian(inserted: Array, not_inserted: Array, *, significance: float) -
     gap = float(np.mean(inserted) - np.mean(not_inserted))
     if pooled <= 0:
         raise InvalidScores(
-            "gaussian-fit needs scores that vary within each world, and these do not; "
+            "gaussian-fit needs scores that vary with and without the canary, and these do not; "
             "use clopper-pearson"
         )
     scale = float(np.sqrt(n1 * n0 / (n1 + n0)))
     estimate = float(gap / np.sqrt(pooled))
     mu = noncentrality_lower_bound(estimate * scale, freedom, significance) / scale
-    return GaussianFit(
+    return NormalFit(
         mu=max(0.0, mu),
         estimate=estimate,
         normality_p_value=_normality(inserted, not_inserted),
@@ -95,7 +96,7 @@ def fit_gaussian(inserted: Array, not_inserted: Array, *, significance: float) -
 
 
 def chance_of_looking_closer(inserted: Array, not_inserted: Array, mu: float) -> float:
-    """The probability that normal scores ``mu`` apart look no further apart than these."""
+    """Probability that normal scores with a shift of ``mu`` look no further apart than these."""
     n1, n0 = len(inserted), len(not_inserted)
     fit = fit_gaussian(inserted, not_inserted, significance=0.5)
     scale = float(np.sqrt(n1 * n0 / (n1 + n0)))
@@ -134,3 +135,41 @@ def _equal_variance(variances: tuple[float, float], freedom: tuple[int, int]) ->
     ratio = variances[0] / variances[1]
     tails = fdtr(*freedom, ratio), fdtrc(*freedom, ratio)
     return float(min(1.0, 2 * min(tails)))
+
+
+@final
+class GaussianFit(ScoreMethod):
+    """The bound from means and variances; 0 if the scores are not normal."""
+
+    name = "gaussian-fit"
+    paper = ""
+    assumptions = (
+        GAUSSIAN_TRADE_OFF,
+        "scores are normal with the same variance with and without the canary",
+    )
+    needs_positive_delta = True
+
+    def from_scores(self, scores: Scores, task: Task) -> Bound:
+        dependence, notes = dependence_of(scores)
+        fit = fit_gaussian(
+            scores.inserted_scores, scores.other_scores, significance=task.significance
+        )
+        mu = fit.mu
+        if fit.rejected:
+            mu, notes = 0.0, (f"nothing can be claimed: {' and '.join(fit.rejected)}", *notes)
+        elif fit.normality_p_value is None:
+            notes = (f"normality not tested: fewer than {FEWEST_TO_CHECK} scores of a kind", *notes)
+        else:
+            notes = (f"normality not rejected (p = {fit.normality_p_value:.3g})", *notes)
+        if mu == 0 and not fit.rejected:
+            notes = ("nothing can be claimed: the means do not differ beyond chance", *notes)
+        return task.bound(
+            self.name,
+            Answer.of_mu(mu, task.question),
+            sample_size=len(scores),
+            assumptions=(*self.assumptions, *dependence),
+            notes=(*notes, *wrong_way(scores)),
+            mu_estimate=fit.estimate,
+            normality_p_value=fit.normality_p_value,
+            equal_variance_p_value=fit.equal_variance_p_value,
+        )

@@ -1,7 +1,4 @@
-"""Guessing coins from the ranking of the scores of one run: how many, and how many right.
-
-Used by :mod:`dpaudit.lower_bounds.one_run` and :mod:`dpaudit.lower_bounds.one_run_fdp`.
-"""
+"""Guesses about inserted canaries from the ranking of their scores."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, betaincc, ndtr
 
+from dpaudit._roots import sign_change
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.tradeoff import gaussian_tradeoff
 
@@ -57,33 +58,10 @@ def refuted_mu(counts: ErrorCounts, significance: float) -> float:
         p = curve_p_value(counts, lambda alpha: gaussian_tradeoff(alpha, mu), cells=1200)
         return float(np.log(p[0] / significance))
 
-    low, high = 0.0, 1.0
-    below = excess(low)
-    if below > 0:
+    if excess(0.0) > 0:
         return 0.0
-    above = excess(high)
-    while above <= 0:
-        low, below, high = high, above, 2 * high
-        above = excess(high)
-    # The Illinois rule: a secant step that cannot stall. The lower end is what is returned, and
-    # the p-value there is at most the significance, wherever the iteration stops.
-    side = 0
-    for _ in range(60):
-        if high - low < 1e-6 * high:
-            break
-        middle = (low * above - high * below) / (above - below)
-        if not low < middle < high:
-            middle = (low + high) / 2
-        here = excess(middle)
-        if here <= 0:
-            low, below = middle, here
-            above = above / 2 if side == -1 else above
-            side = -1
-        else:
-            high, above = middle, here
-            below = below / 2 if side == 1 else below
-            side = 1
-    return low
+    # The lower end: its p-value is at most the significance.
+    return sign_change(excess, 0.0, 1.0, tolerance=1e-6)[0]
 
 
 def _rate_edges(counts: ErrorCounts, curve: Curve, cells: int) -> Array:

@@ -21,34 +21,20 @@ References:
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincinv, expit, gammaln, logit
 
 from dpaudit import _validate
+from dpaudit._roots import sign_change
 from dpaudit.errors import InvalidScores
-from dpaudit.lower_bounds.guesses import (
-    Array,
-    GuessPlan,
-    Ints,
-    best_plan,
-    candidate_plans,
-    count_guesses,
-)
-
-__all__ = [
-    "GuessPlan",
-    "check_counts",
-    "choose_guesses",
-    "count_guesses",
-    "one_run_delta",
-    "one_run_epsilon",
-    "one_run_p_value",
-]
-
-# Halvings of an interval of epsilon: 1e-14 of its length, where rounding of the p-value takes over.
-_HALVINGS = 46
+from dpaudit.lower_bounds.guesses import Array, GuessPlan, Ints, best_plan, candidate_plans
+from dpaudit.lower_bounds.one_run_method import FAIR_COINS, OneRunMethod
+from dpaudit.lower_bounds.questions import Answer, AtDelta
+from dpaudit.lower_bounds.task import Task
 
 
 def one_run_p_value(
@@ -112,21 +98,16 @@ def one_run_epsilon(
     if delta == 0 or high == 0:
         return high
 
-    def rejected(epsilon: float) -> bool:
+    def excess(epsilon: float) -> float:
         tail, slope = _tail_and_slope(correct, guesses, epsilon)
-        return tail + 2 * canaries * delta * slope <= significance
+        return math.log(max(tail + 2 * canaries * delta * slope, 1e-300) / significance)
 
-    # The p-value only grows with delta, so the bound at delta 0 is above the one we look for.
-    if not rejected(0.0):
+    # The p-value grows with delta, so the bound at delta 0 is an upper end.
+    if excess(0.0) > 0:
         return 0.0
-    low = 0.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if rejected(middle):
-            low = middle
-        else:
-            high = middle
-    return low
+    if excess(high) <= 0:
+        return high
+    return sign_change(excess, 0.0, high, tolerance=1e-14)[0]
 
 
 def one_run_delta(
@@ -232,16 +213,13 @@ def _tail_and_slope(correct: int, guesses: int, epsilon: float) -> tuple[float, 
         log_p = log_start - gammaln(k + 1) - gammaln(guesses - k + 1) + k * epsilon
         return math.exp(min(0.0, log_p))
 
-    low, high = 1, correct
-    while low < high:
-        middle = (low + high) // 2
-        following = correct - middle - 1
-        # Above the mode they still rise; asked first, since far above it all of them underflow.
-        if following >= mode or probability(following) > average(middle):
-            low = middle + 1
-        else:
-            high = middle
-    return tail, max(0.0, average(low))
+    def falls(i: int) -> bool:
+        following = correct - i - 1
+        # Above the mode they still rise; tested first, since far above it all of them underflow.
+        return following < mode and probability(following) <= average(i)
+
+    best = 1 + bisect_left(range(1, correct), True, key=falls)
+    return tail, max(0.0, average(best))
 
 
 def check_counts(correct: int, guesses: int, canaries: int) -> tuple[int, int, int]:
@@ -255,3 +233,29 @@ def check_counts(correct: int, guesses: int, canaries: int) -> tuple[int, int, i
             f"got {correct}, {guesses} and {canaries}"
         )
     return correct, guesses, canaries
+
+
+@final
+class OneRun(OneRunMethod):
+    """The bound of Steinke et al. for (epsilon, delta)-DP from one training run."""
+
+    name = "one-run"
+    paper = "Steinke et al. 2023"
+    assumptions = (FAIR_COINS,)
+
+    def plan(self, scores: Array, coins: Ints, remaining: int, task: Task) -> GuessPlan:
+        # Any plan is valid; for a question at an epsilon we plan for delta 0.
+        delta = task.question.delta if isinstance(task.question, AtDelta) else 0.0
+        return choose_guesses(scores, coins, remaining, delta=delta, significance=task.significance)
+
+    def answer(self, correct: int, guesses: int, canaries: int, task: Task) -> Answer:
+        question, level = task.question, task.significance
+        if isinstance(question, AtDelta):
+            value = one_run_epsilon(
+                correct, guesses, canaries, delta=question.delta, significance=level
+            )
+        else:
+            value = one_run_delta(
+                correct, guesses, canaries, epsilon=question.epsilon, significance=level
+            )
+        return Answer(value=value)

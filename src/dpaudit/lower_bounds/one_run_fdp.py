@@ -31,16 +31,20 @@ References:
 
 from __future__ import annotations
 
+from typing import final
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from dpaudit import _validate
-from dpaudit.lower_bounds.guesses import GuessPlan, best_plan, candidate_plans
+from dpaudit._roots import sign_change
+from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
+from dpaudit.lower_bounds.guesses import Array, GuessPlan, Ints, best_plan, candidate_plans
 from dpaudit.lower_bounds.one_run import check_counts
-
-# Halvings of an interval of mu: to about 1e-12, at a cost of a few thousand normal quantiles each.
-_HALVINGS = 42
+from dpaudit.lower_bounds.one_run_method import FAIR_COINS, OneRunMethod
+from dpaudit.lower_bounds.questions import Answer
+from dpaudit.lower_bounds.task import Task
 
 
 def one_run_gaussian_mu(correct: int, guesses: int, canaries: int, *, significance: float) -> float:
@@ -70,16 +74,11 @@ def one_run_gaussian_mu(correct: int, guesses: int, canaries: int, *, significan
     significance = _validate.between("significance", significance, 0, 1)
     if correct == 0 or not _refutes(0.0, correct, guesses, canaries, significance):
         return 0.0
-    low, high = 0.0, 1.0
-    while _refutes(high, correct, guesses, canaries, significance):
-        low, high = high, 2 * high
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if _refutes(middle, correct, guesses, canaries, significance):
-            low = middle
-        else:
-            high = middle
-    return low
+
+    def excess(mu: float) -> float:
+        return -1.0 if _refutes(mu, correct, guesses, canaries, significance) else 1.0
+
+    return sign_change(excess, 0.0, 1.0, tolerance=1e-12)[0]
 
 
 def choose_gaussian_guesses(
@@ -132,3 +131,20 @@ def _refutes(mu: float, correct: int, guesses: int, canaries: int, significance:
         if right + wrong >= everything:
             return True
     return False
+
+
+@final
+class OneRunFDP(OneRunMethod):
+    """The bound of Mahloujifar et al. for Gaussian trade-off functions from one training run."""
+
+    name = "one-run-fdp"
+    paper = "Mahloujifar et al. 2025"
+    assumptions = (FAIR_COINS, GAUSSIAN_TRADE_OFF)
+    needs_positive_delta = True
+
+    def plan(self, scores: Array, coins: Ints, remaining: int, task: Task) -> GuessPlan:
+        return choose_gaussian_guesses(scores, coins, remaining, significance=task.significance)
+
+    def answer(self, correct: int, guesses: int, canaries: int, task: Task) -> Answer:
+        mu = one_run_gaussian_mu(correct, guesses, canaries, significance=task.significance)
+        return Answer.of_mu(mu, task.question)

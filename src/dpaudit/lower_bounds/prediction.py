@@ -1,8 +1,9 @@
-r"""What an audit will find, before anything is trained.
+r"""The bound to expect from an audit, before anything is trained.
 
-If genuine gradients neither grow nor shrink the canary's trace, it moves by :math:`\eta C/B` at
-each of :math:`n` insertions, against noise of :math:`\eta \sigma C/B` at each of :math:`T` steps.
-The scores of the two worlds are then normal and :math:`\mu = n / (\sigma\sqrt T)` apart.
+If the other gradients leave the effect of the canary unchanged, the model moves by
+:math:`\eta C/B` at each of :math:`n` insertions, against noise of :math:`\eta \sigma C/B` at each
+of :math:`T` steps. Scores with and without the canary are then normal, and
+:math:`\mu = n / (\sigma\sqrt T)` apart.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_epsilon
 
 MOST_SCORES = 1_000_000
-"""Where the search for the number of scores gives up."""
+"""Largest number of scores that `scores_needed` considers."""
 
 
 def predicted_mu(
     *, noise_multiplier: float, steps: int, insertions: int, sampling_rate: float | None = None
 ) -> float:
-    r"""How far apart the scores of the two worlds will be, in standard deviations.
+    r"""Distance between scores with and without the canary, in standard deviations.
 
-    Under Poisson sampling the canary takes part in :math:`q n` steps on average, and the spread of
-    that number adds to the noise of the inserted world; we take the average of both variances.
+    Under Poisson sampling the canary is used in :math:`q n` steps on average, and the variance of
+    that number adds to the noise of runs with the canary; we take the average of both variances.
 
     Paper: the appendix of Cebere, Bellet, Papernot (ICLR 2025) has the accountant's
     :math:`\sqrt n/\sigma` for known insertion steps; the two agree where every step is one.
 
     Arguments:
-        noise_multiplier: :math:`\sigma`; at 0 the worlds are infinitely far apart.
+        noise_multiplier: :math:`\sigma`; at 0 the distance is infinite.
         steps: :math:`T`.
         insertions: :math:`n`.
         sampling_rate: :math:`q`, `None` without sampling.
@@ -58,14 +59,14 @@ def expected_bound(
     confidence: float = 0.95,
     method: str = "gaussian-dp",
 ) -> Bound:
-    """The lower bound that perfectly normal scores give: a typical one, with no luck in it.
+    """The lower bound from scores at the quantiles of two normal distributions.
 
     Arguments:
-        mu: How far apart the worlds are.
-        scores: How many scores there will be, half of them inserted.
-        delta: Of the bound.
-        confidence: Of the bound.
-        method: As in `dpaudit.estimate`.
+        mu: Distance between the two normal distributions, in standard deviations.
+        scores: Number of scores, half of them inserted.
+        delta: Delta at which epsilon is bounded.
+        confidence: Confidence of the bound.
+        method: Method as in `dpaudit.estimate`.
 
     Example:
         >>> bound = expected_bound(3.953, scores=5000, delta=1e-5)
@@ -81,9 +82,9 @@ def expected_bound(
 def scores_needed(
     mu: float, *, share: float, delta: float, confidence: float = 0.95, method: str = "gaussian-dp"
 ) -> int | None:
-    """The fewest scores with which to expect ``share`` of the epsilon of mu-GDP, to a tenth.
+    """Number of scores, to a tenth, that should prove ``share`` of the epsilon of mu-GDP.
 
-    `None` where a million would not do.
+    `None` if a million are not enough.
 
     Example:
         >>> scores_needed(3.953, share=0.8, delta=1e-5)

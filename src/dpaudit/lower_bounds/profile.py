@@ -1,7 +1,7 @@
-r"""The whole curve at once: delta at every epsilon, and the trade-off curve, with one confidence.
+r"""The whole privacy profile and trade-off function at one confidence.
 
-With simultaneous bands of both distribution functions, *every* threshold gives a proven pair of
-error rates, so every point of the curve may be read, and any epsilon chosen afterwards.
+Simultaneous bands of both distribution functions give a proven pair of error rates at *every*
+threshold, so epsilon or delta may be chosen after seeing the scores.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
-from dpaudit.lower_bounds.bands import simultaneous_band
+from dpaudit.lower_bounds.base import ScoreMethod
 from dpaudit.lower_bounds.clopper_pearson import epsilon_of_errors
-from dpaudit.lower_bounds.contract import Everywhere
 from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.evidence import dependence_of, wrong_way
+from dpaudit.lower_bounds.levels import Everywhere
+from dpaudit.lower_bounds.questions import Answer, AtDelta
+from dpaudit.lower_bounds.task import Task
+from dpaudit.privacy import Bound
 from dpaudit.scores import Scores
 
 Array = NDArray[np.float64]
@@ -25,11 +29,11 @@ Array = NDArray[np.float64]
 @final
 @dataclass(frozen=True, kw_only=True)
 class ProvenCurve:
-    """Points of the trade-off curve that the audit proves, all together.
+    """Points that lie above the mechanism's trade-off function, at one confidence.
 
-    The mechanism's true trade-off curve passes below every point
-    ``(false_positive_upper[i], false_negative_upper[i])``, with probability ``confidence`` for all
-    i at once. Without a correction the observed rates are beside them.
+    With probability ``confidence`` the true trade-off function passes below every point
+    ``(false_positive_upper[i], false_negative_upper[i])``. The observed rates are
+    ``false_positive_rate`` and ``false_negative_rate``.
     """
 
     thresholds: Array
@@ -82,12 +86,9 @@ def proven_curve(scores: Scores, *, confidence: float = 0.95) -> ProvenCurve:
         >>> bool((np.diff(curve.delta_at([0, 0.5, 1, 2])) <= 0).all())
         True
     """
-    tail = (1 - _validate.confidence(confidence)) / 2
+    significance = 1 - _validate.confidence(confidence)
     counts = ErrorCounts.sweep(scores.inserted_scores, scores.other_scores)
-    levels = Everywhere(
-        false_positive_band=simultaneous_band(counts.negatives, tail),
-        false_negative_band=simultaneous_band(counts.positives, tail),
-    )
+    levels = Everywhere.bands(counts.negatives, counts.positives, significance)
     return ProvenCurve(
         thresholds=counts.thresholds,
         false_positive_rate=counts.false_positives / counts.negatives,
@@ -97,3 +98,29 @@ def proven_curve(scores: Scores, *, confidence: float = 0.95) -> ProvenCurve:
         confidence=confidence,
         sample_size=counts.sample_size,
     )
+
+
+@final
+class Profile(ScoreMethod):
+    """The bound that the proven trade-off points give; no assumption on the scores."""
+
+    name = "profile"
+    paper = ""
+
+    def from_scores(self, scores: Scores, task: Task) -> Bound:
+        dependence, notes = dependence_of(scores)
+        curve = proven_curve(scores, confidence=task.confidence)
+        if isinstance(task.question, AtDelta):
+            value = curve.epsilon_at(task.question.delta)
+        else:
+            value = float(curve.delta_at(task.question.epsilon))
+        if value == 0:
+            notes = ("nothing can be claimed: the band contains the line of no leak", *notes)
+        return task.bound(
+            self.name,
+            Answer(value=value),
+            sample_size=curve.sample_size,
+            assumptions=dependence,
+            notes=(*notes, *wrong_way(scores)),
+            **curve.to_dict(),
+        )

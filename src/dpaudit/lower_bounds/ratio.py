@@ -30,7 +30,7 @@ from dpaudit import _validate
 from dpaudit.lower_bounds._count_arrays import broadcast_counts
 
 Array = NDArray[np.float64]
-_Ratio = Callable[..., Array]
+Limit = Callable[..., Array]
 
 
 def katz_log_ratio(
@@ -123,139 +123,44 @@ def inverse_sinh_ratio(
         return np.where(x == 0, 0.0, x / n / (y / m) * np.exp(2 * np.arcsinh(inside)))
 
 
-def katz_log_epsilon(
-    false_positives: ArrayLike,
-    false_negatives: ArrayLike,
-    negatives: ArrayLike,
-    positives: ArrayLike,
-    *,
-    delta: float,
-    significance: float,
-) -> Array:
-    r"""Lower bound on epsilon from Katz's interval of both ratios of rates.
+def ratio_epsilon(limit: Limit, *counts: ArrayLike, delta: float, significance: float) -> Array:
+    r"""Lower bound on epsilon from a lower limit of both ratios of rates.
 
-    Half of ``significance`` goes to each of TPR/FPR and TNR/FNR, so that the larger of the two
-    may be taken; the package this method is known from takes the larger at the full level. Where
-    delta is not 0, :math:`(\mathrm{TPR}-\delta)/\mathrm{FPR}` is the ratio times
-    :math:`1-\delta/\mathrm{TPR}`, with the Clopper-Pearson lower limit for the TPR in it.
-
-    See also: :func:`katz_log_ratio`, the interval.
+    Half of ``significance`` goes to each of TPR/FPR and TNR/FNR, so the larger of the two may be
+    taken; tensorflow-privacy takes the larger at the full level. If delta is not 0,
+    :math:`(\mathrm{TPR}-\delta)/\mathrm{FPR}` is the ratio times :math:`1-\delta/\mathrm{TPR}`,
+    with the Clopper-Pearson lower limit for the TPR.
 
     Lu et al. 2022. Assumes counts large enough for an asymptotic interval: see the module.
 
     Arguments:
-        false_positives: Not inserted but guessed so; one number for each threshold.
-        false_negatives: Inserted but guessed not.
-        negatives: Number of scores not inserted.
-        positives: Number of scores inserted.
-        delta: Probability that goes with epsilon, in [0, 1).
-        significance: Accepted probability of a false claim, over both directions.
+        limit: One of the four limits of this module.
+        counts: False positives, false negatives, negatives and positives, one per threshold.
+        delta: The delta at which epsilon is bounded, in [0, 1).
+        significance: Accepted probability of a false bound, over both directions.
 
     Returns:
-        One bound for each threshold, at least 0 and finite; 0 where a class is empty.
+        One bound per threshold, at least 0 and finite; 0 where a class is empty.
 
     Example:
-        >>> bound = katz_log_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
-        >>> round(float(bound), 4)
-        3.2574
+        >>> limits = katz_log_ratio, adjusted_log_ratio, bailey_ratio, inverse_sinh_ratio
+        >>> asked = {"delta": 1e-5, "significance": 0.05}
+        >>> [round(float(ratio_epsilon(limit, 20, 10, 500, 500, **asked)), 4) for limit in limits]
+        [3.2574, 3.2247, 3.3126, 3.2666]
     """
-    return _epsilon(
-        katz_log_ratio,
-        (false_positives, false_negatives, negatives, positives),
-        delta,
-        significance,
-    )
-
-
-def adjusted_log_epsilon(
-    false_positives: ArrayLike,
-    false_negatives: ArrayLike,
-    negatives: ArrayLike,
-    positives: ArrayLike,
-    *,
-    delta: float,
-    significance: float,
-) -> Array:
-    """Lower bound on epsilon from :func:`adjusted_log_ratio`; else as :func:`katz_log_epsilon`.
-
-    Example:
-        >>> bound = adjusted_log_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
-        >>> round(float(bound), 4)
-        3.2247
-    """
-    return _epsilon(
-        adjusted_log_ratio,
-        (false_positives, false_negatives, negatives, positives),
-        delta,
-        significance,
-    )
-
-
-def bailey_epsilon(
-    false_positives: ArrayLike,
-    false_negatives: ArrayLike,
-    negatives: ArrayLike,
-    positives: ArrayLike,
-    *,
-    delta: float,
-    significance: float,
-) -> Array:
-    """Lower bound on epsilon from :func:`bailey_ratio`; else as :func:`katz_log_epsilon`.
-
-    Example:
-        >>> bound = bailey_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
-        >>> round(float(bound), 4)
-        3.3126
-    """
-    return _epsilon(
-        bailey_ratio, (false_positives, false_negatives, negatives, positives), delta, significance
-    )
-
-
-def inverse_sinh_epsilon(
-    false_positives: ArrayLike,
-    false_negatives: ArrayLike,
-    negatives: ArrayLike,
-    positives: ArrayLike,
-    *,
-    delta: float,
-    significance: float,
-) -> Array:
-    """Lower bound on epsilon from :func:`inverse_sinh_ratio`; else as :func:`katz_log_epsilon`.
-
-    Example:
-        >>> bound = inverse_sinh_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
-        >>> round(float(bound), 4)
-        3.2666
-    """
-    return _epsilon(
-        inverse_sinh_ratio,
-        (false_positives, false_negatives, negatives, positives),
-        delta,
-        significance,
-    )
-
-
-def _epsilon(
-    ratio: _Ratio,
-    counts: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike],
-    delta: float,
-    significance: float,
-) -> Array:
-    """The larger of both directions, each with half of the error probability."""
     delta = _validate.delta(delta)
     tail = _validate.between("significance", significance, 0, 1) / 2
     fp, fn, n, p = broadcast_counts(*counts)
     known = (n > 0) & (p > 0)
     # An empty class leaves nothing to claim; a count of 1 keeps the formulas defined meanwhile.
     n, p = np.maximum(n, 1.0), np.maximum(p, 1.0)
-    forth = _log_ratio(ratio, p - fn, p, fp, n, delta, tail)
-    back = _log_ratio(ratio, n - fp, n, fn, p, delta, tail)
+    forth = _log_ratio(limit, p - fn, p, fp, n, delta, tail)
+    back = _log_ratio(limit, n - fp, n, fn, p, delta, tail)
     return np.where(known, np.maximum(np.maximum(forth, back), 0.0), 0.0)
 
 
 def _log_ratio(
-    ratio: _Ratio,
+    ratio: Limit,
     hits: Array,
     trials: Array,
     others: Array,

@@ -1,8 +1,8 @@
-"""How the threshold is chosen, and what that costs.
+"""How the threshold is chosen, and how the bound accounts for the choice.
 
-Taking the threshold at which the bound is largest, on the very scores it is then evaluated on, is
-choosing among thousands of bounds the one that was luckiest. `Pilot` and `Simultaneous` pay for the
-choice, each in its own way; `Best` does not, and says so; `Bonferroni` is kept for comparison.
+Evaluating a bound at the threshold where it is largest on the same scores selects the luckiest of
+thousands of bounds. `Pilot` and `Simultaneous` account for the choice; `Best` does not and says so;
+`Bonferroni` is kept for comparison.
 """
 
 from __future__ import annotations
@@ -16,26 +16,34 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.lower_bounds.bands import simultaneous_band
-from dpaudit.lower_bounds.contract import (
-    CountEstimator,
-    Everywhere,
-    Levels,
-    OneThreshold,
-    Pointwise,
-    Question,
-)
 from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.levels import Everywhere, Levels, Pointwise
+from dpaudit.lower_bounds.questions import Question
 
 Array = NDArray[np.float64]
+
+
+class Ranking(ABC):
+    """Ranks thresholds by a merit, so that a rule can choose one."""
+
+    name: ClassVar[str]
+    # Factor by which a pilot lowers the significance when it ranks thresholds. Where many
+    # thresholds are equally good (Gaussian scores) this keeps a lucky tail from winning.
+    pilot_caution: ClassVar[float] = 1.0
+    # Whether the merit is built on upper limits of both error rates, as simultaneous bands need.
+    bands: ClassVar[bool] = True
+
+    @abstractmethod
+    def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
+        """One number per threshold, larger where the bound is larger, never NaN."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """A threshold, the errors there, and the levels at which they may be read."""
+    """One threshold, the error counts there, and the levels at which to read them."""
 
-    counts: ErrorCounts  # at exactly one threshold
+    counts: ErrorCounts
     levels: Levels
     notes: tuple[str, ...] = ()
 
@@ -46,7 +54,7 @@ class Chosen:
 
 
 class ThresholdRule(ABC):
-    """Chooses the threshold at which an estimator reads the scores."""
+    """Chooses the threshold at which a method reads the scores."""
 
     name: ClassVar[str]
     assumptions: ClassVar[tuple[str, ...]] = ()
@@ -54,21 +62,25 @@ class ThresholdRule(ABC):
     @abstractmethod
     def choose(
         self,
-        estimator: CountEstimator,
+        ranking: Ranking,
         inserted: Array,
         not_inserted: Array,
         question: Question,
         significance: float,
     ) -> Chosen | None:
-        """The chosen threshold; `None` where all scores are equal and there is none."""
+        """The chosen threshold; `None` if all scores are equal."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Pilot(ThresholdRule):
-    """A share of the scores, drawn by seed, chooses the threshold; the rest is evaluated.
+    """A random share of the scores chooses the threshold; the bound is read on the rest.
 
-    The evaluated scores had no part in the choice, so the threshold is as good as fixed for them.
+    The two parts are independent, so for the rest the threshold is as good as fixed.
+
+    Arguments:
+        share: Share of the scores that choose the threshold.
+        seed: Random seed that draws them.
     """
 
     share: float = 0.1
@@ -81,7 +93,7 @@ class Pilot(ThresholdRule):
 
     def choose(
         self,
-        estimator: CountEstimator,
+        ranking: Ranking,
         inserted: Array,
         not_inserted: Array,
         question: Question,
@@ -92,21 +104,21 @@ class Pilot(ThresholdRule):
         pilot_out, rest_out = self.split(not_inserted, "not inserted", random)
         pilot = ErrorCounts.sweep(pilot_in, pilot_out)
         if len(pilot) == 0:
-            # The pilot is all ties. Its one value is still a threshold, chosen without the rest.
+            # Their single value is still a threshold that was chosen without the rest.
             return Chosen(
                 counts=ErrorCounts.at(rest_in, rest_out, pilot_in[:1]),
-                levels=OneThreshold(significance),
+                levels=Pointwise(significance, joint=True),
                 notes=("the pilot scores are all equal; cut just above them",),
             )
-        cautious = Pointwise(significance / estimator.pilot_caution)
-        merit = estimator.merit(pilot, question, cautious)
+        cautious = Pointwise(significance / ranking.pilot_caution)
+        merit = ranking.merit(pilot, question, cautious)
         return Chosen(
             counts=ErrorCounts.at(rest_in, rest_out, pilot.thresholds[_middle_of_best(merit)]),
-            levels=OneThreshold(significance),
+            levels=Pointwise(significance, joint=True),
         )
 
     def split(self, scores: Array, kind: str, random: np.random.Generator) -> tuple[Array, Array]:
-        """Pilot and rest, at least one score each."""
+        """Split into pilot and rest, at least one score each."""
         if len(scores) < 2:
             raise InvalidScores(
                 f"the pilot rule needs at least 2 {kind} scores, got {len(scores)}; use more runs, "
@@ -126,24 +138,19 @@ class Simultaneous(ThresholdRule):
 
     def choose(
         self,
-        estimator: CountEstimator,
+        ranking: Ranking,
         inserted: Array,
         not_inserted: Array,
         question: Question,
         significance: float,
     ) -> Chosen | None:
-        if not estimator.simultaneous:
+        if not ranking.bands:
             raise InvalidInput(
                 f"threshold 'simultaneous' needs a method built on bounds of both error rates, "
-                f"got method {estimator.name!r}; use 'pilot', or clopper-pearson or gaussian-dp"
+                f"got method {ranking.name!r}; use 'pilot', or clopper-pearson or gaussian-dp"
             )
-        levels = Everywhere(
-            false_positive_band=simultaneous_band(len(not_inserted), significance / 2),
-            false_negative_band=simultaneous_band(len(inserted), significance / 2),
-        )
-        return _best_of_sweep(
-            estimator, ErrorCounts.sweep(inserted, not_inserted), question, levels
-        )
+        levels = Everywhere.bands(len(not_inserted), len(inserted), significance)
+        return _best_of_sweep(ranking, ErrorCounts.sweep(inserted, not_inserted), question, levels)
 
 
 @final
@@ -152,8 +159,8 @@ class Bonferroni(ThresholdRule):
     """A union bound over the thresholds on the convex hull of the error counts.
 
     This is the rule of jax-privacy 2.0, kept for comparison. The hull is found on the same scores,
-    so that the number of thresholds it corrects for is itself a choice; `Simultaneous` needs no
-    such step and is as tight.
+    so the number of thresholds it corrects for depends on them. `Simultaneous` has no such
+    dependence and is as tight.
     """
 
     name: ClassVar[str] = "bonferroni"
@@ -164,7 +171,7 @@ class Bonferroni(ThresholdRule):
 
     def choose(
         self,
-        estimator: CountEstimator,
+        ranking: Ranking,
         inserted: Array,
         not_inserted: Array,
         question: Question,
@@ -176,8 +183,7 @@ class Bonferroni(ThresholdRule):
         hull = _convex_hull(counts)
         corners = 2  # "all inserted" and "none inserted" are thresholds of the union bound too
         levels = Pointwise(significance / (len(hull) + corners))
-        chosen = _best_of_sweep(estimator, counts[hull], question, levels)
-        return chosen
+        return _best_of_sweep(ranking, counts[hull], question, levels)
 
 
 @final
@@ -193,14 +199,14 @@ class Best(ThresholdRule):
 
     def choose(
         self,
-        estimator: CountEstimator,
+        ranking: Ranking,
         inserted: Array,
         not_inserted: Array,
         question: Question,
         significance: float,
     ) -> Chosen | None:
         counts = ErrorCounts.sweep(inserted, not_inserted)
-        return _best_of_sweep(estimator, counts, question, Pointwise(significance))
+        return _best_of_sweep(ranking, counts, question, Pointwise(significance))
 
 
 @final
@@ -219,21 +225,21 @@ class Fixed(ThresholdRule):
 
     def choose(
         self,
-        estimator: CountEstimator,
+        ranking: Ranking,
         inserted: Array,
         not_inserted: Array,
         question: Question,
         significance: float,
     ) -> Chosen | None:
         counts = ErrorCounts.at(inserted, not_inserted, self.value)
-        return Chosen(counts=counts, levels=OneThreshold(significance))
+        return Chosen(counts=counts, levels=Pointwise(significance, joint=True))
 
 
 RULES = ("pilot", "simultaneous", "bonferroni", "best", "fixed=VALUE")
 
 
 def threshold_rule(rule: str | ThresholdRule, *, seed: int = 0) -> ThresholdRule:
-    """The rule that a word stands for: one of `RULES`, or ``pilot=SHARE``.
+    """The rule named by one of the words in `RULES`, or by ``pilot=SHARE``.
 
     Example:
         >>> threshold_rule("fixed=0.5")
@@ -266,16 +272,16 @@ def _number(text: str) -> float:
 
 
 def _best_of_sweep(
-    estimator: CountEstimator, counts: ErrorCounts, question: Question, levels: Levels
+    ranking: Ranking, counts: ErrorCounts, question: Question, levels: Levels
 ) -> Chosen | None:
     if len(counts) == 0:
         return None
-    merit = estimator.merit(counts, question, levels)
+    merit = ranking.merit(counts, question, levels)
     return Chosen(counts=counts[_middle_of_best(merit)], levels=levels)
 
 
 def _middle_of_best(merit: Array) -> int:
-    """The middle one of several equally good thresholds: the least exposed to chance."""
+    """The middle one of several equally good thresholds."""
     best = np.flatnonzero(merit == merit.max())
     return int(best[len(best) // 2])
 
@@ -292,7 +298,7 @@ def _convex_hull(counts: ErrorCounts) -> NDArray[np.int64]:
             hull.pop()
         hull.append(i)
     inner = np.array(hull[1:-1], dtype=np.int64) - 1
-    # With no bulge at all every threshold is as good as a coin; any one of them will do.
+    # Without a hull every threshold is as good as a coin.
     return inner if len(inner) else np.array([len(counts) // 2])
 
 

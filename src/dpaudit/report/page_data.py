@@ -15,8 +15,8 @@ from dpaudit.claims import Claim, ClaimTest
 from dpaudit.errors import DpauditError
 from dpaudit.lower_bounds import METHODS, proven_curve
 from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES
-from dpaudit.lower_bounds.from_scores import FAIR_COINS
 from dpaudit.lower_bounds.gaussian_fit import fit_gaussian
+from dpaudit.lower_bounds.one_run_method import FAIR_COINS
 from dpaudit.privacy import Bound, Bounds, Unavailable
 from dpaudit.report import curves
 from dpaudit.report.growth import Growth, growth

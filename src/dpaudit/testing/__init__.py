@@ -9,19 +9,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpaudit.testing.accountants import check_accountant
     from dpaudit.testing.adversaries import check_adversary, easy_training
     from dpaudit.testing.executors import check_executor
     from dpaudit.testing.integrations import check_integration
+    from dpaudit.testing.lower_bounds import check_lower_bound
 
 # name -> module. Loaded on first use: contract tests of statistics must not import torch.
 _HOMES = {
+    "check_accountant": "accountants",
     "check_adversary": "adversaries",
     "check_executor": "executors",
     "check_integration": "integrations",
+    "check_lower_bound": "lower_bounds",
     "easy_training": "adversaries",
 }
 
-__all__ = ["check_adversary", "check_executor", "check_integration", "easy_training"]
+__all__ = [
+    "check_accountant",
+    "check_adversary",
+    "check_executor",
+    "check_integration",
+    "check_lower_bound",
+    "easy_training",
+]
 
 
 def __getattr__(name: str) -> Any:

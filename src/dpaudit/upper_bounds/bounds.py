@@ -1,4 +1,4 @@
-"""One call for every accountant: epsilon or delta from above."""
+"""Upper bounds on epsilon or delta: one call for every accountant."""
 
 from __future__ import annotations
 
@@ -9,18 +9,9 @@ from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.privacy import Bound, Bounds, Unavailable
 from dpaudit.tradeoff import Array, gaussian_delta
-from dpaudit.upper_bounds.accountant import Accountant, NoisySteps
-from dpaudit.upper_bounds.gaussian import GaussianAccountant
+from dpaudit.upper_bounds.base import Accountant, NoisySteps
 from dpaudit.upper_bounds.privacy_loss import PldAccountant
-from dpaudit.upper_bounds.prv import PrvAccountant
-from dpaudit.upper_bounds.renyi import RdpAccountant
-
-ACCOUNTANTS: tuple[Accountant, ...] = (
-    GaussianAccountant(),
-    PldAccountant(),
-    PrvAccountant(),
-    RdpAccountant(),
-)
+from dpaudit.upper_bounds.registry import ACCOUNTANTS
 
 
 def upper_bound(
@@ -32,21 +23,20 @@ def upper_bound(
     sampling_rate: float | None = None,
     accountant: str | Accountant | None = None,
 ) -> Bound:
-    r"""The privacy loss that an accountant promises not to exceed.
+    r"""An upper bound on the privacy loss of DP-SGD.
 
-    Neighbouring data sets differ by one record, added or removed; noise has standard deviation
-    ``noise_multiplier`` times the clipping norm. The bound holds for every threat model: also for
-    an adversary who sees all iterates.
+    Neighbouring data sets differ by one record, added or removed; the noise has standard deviation
+    ``noise_multiplier`` times the clipping norm. The bound holds for every threat model, also if
+    the adversary sees all iterates.
 
     See also:
-        `all_upper_bounds` for all accountants side by side, `noise_multiplier_for` for the way
-        back.
+        `all_upper_bounds` for all accountants, `noise_multiplier_for` for the inverse.
 
     Arguments:
         noise_multiplier: :math:`\sigma \ge 0`; at 0 the bound is infinite.
-        steps: How many steps the record may take part in.
-        delta: Give it to bound epsilon.
-        epsilon: Give it in place of ``delta`` to bound delta.
+        steps: Number of steps that may use the record.
+        delta: Bound epsilon at this delta.
+        epsilon: Bound delta at this epsilon; give either this or ``delta``.
         sampling_rate: Probability with which each step takes a record (Poisson sampling). `None`
             where the record is in every step, as with fixed batches known to the adversary.
         accountant: ``"gaussian"``, ``"pld"``, ``"prv"``, ``"rdp"``, or an `Accountant` with
@@ -89,11 +79,11 @@ def all_upper_bounds(
     _check_given(delta, epsilon)
     bounds: list[Bound] = []
     unavailable: list[Unavailable] = []
-    for accountant in ACCOUNTANTS:
+    for name in ACCOUNTANTS:
         try:
-            bounds.append(_ask(accountant, described, delta, epsilon))
+            bounds.append(_ask(ACCOUNTANTS[name](), described, delta, epsilon))
         except DpauditError as error:
-            unavailable.append(Unavailable(method=accountant.name, reason=str(error)))
+            unavailable.append(Unavailable(method=name, reason=str(error)))
     return Bounds(bounds=tuple(bounds), unavailable=tuple(unavailable))
 
 
@@ -134,9 +124,8 @@ def choose(accountant: str | Accountant | None, steps: NoisySteps) -> Accountant
     """The accountant of that name; without a name the sharpest one for these steps."""
     if isinstance(accountant, Accountant):
         return accountant
-    by_name = {known.name: known for known in ACCOUNTANTS}
-    name = ("pld" if steps.subsampled else "gaussian") if accountant is None else accountant
-    return by_name[_validate.one_of("accountant", name, tuple(by_name))]
+    default = "pld" if steps.subsampled else "gaussian"
+    return ACCOUNTANTS[default if accountant is None else accountant]()
 
 
 def _check_given(delta: float | None, epsilon: float | None) -> None:

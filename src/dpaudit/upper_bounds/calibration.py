@@ -1,4 +1,4 @@
-"""The way back: how much noise a promise takes."""
+"""Calibration: the smallest noise multiplier that reaches an epsilon."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import replace
 from functools import cache
 
 from dpaudit import _validate
+from dpaudit._roots import sign_change
 from dpaudit.errors import NumericalError
 from dpaudit.tradeoff import gaussian_mu
-from dpaudit.upper_bounds.accountant import Accountant, NoisySteps
+from dpaudit.upper_bounds.base import Accountant, NoisySteps
 from dpaudit.upper_bounds.bounds import choose
 from dpaudit.upper_bounds.privacy_loss import PldAccountant
 
-# Relative accuracy of the noise multiplier; the promise itself is kept exactly.
+# Relative accuracy of the noise multiplier; the epsilon asked for is never exceeded.
 _TOLERANCE = 1e-5
 
 
@@ -26,29 +27,29 @@ def noise_multiplier_for(
     sampling_rate: float | None = None,
     accountant: str | Accountant | None = None,
 ) -> float:
-    r"""The smallest noise multiplier with which an accountant promises ``epsilon`` at ``delta``.
+    r"""The smallest noise multiplier with at most ``epsilon`` at ``delta``.
 
-    The promise is kept at the number returned; it is the smallest such one up to a relative
+    The number returned satisfies the target, and is the smallest one to a relative
     :math:`10^{-5}`.
 
     See also:
-        `dpaudit.upper_bounds.upper_bound`, the way there, for the arguments.
+        `dpaudit.upper_bounds.upper_bound`, the inverse.
 
     Arguments:
         epsilon: The epsilon to reach, above 0.
         delta: The delta to reach it at, above 0.
-        steps: How many steps the record may take part in.
+        steps: Number of steps that may use the record.
         sampling_rate: Probability of Poisson sampling; `None` where the record is in every step.
-        accountant: Whose promise; `None` for the sharpest one.
+        accountant: The accountant; `None` for the tightest one.
 
     Example:
         >>> round(noise_multiplier_for(epsilon=23.995359, delta=1e-5, steps=250), 4)
         4.0
     """
-    target = _validate.positive("epsilon", epsilon, remedy="no finite noise promises epsilon 0")
+    target = _validate.positive("epsilon", epsilon, remedy="no finite noise gives epsilon 0")
     delta = _validate.between("delta", delta, 0, 1, remedy="a common choice is 1e-5")
     steps = _validate.integer("steps", steps, at_least=1)
-    # Sampling only ever helps, so the closed form without it is where to start from.
+    # The closed form without sampling is an upper end: sampling never hurts.
     start = NoisySteps(
         noise_multiplier=math.sqrt(steps) / gaussian_mu(target, delta),
         steps=steps,
@@ -69,23 +70,12 @@ def noise_multiplier_for(
 
 
 def _smallest(excess: Callable[[float], float], start: float) -> float:
-    """The smallest argument with ``excess`` at most 0, for an ``excess`` that decreases."""
+    """The smallest noise with ``excess`` at most 0, for an ``excess`` that decreases."""
     excess = cache(excess)
     low, high = _bracket(excess, start)
-    excess_low, excess_high = excess(low), excess(high)
-    # Regula falsi in the logarithm, Illinois variant: the end that stays is given half its weight,
-    # so both ends close in. `high` keeps the promise throughout.
-    while high > low * (1 + _TOLERANCE):
-        share = 0.5
-        if math.isfinite(excess_low):
-            share = min(max(excess_low / (excess_low - excess_high), 0.01), 0.99)
-        middle = low * (high / low) ** share
-        value = excess(middle)
-        if value > 0:
-            low, excess_low, excess_high = middle, value, excess_high / 2
-        else:
-            high, excess_high, excess_low = middle, value, excess_low / 2
-    return high
+    # The end returned satisfies the target: its excess was evaluated and is at most 0.
+    ratio, _ = sign_change(lambda x: excess(high / x), 1.0, high / low, tolerance=_TOLERANCE)
+    return high / ratio
 
 
 def _bracket(excess: Callable[[float], float], start: float) -> tuple[float, float]:

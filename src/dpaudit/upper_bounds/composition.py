@@ -1,4 +1,4 @@
-"""Steps that are not all alike: noise or sampling that changed along the way."""
+"""Composition of unequal steps: noise or sampling that changes during the training."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from numpy.typing import ArrayLike
 
 from dpaudit.errors import InvalidInput
 from dpaudit.tradeoff import Array
-from dpaudit.upper_bounds.accountant import NoisySteps
+from dpaudit.upper_bounds.base import NoisySteps
 from dpaudit.upper_bounds.bounds import privacy_profile
 from dpaudit.upper_bounds.privacy_loss import _EPS, PldAccountant, _affordable, _Curve
 
 
 def composed_profile(parts: Iterable[NoisySteps], *, epsilons: ArrayLike) -> Array:
-    r"""Upper bounds on delta at many epsilons, for parts of a training one after the other.
+    r"""Upper bounds on delta at many epsilons, for a training with several parts.
 
-    Steps without sampling compose in closed form, :math:`\mu^2 = \sum_i T_i / \sigma_i^2`; where
-    some are sampled their privacy losses are convolved on one grid, rounded against the mechanism
-    as in `privacy_loss`.
+    Steps without sampling compose in closed form, :math:`\mu^2 = \sum_i T_i / \sigma_i^2`. The
+    privacy losses of sampled steps are convolved on one grid, rounded up as in `privacy_loss`.
 
     See also:
-        `privacy_profile`, where all steps are alike.
+        `privacy_profile`, for equal steps.
 
     Paper: Dong, Roth, Su (JRSS-B 2022), Corollary 3.3, without sampling; Doroshenko et al. (PoPETs
     2022), Algorithm 1, with it.
 
     Arguments:
         parts: Groups of equal steps; their order does not matter.
-        epsilons: Where to bound delta.
+        epsilons: Epsilons at which delta is bounded.
 
     Example:
         >>> loud = NoisySteps(noise_multiplier=2.0, steps=4)
@@ -90,7 +89,7 @@ def _composed(parts: tuple[NoisySteps, ...]) -> _Curve:
     def affordable(interval: float, points: int) -> float:
         return max(_affordable(part.noise_multiplier, interval, points) for part in parts)
 
-    # As for equal steps: a coarse grid tells how far the fine one must reach.
+    # As for equal steps, a coarse grid finds the range of the fine one.
     sketch = _curve(parts, affordable(10 * wanted, accuracy.points // 8))
     reach = sketch.epsilon(max(1e-13, 10 * sketch.floor))
     return _curve(parts, max(affordable(wanted, accuracy.points), 2 * reach / accuracy.points))

@@ -1,7 +1,6 @@
-"""The closed form: exact where the record is in every step.
+"""The closed form: exact if every step uses the record.
 
 T Gaussian steps with noise multiplier sigma are together exactly mu-GDP with mu = sqrt(T) / sigma.
-Epsilon and delta follow from one formula, so this accountant has no looseness at all.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import ClassVar, final
 
 from dpaudit.errors import InvalidInput
 from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
-from dpaudit.upper_bounds.accountant import Accountant, Answer, NoisySteps
+from dpaudit.upper_bounds.base import Accountant, Answer, NoisySteps
 
 
 @final
@@ -20,7 +19,7 @@ class GaussianAccountant(Accountant):
     r"""The exact privacy profile of composed Gaussian steps without sampling.
 
     See also:
-        `dpaudit.tradeoff.gaussian_epsilon`, the formula itself, in log space.
+        `dpaudit.tradeoff.gaussian_epsilon`, the formula.
 
     References:
         Dong, Roth, Su: *Gaussian Differential Privacy* (JRSS-B 2022, arXiv 1905.02383v3),
@@ -37,7 +36,7 @@ class GaussianAccountant(Accountant):
     def _epsilon(self, steps: NoisySteps, delta: float) -> Answer:
         _refuse_sampling(steps)
         epsilon = gaussian_epsilon(delta, steps.mu)
-        # Compared with 60 digits in the tests. As delta nears 1 the curve is flat, hence 1 - delta.
+        # Tests compare with 60 digits. The curve is flat as delta nears 1, hence 1 - delta.
         error = 1e-12 * max(1.0, epsilon) / (1 - delta)
         return Answer(value=epsilon, numerical_error=error, mu=steps.mu)
 

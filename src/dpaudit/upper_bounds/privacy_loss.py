@@ -1,4 +1,4 @@
-r"""Privacy loss distributions (PLD), on a grid that rounds against the mechanism.
+r"""Privacy loss distributions (PLD), on a grid that rounds to less privacy.
 
 The grid is dp-accounting's "connect the dots": each step's loss :math:`Y` is replaced by a random
 :math:`\hat Y` on the two neighbouring multiples of the interval :math:`h`, such that
@@ -33,7 +33,7 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit.tradeoff import Array
-from dpaudit.upper_bounds.accountant import Accountant, Answer, NoisySteps
+from dpaudit.upper_bounds.base import Accountant, Answer, NoisySteps
 
 _EPS = sys.float_info.epsilon
 # Share of delta spent on the event that the roundings of all steps add up to more than c.
@@ -43,14 +43,14 @@ _SHARE = 1e-4
 @final
 @dataclass(frozen=True, kw_only=True)
 class PldAccountant(Accountant):
-    """Privacy loss distributions through dp-accounting, with a bound on their looseness.
+    """Privacy loss distributions from dp-accounting, with a bound on their error.
 
     See also:
         `dpaudit.upper_bounds.prv.PrvAccountant`, which discretises with unbiased rounding.
 
     Arguments:
-        interval: Distance of neighbouring grid points at most, while ``points`` allow it.
-        points: About how many grid points the composed distribution may take: time and memory.
+        interval: Largest distance of neighbouring grid points, if ``points`` allow it.
+        points: Approximate number of grid points of the composed distribution.
 
     Example:
         >>> steps = NoisySteps(noise_multiplier=1.0, steps=100, sampling_rate=0.01)
@@ -104,11 +104,11 @@ class _Curve:
     distribution: Any
     steps: int
     interval: float
-    # Allowances for round-off, which would otherwise not be on the safe side: a share of delta for
-    # the sums over the grid, and an addend for the Fourier transform.
+    # Allowances for round-off: a share of delta for the sums over the grid, and an addend for the
+    # Fourier transform.
     relative_roundoff: float
     roundoff: float
-    # The smallest delta that can be told from 0: mass truncated to infinity, and the round-off.
+    # The smallest delta that can be resolved: truncated mass and round-off.
     floor: float
 
     def drift(self, delta: float) -> tuple[float, float]:
@@ -150,20 +150,20 @@ class _Curve:
         root = brentq(
             lambda epsilon: math.log(self.delta(epsilon) / delta), low, high, xtol=tolerance
         )
-        # A step to the side on which the promise holds.
+        # Rounded to the safe side.
         return min(float(root) + tolerance, high)
 
 
 @lru_cache(maxsize=8)
 def _composed(steps: NoisySteps, interval: float, points: int) -> _Curve:
-    """Discretise and compose; kept, because epsilon, delta and profiles share it."""
+    """Discretise and compose; cached, since epsilon, delta and profiles share it."""
     sigma, rate = float(steps.noise_multiplier), float(steps.sampling_rate or 1.0)
     if not steps.subsampled:
         # T Gaussian steps are one Gaussian step: no composition, no round-off of a transform.
         return _curve(1 / steps.mu, 1, 1.0, _affordable(1 / steps.mu, interval, points))
     # Roundings of many steps add up like the square root of their number.
     wanted = min(interval, 0.01 / math.sqrt(steps.steps))
-    # How far the composed loss reaches is not known beforehand; a coarse grid tells.
+    # A coarse grid finds the range of the composed loss.
     sketch = _curve(sigma, steps.steps, rate, _affordable(sigma, 10 * wanted, points // 8))
     reach = sketch.epsilon(max(1e-13, 10 * sketch.floor))
     fine = max(_affordable(sigma, wanted, points), 2 * reach / points)

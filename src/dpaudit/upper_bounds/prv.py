@@ -8,9 +8,8 @@ bracket: for error parameters :math:`\epsilon_{err}` and :math:`\delta_{err}`,
 
 The upper end is the bound; the rest of the bracket is in the bound's details.
 
-The public package is known to give up on large epsilons and on few steps with little noise
-(microsoft/prv_accountant, issues 36 and 42). Whatever it raises is told as a `NumericalError` that
-names a way out, never as a number.
+The public package fails for large epsilons and for few steps with little noise
+(microsoft/prv_accountant, issues 36 and 42). Its failures become a `NumericalError` with a remedy.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Any, ClassVar, final
 
 from dpaudit import _validate
 from dpaudit.errors import MissingExtra, NumericalError
-from dpaudit.upper_bounds.accountant import Accountant, Answer, NoisySteps
+from dpaudit.upper_bounds.base import Accountant, Answer, NoisySteps
 
 # Grid points above which one composition takes a minute and gigabytes.
 _MOST_POINTS = 2**22
@@ -34,7 +33,7 @@ _MOST_POINTS = 2**22
 @final
 @dataclass(frozen=True, kw_only=True)
 class PrvAccountant(Accountant):
-    r"""The PRV accountant through the package ``prv_accountant`` (``dpaudit[prv]``).
+    r"""The PRV accountant of the package ``prv_accountant`` (``dpaudit[prv]``).
 
     See also:
         `dpaudit.upper_bounds.privacy_loss.PldAccountant`, which needs no error parameters.
@@ -73,7 +72,7 @@ class PrvAccountant(Accountant):
                 f"accountant prv cannot resolve delta={delta:g} to {delta_error:.1g}; "
                 "use a larger delta or a smaller delta_error"
             )
-        with _failures_told(steps):
+        with _reported_failures(steps):
             accountant = self._prepare(steps, delta_error)
             bracket = accountant.compute_epsilon(delta, [steps.steps])
         return _answer("epsilon", bracket, steps)
@@ -81,14 +80,14 @@ class PrvAccountant(Accountant):
     def _delta(self, steps: NoisySteps, epsilon: float) -> Answer:
         import numpy as np
 
-        with _failures_told(steps):
+        with _reported_failures(steps):
             accountant = self._prepare(steps, self._delta_error(steps, 1e-12))
             # The package takes e^epsilon: extended precision holds it up to 11,356.
             bracket = accountant.compute_delta(np.longdouble(epsilon), [steps.steps])
         return _answer("delta", bracket, steps)
 
     def _delta_error(self, steps: NoisySteps, default: float) -> float:
-        # Finer than the round-off of the Fourier transform would be a pretence.
+        # Not finer than the round-off of the Fourier transform.
         return self.delta_error or max(default, steps.steps * sys.float_info.epsilon)
 
     def _prepare(self, steps: NoisySteps, delta_error: float) -> Any:
@@ -140,13 +139,13 @@ def _answer(quantity: str, bracket: tuple[float, float, float], steps: NoisyStep
 
 
 @contextmanager
-def _failures_told(steps: NoisySteps) -> Iterator[None]:
-    """Turn what the package raises, and numerical warnings, into one error with a way out."""
+def _reported_failures(steps: NoisySteps) -> Iterator[None]:
+    """Turn exceptions of the package and numerical warnings into one error with a remedy."""
     try:
         with warnings.catch_warnings():
-            # It warns whenever it is told the range of its grid instead of computing it again.
+            # It warns if the range of its grid is given instead of computed again.
             warnings.filterwarnings("ignore", message="Assuming that true epsilon")
-            # Overflow or a quadrature that does not converge would void the bracket silently.
+            # Overflow or a quadrature that does not converge would invalidate the bracket.
             warnings.simplefilter("error", RuntimeWarning)
             warnings.filterwarnings("error", module="scipy.integrate")
             yield

@@ -1,8 +1,7 @@
-r"""Rényi differential privacy (RDP): simple, valid, and looser than the others.
+r"""Rényi differential privacy (RDP): valid, but looser than the others.
 
-Rényi divergences of the steps add up over steps, and each order :math:`\alpha` gives an epsilon;
-the best order is reported with the bound. The looseness is that of the conversion, not a numerical
-error: even with all orders it would not vanish.
+Rényi divergences add up over steps, and each order :math:`\alpha` gives an epsilon; the best order
+is in the details of the bound. The conversion from Rényi divergence loses tightness at any order.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ import numpy as np
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 from dpaudit.tradeoff import Array
-from dpaudit.upper_bounds.accountant import Accountant, Answer, NoisySteps
+from dpaudit.upper_bounds.base import Accountant, Answer, NoisySteps
 
-# dp-accounting's own list starts at 1.1; with little noise the best order is closer to 1.
+# dp-accounting's list starts at 1.1, but with little noise the best order is closer to 1.
 DEFAULT_ORDERS: tuple[float, ...] = (
     *(1 + x / 100 for x in range(2, 10)),
     *(1 + x / 10 for x in range(1, 101)),
@@ -45,7 +44,7 @@ class RdpAccountant(Accountant):
         Proposition 12, for the conversion.
 
     Arguments:
-        orders: The orders :math:`\alpha > 1.01` to take the best of.
+        orders: The orders :math:`\alpha > 1.01`, of which the best is used.
 
     Example:
         >>> bound = RdpAccountant().epsilon(NoisySteps(noise_multiplier=4.0, steps=250), delta=1e-5)
@@ -108,8 +107,7 @@ def renyi_divergences(steps: NoisySteps, orders: Sequence[float]) -> Array:
 
 @lru_cache(maxsize=8)
 def _rounded_up(steps: NoisySteps, orders: tuple[float, ...]) -> Array:
-    # Where a step loses next to nothing, round-off can make its divergence negative, and the
-    # conversion would then answer 0. The allowance is that of a logarithm near 0, at order 1.02.
+    # Round-off can make a tiny divergence negative, and the conversion would then return 0.
     return np.maximum(renyi_divergences(steps, orders), 0.0) + 2e-14 * steps.steps
 
 

@@ -14,7 +14,7 @@ from dpaudit import _validate
 from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
 from dpaudit.integrations.opacus.sampling import hook_variables
-from dpaudit.upper_bounds.accountant import NoisySteps
+from dpaudit.upper_bounds import NoisySteps
 from dpaudit.upper_bounds.composition import composed_profile
 
 History = Sequence[tuple[float, float, int]]

@@ -1,8 +1,7 @@
-"""What every accountant must keep, yours included.
+"""Contract test for accountants: `check_accountant`.
 
-`check_accountant` raises `AssertionError`, with the case, for the first promise that is broken. The
-truth it compares with is exact and shared with no accountant but `gaussian`: the closed form for
-steps without sampling, and the closed form of a single sampled step.
+It compares with exact values that no accountant but `gaussian` uses: the closed form for steps
+without sampling, and the closed form of a single sampled step.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import math
 from scipy.special import log_ndtr
 
 from dpaudit.tradeoff import gaussian_delta
-from dpaudit.upper_bounds.accountant import Accountant, NoisySteps
+from dpaudit.upper_bounds.base import Accountant, NoisySteps
 
 WITHOUT_SAMPLING = (
     NoisySteps(noise_multiplier=4.0, steps=40),
@@ -29,11 +28,11 @@ _SLACK = 1e-4
 
 
 def check_accountant(accountant: Accountant, *, sampling: bool = True) -> None:
-    """Raise `AssertionError` where ``accountant`` breaks the contract.
+    """Raise `AssertionError`, with the failing case, if ``accountant`` breaks the contract.
 
     Arguments:
         accountant: The accountant to check.
-        sampling: Whether it claims to handle Poisson sampling.
+        sampling: Whether the accountant supports Poisson sampling.
 
     Example:
         >>> from dpaudit.upper_bounds import GaussianAccountant
@@ -45,11 +44,11 @@ def check_accountant(accountant: Accountant, *, sampling: bool = True) -> None:
         check_monotone(accountant, steps)
         check_round_trip(accountant, steps)
         check_truth(accountant, steps)
-    check_without_promise(accountant)
+    check_without_guarantee(accountant)
 
 
 def check_range(accountant: Accountant, steps: NoisySteps) -> None:
-    """Epsilon is at least 0, delta is in [0, 1], neither is NaN, and the bound says what it is."""
+    """Epsilon is at least 0, delta is in [0, 1], and the bound names side, quantity and method."""
     for delta in (*_DELTAS, 0.1, 0.9):
         bound = accountant.epsilon(steps, delta=delta)
         _require(bound.epsilon >= 0 and math.isfinite(bound.epsilon), bound, steps)
@@ -62,7 +61,7 @@ def check_range(accountant: Accountant, steps: NoisySteps) -> None:
 
 
 def check_monotone(accountant: Accountant, steps: NoisySteps) -> None:
-    """More delta, fewer steps, more noise, rarer sampling: never a larger epsilon."""
+    """More delta, fewer steps, more noise or rarer sampling never increase epsilon."""
 
     def epsilon(sigma: float, count: int, share: float, delta: float) -> float:
         rate = None if steps.sampling_rate is None else share * steps.sampling_rate
@@ -90,7 +89,7 @@ def check_round_trip(accountant: Accountant, steps: NoisySteps) -> None:
 
 
 def check_truth(accountant: Accountant, steps: NoisySteps) -> None:
-    """Never below the exact number, and above it by no more than the numerical error stated."""
+    """The bound is at least the exact value, and exceeds it by at most the stated error."""
     if steps.subsampled and steps.steps > 1:
         return
     for delta in _DELTAS:
@@ -107,7 +106,7 @@ def check_truth(accountant: Accountant, steps: NoisySteps) -> None:
             _require(bound.delta - bound.numerical_error <= exact + 1e-14, bound, exact, steps)
 
 
-def check_without_promise(accountant: Accountant) -> None:
+def check_without_guarantee(accountant: Accountant) -> None:
     """No noise and a delta of 0 give an infinite epsilon with a reason, not an error."""
     silent = NoisySteps(noise_multiplier=0.0, steps=3)
     for bound in (

@@ -1,7 +1,7 @@
 """What an accountant is: a description of noisy steps goes in, an upper bound comes out.
 
-To add one, copy `gaussian.py`: a frozen dataclass with a ``name`` and two methods, `_epsilon` and
-`_delta`. Then hold it to `dpaudit.upper_bounds.contract.check_accountant`.
+A new accountant is one file with one frozen dataclass, like `gaussian.py`, and one line in
+`registry`. Check it with `dpaudit.testing.check_accountant`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpaudit.privacy import Bound
 @final
 @dataclass(frozen=True, kw_only=True)
 class NoisySteps:
-    r"""A description of DP-SGD as far as an accountant needs it.
+    r"""The part of a DP-SGD training that an accountant needs.
 
     Every step releases a sum of clipped gradients plus noise
     :math:`\mathcal N(0, \sigma^2 C^2 I)`, where one record moves the sum by at most the clipping
@@ -28,12 +28,12 @@ class NoisySteps:
 
     Arguments:
         noise_multiplier: :math:`\sigma`, the noise's standard deviation over the clipping norm.
-            At 0 nothing is promised.
-        steps: :math:`T`, how many steps the record may take part in.
-        sampling_rate: :math:`q`, where each step takes each record independently with this
-            probability (Poisson sampling). `None`, or 1, where the record is in every step; then
-            nothing is gained from sampling. Fixed batches known to the adversary are this case,
-            with ``steps`` the number of batches that hold the record.
+            At 0 there is no guarantee.
+        steps: :math:`T`, the number of steps that may use the record.
+        sampling_rate: :math:`q`, the probability with which each step uses each record (Poisson
+            sampling). `None` or 1 if every step uses the record, without amplification. Fixed
+            batches known to the adversary are this case, with ``steps`` the number of batches that
+            contain the record.
 
     Example:
         >>> round(NoisySteps(noise_multiplier=4.0, steps=250).mu, 6)
@@ -54,12 +54,12 @@ class NoisySteps:
                 0,
                 1,
                 closed_high=True,
-                remedy="leave it out where the record is in every step",
+                remedy="leave it out if every step uses the record",
             )
 
     @property
     def subsampled(self) -> bool:
-        """Whether a step may leave the record out."""
+        """Whether a step may not use the record."""
         return self.sampling_rate is not None and self.sampling_rate < 1
 
     @property
@@ -71,28 +71,28 @@ class NoisySteps:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold of the training for a bound on these steps to hold."""
+        """What must be true of the training for a bound on these steps to hold."""
         if self.subsampled:
             presence = (
-                f"Poisson sampling: a step takes a record with probability {self.sampling_rate:g}"
+                f"Poisson sampling: a step uses a record with probability {self.sampling_rate:g}"
             )
         else:
-            presence = "the record is in every step: nothing gained from sampling"
+            presence = "every step uses the record: no amplification by sampling"
         return ("neighbours differ by one record, added or removed", presence)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What an accountant computed, before it becomes a `Bound`.
+    """The result of an accountant, before it becomes a `Bound`.
 
     Arguments:
-        value: The upper bound: on epsilon, or on delta.
-        numerical_error: How far below ``value`` the exact number may lie, where that is known.
-        mu: The Gaussian-DP parameter, where the accountant goes through one.
-        assumptions: What this accountant assumes besides the description of the steps.
-        notes: What a reader should know besides.
-        details: Further numbers by name, for machines.
+        value: The upper bound on epsilon or delta.
+        numerical_error: Largest distance of the exact number below ``value``, if known.
+        mu: The Gaussian-DP parameter, if the accountant uses one.
+        assumptions: Assumptions of this accountant beyond the description of the steps.
+        notes: Remarks for the reader.
+        details: Further numbers by name.
     """
 
     value: float
@@ -106,22 +106,21 @@ class Answer:
 class Accountant(abc.ABC):
     """Upper bounds on epsilon at a delta, and on delta at an epsilon.
 
-    The public methods are the same for all accountants: they answer the cases without promise
-    (no noise, delta of 0) and refuse answers that are not numbers. Subclasses are frozen
-    dataclasses whose fields are settings of accuracy, never of privacy.
+    The public methods handle the cases without a guarantee (no noise, delta 0) and refuse results
+    that are not numbers. Subclasses are frozen dataclasses; their fields set the accuracy only.
     """
 
     name: ClassVar[str]
 
     @final
     def epsilon(self, steps: NoisySteps, *, delta: float) -> Bound:
-        """The smallest epsilon this accountant can promise at ``delta``."""
+        """The smallest epsilon this accountant can guarantee at ``delta``."""
         delta = _validate.delta(delta)
         if steps.noise_multiplier == 0:
-            answer = Answer(value=math.inf, notes=("no noise: nothing is promised",))
+            answer = Answer(value=math.inf, notes=("without noise there is no guarantee",))
         elif delta == 0:
             answer = Answer(
-                value=math.inf, notes=("Gaussian noise promises no finite epsilon at delta 0",)
+                value=math.inf, notes=("Gaussian noise has no finite epsilon at delta 0",)
             )
         else:
             answer = self._epsilon(steps, delta)
@@ -129,10 +128,10 @@ class Accountant(abc.ABC):
 
     @final
     def delta(self, steps: NoisySteps, *, epsilon: float) -> Bound:
-        """The smallest delta this accountant can promise at ``epsilon``."""
+        """The smallest delta this accountant can guarantee at ``epsilon``."""
         epsilon = _validate.non_negative("epsilon", epsilon)
         if steps.noise_multiplier == 0:
-            answer = Answer(value=1.0, notes=("no noise: nothing is promised",))
+            answer = Answer(value=1.0, notes=("without noise there is no guarantee",))
         else:
             answer = self._delta(steps, epsilon)
         return self._bound(steps, answer, quantity="delta", given=epsilon)
@@ -155,14 +154,16 @@ class Accountant(abc.ABC):
     ) -> Bound:
         value = float(answer.value)
         if math.isnan(value):
-            raise NumericalError(f"accountant {self.name} computed no number for {steps}")
+            raise NumericalError(
+                f"accountant {self.name} computed NaN for {steps}; use another accountant"
+            )
         description: dict[str, Any] = {
             "noise_multiplier": float(steps.noise_multiplier),
             "steps": int(steps.steps),
             "sampling_rate": None if steps.sampling_rate is None else float(steps.sampling_rate),
         }
         return Bound(
-            # Round-off and wide brackets may leave the range of the quantity; its ends are bounds.
+            # Round-off may leave the range of the quantity.
             epsilon=max(value, 0.0) if quantity == "epsilon" else given,
             delta=min(max(value, 0.0), 1.0) if quantity == "delta" else given,
             side="upper",

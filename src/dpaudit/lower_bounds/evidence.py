@@ -1,0 +1,44 @@
+"""What a lower bound is computed from, and what one should know about it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpaudit.errors import InvalidScores
+from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES, within_run_dependence
+from dpaudit.scores import Scores
+
+Evidence = Scores | ErrorCounts
+
+
+def check_both_kinds(scores: Scores) -> None:
+    """Refuse scores that are all inserted or all not inserted."""
+    inserted = int(scores.inserted.sum())
+    if inserted == 0 or inserted == len(scores):
+        kind = "inserted" if inserted == 0 else "not inserted"
+        raise InvalidScores(
+            f"the scores hold no {kind} canary ({len(scores)} scores in all); a bound compares "
+            "scores with and without the canary and needs at least one of each"
+        )
+
+
+def dependence_of(scores: Scores) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The assumption that several canaries per run need, and a note with their correlation."""
+    if not scores.clustered:
+        return (), ()
+    return (INDEPENDENT_CANARIES,), (within_run_dependence(scores).sentence,)
+
+
+def wrong_way(scores: Scores) -> tuple[str, ...]:
+    """A note if inserted canaries have the lower scores."""
+    ones, zeros = scores.inserted_scores, np.sort(scores.other_scores)
+    below = np.searchsorted(zeros, ones, side="left") + np.searchsorted(zeros, ones, side="right")
+    area = float(below.mean()) / (2 * len(zeros))
+    # Three standard deviations of the area under the curve when there is no signal.
+    if area < 0.5 - 3 * np.sqrt((1 / len(ones) + 1 / len(zeros)) / 12):
+        return (
+            f"the scores point the wrong way (area under the curve {area:.3f}): "
+            "higher must mean inserted",
+        )
+    return ()
