@@ -64,14 +64,14 @@ def page(rows: list[Row]) -> str:
             SEEN.format(most=f"{_most_runs(seen):,}", slowest=f"{slowest:.0f}"),
             _seen_table(seen),
             GROSS.format(**_gross(seen)),
-            "## Bugs that the output does not show\n",
+            "## Bugs that the output does not reveal\n",
             _unseen_table(unseen),
             UNSEEN,
             "## Correct trainings\n",
             CORRECT.format(**_alarms(right)),
             _correct_table(right),
             _checks_of_correct(right),
-            "## What each one is\n",
+            "## Description of each bug\n",
             *(_entry(row["name"]) for row in wrong),
         ]
     )
@@ -79,12 +79,12 @@ def page(rows: list[Row]) -> str:
 
 INTRODUCTION = """\
 <!-- Written by benchmarks/bugs.py; do not edit. -->
-# Bugs people really made
+# A catalogue of real bugs
 
-`examples/bugs` has {wrong} wrong DP-SGD trainings, each a small file after a bug that was reported
-somewhere, and {right} correct ones, a few of them unusual. All train the same network (8-48-48-2,
-2,882 parameters) on California Housing for 8 to 16 steps, in 5 to 40 ms, and differ from
-`bugs/correct/plain.py` in a line or two. {seen} of the wrong ones leak into their output. Run one:
+`examples/bugs` has {wrong} wrong DP-SGD trainings, each a small file that follows a reported bug, and
+{right} correct ones, some of them unusual. All train the same network (8-48-48-2, 2,882 parameters) on
+California Housing for 8 to 16 steps, in 5 to 40 ms, and differ from `bugs/correct/plain.py` in one or
+two lines. {seen} of the wrong ones leak into their output. To run one:
 
 ```bash
 cd examples
@@ -96,38 +96,41 @@ dpaudit check bugs.variance_for_deviation:train --clip-norm 1 --noise-multiplier
 """
 
 SEEN = """\
-## Bugs that an audit proves
+## Bugs that an audit detects
 
-"Runs" is how many trainings `audit_training(…, until_violation=True)` needed for a proof at 95 %
-confidence: the median of five audits, and the largest. "Seconds" are those of one core, for the
-slowest of them. "200 runs" is the verdict of an audit of a fixed size, with its p-value. "One
-training" is the verdict of a single training with 1,000 canaries, each along an axis of its own; it
-takes the canaries as independent, and cannot see noise that is the same in every run. A dash: the
-bug needs a canary of another shape, or the iterates, and such a training has one canary. "Check"
-are the rules that `dpaudit check` calls broken, with some eighty short trainings and no statistics
-of scores. The largest number of runs is {most}, and the slowest audit took {slowest} s.
+- "Runs" is the number of trainings that `audit_training(…, until_violation=True)` needed to prove a
+  violation at 95 % confidence: the median of five audits, and the largest.
+- "Seconds" is the time of the slowest of them on one core.
+- "200 runs" is the verdict of an audit of fixed size, with its p-value.
+- "One training" is the verdict for a single training with 1,000 canaries, each along its own axis. It
+  assumes independent canaries and cannot detect noise that is the same in every run. A dash means that
+  the bug needs a canary of another kind, or the iterates, and that such a training has one canary.
+- "Check" lists the rules that `dpaudit check` reports as broken, from about eighty short trainings and
+  without statistics of scores.
+
+The largest number of runs is {most}, and the slowest audit took {slowest} s.
 """
 
 GROSS = """\
-Gross bugs (no noise, no clipping, the batch's mean clipped, noise scaled by 1/B) are proven in
-{runs} trainings, and in one training with 1,000 canaries taken as independent. The bound
-that lets canaries depend on each other as they like (`one-run`) proves epsilon {bounds}
-from one training with 2,800 canaries (each the median of five such trainings); the claim is
-{claimed}. For the clipped mean it proves {mean}: there the canaries share one clip norm.
+Large bugs (no noise, no clipping, the mean of the batch clipped, noise scaled by 1/B) are detected with
+{runs} trainings, and with one training of 1,000 canaries if these are assumed to be independent. The
+bound that is valid under any dependence of the canaries (`one-run`) proves epsilon {bounds} from one
+training with 2,800 canaries (each value is the median of five such trainings); the claim is {claimed}.
+For the clipped mean it proves {mean}, because there the canaries share one clip norm.
 """
 
 UNSEEN = """\
-Also of this kind, and not in the catalogue: floating-point noise whose low bits tell the
-data (Mironov 2012), hyperparameters chosen on the private data without counting the choice
-([arXiv 2110.03620](https://arxiv.org/abs/2110.03620)), and a privacy unit that is not what readers
-think (examples counted, people meant). Reviews find these; no audit of the trained model does.
+Similar bugs that are not in the catalogue: floating-point noise whose low bits reveal the data
+(Mironov 2012), hyperparameters chosen on the private data without accounting for the choice
+([arXiv 2110.03620](https://arxiv.org/abs/2110.03620)), and a privacy unit that readers misunderstand
+(examples instead of people). A code review can find these; no audit of the trained model does.
 """
 
 CORRECT = """\
-Each was audited {repetitions} times with {runs} trainings, and, where it has a place for many
-canaries, {repetitions} times with one training of 1,000 canaries. At 95 % confidence one audit in
-20 may be a false alarm, so more than {limit} alarms of {repetitions} would be too many (probability
-{tail} %). There were {alarms} in {audits} audits, {share} %.
+Each was audited {repetitions} times with {runs} trainings and, if it supports many canaries,
+{repetitions} times with one training of 1,000 canaries. At 95 % confidence one audit in 20 may be a
+false alarm, so more than {limit} false alarms in {repetitions} audits would be too many (probability
+{tail} %). There were {alarms} false alarms in {audits} audits, {share} %.
 """
 
 
@@ -164,7 +167,7 @@ def _unseen_table(rows: list[Row]) -> str:
 
 def _correct_table(rows: list[Row]) -> str:
     lines = [
-        f"| training | why it is right | alarms, {rows[0]['runs']} runs | alarms, one training |",
+        f"| training | why it is correct | false alarms, {rows[0]['runs']} runs | false alarms, one training |",
         "|---|---|---|---|",
     ]
     for row in rows:
@@ -180,14 +183,14 @@ def _correct_table(rows: list[Row]) -> str:
 def _checks_of_correct(rows: list[Row]) -> str:
     flagged = [row for row in rows if row.get("check", {}).get("broken")]
     if not flagged:
-        return "`dpaudit check` calls no rule broken in any of them.\n"
+        return "`dpaudit check` reports no broken rule in any of them.\n"
     words = "; ".join(
         f"`{row['name'].removeprefix('correct.')}`: {_broken(row)}" for row in flagged
     )
     return (
-        f"`dpaudit check` calls a rule broken in {len(flagged)} of them: {words}. Of the trainings "
-        "with Opacus it is right: Opacus 1.6 lets a NaN gradient through, and an audit with finite "
-        "canaries does not ask.\n"
+        f"`dpaudit check` reports a broken rule in {len(flagged)} of them: {words}. This is correct "
+        "for the trainings with Opacus: Opacus 1.6 does not remove a NaN gradient, and an audit with "
+        "finite canaries does not test this.\n"
     )
 
 
@@ -240,7 +243,7 @@ def _verdict(result: Row | None) -> str:
 
 def _broken(row: Row) -> str:
     if "check" not in row:
-        return "not asked: it inserts gradients"
+        return "not applicable: the check inserts gradients"
     return ", ".join(row["check"]["broken"]) or "nothing"
 
 

@@ -268,7 +268,7 @@ def run_simulation(numbers: dict[str, Any]) -> None:
             name = f"{method}, {rule} threshold" if method != "profile" else "whole curve"
             rows.append([scaling, name, f"{bound.epsilon:.4f}", f"{exact.epsilon[-1]:.4f}"])
     numbers["simulation"] = rows
-    write_table("simulation", ["scaling", "bound", "claims epsilon at least", "exact"], rows)
+    write_table("simulation", ["scaling", "bound", "lower bound on epsilon", "exact"], rows)
 
 
 def clock_value(clock: Clock) -> tuple[float, float]:
