@@ -1,7 +1,7 @@
-# Two commands on a fresh machine:
-#   make audit   set up, then audit a DP-SGD training on California Housing
-#   make test    set up, then run the tests
-# Both make .venv from pinned versions (constraints.txt). PYTHON may name another interpreter.
+# Two commands set up everything on a fresh machine:
+#   make audit   create .venv, then audit a DP-SGD training on California Housing
+#   make test    create .venv, then run all tests
+# .venv has the pinned versions of constraints.txt. PYTHON names another interpreter.
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,7 +14,7 @@ audit: $(VENV)/.audit
 	$(VENV)/bin/dpaudit audit $(OPTIONS)
 
 test: $(VENV)/.dev
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(OPTIONS)
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --durations=15 $(OPTIONS)
 
 quick: $(VENV)/.dev
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile -m "not slow" $(OPTIONS)
@@ -29,7 +29,7 @@ types: $(VENV)/.dev
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 
-# For the tests of the report page. Without a browser they are skipped, and say so.
+# For the tests of pages in a browser. Without Chromium they are skipped with a message.
 browser:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
 		|| { apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium chromium-driver >/dev/null; }

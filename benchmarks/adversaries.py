@@ -2,9 +2,9 @@
 
     python benchmarks/adversaries.py [--runs N] [--periods 1,5] [--adversaries a,b] [--write-docs]
 
-Audits are kept in a store, so that the script can be interrupted and resumed. It adds the numbers to
-adversaries.json beside this file. ``--write-docs`` writes docs/adversaries.md from these numbers and
-the registry, and audits nothing.
+Audits are kept in a store, so that the script can be interrupted and resumed. It adds the
+numbers to adversaries.json beside this file. ``--write-docs`` writes docs/adversaries.md from
+these numbers and the registry, and audits nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from typing import Any
 
 from dpaudit.adversaries import (
     ADVERSARIES,
-    PRIOR_WORK,
     AdaptiveAdversary,
     Adversary,
     ChoosesData,
-    PriorAdversary,
 )
 from dpaudit.audits import audit
 from dpaudit.audits.assessment import AS_GOOD_AS_IT_GETS
 from dpaudit.engine import Speed
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.presets import INSERTIONS, preset
+from dpaudit_paper.prior_work import PRIOR_WORK, PriorAdversary
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "adversaries.json"
@@ -35,37 +34,38 @@ PAGE = HERE.parent / "docs" / "adversaries.md"
 SEED = 1
 
 _INTRODUCTION = """\
-All adversaries that ship with dpaudit, under their names for `dpaudit audit --adversary NAME`. The
-threat model is a Python type. An adversary of the *standard* threat model receives a view with every
-iterate and cannot be used in the *hidden state* threat model, whose view has no iterates. A *black box*
-adversary receives the outputs of the final model and no parameters. *Adaptive* adversaries also see each
-iterate during training and choose the next canary from it. See
-[Writing an adversary](writing-an-adversary.md)."""
+All adversaries that ship with dpaudit, under their names for `dpaudit audit --adversary NAME`.
+The threat model is a Python type. An adversary of the *standard* threat model receives a view
+with every iterate and cannot be used in the *hidden state* threat model, whose view has no
+iterates. A *black box* adversary receives the outputs of the final model and no parameters.
+*Adaptive* adversaries also see each iterate during training and choose the next canary from it.
+See [Writing an adversary](writing-an-adversary.md)."""
 
 _READING = """\
 Measured on Housing (FCNN 8-6-2, σ = 4, 250 steps, a canary at every step, in half of the runs;
-seed 1; the numbers are in `benchmarks/adversaries.json`). The upper bound is ε = 23.995 at δ = 1e-5,
-which corresponds to μ = 3.953. The column μ is the difference between the mean scores with and without
-the canary, in standard deviations. *gaussian-dp* and *clopper-pearson* are lower bounds at 95 %
-confidence, with thresholds from pilot scores. *Tight* means that the gaussian-dp bound is at least 90 %
-of the expected bound for this many scores of a training that leaks the whole upper bound. The
-clopper-pearson bound has no assumptions; with so few runs it cannot come near ε = 24 for any
-adversary."""
+seed 1; the numbers are in `benchmarks/adversaries.json`). The upper bound is ε = 23.995 at δ =
+1e-5, which corresponds to μ = 3.953. The column μ is the difference between the mean scores with
+and without the canary, in standard deviations. *gaussian-dp* and *clopper-pearson* are lower
+bounds at 95 % confidence, with thresholds from pilot scores. *Tight* means that the gaussian-dp
+bound is at least 90 % of the expected bound for this many scores of a training that leaks the
+whole upper bound. The clopper-pearson bound has no assumptions; with so few runs it cannot come
+near ε = 24 for any adversary."""
 
 _RARE = """\
-A canary at every k-th of 250 k steps. The upper bound does not change: 250 insertions, μ = 3.953. An
-adversary that sees the iterates can ignore the noise of the other steps and loses nothing. In the hidden
-state threat model the noise of all steps adds up, and a canary that is not disturbed by the training data
-keeps μ = 1.768 at k = 5."""
+A canary at every k-th of 250 k steps. The upper bound does not change: 250 insertions, μ =
+3.953. An adversary that sees the iterates can ignore the noise of the other steps and loses
+nothing. In the hidden state threat model the noise of all steps adds up, and a canary that is
+not disturbed by the training data keeps μ = 1.768 at k = 5."""
 
 _PRIOR = """\
-The columns "hidden state", "tight" and "canary" are those of the paper's table; the others are from this
-project. The upper bound is the same for all rows: the accountant composes the insertion steps, which are
-public.
+The columns "hidden state", "tight" and "canary" are those of the paper's table; the others are
+from this project. The upper bound is the same for all rows: the accountant composes the
+insertion steps, which are public.
 
-The original papers of these adversaries were not available when the adversaries were implemented. They
-follow the descriptions in Cebere et al. and, for Nasr et al. (2021) and ClipBKD, public
-reimplementations and notes. Known differences are in the last column or in the docstring."""
+The original papers of these adversaries were not available when the adversaries were
+implemented. They follow the descriptions in Cebere et al. and, for Nasr et al. (2021) and
+ClipBKD, public reimplementations and notes. Known differences are in the last column or in the
+docstring."""
 
 
 def one(adversary: str, period: int, runs: int, store: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def one(adversary: str, period: int, runs: int, store: str) -> dict[str, Any]:
         seed=SEED,
         name=f"{adversary} k={period} runs={runs}",
         store=store,
-        # Adversaries that compute on every iterate, in plain torch, are faster for many runs at once.
+        # Adversaries that compute on every iterate are faster for many runs at once.
         speed=Speed(device="cpu", workers=1, tile_size=250),
     )
     fit = result.lower["gaussian-fit"]

@@ -81,10 +81,11 @@ INTRODUCTION = """\
 <!-- Written by benchmarks/bugs.py; do not edit. -->
 # A catalogue of real bugs
 
-`examples/bugs` has {wrong} wrong DP-SGD trainings, each a small file that follows a reported bug, and
-{right} correct ones, some of them unusual. All train the same network (8-48-48-2, 2,882 parameters) on
-California Housing for 8 to 16 steps, in 5 to 40 ms, and differ from `bugs/correct/plain.py` in one or
-two lines. {seen} of the wrong ones leak into their output. To run one:
+`examples/bugs` has {wrong} wrong DP-SGD trainings, each a small file that follows a reported
+bug, and {right} correct ones, some of them unusual. All train the same network (8-48-48-2, 2,882
+parameters) on California Housing for 8 to 16 steps, in 5 to 40 ms, and differ from
+`bugs/correct/plain.py` in one or two lines. {seen} of the wrong ones leak into their output. To
+run one:
 
 ```bash
 cd examples
@@ -102,35 +103,38 @@ SEEN = """\
   violation at 95 % confidence: the median of five audits, and the largest.
 - "Seconds" is the time of the slowest of them on one core.
 - "200 runs" is the verdict of an audit of fixed size, with its p-value.
-- "One training" is the verdict for a single training with 1,000 canaries, each along its own axis. It
-  assumes independent canaries and cannot detect noise that is the same in every run. A dash means that
-  the bug needs a canary of another kind, or the iterates, and that such a training has one canary.
-- "Check" lists the rules that `dpaudit check` reports as broken, from about eighty short trainings and
-  without statistics of scores.
+- "One training" is the verdict for a single training with 1,000 canaries, each along its own
+  axis. It assumes independent canaries and cannot detect noise that is the same in every run. A
+  dash means that the bug needs a canary of another kind, or the iterates, and that such a
+  training has one canary.
+- "Check" lists the rules that `dpaudit check` reports as broken, from about eighty short
+  trainings and without statistics of scores.
 
 The largest number of runs is {most}, and the slowest audit took {slowest} s.
 """
 
 GROSS = """\
-Large bugs (no noise, no clipping, the mean of the batch clipped, noise scaled by 1/B) are detected with
-{runs} trainings, and with one training of 1,000 canaries if these are assumed to be independent. The
-bound that is valid under any dependence of the canaries (`one-run`) proves epsilon {bounds} from one
-training with 2,800 canaries (each value is the median of five such trainings); the claim is {claimed}.
-For the clipped mean it proves {mean}, because there the canaries share one clip norm.
+Large bugs (no noise, no clipping, the mean of the batch clipped, noise scaled by 1/B) are
+detected with {runs} trainings, and with one training of 1,000 canaries if these are assumed to
+be independent. The bound that is valid under any dependence of the canaries (`one-run`) proves
+epsilon {bounds} from one training with 2,800 canaries (each value is the median of five such
+trainings); the claim is {claimed}. For the clipped mean it proves {mean}, because there the
+canaries share one clip norm.
 """
 
 UNSEEN = """\
 Similar bugs that are not in the catalogue: floating-point noise whose low bits reveal the data
 (Mironov 2012), hyperparameters chosen on the private data without accounting for the choice
-([arXiv 2110.03620](https://arxiv.org/abs/2110.03620)), and a privacy unit that readers misunderstand
-(examples instead of people). A code review can find these; no audit of the trained model does.
+([arXiv 2110.03620](https://arxiv.org/abs/2110.03620)), and a privacy unit that readers
+misunderstand (examples instead of people). A code review can find these; no audit of the trained
+model does.
 """
 
 CORRECT = """\
 Each was audited {repetitions} times with {runs} trainings and, if it supports many canaries,
-{repetitions} times with one training of 1,000 canaries. At 95 % confidence one audit in 20 may be a
-false alarm, so more than {limit} false alarms in {repetitions} audits would be too many (probability
-{tail} %). There were {alarms} false alarms in {audits} audits, {share} %.
+{repetitions} times with one training of 1,000 canaries. At 95 % confidence one audit in 20 may
+be a false alarm, so more than {limit} false alarms in {repetitions} audits would be too many
+(probability {tail} %). There were {alarms} false alarms in {audits} audits, {share} %.
 """
 
 
@@ -167,7 +171,8 @@ def _unseen_table(rows: list[Row]) -> str:
 
 def _correct_table(rows: list[Row]) -> str:
     lines = [
-        f"| training | why it is correct | false alarms, {rows[0]['runs']} runs | false alarms, one training |",
+        f"| training | why it is correct | false alarms, {rows[0]['runs']} runs "
+        "| false alarms, one training |",
         "|---|---|---|---|",
     ]
     for row in rows:
@@ -188,9 +193,9 @@ def _checks_of_correct(rows: list[Row]) -> str:
         f"`{row['name'].removeprefix('correct.')}`: {_broken(row)}" for row in flagged
     )
     return (
-        f"`dpaudit check` reports a broken rule in {len(flagged)} of them: {words}. This is correct "
-        "for the trainings with Opacus: Opacus 1.6 does not remove a NaN gradient, and an audit with "
-        "finite canaries does not test this.\n"
+        f"`dpaudit check` reports a broken rule in {len(flagged)} of them: {words}. For the "
+        "trainings with Opacus this is correct: Opacus 1.6 does not remove a NaN gradient, and an "
+        "audit with finite canaries does not test this.\n"
     )
 
 

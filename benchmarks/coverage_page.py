@@ -51,7 +51,7 @@ def page(results: Results) -> str:
         "## Gaussian scores\n",
         GAUSSIAN_WORDS,
         _gaussian_table(results, gaussian),
-        "\nMean of the bounds, which shows how tight they are. The first row is the exact epsilon.\n",
+        "\nMean of the bounds, to show how tight they are. The first row is the exact epsilon.\n",
         _mean_table(results, gaussian),
         "\n## Scores with other distributions\n",
         OTHER_WORDS,
@@ -71,14 +71,14 @@ INTRODUCTION = """\
 <!-- Written by benchmarks/coverage.py; do not edit. -->
 # How often a bound is wrong
 
-A lower bound at 95 % confidence may be above the true epsilon in 5 % of audits. Here the true epsilon
-is known exactly, so such false claims can be counted. Each cell is {audits} simulated audits. Methods
-without a guarantee use {fewer} or fewer, except `best` with `gaussian-dp`. All numbers come from the
-public functions with their defaults.
+A lower bound at 95 % confidence may be above the true epsilon in 5 % of audits. Here the true
+epsilon is known exactly, so such false claims can be counted. Each cell is {audits} simulated
+audits. Methods without a guarantee use {fewer} or fewer, except `best` with `gaussian-dp`. All
+numbers come from the public functions with their defaults.
 
-A tick means that the method has a theorem for these scores. Its rate must then be at most {limit} %: 5 %
-plus three standard errors. **Bold** marks a rate above 5 % plus three standard errors for its own number
-of audits.
+A tick means that the method has a theorem for these scores. Its rate must then be at most
+{limit} %: 5 % plus three standard errors. **Bold** marks a rate above 5 % plus three standard
+errors for its own number of audits.
 
 The whole page took {minutes} minutes of processor time on a busy machine with two cores:
 
@@ -89,27 +89,28 @@ OMP_NUM_THREADS=1 python benchmarks/coverage.py
 
 GAUSSIAN_WORDS = """\
 False claims in per cent, delta = 1e-5, for 50, 500 and 2,500 scores a side. At mu = 0 nothing
-leaks, so any epsilon above 0 is a false claim. The threshold rule is `pilot` unless another is named.
+leaks, so any epsilon above 0 is a false claim. The threshold rule is `pilot` unless another is
+named.
 """
 
 OTHER_WORDS = """\
-False claims in per cent. All of these families attain their epsilon at some threshold. The two-point
-mixture attains it at *every* threshold, which is the hardest case for a threshold that was selected on
-the same scores. `one-run` uses fair coins and twice as many canaries as scores a side. The assumption of
-the Gaussian methods is false here, and so are most of their claims. The subsampled Gaussian is an
-exception: there their bounds are far too small.
+False claims in per cent. All of these families attain their epsilon at some threshold. The
+two-point mixture attains it at *every* threshold, which is the hardest case for a threshold that
+was selected on the same scores. `one-run` uses fair coins and twice as many canaries as scores a
+side. The assumption of the Gaussian methods is false here, and so are most of their claims. The
+subsampled Gaussian is an exception: there their bounds are far too small.
 """
 
 BOUNDARY_WORDS = """\
-False alarms of `dpaudit.test_claim` in per cent, at 95 % confidence. Each mechanism meets its claim with
-equality, and the scores are the most informative ones possible.
+False alarms of `dpaudit.test_claim` in per cent, at 95 % confidence. Each mechanism meets its
+claim with equality, and the scores are the most informative ones possible.
 """
 
 POWER_WORDS = """\
-Share of {power} audits, in per cent, that raise an alarm when the noise is 10, 20 or 30 % too small.
-Scores are Gaussian. `test_claim` assumes nothing about the scores and tests the whole trade-off function.
-For comparison, an alarm of `gaussian-dp` is a lower bound above the claimed epsilon at delta = 1e-5; it
-assumes a Gaussian trade-off function.
+Share of {power} audits, in per cent, that raise an alarm when the noise is 10, 20 or 30 % too
+small. Scores are Gaussian. `test_claim` assumes nothing about the scores and tests the whole
+trade-off function. For comparison, an alarm of `gaussian-dp` is a lower bound above the claimed
+epsilon at delta = 1e-5; it assumes a Gaussian trade-off function.
 """
 
 
@@ -239,5 +240,5 @@ def _single_bound_words(results: Results) -> str:
     alarms, audits = sum(row.alarms for row in rows), sum(row.audits for row in rows)
     return (
         f"`clopper-pearson` was above the claimed epsilon {alarms} times in {audits:,} audits:"
-        "\nwithout an assumption, a bound on epsilon at a small delta does not detect such faults.\n"
+        "\nwithout assumptions, a bound on epsilon at a small delta does not detect such faults.\n"
     )

@@ -1,18 +1,25 @@
-"""The documentation keeps its word: examples run, commands exist, links lead somewhere."""
+"""Examples in the documentation run, its commands exist, and its tables match the registries."""
 
 import doctest
+import importlib.util
 import re
-import subprocess
-import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
 from dpaudit.adversaries import ADVERSARIES
-from dpaudit.cli import COMMANDS
+from dpaudit.cli import COMMANDS, app
+from dpaudit.lower_bounds import METHODS, RULES
+from dpaudit.upper_bounds import ACCOUNTANTS
+from dpaudit_paper import FIGURES
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+README = (ROOT / "README.md").read_text(encoding="utf8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -24,11 +31,21 @@ def test_examples_run(page):
 
 
 def commands_in(page: Path) -> list[str]:
-    """Every ``dpaudit …`` line of a page's code blocks and inline code."""
+    """All lines ``dpaudit …`` in the code blocks and the inline code of a page."""
     text = page.read_text(encoding="utf8")
-    blocks = re.findall(r"^(?:    )?(?:\$ )?(dpaudit [a-z].*)$", text, flags=re.MULTILINE)
+    code = re.findall(r"^```\w*\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    code += re.findall(r"^    .*\n", text, flags=re.MULTILINE)
+    line = re.compile(r"^(?:    )?(?:\$ )?(dpaudit [a-z].*)$", flags=re.MULTILINE)
+    blocks = [found for block in code for found in line.findall(block)]
     inline = re.findall(r"`(dpaudit [a-z][^`\n]*)`", text)
     return blocks + inline
+
+
+@cache
+def options_of(command: str) -> set[str]:
+    group = get_command(app)
+    params = group.get_command(None, command).params
+    return {option for one in params for option in one.opts} | {"--help"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -40,39 +57,76 @@ def test_commands_shown_exist_with_their_options(page):
         assert shown <= options_of(words[1]), line
 
 
-_options: dict[str, set[str]] = {}
-
-
-def options_of(command: str) -> set[str]:
-    if command not in _options:
-        told = subprocess.run(
-            [sys.executable, "-m", "dpaudit", command, "--help"],
-            capture_output=True, text=True, check=True, env={"COLUMNS": "200", "PATH": ""},
-        ).stdout  # fmt: skip
-        _options[command] = set(re.findall(r"--[a-z][a-z-]*", told))
-    return _options[command]
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_and_an_example(command):
-    told = subprocess.run(
-        [sys.executable, "-m", "dpaudit", command, "--help"],
-        capture_output=True, text=True, check=True, env={"COLUMNS": "200", "PATH": ""},
-    ).stdout  # fmt: skip
-    assert f"dpaudit {command}" in told
-    assert "--json" in told
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"dpaudit {command}" in result.output
+    assert "--json" in options_of(command)
 
 
-def test_the_readme_lists_every_adversary_and_counts_the_bugs():
-    """Its table is the registry's, and the catalogue has as many wrong trainings as it says."""
-    text = (ROOT / "README.md").read_text(encoding="utf8")
+def table(text: str, first: str) -> list[list[str]]:
+    """The rows of the table whose header starts with this cell, without the header."""
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {first} |"))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split(" | ")])
+    return rows
+
+
+def names_in(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_the_readme_lists_every_command_once():
+    shown = [names_in(row[0])[0].split()[1] for row in table(README, "command")]
+    assert sorted(shown) == sorted(COMMANDS)
+
+
+def test_the_readme_lists_every_adversary_with_its_paper_and_threat_model():
     sees = {
         "hidden state": "the final model",
-        "black box": "the final model's answers",
+        "black box": "the final model's outputs",
         "standard": "every iterate",
     }
-    for name, adversary in ADVERSARIES.items():
-        seen = sees[adversary.threat_model.value]
-        assert f"| `{name}` | {adversary.paper} | {seen} | a {adversary.canary} |" in text
+    rows = [
+        [f"`{name}`", one.paper, sees[one.threat_model.value], f"a {one.canary}"]
+        for name, one in ADVERSARIES.items()
+    ]
+    assert table(README, "`--adversary`") == rows
+
+
+def test_the_readme_lists_every_lower_bound_threshold_rule_and_accountant():
+    shown = [name for row in table(README, "`--method`") for name in names_in(row[0])]
+    assert sorted(shown) == sorted(METHODS)
+    assert all(f"`{rule.partition('=')[0]}`" in README for rule in RULES)
+    shown = [names_in(row[0])[0] for row in table(README, "`--accountant`")]
+    assert sorted(shown) == sorted(getattr(one, "name", one) for one in ACCOUNTANTS)
+
+
+def test_the_readme_counts_the_bugs_of_the_catalogue():
     wrong = list((ROOT / "examples" / "bugs").glob("[a-z]*.py"))
-    assert f"[{len(wrong)} bugs]" in text
+    assert f"[{len(wrong)} bugs]" in README
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_links_to_files_of_the_repository_lead_somewhere(page):
+    text = page.read_text(encoding="utf8")
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_gallery_shows_every_figure_with_its_command():
+    source = ROOT / "benchmarks" / "gallery.py"
+    spec = importlib.util.spec_from_file_location("gallery", source)
+    gallery = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(gallery)
+    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf8")
+    assert page == gallery.page(), "make it again: python benchmarks/gallery.py"
+    assert all(f"dpaudit reproduce {name} " in page for name in FIGURES)
+    shown = {Path(file).name for file in re.findall(r"\]\(figures/([^)]+)\)", page)}
+    drawn = {path.name for path in (ROOT / "docs" / "figures").glob("*.png")}
+    assert shown == drawn

@@ -1,0 +1,107 @@
+"""Write docs/gallery.md: every figure of the project with the command that makes it.
+
+python benchmarks/gallery.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpaudit_paper import FIGURES
+from dpaudit_paper.base import Figure
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "gallery.md"
+
+INTRODUCTION = """\
+<!-- Written by benchmarks/gallery.py; do not edit. -->
+# Gallery
+
+All figures of this project, with the command that makes each. The figures and tables of the
+paper are drawn from the numbers in `results/`; without `--scale full` the same command makes a
+small version on two CPU cores. [The paper, reproduced](reproduction.md) says what each figure
+shows.
+"""
+
+# Figures of the documentation: file, title, command.
+OTHERS = (
+    ("report-page.png", "The report page of an audit", "dpaudit report"),
+    (
+        "all_methods.png",
+        "All lower bounds on the same scores",
+        "python benchmarks/choosing_a_bound.py",
+    ),
+    (
+        "claim_power.png",
+        "Power of the test of a claim",
+        "python benchmarks/choosing_a_bound.py",
+    ),
+    (
+        "false_claims.png",
+        "False claims of three threshold rules",
+        "python benchmarks/choosing_a_bound.py",
+    ),
+    ("landscape_shapes.png", "Crafted loss landscapes", "python benchmarks/landscapes.py"),
+    (
+        "landscape_densities.png",
+        "Densities with and without the canary",
+        "python benchmarks/landscapes.py",
+    ),
+    ("landscape_epsilon.png", "Exact epsilon over steps", "python benchmarks/landscapes.py"),
+    (
+        "landscape_heat_map.png",
+        "Share of epsilon that is left, exact and by the GDP rule",
+        "python benchmarks/landscapes.py",
+    ),
+    (
+        "landscape_thresholds.png",
+        "Exact epsilon over the position of the threshold",
+        "python benchmarks/landscapes.py",
+    ),
+    (
+        "landscape_search.png",
+        "Share of epsilon that the strongest landscape keeps",
+        "python benchmarks/landscapes.py",
+    ),
+    (
+        "landscape_periodic.png",
+        "Epsilon kept with a canary at every k-th step",
+        "python benchmarks/landscapes.py",
+    ),
+)
+
+
+def page() -> str:
+    """The whole page, as Markdown."""
+    return "\n".join(
+        [
+            INTRODUCTION,
+            "## The paper\n",
+            *(_of_the_paper(figure) for figure in FIGURES.values()),
+            "## The documentation\n",
+            *(_of_the_docs(*one) for one in OTHERS),
+        ]
+    )
+
+
+def _of_the_paper(figure: Figure) -> str:
+    where = f"`{figure.label}` in the paper" if figure.label else "not in the paper"
+    links = [
+        f"[{suffix.upper()}](../results/{figure.id}.{suffix})"
+        for suffix in ("svg", "pdf", "csv")
+        if (ROOT / "results" / f"{figure.id}.{suffix}").exists()
+    ]
+    return (
+        f"### {figure.id}: {figure.title}\n\n"
+        f"```\ndpaudit reproduce {figure.id} --scale full\n```\n\n"
+        f"![{figure.title}](../results/{figure.id}.svg)\n\n"
+        f"*{where}; {', '.join(links)}*\n"
+    )
+
+
+def _of_the_docs(file: str, title: str, command: str) -> str:
+    return f"### {title}\n\n```\n{command}\n```\n\n![{title}](figures/{file})\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf8")
