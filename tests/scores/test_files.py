@@ -98,6 +98,11 @@ def test_run_and_canary_are_read_where_they_are() -> None:
         ("score,inserted\n1,yes\n", "line 2: inserted must be 0 or 1"),
         ("score,inserted,run\n1,1,0.5\n", "line 2: run must be a whole number, got '0.5'"),
         ("score,inserted,run\n1,1,99999999999999999999\n", "line 2: run must be a whole number"),
+        ("score,inserted\n1,1\n1_000,0\n", "line 3: score must be a number, got '1_000'"),
+        ("score,inserted\n١,1\n", "line 2: score must be a number"),
+        ("score,inserted,run\n1,1,２\n", "line 2: run must be a whole number"),
+        ("score,inserted,run\n1,1,1_0\n", "line 2: run must be a whole number"),
+        ("score,inserted,run,canary\n1,1,3,0\n2,0,4,0\n1,1,3,0\n", "first is run 3, canary 0"),
     ],
 )
 def test_bad_csv_is_named_by_its_line(content: str, message: str) -> None:
@@ -152,10 +157,38 @@ def test_parquet_with_other_kinds_of_columns(tmp_path: Path) -> None:
         ({"inserted": [1, None]}, "inserted is missing in 1 rows"),
         ({"inserted": [1, 5]}, "got 5 in row 1"),
         ({"other": [1, 5]}, "no column 'inserted'"),
+        ({"inserted": [1, 0], "SCORE": [0.0, 0.0]}, "2 columns named 'score'"),
     ]:
         parquet.write_table(arrow.table(columns | wrong), path)
         with pytest.raises(InvalidScores, match=message):
             read_scores(path)
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "text", "date", "duration"])
+def test_parquet_columns_that_are_not_numbers(tmp_path: Path, kind: str) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    values = {
+        "timestamp": arrow.array([1, 2], arrow.timestamp("ns")),
+        "text": arrow.array(["1", "2"]),
+        "date": arrow.array([1, 2], arrow.date32()),
+        "duration": arrow.array([1, 2], arrow.duration("s")),
+    }
+    parquet.write_table(
+        arrow.table({"score": values[kind], "inserted": [1, 0]}), tmp_path / "a.parquet"
+    )
+    with pytest.raises(InvalidScores, match="score must be an array of numbers"):
+        read_scores(tmp_path / "a.parquet")
+
+
+def test_ten_copies_of_a_file_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    write_scores(Scores.from_samples([3.0, 2.0, 1.5], [0.1, 0.2, -1.0]), path)
+    header, rows = path.read_text().split("\n", 1)
+    path.write_text(f"{header}\n{rows * 10}")
+    with pytest.raises(InvalidScores, match="more than once"):
+        read_scores(path)
 
 
 def test_parquet_without_pyarrow_says_what_to_install(

@@ -1,4 +1,4 @@
-"""The settings of an audit as text: equal settings give equal text, and differences can be read."""
+"""The settings of an audit as text: equal settings give equal text, and differences are listed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ABSENT = "(not set)"
 
 
 def canonical_json(configuration: Mapping[str, Any]) -> str:
-    """The one text of a configuration: keys sorted, no spaces, 1.0 and 1 the same.
+    """A configuration as text: keys sorted, no spaces, and 1.0 written as 1.
 
     Example:
         >>> canonical_json({"steps": 250, "clip_norm": 1.0})
@@ -25,13 +25,13 @@ def canonical_json(configuration: Mapping[str, Any]) -> str:
 
 
 def identity(name: str | None, configuration: str) -> str:
-    """The 16 hexadecimal digits that tell an audit from all others."""
+    """16 hexadecimal digits that identify an audit."""
     digest = hashlib.blake2b(f"{name or ''}\0{configuration}".encode(), digest_size=8)
     return digest.hexdigest()
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
-    """What changed, key by key; keys inside keys are joined by dots.
+    """The changed settings, one text each; nested keys are joined by dots.
 
     Example:
         >>> differences({"steps": 250, "data": {"n": 3}}, {"steps": 500, "data": {"n": 3}})
@@ -50,7 +50,7 @@ def _dump(value: Any) -> str:
 
 
 def _plain(value: Any, where: str) -> Any:
-    """The value as JSON knows it; numbers of numpy become Python's."""
+    """The value as plain JSON data; numpy numbers become Python numbers."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, numbers.Integral):

@@ -22,7 +22,8 @@ Format = Literal["csv", "parquet"]
 
 _FORMATS = ("csv", "parquet")
 _NEEDED, _OPTIONAL = ("score", "inserted"), ("run", "canary")
-_CHUNK = 65_536  # rows converted at once: fast, and memory stays flat for any length of file
+_CHUNK = 65_536  # rows converted at once: fast, and little memory beside the result
+_MOST_ROWS = 200_000_000
 
 
 def read_scores(
@@ -31,13 +32,14 @@ def read_scores(
     """Read scores from a CSV or Parquet file, or from an open stream.
 
     A CSV file has a header with the columns ``score`` and ``inserted`` (0 or 1, true or false) and
-    may have ``run`` and ``canary`` (whole numbers); other columns are ignored.
+    may have ``run`` and ``canary`` (whole numbers); other columns are ignored. Numbers are written
+    with ASCII digits and without separators.
 
     See also: `write_scores`, `dpaudit.scores.Scores`.
 
     Arguments:
         source: A path, or a text or binary stream such as `sys.stdin`, which is left open.
-        format: ``"csv"`` or ``"parquet"``; by default the file's ending decides.
+        format: ``"csv"`` or ``"parquet"``; by default from the file's ending.
 
     Example:
         >>> read_scores(io.StringIO("inserted,score\\n1,3.5\\n0,-0.25\\n"))
@@ -62,8 +64,8 @@ def write_scores(
 
     Arguments:
         scores: The table to write.
-        path: Where to; an existing file is replaced.
-        format: ``"csv"`` or ``"parquet"``; by default the file's ending decides.
+        path: The file to write; an existing one is replaced.
+        format: ``"csv"`` or ``"parquet"``; by default from the file's ending.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -148,7 +150,7 @@ def _find_columns(header: list[str], name: str) -> dict[str, int]:
 
 
 class _Labels(dict[str, bool]):
-    """The spellings of 0 and 1, learned as they are met: one dictionary look-up a row."""
+    """The spellings of 0 and 1, added when they first occur: one look-up per row."""
 
     def __missing__(self, cell: str) -> bool:
         label = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0}.get(cell.strip().lower())
@@ -166,6 +168,13 @@ def _number(cell: str) -> float:
     return number
 
 
+def _check_spelling(cells: list[str]) -> None:
+    """Refuse what Python reads as a number and other programs do not: 1_000, or other digits."""
+    text = "".join(cells)
+    if "_" in text or not text.isascii():
+        raise ValueError
+
+
 def _chunks(reader: Any, columns: dict[str, int], name: str) -> Iterator[dict[str, NDArray[Any]]]:
     labels = _Labels()
     convert: dict[str, tuple[Callable[[str], Any], type, str]] = {
@@ -179,17 +188,18 @@ def _chunks(reader: Any, columns: dict[str, int], name: str) -> Iterator[dict[st
         rows = list(islice(reader, _CHUNK))
         if not rows:
             return
-        full = rows if all(rows) else [row for row in rows if row]  # blank lines carry nothing
+        full = rows if all(rows) else [row for row in rows if row]  # without blank lines
         chunk: dict[str, NDArray[Any]] = {}
         try:
             for column, place in columns.items():
                 parse, dtype, _ = convert[column]
-                cells = map(parse, map(itemgetter(place), full))
-                chunk[column] = np.fromiter(cells, dtype, len(full))
+                cells = list(map(itemgetter(place), full))
+                _check_spelling(cells)
+                chunk[column] = np.fromiter(map(parse, cells), dtype, len(full))
             if np.isnan(chunk["score"]).any():
                 raise ValueError
         except (ValueError, IndexError, OverflowError):
-            # Rare, so slow is fine: go back over the chunk for the first row that is at fault.
+            # Search the chunk for the first wrong row.
             convert["score"] = (_number, np.float64, "a number")
             _blame(rows, line, columns, convert, name)
         if full:
@@ -212,9 +222,11 @@ def _blame(
             if place >= len(row) or not row[place].strip():
                 raise InvalidScores(f"{where} is missing")
             try:
+                _check_spelling([row[place]])
                 np.array(parse(row[place]), dtype)
             except (ValueError, OverflowError):
-                raise InvalidScores(f"{where} must be {wanted}, got {row[place]!r}") from None
+                shown = repr(row[place][:80])
+                raise InvalidScores(f"{where} must be {wanted}, got {shown}") from None
     raise InvalidScores(f"{name}: a row after line {line} cannot be read")
 
 
@@ -235,16 +247,20 @@ def _read_parquet(stream: IO[Any], name: str) -> Scores:
         raise InvalidScores(f"{name}: Parquet is binary; open the stream in binary mode")
     try:
         file = parquet.ParquetFile(io.BytesIO(content))
-        names = {column.lower(): column for column in file.schema_arrow.names}
-        columns = _find_columns(list(names), name)
-        table = file.read(columns=[names[column] for column in columns])
+        given = file.schema_arrow.names
+        columns = _find_columns([column.lower() for column in given], name)
+        if file.metadata.num_rows > _MOST_ROWS:  # a small compressed file can claim any number
+            raise InvalidScores(
+                f"{name} has {file.metadata.num_rows} rows; at most {_MOST_ROWS} are read"
+            )
+        table = file.read(columns=[given[place] for place in columns.values()])
     except arrow.ArrowException as error:
         raise InvalidScores(f"{name} is not a Parquet file: {_first_line(error)}") from None
     if table.num_rows == 0:
         raise InvalidScores(f"{name} has columns and no rows")
     values = {}
-    for column in columns:
-        cells = table.column(names[column])
+    for column, place in columns.items():
+        cells = table.column(given[place])
         if cells.null_count:
             raise InvalidScores(f"{name}: {column} is missing in {cells.null_count} rows")
         values[column] = cells.to_numpy()

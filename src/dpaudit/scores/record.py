@@ -12,9 +12,9 @@ from typing import Any, final
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.errors import InvalidInput
+from dpaudit.errors import InvalidInput, StoreError
 from dpaudit.scores import columns
-from dpaudit.scores.database import Database
+from dpaudit.scores.database import Database, insert, seal
 from dpaudit.scores.failures import Failure
 from dpaudit.scores.table import ScoreBlock, Scores
 
@@ -26,10 +26,10 @@ class AuditRecord:
 
     Arguments:
         id: 16 hexadecimal digits, from the name and the settings.
-        name: What the user called it, if anything.
+        name: The name that the user gave, if any.
         configuration: The settings it was begun with.
-        created: When, in UTC.
-        database: The file it is kept in.
+        created: Time of its beginning, in UTC.
+        database: The file that it is stored in.
     """
 
     id: str
@@ -45,90 +45,55 @@ class AuditRecord:
 
     @property
     def versions(self) -> tuple[Mapping[str, Any], ...]:
-        """The different sets of software and device that worked on it, in the order they came."""
-        rows = self.database.rows(
-            "SELECT versions FROM sessions WHERE audit = ? GROUP BY versions ORDER BY min(rowid)",
-            self.id,
-        )
-        return tuple(MappingProxyType(json.loads(text)) for (text,) in rows)
+        """The different sets of software and device that were used, in the order of first use."""
+        rows = self.database.sealed("sessions", "audit = ? ORDER BY rowid", self.id)
+        return tuple(plain_mapping(text) for text in dict.fromkeys(row[2] for row in rows))
 
     @property
     def finished(self) -> str | None:
-        """When the audit was finished, in UTC; `None` while it is not."""
-        ((when,),) = self.database.rows("SELECT finished FROM audits WHERE id = ?", self.id)
+        """Time at which the audit was finished, in UTC; `None` while it is not."""
+        when = self._row()[4]
         return None if when is None else str(when)
 
     @property
     def summary(self) -> Mapping[str, Any] | None:
-        """What `finish` was given."""
-        ((text,),) = self.database.rows("SELECT summary FROM audits WHERE id = ?", self.id)
-        return None if text is None else MappingProxyType(json.loads(text))
+        """The summary that `finish` stored; `None` while the audit is not finished."""
+        text = self._row()[5]
+        return None if text is None else plain_mapping(text)
 
     def finished_tiles(self) -> frozenset[int]:
         """The numbers of the tiles whose scores are safely stored."""
-        rows = self.database.rows("SELECT tile FROM tiles WHERE audit = ?", self.id)
-        return frozenset(tile for (tile,) in rows)
+        return frozenset(self._rows_of_tiles())
 
     def add_tile(self, index: int, block: ScoreBlock) -> bool:
         """Store the scores of a tile; false if they were there already, which changes nothing.
 
-        A tile is a pure function of the audit and its number, so two processes may well work on
-        the same audit: whoever comes second with a tile brings nothing new.
+        A tile is a pure function of the audit and its number, so several processes may work on the
+        same audit: a tile that arrives a second time has the same scores.
         """
         return self.add_tiles([(index, block)]) == 1
 
     def add_tiles(self, tiles: Sequence[tuple[int, ScoreBlock | Failure]]) -> int:
-        """Store several tiles at once, or none of them; how many were not there already.
+        """Store several tiles or none of them; returns how many were not there already.
 
-        A tile of one run that failed is finished too: it has a `Failure` in place of scores.
+        A tile of one run that failed is finished, too: it has a `Failure` in place of scores.
         """
         # Packed before the transaction, which is then short.
         packed = [self._packed(_validate.integer("index", index), tile) for index, tile in tiles]
         added = 0
         with self.database.transaction() as connection:
-            for row, statement, parts in packed:
-                if connection.execute("INSERT OR IGNORE INTO tiles VALUES (?,?,?,?)", row).rowcount:
-                    connection.executemany(statement, parts)
+            for row, table, parts in packed:
+                if insert(connection, "tiles", row, ignore=True):
+                    for part in parts:
+                        insert(connection, table, part)
                     added += 1
         return added
 
-    def _packed(
-        self, index: int, tile: ScoreBlock | Failure
-    ) -> tuple[tuple[Any, ...], str, list[tuple[Any, ...]]]:
-        """The row of the tile, and the statement and rows of what is in it."""
-        if isinstance(tile, Failure):
-            row = (self.id, index, tile.run, tile.inserted, tile.canaries, tile.error)
-            statement = "INSERT INTO failures VALUES (?,?,?,?,?,?,?)"
-            return (self.id, index, 0, now()), statement, [(*row, tile.traceback)]
-        rows: list[tuple[Any, ...]] = []
-        for horizon in tile.horizons:
-            part = tile.scores(horizon)
-            packed = (
-                columns.pack_integers(part.run),
-                columns.pack_integers(part.canary),
-                columns.pack_flags(part.inserted),
-                columns.pack_numbers(part.score),
-            )
-            rows.append((self.id, index, horizon, len(part), *packed))
-        return (
-            (self.id, index, len(tile), now()),
-            "INSERT INTO scores VALUES (?,?,?,?,?,?,?,?)",
-            rows,
-        )
-
     def failures(self) -> tuple[Failure, ...]:
-        """The runs that failed, in their order."""
-        if not self.database.has_table("failures"):
-            return ()
-        rows = self.database.rows(
-            "SELECT run, inserted, canaries, error, traceback FROM failures "
-            "WHERE audit = ? ORDER BY run",
-            self.id,
-        )
-        return tuple(
-            Failure(run=run, inserted=inserted, canaries=canaries, error=error, traceback=trace)
-            for run, inserted, canaries, error, trace in rows
-        )
+        """The runs that failed, in the order of their numbers."""
+        rows = self.database.sealed("failures", "audit = ? ORDER BY run", self.id)
+        names = ("run", "inserted", "canaries", "error", "traceback")
+        return tuple(Failure(**dict(zip(names, row[2:], strict=True))) for row in rows)
 
     def horizons(self) -> tuple[int, ...]:
         """The numbers of steps at which scores were taken, ascending."""
@@ -148,18 +113,14 @@ class AuditRecord:
             raise InvalidInput(f"horizon must be one of the audit's ({known}), got {horizon!r}")
         if not horizons:
             return Scores(score=np.empty(0), inserted=np.empty(0, dtype=bool))
-        rows = self.database.rows(
-            "SELECT rows, run, canary, inserted, score FROM scores "
-            "WHERE audit = ? AND horizon = ? ORDER BY tile",
+        self._check_tiles()
+        rows = self.database.sealed(
+            "scores",
+            "audit = ? AND horizon = ? ORDER BY tile",
             self.id,
             horizons[-1] if horizon is None else int(horizon),
         )
-        return Scores(
-            run=np.concatenate([columns.unpack_integers(row[1], row[0]) for row in rows]),
-            canary=np.concatenate([columns.unpack_integers(row[2], row[0]) for row in rows]),
-            inserted=np.concatenate([columns.unpack_flags(row[3], row[0]) for row in rows]),
-            score=np.concatenate([columns.unpack_numbers(row[4], row[0]) for row in rows]),
-        )
+        return columns.unpack([row[3:] for row in rows])
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Mark the audit as finished, with its results for ``dpaudit list`` and ``show``."""
@@ -167,10 +128,63 @@ class AuditRecord:
             text = json.dumps(dict(summary))
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"summary must be plain data: {error}") from None
+        row = (*self._row()[:4], now(), text, len(self._rows_of_tiles()))
         with self.database.transaction() as connection:
             connection.execute(
-                "UPDATE audits SET finished = ?, summary = ? WHERE id = ?", (now(), text, self.id)
+                "UPDATE audits SET finished = ?, summary = ?, tiles = ?, seal = ? WHERE id = ?",
+                (*row[4:], seal(row), self.id),
             )
+
+    def _row(self) -> tuple[Any, ...]:
+        rows = self.database.sealed("audits", "id = ?", self.id)
+        if not rows:
+            raise StoreError(f"audit {self.label} is no longer in {self.database.path}")
+        return rows[0]
+
+    def _rows_of_tiles(self) -> dict[int, int]:
+        """For each tile the number of its rows of scores."""
+        rows = self.database.sealed("tiles", "audit = ?", self.id)
+        return {tile: count for _, tile, count, _ in rows}
+
+    def _check_tiles(self) -> None:
+        """Raise where tiles or rows of scores are missing."""
+        stored = dict(
+            self.database.rows(
+                "SELECT tile, sum(rows) FROM scores WHERE audit = ? GROUP BY tile", self.id
+            )
+        )
+        tiles = self._rows_of_tiles()
+        if {tile: count for tile, count in tiles.items() if count} != stored or len(tiles) < (
+            self._row()[6] or 0
+        ):
+            raise StoreError(
+                f"the store {self.database.path} is damaged: scores of audit {self.label} are "
+                "missing; restore a copy, or start with another file"
+            )
+
+    def _packed(
+        self, index: int, tile: ScoreBlock | Failure
+    ) -> tuple[tuple[Any, ...], str, list[tuple[Any, ...]]]:
+        """The row of the tile, and the table and rows of its content."""
+        if isinstance(tile, Failure):
+            row = (self.id, index, tile.run, tile.inserted, tile.canaries, tile.error)
+            return (self.id, index, 0, now()), "failures", [(*row, tile.traceback)]
+        parts = [
+            (self.id, index, horizon, *columns.pack(tile.scores(horizon)))
+            for horizon in tile.horizons
+        ]
+        return (self.id, index, len(tile), now()), "scores", parts
+
+
+def plain_mapping(text: object) -> Mapping[str, Any]:
+    """A mapping that was stored as JSON; `StoreError` where it is damaged."""
+    try:
+        content = json.loads(str(text))
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise StoreError(f"the store is damaged: {str(text)[:40]!r} is not a JSON object")
+    return MappingProxyType(content)
 
 
 def now() -> str:

@@ -1,28 +1,30 @@
 """The store: one SQLite file with audits, their settings, versions, tiles and scores.
 
-A tile is written in one transaction, so ``kill -9`` at any moment loses at most the tiles in
-flight, and the same command goes on where it stopped.
+A tile is written in one transaction, so ``kill -9`` at any moment loses at most the tiles that are
+being played; the same command resumes the audit.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Self, final
 
 from dpaudit.errors import ConfigurationChanged, InvalidInput, StoreError
 from dpaudit.scores.comparing import canonical_json, differences, identity
-from dpaudit.scores.database import Database
-from dpaudit.scores.record import AuditRecord, now
+from dpaudit.scores.database import Database, insert
+from dpaudit.scores.record import AuditRecord, now, plain_mapping
+
+_MOST_LISTED = 50
+"""Number of audits that an error message lists."""
 
 
 @final
 class Store:
     """An open store, to be used as a context manager in the process that opened it.
 
-    See also: `AuditRecord`, which it hands out; `dpaudit.scores.ScoreBlock`, which that takes.
+    See also: `AuditRecord`, one audit in it; `dpaudit.scores.ScoreBlock`, the scores of a tile.
 
     Example:
         >>> from dpaudit.scores import ScoreBlock
@@ -68,14 +70,13 @@ class Store:
     def begin(
         self, name: str | None, configuration: Mapping[str, Any], versions: Mapping[str, Any]
     ) -> AuditRecord:
-        """Begin an audit, or go on with it if the store has it already.
+        """Begin an audit, or resume it if the store has it already.
 
         Arguments:
-            name: What to call it. The same name with other settings raises
-                `ConfigurationChanged`. Without a name the settings alone decide, and other
-                settings are another audit.
+            name: Name of the audit. The same name with other settings raises
+                `ConfigurationChanged`. Without a name the settings identify the audit.
             configuration: Everything that decides the scores: text, numbers, lists, mappings.
-            versions: Software and device of this session; they are kept, and may change.
+            versions: Software and device of this session; recorded, and allowed to change.
         """
         if name is not None and not name.strip():
             raise InvalidInput(f"name must not be blank, got {name!r}")
@@ -86,33 +87,33 @@ class Store:
                 "SELECT configuration FROM audits WHERE name = ? OR id = ?", (name, audit)
             ).fetchone()
             if known is None:
-                connection.execute(
-                    "INSERT INTO audits (id, name, configuration, created) VALUES (?, ?, ?, ?)",
-                    (audit, name, text, when),
-                )
+                insert(connection, "audits", (audit, name, text, when, None, None, None))
             elif known[0] != text:
-                changed = "; ".join(differences(json.loads(known[0]), json.loads(text)))
+                changed = "; ".join(differences(plain_mapping(known[0]), plain_mapping(text)))
                 raise ConfigurationChanged(
                     f"audit {name!r} in {self.path} was begun with other settings: {changed}; "
                     "go back to the old ones, or choose another name or store"
                 )
-            connection.execute("INSERT INTO sessions VALUES (?, ?, ?)", (audit, when, session))
+            insert(connection, "sessions", (audit, when, session))
         return self.audit(audit)
 
     def audits(self) -> tuple[AuditRecord, ...]:
         """All audits, the oldest first."""
-        rows = self._database.rows(
-            "SELECT id, name, configuration, created FROM audits ORDER BY created, rowid"
-        )
-        return tuple(
-            AuditRecord(
-                id=audit,
-                name=name,
-                configuration=MappingProxyType(json.loads(configuration)),
-                created=created,
-                database=self._database,
+        rows = self._database.sealed("audits", "TRUE ORDER BY created, rowid")
+        return tuple(self._record(*row[:4]) for row in rows)
+
+    def _record(self, audit: str, name: str | None, text: str, created: str) -> AuditRecord:
+        if identity(name, text) != audit:
+            raise StoreError(
+                f"the store {self.path} is damaged: the settings of audit {audit[:8]} do not fit "
+                "its identity; restore a copy, or start with another file"
             )
-            for audit, name, configuration, created in rows
+        return AuditRecord(
+            id=audit,
+            name=name,
+            configuration=plain_mapping(text),
+            created=created,
+            database=self._database,
         )
 
     def audit(self, which: str) -> AuditRecord:
@@ -126,5 +127,6 @@ class Store:
             problem, listed = f"{which!r} fits {len(found)} audits", found
         else:
             problem, listed = f"no audit {which!r}", list(audits)
-        labels = ", ".join(audit.label for audit in listed) or "none"
-        raise StoreError(f"{problem} in {self.path}; to choose from: {labels}")
+        labels = ", ".join(audit.label for audit in listed[:_MOST_LISTED]) or "none"
+        more = f" and {len(listed) - _MOST_LISTED} more" if len(listed) > _MOST_LISTED else ""
+        raise StoreError(f"{problem} in {self.path}; to choose from: {labels}{more}")

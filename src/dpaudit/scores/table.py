@@ -1,14 +1,16 @@
-"""Scores: the only hand-over from training to statistics.
+"""Scores: the only data that statistics receive from training.
 
-A score says how strongly one canary of one run looks inserted. Everything a lower bound may know of
-an audit is in this table; nothing here knows of torch.
+A score says how strongly one canary of one run looks inserted. A lower bound reads nothing else of
+an audit than this table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
+from numbers import Real
 from typing import Any, final
 
 import numpy as np
@@ -22,18 +24,19 @@ from dpaudit.errors import InvalidScores
 class Scores:
     """One row for each (run, canary): its score, and whether that canary was inserted.
 
-    Only the order of scores carries meaning for most bounds: higher means "inserted", and an
-    infinite score means "surely" (or "surely not"). A class may be missing here; bounds that need
-    both raise when they meet such a table. The arrays are read-only.
+    Most bounds read only the order of scores: higher means "inserted", and an infinite score means
+    "certainly" (or "certainly not"). A table may lack inserted canaries, or others; bounds that
+    need both raise then. The arrays are read-only. A (run, canary) pair that occurs twice is
+    refused: counting a score twice makes a bound too large.
 
     See also: `dpaudit.scores.read_scores`, `dpaudit.scores.Store`.
 
     Arguments:
         score: The scores, shape (n,). Infinities are allowed, NaN is not.
         inserted: Whether the canary was in the training, shape (n,): booleans, or 0 and 1.
-        run: The training that each row comes from, shape (n,). Rows of the same run are not
-            independent. Without it every row is a run of its own.
-        canary: The canary that the row is about, shape (n,), unique within its run. Without it
+        run: Number of the training that each row comes from, shape (n,). Rows of the same run are
+            not independent. By default every row is a run of its own.
+        canary: Number of the canary of each row, shape (n,), unique within its run. By default
             the canaries of a run are numbered in the order of its rows.
 
     Example:
@@ -53,6 +56,7 @@ class Scores:
         run = np.arange(len(score)) if self.run is None else _whole("run", self.run)
         canary = _place_within(run) if self.canary is None else _whole("canary", self.canary)
         _store_columns(self, score=score, inserted=inserted, run=run, canary=canary)
+        _refuse_repeated_pairs(run, canary)
 
     def __len__(self) -> int:
         return len(self.score)
@@ -106,8 +110,7 @@ class Scores:
     def concat(cls, parts: Iterable[Scores]) -> Scores:
         """Several tables as one. The same run number means the same run in all of them.
 
-        A (run, canary) pair that occurs twice is refused: either rows were counted twice, or two
-        audits both number their runs from 0 and would look dependent.
+        Number the runs of different audits differently: a repeated (run, canary) pair is refused.
 
         Example:
             >>> one = Scores(score=[1.0, 0.0], inserted=[1, 0], run=[0, 1])
@@ -118,38 +121,28 @@ class Scores:
         tables = list(parts)
         if not tables:
             return cls(score=np.empty(0), inserted=np.empty(0, dtype=bool))
-        whole = cls(
+        return cls(
             score=np.concatenate([table.score for table in tables]),
             inserted=np.concatenate([table.inserted for table in tables]),
             run=np.concatenate([table.run for table in tables]),
             canary=np.concatenate([table.canary for table in tables]),
         )
-        order = np.lexsort((whole.canary, whole.run))
-        run, canary = whole.run[order], whole.canary[order]
-        twice = np.flatnonzero((np.diff(run) == 0) & (np.diff(canary) == 0))
-        if len(twice):
-            raise InvalidScores(
-                f"{len(twice)} (run, canary) pairs occur more than once, the first is run "
-                f"{run[twice[0]]}, canary {canary[twice[0]]}; number the runs of different "
-                "audits differently"
-            )
-        return whole
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScoreBlock:
-    """The scores that one tile of an audit produced, ready to be stored. Columns of equal length.
+    """The scores of one tile of an audit, ready to be stored. All columns have the same length.
 
     See also: `dpaudit.scores.Store`.
 
     Arguments:
-        run: The run, numbered over the whole audit.
-        canary: The canary within the run.
-        horizon: The number of steps after which the score was taken: an audit of a training of
-            T steps has horizon T, and earlier ones where they were asked for.
+        run: Number of the run in the audit.
+        canary: Number of the canary in its run.
+        horizon: Number of steps after which the score was taken: an audit of a training of T steps
+            has horizon T, and earlier ones if the user asked for them.
         inserted: Whether the canary was inserted in that run.
-        score: Higher means "inserted". NaN is refused.
+        score: The score; higher means "inserted". NaN is refused.
 
     Example:
         >>> block = ScoreBlock(
@@ -207,19 +200,31 @@ def _store_columns(table: Any, **columns: NDArray[Any]) -> None:
         object.__setattr__(table, name, column)
 
 
-def _one_dimension(name: str, column: NDArray[Any]) -> NDArray[Any]:
-    if column.ndim != 1:
-        raise InvalidScores(f"{name} must have one dimension, got shape {column.shape}")
-    return column
+def _one_dimension(name: str, column: ArrayLike) -> NDArray[Any]:
+    given = np.asarray(column)
+    if given.ndim != 1:
+        raise InvalidScores(f"{name} must have one dimension, got shape {given.shape}")
+    return given
+
+
+def _own(given: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    """The array in its final type, copied unless nobody can write to it."""
+    fixed = given.dtype == dtype and given.flags.owndata and not given.flags.writeable
+    return given if fixed else given.astype(dtype)
 
 
 def _numbers(column: ArrayLike, name: str = "score") -> NDArray[np.float64]:
     try:
-        return _one_dimension(name, np.array(column, dtype=np.float64))
-    except (TypeError, ValueError) as error:
+        given = _one_dimension(name, column)
+        if given.dtype.kind in "biuf" or (
+            given.dtype.kind == "O" and all(isinstance(one, Real | Decimal) for one in given)
+        ):
+            return _own(given, np.dtype(np.float64))
+    except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, InvalidScores):
             raise
         raise InvalidScores(f"{name} must be an array of numbers: {error}") from None
+    raise InvalidScores(f"{name} must be an array of numbers, got {given.dtype} values")
 
 
 def _refuse_nan(score: NDArray[np.float64]) -> None:
@@ -227,14 +232,29 @@ def _refuse_nan(score: NDArray[np.float64]) -> None:
     if len(missing):
         raise InvalidScores(
             f"score is NaN in {len(missing)} of {len(score)} rows, the first is row {missing[0]}; "
-            "a run that diverged still needs a score, or must be left out of both worlds"
+            "give a run that diverged a score, or leave such runs out with and without the canary"
+        )
+
+
+def _refuse_repeated_pairs(run: NDArray[np.int64], canary: NDArray[np.int64]) -> None:
+    later = (run[1:] > run[:-1]) | ((run[1:] == run[:-1]) & (canary[1:] > canary[:-1]))
+    if later.all():  # in order, as audits store them
+        return
+    order = np.lexsort((canary, run))
+    run, canary = run[order], canary[order]
+    twice = np.flatnonzero((run[1:] == run[:-1]) & (canary[1:] == canary[:-1]))
+    if len(twice):
+        raise InvalidScores(
+            f"{len(twice)} (run, canary) pairs occur more than once, the first is run "
+            f"{run[twice[0]]}, canary {canary[twice[0]]}; remove repeated rows, and number the "
+            "runs of different audits differently"
         )
 
 
 def _labels(column: ArrayLike) -> NDArray[np.bool_]:
-    given = _one_dimension("inserted", np.asarray(column))
+    given = _one_dimension("inserted", column)
     if given.dtype == np.bool_:
-        return given.copy()
+        return _own(given, np.dtype(np.bool_))
     if not (np.issubdtype(given.dtype, np.number) or len(given) == 0):
         raise InvalidScores(f"inserted must hold booleans or 0 and 1, got {given.dtype} values")
     wrong = np.flatnonzero((given != 0) & (given != 1))
@@ -247,9 +267,9 @@ def _labels(column: ArrayLike) -> NDArray[np.bool_]:
 
 
 def _whole(name: str, column: ArrayLike) -> NDArray[np.int64]:
-    given = _one_dimension(name, np.asarray(column))
+    given = _one_dimension(name, column)
     if np.issubdtype(given.dtype, np.integer) or len(given) == 0:
-        return given.astype(np.int64)
+        return _own(given, np.dtype(np.int64))
     raise InvalidScores(f"{name} must hold whole numbers, got {given.dtype} values")
 
 

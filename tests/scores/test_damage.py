@@ -1,0 +1,149 @@
+"""A damaged store raises StoreError; it never gives other numbers, and never another exception."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpaudit.errors import StoreError
+from dpaudit.scores import Failure, ScoreBlock, Store
+
+SETTINGS = {"mechanism": {"steps": 250, "noise_multiplier": 4}, "runs": 64, "seed": 0}
+
+
+def make(path: Path) -> None:
+    """A store with two audits of several tiles, horizons and failures."""
+    with Store.open(path) as store:
+        for name in ("one", "zwei – ε"):
+            record = store.begin(name, SETTINGS, {"torch": "2.13", "device": "cpu"})
+            for tile in range(8):
+                run = np.tile(np.arange(8) + tile * 8, 2)
+                block = ScoreBlock(
+                    run=run,
+                    canary=np.zeros_like(run),
+                    horizon=np.repeat([125, 250], 8),
+                    inserted=run % 2 == 0,
+                    score=np.random.default_rng(tile).standard_normal(16),
+                )
+                record.add_tile(tile, block)
+            failure = Failure(run=64, inserted=1, canaries=1, error="E: ε", traceback="here\n")
+            record.add_tiles([(8, failure)])
+            record.finish({"lower": {"epsilon": 2.42}, "verdict": "consistent"})
+
+
+def reading(path: Path) -> list[Any]:
+    """Everything that can be read from a store."""
+    with Store.open(path, create=False) as store:
+        return [
+            (
+                record.id,
+                record.name,
+                dict(record.configuration),
+                record.created,
+                record.finished,
+                dict(record.summary or {}),
+                record.versions,
+                sorted(record.finished_tiles()),
+                record.failures(),
+                [
+                    (horizon, *(getattr(scores, n).tobytes() for n in ("score", "inserted", "run")))
+                    for horizon in record.horizons()
+                    for scores in [record.scores(horizon)]
+                ],
+            )
+            for record in store.audits()
+        ]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("store") / "audits.sqlite"
+    make(path)
+    return path
+
+
+def damaged(content: bytes, number: int) -> bytes:
+    """One of several kinds of damage, at a random place."""
+    random = np.random.default_rng(number)
+    changed = bytearray(content)
+    place = int(random.integers(len(content)))
+    match number % 5:
+        case 0 | 1:
+            changed[place] ^= 1 << int(random.integers(8))
+        case 2:
+            length = int(random.integers(1, 64))
+            changed[place : place + length] = random.bytes(len(changed[place : place + length]))
+        case 3:
+            page = place // 4096 * 4096
+            changed[page : page + 4096] = bytes(len(changed[page : page + 4096]))
+        case 4:
+            del changed[place:]
+    return bytes(changed)
+
+
+def test_300_corruptions_change_no_number(original: Path, tmp_path: Path) -> None:
+    content, whole, noticed = original.read_bytes(), reading(original), 0
+    path = tmp_path / "damaged.sqlite"
+    for number in range(300):
+        path.write_bytes(damaged(content, number))
+        try:
+            assert reading(path) == whole, number
+        except StoreError:
+            noticed += 1
+    assert noticed > 100  # the others hit bytes that SQLite does not use
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE scores SET score = zeroblob(length(score))",
+        "UPDATE scores SET inserted = zeroblob(length(inserted))",
+        "UPDATE scores SET run = canary",
+        "UPDATE scores SET tile = tile + 100",
+        "UPDATE scores SET horizon = horizon + 1",
+        "DELETE FROM scores WHERE tile = 3",
+        "DELETE FROM tiles WHERE tile = 3",
+        "DELETE FROM tiles WHERE tile = 3; DELETE FROM scores WHERE tile = 3",
+        "UPDATE tiles SET rows = rows + 1",
+        "UPDATE audits SET configuration = replace(configuration, '250', '251')",
+        "UPDATE audits SET configuration = '{'",
+        "UPDATE audits SET summary = replace(summary, '2.42', '1.13')",
+        "UPDATE audits SET summary = x'ff'",
+        "UPDATE audits SET finished = 17",
+        "UPDATE audits SET name = NULL WHERE name = 'one'",
+        "UPDATE sessions SET versions = '[]'",
+        "UPDATE failures SET inserted = 0",
+        "UPDATE failures SET error = x'ff'",
+    ],
+)
+def test_every_changed_value_is_noticed(original: Path, tmp_path: Path, change: str) -> None:
+    path = tmp_path / "changed.sqlite"
+    path.write_bytes(original.read_bytes())
+    connection = sqlite3.connect(path)
+    connection.executescript(change)
+    connection.commit()
+    connection.close()
+    with pytest.raises(StoreError, match="damaged"):
+        reading(path)
+
+
+def test_long_failures_are_cut() -> None:
+    failure = Failure(
+        run=0, inserted=1, canaries=1, error="first" + "x" * 10**6 + "last", traceback="y" * 10**7
+    )
+    assert len(failure.error) <= 1_000
+    assert failure.error.startswith("first")
+    assert failure.error.endswith("last")
+    assert len(failure.traceback) <= 20_000
+
+
+def test_text_that_is_not_unicode_can_be_stored(tmp_path: Path) -> None:
+    failure = Failure(run=0, inserted=1, canaries=1, error="\udcff", traceback="\ud800")
+    with Store.open(tmp_path / "a.sqlite") as store:
+        record = store.begin(None, SETTINGS, {})
+        record.add_tiles([(0, failure)])
+        assert record.failures() == (failure,)
