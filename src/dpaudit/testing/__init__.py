@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from dpaudit.testing.adversaries import check_adversary, easy_training
     from dpaudit.testing.executors import check_executor
     from dpaudit.testing.integrations import check_integration
+    from dpaudit.testing.layer_rules import check_layer_rule
     from dpaudit.testing.lower_bounds import check_lower_bound
+    from dpaudit.testing.presets import check_preset
 
 # name -> module. Loaded on first use: contract tests of statistics must not import torch.
 _HOMES = {
@@ -21,7 +23,9 @@ _HOMES = {
     "check_adversary": "adversaries",
     "check_executor": "executors",
     "check_integration": "integrations",
+    "check_layer_rule": "layer_rules",
     "check_lower_bound": "lower_bounds",
+    "check_preset": "presets",
     "easy_training": "adversaries",
 }
 
@@ -30,7 +34,9 @@ __all__ = [
     "check_adversary",
     "check_executor",
     "check_integration",
+    "check_layer_rule",
     "check_lower_bound",
+    "check_preset",
     "easy_training",
 ]
 
