@@ -1,14 +1,13 @@
-"""Adaptive poisoning: a new point at every step, made for the current model."""
+"""Adaptive poisoning: a new point at every step, made for the model as it stands."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from dpaudit import _validate
 from dpaudit.adversaries.crafting import insertion_steps, the_points
-from dpaudit.adversaries.poisoning import climb, starting_examples
-from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.adversaries.poisoning import climb, drawn_points
 from dpaudit.threat_models import (
     AdaptedPoints,
     AdaptiveAdversary,
@@ -21,26 +20,28 @@ from dpaudit.threat_models import (
 if TYPE_CHECKING:
     import torch
 
+    from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class AdaptivePoisoning(AdaptiveAdversary):
-    r"""Inserts at each step the point with the largest gradient at the current model.
+    r"""Inserts at each step the point that the current model would learn most from.
 
-    From a training example it increases :math:`\|\nabla_\theta \ell(\theta_t; x, y)\|^2` by a
-    double backward pass, within the range of the data. To first order this is how much one step
-    on the point lowers its loss. The score adds up how much each insertion step lowered it:
-    :math:`\sum_t \ell(\theta_t; x_t) - \ell(\theta_{t+1}; x_t)`.
+    From a genuine point it climbs :math:`\|\nabla_\theta \ell(\theta_t; x, y)\|^2`, a double
+    backward pass, within the range of the data: to first order that is what one step on the point
+    takes off its loss. The score adds up what each step took off:
+    :math:`\sum_t \ell(\theta_t; x_t) - \ell(\theta_{t+1}; x_t)`, over the insertion steps.
 
-    See also: `Canife`, which also avoids genuine gradients.
+    See also: `Canife`, which also keeps out of the way of genuine gradients.
 
     Paper: Nasr et al., *Adversary instantiation* (S&P 2021), the adaptive poisoning adversary.
 
     Arguments:
-        steps: Number of ascent steps at every insertion; together they move by half the length of
-            a typical example.
+        steps: How many steps to climb at every insertion, half a typical example's length in all.
 
     Example:
+        >>> from dpaudit.mechanisms.dpsgd import Insertion
         >>> from dpaudit.presets import preset
         >>> training = preset("housing").training()
         >>> start = AdaptivePoisoning().craft(training, Insertion(), canaries=2, seed=0)
@@ -48,8 +49,8 @@ class AdaptivePoisoning(AdaptiveAdversary):
         torch.Size([2, 8])
     """
 
-    name = "adaptive-poisoning"
-    paper = "Nasr et al. (S&P 2021): adaptive poisoning"
+    name: ClassVar[str] = "adaptive-poisoning"
+    paper: ClassVar[str] = "Nasr et al. (S&P 2021): adaptive poisoning"
     year = 2021
     canary = "data point"
 
@@ -61,14 +62,16 @@ class AdaptivePoisoning(AdaptiveAdversary):
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CanaryPoints:
-        """The starting points: different training examples."""
-        return starting_examples(mechanism, canaries, seed, self.name)
+        """Where every climb starts: different training points."""
+        return drawn_points(mechanism, canaries, seed, adversary=self.name)
 
     def respond(self, moment: Moment, canaries: Canaries) -> AdaptedPoints:
-        """Increase the squared norm of each point's gradient at each run's model."""
-        from dpaudit.engine.evaluate import gradient_slope, repeated
+        """Climb the squared norm of each point's gradient at each run's model."""
+        from dpaudit.engine.evaluate import gradient_slope
 
-        start, targets = repeated(the_points(canaries), moment.current)
+        points, runs = the_points(canaries), len(moment.current)
+        targets = points.targets.to(moment.current.device).expand(runs, -1)
+        start = points.features.to(moment.current).expand(runs, *points.features.shape)
         slope = gradient_slope(
             moment.mechanism, moment.current, targets, lambda gradient: gradient.square().sum()
         )
@@ -78,7 +81,7 @@ class AdaptivePoisoning(AdaptiveAdversary):
         )
 
     def score(self, view: StandardView, canaries: Canaries) -> torch.Tensor:
-        """How much the insertion steps lowered the losses of their own points."""
+        """What the insertion steps took off the losses of their own points."""
         from dpaudit.engine.evaluate import losses
 
         mechanism, iterates = view.mechanism, view.iterates

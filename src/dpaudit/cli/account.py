@@ -38,6 +38,30 @@ def account(
             "if there is no sampling, otherwise pld.",
         ),
     ] = None,
+    hidden_state: Annotated[
+        bool,
+        typer.Option(
+            "--hidden-state",
+            help="Also bound what the final model alone reveals. --steps are then all steps.",
+        ),
+    ] = False,
+    step_lipschitz: Annotated[
+        float | None,
+        typer.Option(help="Lipschitz constant of every update of the genuine examples."),
+    ] = None,
+    period: Annotated[
+        int, typer.Option(help="The record takes part in one step of every PERIOD steps.")
+    ] = 1,
+    phase: Annotated[
+        str, typer.Option(metavar="first|last", help="Which step of a period has the record.")
+    ] = "first",
+    batch_size: Annotated[
+        int | None, typer.Option(help="Genuine examples in a batch, for the clipping bound.")
+    ] = None,
+    domain_diameter: Annotated[
+        float | None,
+        typer.Option(help="Diameter of the domain that steps project onto, over eta C / B."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Upper bounds on the privacy loss of DP-SGD.
@@ -51,6 +75,10 @@ def account(
     All accountants side by side, with sampling:
     [bold]dpaudit account --noise-multiplier 1 --steps 1000 --delta 1e-5[/]
     [bold]  --sampling-rate 0.01 --accountant all[/]
+
+    Final model only, with updates that are 1.05-Lipschitz, a record in every fifth step:
+    [bold]dpaudit account --hidden-state --step-lipschitz 1.05 --period 5[/]
+    [bold]  --noise-multiplier 4 --steps 1250 --delta 1e-5[/]
 
     Smallest noise for an epsilon:
     [bold]dpaudit account --target-epsilon 8 --steps 1000 --delta 1e-5[/]
@@ -73,18 +101,64 @@ def account(
         "delta": delta,
         "epsilon": epsilon,
     }
-    if accountant == _EVERY:
+    given = _hidden_state(
+        hidden_state,
+        step_lipschitz=step_lipschitz,
+        period=period,
+        phase=phase,
+        batch_size=batch_size,
+        domain_diameter=domain_diameter,
+    )
+    if given is not None:
+        result = _beside_standard(described, given, accountant)
+    elif accountant == _EVERY:
         result = all_upper_bounds(**described)
     else:
         bound = upper_bound(**described, accountant=accountant)
         result = Bounds(bounds=(bound,))
 
     if json:
-        _print_json(result, every=accountant == _EVERY, calibrated=calibrated)
+        every = accountant == _EVERY or hidden_state
+        _print_json(result, every=every, calibrated=calibrated)
     else:
         rate = "" if sampling_rate is None else f", sampling rate {sampling_rate:g}"
         training = f"noise multiplier {noise_multiplier:.6g} over {steps} steps{rate}"
         _print_table(result, training, calibrated=calibrated)
+
+
+def _hidden_state(asked: bool, **given: Any) -> Any:
+    """The description for hidden-state accountants, or `None` without ``--hidden-state``."""
+    from dpaudit.upper_bounds import HiddenState
+
+    if asked:
+        return HiddenState(**given)
+    defaults = {"period": 1, "phase": "first"}
+    for name, value in given.items():
+        if value != defaults.get(name):
+            raise InvalidInput(
+                f"--{name.replace('_', '-')} needs --hidden-state, got {value!r} without it"
+            )
+    return None
+
+
+def _beside_standard(described: dict[str, Any], given: Any, accountant: str | None) -> Any:
+    """The bounds for the hidden state after the standard one, which composes the insertions."""
+    from dataclasses import replace
+
+    from dpaudit.upper_bounds import ACCOUNTANTS, HIDDEN_STATE_ACCOUNTANTS, all_upper_bounds
+
+    result = all_upper_bounds(**described, hidden_state=given)
+    if accountant == _EVERY:
+        return result
+    asked = "gaussian" if accountant is None else accountant
+    if asked not in ACCOUNTANTS and asked not in HIDDEN_STATE_ACCOUNTANTS:
+        ACCOUNTANTS[asked]  # raises, with the names
+    shown = {asked, *HIDDEN_STATE_ACCOUNTANTS} if asked in ACCOUNTANTS else {"gaussian", asked}
+    return replace(
+        result,
+        bounds=tuple(bound for bound in result.bounds if bound.method in shown),
+        unavailable=tuple(entry for entry in result.unavailable if entry.method in shown),
+    )
 
 
 def _calibrate(

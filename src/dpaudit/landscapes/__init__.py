@@ -5,6 +5,7 @@ from dpaudit.landscapes.composition import accountant_mu
 from dpaudit.landscapes.densities import Resolution, densities
 from dpaudit.landscapes.escalator import Escalator, fitted_escalator
 from dpaudit.landscapes.landscapes import Constant, Literal, Staircase, Threshold, Wells
+from dpaudit.landscapes.moving_threshold import MovingThreshold, fitted_moving_threshold
 from dpaudit.landscapes.named import (
     SHAPES,
     decision_point,
@@ -14,6 +15,7 @@ from dpaudit.landscapes.named import (
 )
 from dpaudit.landscapes.pair import DensityPair, DiscretePair, GaussianPair, Pair
 from dpaudit.landscapes.privacy import ExactPrivacy, constant_mu, exact_privacy, pairs
+from dpaudit.landscapes.reading_wells import Reading, ReadingWells, fitted_reading_wells
 from dpaudit.landscapes.search import LandscapeSearch, search_landscape
 from dpaudit.landscapes.simulate import SimulatedScores, simulate
 from dpaudit.landscapes.sweep import Sweep, sweep
@@ -32,7 +34,10 @@ __all__ = [
     "GaussianPair",
     "LandscapeSearch",
     "Literal",
+    "MovingThreshold",
     "Pair",
+    "Reading",
+    "ReadingWells",
     "Resolution",
     "SimulatedScores",
     "Staircase",
@@ -49,6 +54,8 @@ __all__ = [
     "exact_privacy",
     "fitted_clock",
     "fitted_escalator",
+    "fitted_moving_threshold",
+    "fitted_reading_wells",
     "fitted_staircase",
     "fitted_wells",
     "named_landscape",

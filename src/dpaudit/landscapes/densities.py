@@ -28,7 +28,7 @@ from dpaudit.errors import NumericalError
 from dpaudit.landscapes.composition import accountant_mu
 from dpaudit.landscapes.pair import DensityPair
 from dpaudit.landscapes.panels import Panels, Rule, rule
-from dpaudit.mechanisms.landscape import LandscapeProcess
+from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -58,7 +58,8 @@ class Resolution:
 class _Grid:
     """Every panel met so far, in order of discovery, on one lattice cut at the drift's edges."""
 
-    process: LandscapeProcess
+    landscape: Landscape
+    reach: float
     rule: Rule
     width: float
     left: Array = field(default_factory=lambda: np.empty(0))
@@ -80,7 +81,7 @@ class _Grid:
         for run in np.split(new, np.flatnonzero(np.diff(new) > 1) + 1):
             lattice = self.width * np.arange(run[0], run[-1] + 2)
             low, high = float(lattice[0]), float(lattice[-1])
-            cuts = self.process.landscape.edges(low, high, self.process.reach)
+            cuts = self.landscape.edges(low, high, self.reach)
             edges = np.union1d(lattice, cuts)
             # Slivers from rounding (a cut on a lattice point) would be panels of width 1e-16.
             edges = edges[np.append(True, np.diff(edges) > 1e-9 * self.width)]
@@ -106,7 +107,8 @@ class _Grid:
         kept = panel[used[owner]]
         count = self.count[used]
         smaller = _Grid(
-            self.process,
+            self.landscape,
+            self.reach,
             self.rule,
             self.width,
             left=self.left[kept],
@@ -135,9 +137,14 @@ class _Grid:
 
 @dataclass(eq=False)
 class _Kernel:
-    """The transition x -> x + drift + shift + noise, for the panels that needed it so far."""
+    """The transition x -> x + drift + shift + noise, for the panels that needed it so far.
 
-    grid: _Grid
+    Panels of ``source`` are cut at the edges of this step's drift, those of ``target`` at the edges
+    of the next step's.
+    """
+
+    source: _Grid
+    target: _Grid
     shift: float
     noise: float
     tail: float
@@ -152,27 +159,28 @@ class _Kernel:
             self.pieces.append((new, self._piece(new)))
             self.known[new] = True
         order, both = densities.shape[1:]
-        out = np.zeros((self.grid.left.size * order, both))
+        out = np.zeros((self.target.left.size * order, both))
         for columns, matrix in self.pieces:
             if active[columns].any():
                 out[: matrix.shape[0]] += matrix @ densities[columns].reshape(-1, both)
         return out.reshape(-1, order, both)
 
     def _piece(self, columns: Indices) -> bsr_matrix:
-        source = self.grid.panels(columns)
-        mean = source.nodes + self.grid.process.drift(source.nodes) + self.shift
+        source = self.source.panels(columns)
+        drift = self.source.landscape.drift(source.nodes, self.source.reach)
+        mean = source.nodes + drift + self.shift
         spread = self.tail * self.noise
-        column, row = self.grid.cover(mean.min(axis=1) - spread, mean.max(axis=1) + spread)
+        column, row = self.target.cover(mean.min(axis=1) - spread, mean.max(axis=1) + spread)
         by_row = np.argsort(row, kind="stable")
         column, row = column[by_row], row[by_row]
-        target = self.grid.panels(row).nodes
+        nodes = self.target.panels(row).nodes
         # Blocks of (target node, source node); the source's quadrature weight is folded in.
-        z = (target[:, :, None] - mean[column][:, None, :]) / self.noise
+        z = (nodes[:, :, None] - mean[column][:, None, :]) / self.noise
         z *= z
         z *= -0.5
         np.exp(z, out=z)
         z *= (source.weights / (self.noise * math.sqrt(2 * math.pi)))[column][:, None, :]
-        order, panels = self.grid.rule.order, self.grid.left.size
+        order, panels = self.source.rule.order, self.target.left.size
         start = np.searchsorted(row, np.arange(panels + 1))
         return bsr_matrix(
             (z, column, start), shape=(panels * order, columns.size * order), blocksize=(order,) * 2
@@ -215,24 +223,38 @@ def densities(
             "the noise multiplier or delta"
         )
     least = math.exp(float(log_ndtr(-tail)))
-    noise = process.step_noise
-    grid = _Grid(process, rule(resolution.order), resolution.width * noise)
-    plain, shifted = (_Kernel(grid, shift, noise, tail) for shift in (0.0, process.step_ratio))
+    noise, sigma = process.step_noise, process.noise_multiplier
+    # One grid per landscape, one kernel per pair of grids: a fixed landscape has one of each.
+    grids: dict[Landscape, _Grid] = {}
+    kernels: dict[tuple[int, int, float], _Kernel] = {}
 
-    sigma = process.noise_multiplier
+    def grid_after(step: int) -> _Grid:
+        landscape = process.landscape_at(min(step + 1, process.steps))
+        if landscape not in grids:
+            order = rule(resolution.order)
+            grids[landscape] = _Grid(landscape, process.reach, order, resolution.width * noise)
+        return grids[landscape]
+
+    def moved(source: _Grid, target: _Grid, shift: float, before: Array) -> Array:
+        key = (id(source), id(target), shift)
+        if key not in kernels:
+            kernels[key] = _Kernel(source, target, shift, noise, tail)
+        return kernels[key].apply(before, active)
+
+    grid = grid_after(1)
     grid.cover(np.array([-tail * sigma]), np.array([1 + tail * sigma]))
     nodes = grid.panels().nodes
     both = np.stack([_normal(nodes / sigma), _normal((nodes - 1) / sigma)], axis=-1) / sigma
     active = np.ones(len(nodes), dtype=bool)
     for step in range(1, process.steps + 1):
         if step > 1:
+            source, grid = grid, grid_after(step)
             if process.inserts(step):
-                out = plain.apply(both[..., :1], active)
-                with_canary = shifted.apply(both[..., 1:], active)
-                out = np.concatenate([_grown(out, with_canary.shape[0]), with_canary], axis=-1)
+                out = moved(source, grid, 0.0, both[..., :1])
+                with_canary = moved(source, grid, process.step_ratio, both[..., 1:])
+                both = np.concatenate([_grown(out, with_canary.shape[0]), with_canary], axis=-1)
             else:
-                out = plain.apply(both, active)
-            both = out
+                both = moved(source, grid, 0.0, both)
         panels = grid.panels()
         mass = np.einsum("pnw,pn->pw", both, panels.weights)
         active = mass.max(axis=1) > least
@@ -244,10 +266,11 @@ def densities(
             )
         both[~active] = 0.0
         if active.size > 2000 + 6 * active.sum():
-            # Panels that the process has left are dropped.
+            # Panels that the process has left are dropped, and the kernels with them.
             grid, kept = grid.only(active)
+            grids[grid.landscape] = grid
             both, active = both[kept], active[kept]
-            plain, shifted = (_Kernel(grid, k.shift, noise, tail) for k in (plain, shifted))
+            kernels.clear()
         ascending = np.flatnonzero(active)
         ascending = ascending[np.argsort(grid.left[ascending])]
         yield DensityPair(

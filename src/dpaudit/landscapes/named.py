@@ -13,7 +13,7 @@ import math
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes.landscapes import Constant, Literal, Staircase, Threshold, Wells
-from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
+from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess
 from dpaudit.tradeoff import gaussian_epsilon
 
 SHAPES = (
@@ -25,6 +25,8 @@ SHAPES = (
     "staircase",
     "clock",
     "escalator",
+    "moving-threshold",
+    "reading-wells",
 )
 
 WELL_WIDTH = 12.0  # in step-noise deviations: half of it is overstepped once in 10^9 steps
@@ -77,7 +79,7 @@ def named_landscape(
     *,
     delta: float = 1e-5,
     width: float | None = None,
-) -> Landscape:
+) -> Landscape | BatchLandscapes:
     """The landscape of that name, fitted to noise, batch size and delta where it has a choice.
 
     Arguments:
@@ -115,5 +117,13 @@ def named_landscape(
         return fitted_staircase(process, delta=delta, cell=width)
     from dpaudit.landscapes.clock import fitted_clock
     from dpaudit.landscapes.escalator import fitted_escalator
+    from dpaudit.landscapes.moving_threshold import fitted_moving_threshold
+    from dpaudit.landscapes.reading_wells import fitted_reading_wells
 
-    return fitted_clock(process) if shape == "clock" else fitted_escalator(process, delta=delta)
+    if shape == "clock":
+        return fitted_clock(process)
+    if shape == "escalator":
+        return fitted_escalator(process, delta=delta)
+    if shape == "moving-threshold":
+        return fitted_moving_threshold(process, delta=delta)
+    return fitted_reading_wells(process, delta=delta)

@@ -163,6 +163,10 @@ class DensityPair(Pair):
         # The floor stands for panels that were pruned, which happens far above it.
         return np.log(np.maximum(self.without, 1e-300)), np.log(np.maximum(self.canary, 1e-300))
 
+    def log_ratio(self) -> Array:
+        """The log-likelihood ratio of the canary at the nodes."""
+        return self._logs[1] - self._logs[0]
+
     @cached_property
     def _masses(self) -> tuple[Array, Array]:
         return self.panels.masses(self.without), self.panels.masses(self.canary)
@@ -170,7 +174,7 @@ class DensityPair(Pair):
     @cached_property
     def _ratio_range(self) -> tuple[Array, Array]:
         """Smallest and largest log-likelihood ratio on each panel, ends included."""
-        ratio = self._logs[1] - self._logs[0]
+        ratio = self.log_ratio()
         ends = ratio @ _mesh_matrix(self.panels.rule.order)[[0, -1]].T
         low = np.minimum(ratio.min(axis=1), ends.min(axis=1))
         high = np.maximum(ratio.max(axis=1), ends.max(axis=1))

@@ -23,6 +23,7 @@ from dpaudit.landscapes.composition import accountant_mu
 from dpaudit.landscapes.densities import Resolution, densities
 from dpaudit.landscapes.landscapes import Constant
 from dpaudit.landscapes.pair import GaussianPair, Pair
+from dpaudit.landscapes.reading_wells import ReadingWells
 from dpaudit.mechanisms.landscape import LandscapeProcess
 from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon, gaussian_mu
 
@@ -102,7 +103,7 @@ def pairs(
     landscape = process.landscape
     if isinstance(landscape, Constant):
         return (GaussianPair(constant_mu(process, step)) for step in range(1, process.steps + 1))
-    if isinstance(landscape, ChainLandscape):
+    if isinstance(landscape, ChainLandscape | ReadingWells):
         return landscape.pairs(process)
     return densities(process, delta=delta, resolution=resolution or _FINE)
 
@@ -146,7 +147,7 @@ def exact_privacy(process: LandscapeProcess, *, delta: float = 1e-5) -> ExactPri
     _validate.between("delta", delta, 0, 1, remedy="a common choice is 1e-5")
     if isinstance(process.landscape, Constant):
         return _closed_form(process, delta)
-    if isinstance(process.landscape, ChainLandscape):
+    if isinstance(process.landscape, ChainLandscape | ReadingWells):
         return _summary(process, delta, None, "chain")
     error = math.inf
     for refinement in (1, 2, 4):

@@ -74,7 +74,7 @@ class LandscapeSearch:
     @property
     def landscape(self) -> Landscape:
         """The best landscape."""
-        return self.privacy.process.landscape
+        return self.privacy.process.landscape_at(2)
 
     @property
     def epsilon(self) -> float:
@@ -167,7 +167,7 @@ def _starts(
 ) -> list[tuple[str, Array]]:
     span = moved.at - 0.5
     shapes = [(shape.name, shape.landscape) for shape in named]
-    shapes += [("moved threshold", moved), ("given", process.landscape)]
+    shapes += [("moved threshold", moved), ("given", process.landscape_at(2))]
     shapes += [
         (f"wells {w:g}", Wells(width=max(w * span, grid.process.step_noise))) for w in (0.5, 2)
     ]

@@ -73,7 +73,7 @@ def _tile(
     for step in range(2, process.steps + 1):
         generator.standard_normal(out=noise)
         noise *= process.step_noise
-        position = position + process.drift(position)
+        position = position + process.drift(position, step=step)
         position += noise
         if canary and process.inserts(step):
             position += process.step_ratio

@@ -1,4 +1,4 @@
-"""Descriptions of the audited mechanisms. Nothing here trains or accounts."""
+"""Mechanisms: what is audited, described. Nothing here trains, and nothing accounts."""
 
 from dpaudit.mechanisms.batches import (
     BatchPlan,
@@ -8,19 +8,34 @@ from dpaudit.mechanisms.batches import (
     ReshuffledEpochs,
 )
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
-from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess, Scaling
+from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess, Scaling
+from dpaudit.mechanisms.smoothness import (
+    GivenLipschitz,
+    LinearModel,
+    SmoothLoss,
+    Smoothness,
+    SoftmaxHead,
+    UnclippedConvex,
+)
 
 __all__ = [
     "DPSGD",
+    "BatchLandscapes",
     "BatchPlan",
     "FixedBatches",
     "FixedInitialisation",
     "FreshInitialisation",
     "FullBatch",
+    "GivenLipschitz",
     "Insertion",
     "Landscape",
     "LandscapeProcess",
+    "LinearModel",
     "PoissonBatches",
     "ReshuffledEpochs",
     "Scaling",
+    "SmoothLoss",
+    "Smoothness",
+    "SoftmaxHead",
+    "UnclippedConvex",
 ]

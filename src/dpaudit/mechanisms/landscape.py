@@ -48,6 +48,18 @@ class Landscape(ABC):
         """
 
 
+class BatchLandscapes(ABC):
+    """A landscape for every step: the adversary knows the batches, and batches differ.
+
+    See also:
+        `dpaudit.landscapes.MovingThreshold` and `dpaudit.landscapes.ReadingWells`.
+    """
+
+    @abstractmethod
+    def at(self, step: int) -> Landscape:
+        """The landscape of this step; steps count from 1, and the first one has no drift."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LandscapeProcess:
     r"""A pair of one-dimensional processes, with and without the canary.
@@ -75,7 +87,7 @@ class LandscapeProcess:
         noise_multiplier: :math:`\sigma`, the noise's standard deviation over the clipping norm.
         batch_size: :math:`B`; the landscape is a sum of B clipped gradients, so it reaches B C.
         steps: :math:`T`, the number of steps before the model is released.
-        landscape: The adversary's choice.
+        landscape: The landscape, or one per step.
         period: Insert the canary at steps 1, 1+k, 1+2k, …; `None` for the first step only.
         scaling: ``"paper"`` or ``"dpsgd"``.
         clip: The clipping norm :math:`C`; scales simulated parameters and nothing else.
@@ -92,7 +104,7 @@ class LandscapeProcess:
     noise_multiplier: float
     batch_size: int
     steps: int
-    landscape: Landscape
+    landscape: Landscape | BatchLandscapes
     period: int | None = None
     scaling: Scaling = "paper"
     clip: float = 1.0
@@ -105,7 +117,7 @@ class LandscapeProcess:
         _validate.positive("clip", self.clip)
         if self.period is not None:
             _validate.integer("period", self.period, at_least=1, remedy="use 1 for every step")
-        if not isinstance(self.landscape, Landscape):
+        if not isinstance(self.landscape, Landscape | BatchLandscapes):
             raise InvalidInput(
                 f"landscape must be a Landscape, got {self.landscape!r}; "
                 "use dpaudit.landscapes.named_landscape or dpaudit.landscapes.Table"
@@ -134,10 +146,15 @@ class LandscapeProcess:
         """How many of the first ``step`` steps contain the canary."""
         return 1 if self.period is None else 1 + (step - 1) // self.period
 
-    def drift(self, position: Array) -> Array:
-        """The landscape's move at each position."""
-        return self.landscape.drift(position, self.reach)
+    def landscape_at(self, step: int) -> Landscape:
+        """The landscape of this step; steps count from 1."""
+        chosen = self.landscape
+        return chosen.at(step) if isinstance(chosen, BatchLandscapes) else chosen
 
-    def with_landscape(self, landscape: Landscape) -> LandscapeProcess:
+    def drift(self, position: Array, *, step: int = 2) -> Array:
+        """The landscape's move at each position in this step."""
+        return self.landscape_at(step).drift(position, self.reach)
+
+    def with_landscape(self, landscape: Landscape | BatchLandscapes) -> LandscapeProcess:
         """The same process over another landscape."""
         return replace(self, landscape=landscape)

@@ -1,4 +1,4 @@
-"""Canaries: what is inserted into a training."""
+"""Canaries: what goes into a training when the coin says so."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 class Canaries(ABC):
-    """Several canaries of one kind. Each is inserted or not by a coin of its own."""
+    """What goes into the training when the coin says so: ``count`` canaries, one coin each."""
 
     @property
     @abstractmethod
     def count(self) -> int:
-        """Number of canaries."""
+        """How many canaries there are."""
 
 
 @final
@@ -47,10 +47,10 @@ class CraftedGradients(Canaries):
 @final
 @dataclass(frozen=True, kw_only=True)
 class CanaryPoints(Canaries):
-    """Canary ``i`` is an example that is appended to the batch and clipped like any other."""
+    """Canary ``i`` is a data point, appended to the batch and clipped like any other."""
 
     features: torch.Tensor  # (count, ...)
-    targets: torch.Tensor  # (count, ...)
+    targets: torch.Tensor  # (count,)
 
     @property
     def count(self) -> int:

@@ -4,6 +4,12 @@ from dpaudit.upper_bounds.base import Accountant, Answer, NoisySteps
 from dpaudit.upper_bounds.bounds import all_upper_bounds, privacy_profile, upper_bound
 from dpaudit.upper_bounds.calibration import noise_multiplier_for
 from dpaudit.upper_bounds.gaussian import GaussianAccountant
+from dpaudit.upper_bounds.hidden_state import (
+    HIDDEN_STATE_ACCOUNTANTS,
+    HiddenState,
+    HiddenStateAccountant,
+    HiddenSteps,
+)
 from dpaudit.upper_bounds.privacy_loss import PldAccountant
 from dpaudit.upper_bounds.prv import PrvAccountant
 from dpaudit.upper_bounds.registry import ACCOUNTANTS
@@ -11,9 +17,13 @@ from dpaudit.upper_bounds.renyi import RdpAccountant, renyi_divergences
 
 __all__ = [
     "ACCOUNTANTS",
+    "HIDDEN_STATE_ACCOUNTANTS",
     "Accountant",
     "Answer",
     "GaussianAccountant",
+    "HiddenState",
+    "HiddenStateAccountant",
+    "HiddenSteps",
     "NoisySteps",
     "PldAccountant",
     "PrvAccountant",

@@ -10,6 +10,12 @@ from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.privacy import Bound, Bounds, Unavailable
 from dpaudit.tradeoff import Array, gaussian_delta
 from dpaudit.upper_bounds.base import Accountant, NoisySteps
+from dpaudit.upper_bounds.hidden_state import (
+    HiddenState,
+    HiddenSteps,
+    hidden_state_bound,
+    hidden_state_bounds,
+)
 from dpaudit.upper_bounds.privacy_loss import PldAccountant
 from dpaudit.upper_bounds.registry import ACCOUNTANTS
 
@@ -22,6 +28,7 @@ def upper_bound(
     epsilon: float | None = None,
     sampling_rate: float | None = None,
     accountant: str | Accountant | None = None,
+    hidden_state: HiddenState | None = None,
 ) -> Bound:
     r"""An upper bound on the privacy loss of DP-SGD.
 
@@ -42,13 +49,27 @@ def upper_bound(
         accountant: ``"gaussian"``, ``"pld"``, ``"prv"``, ``"rdp"``, or an `Accountant` with
             settings of your own. `None` for the sharpest one: the closed form where there is no
             sampling (it is exact), else PLD.
+        hidden_state: What is known about a training of which only the final model is released.
+            ``steps`` are then all steps, and the bound is that of a hidden-state accountant: the
+            one named by ``accountant``, or the smallest.
 
     Example:
         >>> upper_bound(noise_multiplier=4.0, steps=250, delta=1e-5)
         Bound(epsilon <= 23.9954 at delta=1e-05, gaussian)
+        >>> hidden = HiddenState(period=5, step_lipschitz=1.0)
+        >>> upper_bound(noise_multiplier=4.0, steps=1250, delta=1e-5, hidden_state=hidden)
+        Bound(epsilon <= 8.5959 at delta=1e-05, hidden-state-lipschitz)
         >>> upper_bound(noise_multiplier=3**0.5, steps=3, epsilon=1.0)
         Bound(delta <= 0.1269 at epsilon=1, gaussian)
     """
+    if hidden_state is not None:
+        _check_given(delta, epsilon)
+        hidden = _hidden(noise_multiplier, steps, sampling_rate, hidden_state)
+        if isinstance(accountant, Accountant):
+            raise InvalidInput(
+                f"accountant must be the name of a hidden-state accountant, got {accountant!r}"
+            )
+        return hidden_state_bound(hidden, accountant, delta=delta, epsilon=epsilon)
     described = _described(noise_multiplier, steps, sampling_rate)
     return _ask(choose(accountant, described), described, delta, epsilon)
 
@@ -60,8 +81,12 @@ def all_upper_bounds(
     delta: float | None = None,
     epsilon: float | None = None,
     sampling_rate: float | None = None,
+    hidden_state: HiddenState | None = None,
 ) -> Bounds:
     """Every accountant's bound; one without an answer is listed with its reason.
+
+    With ``hidden_state`` the standard accountants compose the steps with the record, and the
+    hidden-state accountants follow them.
 
     See also:
         `upper_bound`, for one accountant and for the arguments.
@@ -75,8 +100,13 @@ def all_upper_bounds(
         >>> both.unavailable[0].reason
         'accountant gaussian has no closed form under sampling, ...'
     """
-    described = _described(noise_multiplier, steps, sampling_rate)
     _check_given(delta, epsilon)
+    last = Bounds(bounds=())
+    if hidden_state is not None:
+        hidden = _hidden(noise_multiplier, steps, sampling_rate, hidden_state)
+        last = hidden_state_bounds(hidden, delta=delta, epsilon=epsilon)
+        steps = hidden.insertions
+    described = _described(noise_multiplier, steps, sampling_rate)
     bounds: list[Bound] = []
     unavailable: list[Unavailable] = []
     for name in ACCOUNTANTS:
@@ -84,7 +114,7 @@ def all_upper_bounds(
             bounds.append(_ask(ACCOUNTANTS[name](), described, delta, epsilon))
         except DpauditError as error:
             unavailable.append(Unavailable(method=name, reason=str(error)))
-    return Bounds(bounds=tuple(bounds), unavailable=tuple(unavailable))
+    return Bounds(bounds=(*bounds, *last.bounds), unavailable=(*unavailable, *last.unavailable))
 
 
 def privacy_profile(
@@ -118,6 +148,17 @@ def privacy_profile(
 
 def _described(noise_multiplier: float, steps: int, sampling_rate: float | None) -> NoisySteps:
     return NoisySteps(noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate)
+
+
+def _hidden(
+    noise_multiplier: float, steps: int, sampling_rate: float | None, hidden_state: HiddenState
+) -> HiddenSteps:
+    if sampling_rate is not None:
+        raise InvalidInput(
+            f"sampling_rate must be left out with hidden_state, got {sampling_rate!r}; the "
+            "hidden-state accountants assume fixed batches"
+        )
+    return HiddenSteps(noise_multiplier=noise_multiplier, steps=steps, hidden_state=hidden_state)
 
 
 def choose(accountant: str | Accountant | None, steps: NoisySteps) -> Accountant:

@@ -1,0 +1,166 @@
+"""Contract test for hidden-state accountants: `check_hidden_state_accountant`.
+
+The bounds are compared with exact values of trainings that meet the assumptions: linear updates,
+whose final position is Gaussian, and one-dimensional landscapes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from dpaudit.errors import InvalidInput
+from dpaudit.landscapes import (
+    Table,
+    Threshold,
+    decision_point,
+    exact_privacy,
+    fitted_moving_threshold,
+)
+from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess
+from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
+from dpaudit.upper_bounds.hidden_state import HiddenState, HiddenStateAccountant, HiddenSteps
+
+_DELTA = 1e-5
+_CONSTANTS = (0.9, 1.0, 1.05, 2.0)
+_SLACK = 1e-6
+
+
+def check_hidden_state_accountant(accountant: HiddenStateAccountant) -> None:
+    """Raise `AssertionError`, with the failing case, if ``accountant`` breaks the contract.
+
+    Arguments:
+        accountant: The accountant to check.
+
+    Example:
+        >>> from dpaudit.upper_bounds.hidden_state_lipschitz import LipschitzAccountant
+        >>> check_hidden_state_accountant(LipschitzAccountant())
+    """
+    cases = [case for case in _cases() if _accepts(accountant, case)]
+    _require(cases, "no case meets the assumptions")
+    for case in cases:
+        check_range(accountant, case)
+        check_linear_trace(accountant, case)
+        check_monotone(accountant, case)
+    check_landscapes(accountant)
+
+
+def check_range(accountant: HiddenStateAccountant, steps: HiddenSteps) -> None:
+    """A bound names its method and assumptions, and composition is never smaller."""
+    mu = math.sqrt(steps.insertions) / steps.noise_multiplier
+    for delta in (1e-7, _DELTA, 1e-2):
+        bound = accountant.epsilon(steps, delta=delta)
+        _require(0 <= bound.epsilon <= gaussian_epsilon(delta, mu) + 1e-2, bound, steps)
+        _require((bound.side, bound.method) == ("upper", accountant.name), bound, steps)
+        _require(len(bound.assumptions) > 3, bound, steps)
+        back = accountant.delta(steps, epsilon=bound.epsilon).delta
+        _require(bound.epsilon == 0 or abs(back / delta - 1) < 1e-2, bound, back, steps)
+    silent = replace(steps, noise_multiplier=0.0)
+    _require(math.isinf(accountant.epsilon(silent, delta=_DELTA).epsilon), silent)
+    _require(math.isinf(accountant.epsilon(steps, delta=0.0).epsilon), steps)
+
+
+def check_linear_trace(accountant: HiddenStateAccountant, steps: HiddenSteps) -> None:
+    """Never below a linear training: the update multiplies by c, and noise and canaries add up.
+
+    An expanding update is not within the reach of clipped gradients, so that an accountant that
+    knows only the clipping is compared with c = 1.
+    """
+    constant = steps.hidden_state.step_lipschitz
+    c = 1.0 if constant is None else float(np.min(constant))
+    weights = c ** np.arange(steps.steps - 1, -1, -1.0)
+    signal = float(weights[steps.inserted].sum())
+    mu = signal / (math.sqrt(float((weights**2).sum())) * steps.noise_multiplier)
+    for epsilon in (0.0, 0.5, 2.0, 8.0):
+        exact = float(gaussian_delta(epsilon, mu))
+        bound = accountant.delta(steps, epsilon=epsilon)
+        _require(bound.delta >= exact * (1 - _SLACK), bound, exact, steps)
+
+
+def check_monotone(accountant: HiddenStateAccountant, steps: HiddenSteps) -> None:
+    """More noise, a smaller constant or rarer insertions never give a larger epsilon."""
+
+    def epsilon(case: HiddenSteps) -> float:
+        return accountant.epsilon(case, delta=_DELTA).epsilon
+
+    hidden, sigma = steps.hidden_state, steps.noise_multiplier
+    ladders = [[epsilon(replace(steps, noise_multiplier=m * sigma)) for m in (1.0, 1.3, 2.0)]]
+    if hidden.step_lipschitz is not None:
+        ladders.append(
+            [
+                epsilon(replace(steps, hidden_state=replace(hidden, step_lipschitz=c)))
+                for c in sorted(_CONSTANTS, reverse=True)
+            ]
+        )
+    if hidden.insertion_steps is None:
+        ladders.append(
+            [epsilon(replace(steps, hidden_state=replace(hidden, period=k))) for k in (2, 4, 8)]
+        )
+    for ladder in ladders:
+        for larger, smaller in itertools.pairwise(ladder):
+            _require(smaller <= larger * (1 + 1e-4) + 1e-4, ladder, steps)
+
+
+def check_landscapes(accountant: HiddenStateAccountant) -> None:
+    """Never below an exact landscape that meets the assumptions."""
+    for sigma, batch, steps in ((1.0, 1, 2), (1.0, 1, 6), (4.0, 4, 2), (2.0, 2, 4)):
+        flat = LandscapeProcess(
+            noise_multiplier=sigma,
+            batch_size=batch,
+            steps=steps,
+            scaling="dpsgd",
+            landscape=Threshold(),
+        )
+        place = decision_point(flat, delta=_DELTA)
+        for c in (1.2, 2.0):
+            ramp = Table(positions=_ramp(place, batch / (c - 1)), push=[-1.0, 1.0])
+            _check_landscape(accountant, flat, ramp, HiddenState(step_lipschitz=c))
+        for landscape in (Threshold(at=place), fitted_moving_threshold(flat, delta=_DELTA)):
+            _check_landscape(accountant, flat, landscape, HiddenState())
+
+
+def _check_landscape(
+    accountant: HiddenStateAccountant,
+    process: LandscapeProcess,
+    landscape: Landscape | BatchLandscapes,
+    hidden: HiddenState,
+) -> None:
+    hidden = replace(hidden, insertion_steps=(0,), batch_size=process.batch_size)
+    steps = HiddenSteps(
+        noise_multiplier=process.noise_multiplier, steps=process.steps, hidden_state=hidden
+    )
+    if _accepts(accountant, steps):
+        exact = exact_privacy(process.with_landscape(landscape), delta=_DELTA)
+        bound = accountant.epsilon(steps, delta=_DELTA)
+        _require(bound.epsilon >= exact.epsilon[-1] * (1 - 1e-4), bound, exact, landscape)
+
+
+def _ramp(place: float, half: float) -> list[float]:
+    return [place - half, place + half]
+
+
+def _cases() -> list[HiddenSteps]:
+    patterns = [
+        HiddenState(period=period, phase=phase, batch_size=4)  # type: ignore[arg-type]
+        for period, phase in ((1, "first"), (2, "first"), (5, "last"))
+    ] + [HiddenState(insertion_steps=(0, 1, 7), batch_size=4)]
+    hidden = [
+        replace(pattern, step_lipschitz=c) for pattern in patterns for c in (*_CONSTANTS, None)
+    ]
+    return [HiddenSteps(noise_multiplier=2.0, steps=20, hidden_state=each) for each in hidden]
+
+
+def _accepts(accountant: HiddenStateAccountant, steps: HiddenSteps) -> bool:
+    try:
+        accountant.check(steps)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _require(kept: object, *evidence: object) -> None:
+    if not kept:
+        raise AssertionError("accountant breaks the contract: " + "; ".join(map(repr, evidence)))
