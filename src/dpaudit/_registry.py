@@ -11,10 +11,10 @@ Nothing is imported until a plug-in is asked for by name.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 from dpaudit.errors import InvalidInput
 
@@ -29,6 +29,7 @@ class Registry(Mapping[str, T], Generic[T]):
         argument: The argument or option that names such a plug-in, for error messages.
         group: The entry-point group in which other packages add theirs.
         shipped: The plug-ins of dpaudit: name to ``"module:object"``.
+        make: Applied to each loaded object, for example to create an instance of a class.
 
     Example:
         >>> functions = Registry("function", "dpaudit.example", {"root": "math:sqrt"})
@@ -39,8 +40,15 @@ class Registry(Mapping[str, T], Generic[T]):
         dpaudit.errors.InvalidInput: function must be one of root, got 'rot'; did you mean 'root'?
     """
 
-    def __init__(self, argument: str, group: str, shipped: Mapping[str, str]) -> None:
-        self._argument, self._group = argument, group
+    def __init__(
+        self,
+        argument: str,
+        group: str,
+        shipped: Mapping[str, str],
+        *,
+        make: Callable[[Any], T] | None = None,
+    ) -> None:
+        self._argument, self._group, self._make = argument, group, make
         self._shipped = {
             name: EntryPoint(name=name, value=where, group=group) for name, where in shipped.items()
         }
@@ -54,10 +62,11 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         if name not in self._loaded:
-            self._loaded[name] = self._load(name)
+            loaded = self._load(name)
+            self._loaded[name] = loaded if self._make is None else self._make(loaded)
         return self._loaded[name]
 
-    def _load(self, name: str) -> T:
+    def _load(self, name: str) -> Any:
         point = self._shipped.get(name) or self._known.get(name)
         if point is None:
             close = difflib.get_close_matches(str(name), list(self._known), n=1)
@@ -66,17 +75,15 @@ class Registry(Mapping[str, T], Generic[T]):
                 f"{self._argument} must be one of {', '.join(self._known)}, got {name!r}{hint}"
             )
         if name in self._shipped:
-            plugin: T = point.load()
-            return plugin
+            return point.load()
         try:
-            plugin = point.load()
+            return point.load()
         except Exception as error:  # another package's import may raise anything
             raise InvalidInput(
                 f"{self._argument} {name!r} is registered as {point.value!r} in the entry points "
                 f"{self._group!r}, but loading it raised {type(error).__name__}: {error}; repair "
                 "or uninstall the package that registers it"
             ) from error
-        return plugin
 
     def __contains__(self, name: object) -> bool:
         return name in self._shipped or name in self._known

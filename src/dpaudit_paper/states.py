@@ -92,10 +92,10 @@ def _has_cifar10(data_dir: str | None) -> bool:
 
 
 def _has_weights(data_dir: str | None) -> bool:
-    from dpaudit.presets import _find_alexnet
+    from dpaudit.presets import find_alexnet
 
     try:
-        _find_alexnet(data_dir if data_dir is not None else os.environ.get("DPAUDIT_DATA"))
+        find_alexnet(data_dir if data_dir is not None else os.environ.get("DPAUDIT_DATA"))
     except DataError:
         return False
     return True

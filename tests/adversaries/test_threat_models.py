@@ -47,7 +47,7 @@ from dpaudit.mechanisms.batches import PoissonBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
 from dpaudit.privacy import ThreatModel
 from dpaudit.testing import easy_training
-from dpaudit.threat_models import prepared
+from dpaudit.threat_models import audited_mechanism
 
 SPEED = Speed(device="cpu", compile=False, workers=1)
 EXACT = Speed(device="cpu", precision="float64", compile=False, workers=1)
@@ -271,4 +271,4 @@ def test_who_chooses_the_data_chooses_nothing_else() -> None:
     with pytest.raises(InvalidInput, match="nothing of the mechanism but its data"):
         audit(easy_training(), _QuieterNoise(), runs=10, speed=SPEED)
     training = easy_training()
-    assert prepared(RandomDimension(), training) is training
+    assert audited_mechanism(RandomDimension(), training) is training

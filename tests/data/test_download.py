@@ -129,8 +129,8 @@ def damaged_gzip() -> bytes:
 @pytest.mark.parametrize(
     ("body", "checksum", "message"),
     [
-        (GOOD[:-100], sha256(GOOD), "corrupt: its sha256 sum is"),
-        (b"<html>Not here</html>", sha256(GOOD), "corrupt: its sha256 sum is"),
+        (GOOD[:-100], sha256(GOOD), "corrupt.*sha256:"),
+        (b"<html>Not here</html>", sha256(GOOD), "corrupt.*sha256:"),
         # With a matching checksum the archive itself must be found out.
         (GOOD[:-100], None, "cannot be unpacked"),
         (damaged_gzip(), None, "cannot be unpacked"),
@@ -170,22 +170,22 @@ def test_what_is_wrong_with_an_archive_leaves_no_trace(
 
 def test_a_connection_that_breaks_off(server: Server, tmp_path: Path) -> None:
     server.promised = len(GOOD) + 1000
-    with pytest.raises(DataError, match=f"truncated: {len(GOOD)} of {len(GOOD) + 1000} bytes"):
+    with pytest.raises(DataError, match=f"{len(GOOD)} bytes read, 1000 more expected"):
         download_cifar10(tmp_path, url=server.url, checksum=sha256(GOOD))
     server.status = 0
-    with pytest.raises(DataError, match="no proper answer"):
+    with pytest.raises(DataError, match="cannot download"):
         download_cifar10(tmp_path, url=server.url, checksum=sha256(GOOD))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_not_found_and_refused(server: Server, tmp_path: Path) -> None:
     server.status = 404
-    with pytest.raises(DataError, match="answered 404 Not Found"):
+    with pytest.raises(DataError, match="404"):
         download_cifar10(tmp_path, url=server.url)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    with pytest.raises(DataError, match=r"cannot reach .*refused"):
+    with pytest.raises(DataError, match=r"cannot download .*refused"):
         download_cifar10(tmp_path, url=f"http://127.0.0.1:{port}/x.tar.gz")
 
 

@@ -361,7 +361,7 @@ def test_crafted_gradients_of_the_clip_norm_pass() -> None:
         ({"horizons": (5,)}, "at most the number of steps"),
         ({"horizons": (0,)}, "horizons"),
         ({"insertion": Insertion(period=5)}, "period"),
-        ({"insertion": Insertion(period=4, offset=3), "horizons": (2,)}, "room"),
+        ({"insertion": Insertion(period=4, offset=3), "horizons": (2,)}, "first insertion step"),
         ({"seed": -1}, "seed"),
         ({"canaries": CraftedDimensions(dimensions=torch.arange(0), norm=1.0)}, "at least one"),
     ],

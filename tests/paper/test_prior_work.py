@@ -46,7 +46,7 @@ from dpaudit.lower_bounds import METHODS
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.scores import Scores
 from dpaudit.testing import easy_training
-from dpaudit.threat_models import prepared
+from dpaudit.threat_models import audited_mechanism
 from dpaudit_paper.prior_work import PRIOR_WORK
 
 SPEED = Speed(device="cpu", compile=False, workers=1)
@@ -55,7 +55,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def _game(adversary: Any, mechanism: DPSGD, *, canaries: int = 1, **more: Any) -> Game:
-    mechanism, insertion = prepared(adversary, mechanism), more.get("insertion", Insertion())
+    mechanism, insertion = (
+        audited_mechanism(adversary, mechanism),
+        more.get("insertion", Insertion()),
+    )
     crafted = adversary.craft(mechanism, insertion, canaries=canaries, seed=3)
     given = {"runs": 8, "seed": 4, "coin": "half", **more}
     return Game(mechanism=mechanism, adversary=adversary, canaries=crafted, **given)

@@ -1,4 +1,4 @@
-"""Adversaries: each crafts before training and scores after it. One small file an idea."""
+"""Adversaries, one file each: they craft canaries before training and score them afterwards."""
 
 from dpaudit.adversaries.adaptive_poisoning import AdaptivePoisoning
 from dpaudit.adversaries.api_access import ApiAccess

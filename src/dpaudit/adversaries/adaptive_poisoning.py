@@ -1,13 +1,14 @@
-"""Adaptive poisoning: a new point at every step, made for the model as it stands."""
+"""Adaptive poisoning: a new point at every step, made for the current model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, final
 
 from dpaudit import _validate
 from dpaudit.adversaries.crafting import insertion_steps, the_points
-from dpaudit.adversaries.poisoning import climb, drawn_points
+from dpaudit.adversaries.poisoning import climb, starting_examples
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import (
     AdaptedPoints,
     AdaptiveAdversary,
@@ -20,28 +21,26 @@ from dpaudit.threat_models import (
 if TYPE_CHECKING:
     import torch
 
-    from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class AdaptivePoisoning(AdaptiveAdversary):
-    r"""Inserts at each step the point that the current model would learn most from.
+    r"""Inserts at each step the point with the largest gradient at the current model.
 
-    From a genuine point it climbs :math:`\|\nabla_\theta \ell(\theta_t; x, y)\|^2`, a double
-    backward pass, within the range of the data: to first order that is what one step on the point
-    takes off its loss. The score adds up what each step took off:
-    :math:`\sum_t \ell(\theta_t; x_t) - \ell(\theta_{t+1}; x_t)`, over the insertion steps.
+    From a training example it increases :math:`\|\nabla_\theta \ell(\theta_t; x, y)\|^2` by a
+    double backward pass, within the range of the data. To first order this is how much one step
+    on the point lowers its loss. The score adds up how much each insertion step lowered it:
+    :math:`\sum_t \ell(\theta_t; x_t) - \ell(\theta_{t+1}; x_t)`.
 
-    See also: `Canife`, which also keeps out of the way of genuine gradients.
+    See also: `Canife`, which also avoids genuine gradients.
 
     Paper: Nasr et al., *Adversary instantiation* (S&P 2021), the adaptive poisoning adversary.
 
     Arguments:
-        steps: How many steps to climb at every insertion, half a typical example's length in all.
+        steps: Number of ascent steps at every insertion; together they move by half the length of
+            a typical example.
 
     Example:
-        >>> from dpaudit.mechanisms.dpsgd import Insertion
         >>> from dpaudit.presets import preset
         >>> training = preset("housing").training()
         >>> start = AdaptivePoisoning().craft(training, Insertion(), canaries=2, seed=0)
@@ -49,8 +48,8 @@ class AdaptivePoisoning(AdaptiveAdversary):
         torch.Size([2, 8])
     """
 
-    name: ClassVar[str] = "adaptive-poisoning"
-    paper: ClassVar[str] = "Nasr et al. (S&P 2021): adaptive poisoning"
+    name = "adaptive-poisoning"
+    paper = "Nasr et al. (S&P 2021): adaptive poisoning"
     year = 2021
     canary = "data point"
 
@@ -62,16 +61,14 @@ class AdaptivePoisoning(AdaptiveAdversary):
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CanaryPoints:
-        """Where every climb starts: different training points."""
-        return drawn_points(mechanism, canaries, seed, adversary=self.name)
+        """The starting points: different training examples."""
+        return starting_examples(mechanism, canaries, seed, self.name)
 
     def respond(self, moment: Moment, canaries: Canaries) -> AdaptedPoints:
-        """Climb the squared norm of each point's gradient at each run's model."""
-        from dpaudit.engine.evaluate import gradient_slope
+        """Increase the squared norm of each point's gradient at each run's model."""
+        from dpaudit.engine.evaluate import gradient_slope, repeated
 
-        points, runs = the_points(canaries), len(moment.current)
-        targets = points.targets.to(moment.current.device).expand(runs, -1)
-        start = points.features.to(moment.current).expand(runs, *points.features.shape)
+        start, targets = repeated(the_points(canaries), moment.current)
         slope = gradient_slope(
             moment.mechanism, moment.current, targets, lambda gradient: gradient.square().sum()
         )
@@ -81,7 +78,7 @@ class AdaptivePoisoning(AdaptiveAdversary):
         )
 
     def score(self, view: StandardView, canaries: Canaries) -> torch.Tensor:
-        """What the insertion steps took off the losses of their own points."""
+        """How much the insertion steps lowered the losses of their own points."""
         from dpaudit.engine.evaluate import losses
 
         mechanism, iterates = view.mechanism, view.iterates

@@ -1,41 +1,39 @@
-"""ClipBKD: a backdoor along the direction in which the data has least to say."""
+"""ClipBKD: a backdoor along the direction in which the data varies least."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.adversaries.crafting import the_points
+from dpaudit.adversaries.crafting import require_real_features, the_points
 from dpaudit.errors import InvalidInput
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import BlackBoxAdversary, BlackBoxView, Canaries, CanaryPoints
 
 if TYPE_CHECKING:
     import torch
 
-    from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ClipBackdoor(BlackBoxAdversary):
-    r"""Inserts a point along the last singular vector of the data, under the least likely label.
+    r"""Inserts a point along the last singular vector of the data, with the least likely label.
 
-    Genuine gradients hardly reach that direction, so that clipping and noise leave the backdoor's
-    trace alone. The point has the length of a typical example. The score is what the backdoor
-    lifts its label by, :math:`(f(x) - f(0))_y`. Many canaries take the last singular vectors, one
-    each.
+    Genuine gradients hardly have a component in that direction, so they do not hide the backdoor.
+    The point has the length of a typical example. The score is how much the backdoor raises the
+    output of its label, :math:`(f(x) - f(0))_y`. Several canaries take the last singular vectors,
+    one each.
 
-    See also: `SimulatedDimension`, the same thought for crafted gradients.
+    See also: `SimulatedDimension`, the same idea for crafted gradients.
 
     Paper: Jagielski, Ullman, Oprea, *Auditing differentially private machine learning* (NeurIPS
     2020), section 4, ClipBKD. There :math:`k` copies of the point are in the data; here one is
     inserted at each insertion step.
 
     Example:
-        >>> from dpaudit.mechanisms.dpsgd import Insertion
         >>> from dpaudit.presets import preset
         >>> training = preset("housing").training(steps=5)
         >>> crafted = ClipBackdoor().craft(training, Insertion(), canaries=2, seed=0)
@@ -43,15 +41,15 @@ class ClipBackdoor(BlackBoxAdversary):
         True
     """
 
-    name: ClassVar[str] = "clipbkd"
-    paper: ClassVar[str] = "Jagielski et al. (NeurIPS 2020): ClipBKD"
+    name = "clipbkd"
+    paper = "Jagielski et al. (NeurIPS 2020): ClipBKD"
     year = 2020
     canary = "data point"
 
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CanaryPoints:
-        """The last singular vectors, and for each the label a trained model gives least to."""
+        """The last singular vectors, each with the least likely label under a trained model."""
         import torch
 
         from dpaudit.engine.evaluate import outputs
@@ -59,16 +57,15 @@ class ClipBackdoor(BlackBoxAdversary):
 
         data = mechanism.data
         _validate.integer("canaries", canaries, at_least=1)
-        if data.features.dtype != np.float32:
-            raise InvalidInput(f"features must be real numbers for {self.name}, got tokens")
+        require_real_features(mechanism, self.name)
         flat = data.features.reshape(len(data), -1).astype(np.float64)
         if canaries > flat.shape[1]:
             raise InvalidInput(
                 f"canaries must be at most the number of features ({flat.shape[1]}), got {canaries}"
             )
-        _, vectors = np.linalg.eigh(flat.T @ flat)  # the smallest first
+        _, vectors = np.linalg.eigh(flat.T @ flat)  # smallest eigenvalues first
         chosen = vectors[:, :canaries].T
-        # A singular vector has no sign of its own: the largest coordinate is to be positive.
+        # The sign of a singular vector is arbitrary: make its largest coordinate positive.
         largest = np.abs(chosen).argmax(axis=1, keepdims=True)
         chosen = chosen * np.sign(np.take_along_axis(chosen, largest, axis=1))
         points = chosen * np.linalg.norm(flat, axis=1).mean()
@@ -81,7 +78,7 @@ class ClipBackdoor(BlackBoxAdversary):
         )
 
     def queries(self, mechanism: DPSGD, canaries: Canaries) -> CanaryPoints:
-        """The canaries, and the origin under each of their labels."""
+        """The canaries, and the origin with each of their labels."""
         import torch
 
         points = the_points(canaries)
@@ -91,7 +88,7 @@ class ClipBackdoor(BlackBoxAdversary):
         )
 
     def score(self, view: BlackBoxView, canaries: Canaries) -> torch.Tensor:
-        """How much each backdoor lifts the output of its label."""
+        """How much each backdoor raises the output of its label."""
         points = the_points(canaries)
         lifted = view.outputs[:, : points.count] - view.outputs[:, points.count :]
         labels = points.targets.to(lifted.device).expand(len(lifted), -1)

@@ -1,17 +1,19 @@
-"""What several adversaries share: counting parameters, drawing, and reading what was released.
+"""What several adversaries share: drawing canaries, and reading what a training released.
 
-Adversaries are descriptions: they import torch only when they craft or score, so that commands can
-name and check them without it.
+Adversaries are descriptions. They import torch and the engine only when they craft or score, so
+that commands can list and check them quickly.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
+from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import (
     Canaries,
     CanaryPoints,
@@ -24,36 +26,83 @@ from dpaudit.threat_models import (
 if TYPE_CHECKING:
     import torch
 
-    from dpaudit.mechanisms.dpsgd import DPSGD
+
+def generator(seed: int) -> np.random.Generator:
+    """Random numbers for crafting: a separate stream, whatever else uses the same seed."""
+    return np.random.default_rng([_validate.integer("seed", seed), *b"craft"])
 
 
-def parameter_count(mechanism: DPSGD) -> int:
-    """How many numbers the mechanism trains."""
-    from dpaudit.engine.starting_points import known_model, trainable
-
-    return sum(parameter.numel() for parameter in trainable(known_model(mechanism)))
-
-
-def check_room(canaries: int, parameters: int) -> None:
-    """Raise `InvalidInput` unless every canary can have a dimension of its own."""
+def check_room(canaries: int, room: int, what: str = "parameters") -> None:
+    """Raise `InvalidInput` unless there is a different one of ``what`` for every canary."""
     _validate.integer("canaries", canaries, at_least=1)
-    if canaries > parameters:
+    if canaries > room:
         raise InvalidInput(
-            f"canaries must be at most the number of parameters ({parameters}), got {canaries}; "
+            f"canaries must be at most the number of {what} ({room}), got {canaries}; "
             "use fewer canaries and more runs"
         )
 
 
-def generator(seed: int) -> np.random.Generator:
-    """Numbers for crafting: a stream of its own, whatever else the same seed is used for."""
-    return np.random.default_rng([_validate.integer("seed", seed), *b"craft"])
+def parameter_count(mechanism: DPSGD, *, canaries: int = 1) -> int:
+    """Number of trained parameters; `InvalidInput` if that is less than ``canaries``."""
+    from dpaudit.engine.starting_points import known_model, trainable
+
+    parameters = sum(parameter.numel() for parameter in trainable(known_model(mechanism)))
+    check_room(canaries, parameters)
+    return parameters
+
+
+def drawn_dimensions(mechanism: DPSGD, canaries: int, seed: int) -> CraftedDimensions:
+    """Different dimensions drawn at random, each with a gradient of the full clip norm."""
+    import torch
+
+    parameters = parameter_count(mechanism, canaries=canaries)
+    chosen = generator(seed).choice(parameters, size=canaries, replace=False)
+    return CraftedDimensions(dimensions=torch.from_numpy(chosen), norm=mechanism.clip_norm)
+
+
+def drawn_indices(mechanism: DPSGD, canaries: int, random: np.random.Generator) -> np.ndarray:
+    """The indices of different training examples drawn at random."""
+    check_room(canaries, len(mechanism.data), "examples")
+    return random.choice(len(mechanism.data), size=canaries, replace=False)
+
+
+def drawn_points(mechanism: DPSGD, canaries: int, seed: int) -> CanaryPoints:
+    """Different training examples drawn at random, with their own targets."""
+    import torch
+
+    chosen = drawn_indices(mechanism, canaries, generator(seed))
+    data = mechanism.data
+    return CanaryPoints(
+        features=torch.from_numpy(data.features[chosen]),
+        targets=torch.from_numpy(data.targets[chosen]),
+    )
+
+
+def require_real_features(mechanism: DPSGD, adversary: str) -> None:
+    """Raise `InvalidInput` if the features are tokens, which cannot be moved a little."""
+    if mechanism.data.features.dtype != np.float32:
+        raise InvalidInput(f"features must be real numbers for {adversary}, got tokens")
+
+
+def the_points(canaries: Canaries) -> CanaryPoints:
+    """The canaries as `CanaryPoints`; `InvalidInput` for another kind."""
+    if not isinstance(canaries, CanaryPoints):
+        raise _wrong_kind(canaries, "CanaryPoints")
+    return canaries
+
+
+def the_gradients(canaries: Canaries) -> CraftedGradients:
+    """The canaries as `CraftedGradients`; `InvalidInput` for another kind."""
+    if not isinstance(canaries, CraftedGradients):
+        raise _wrong_kind(canaries, "CraftedGradients")
+    return canaries
 
 
 def movement(view: HiddenStateView) -> torch.Tensor:
-    r"""Where each run went, shape (runs, parameters): :math:`\theta_T - \theta_0`.
+    r"""The movement of each run, shape (runs, parameters): :math:`\theta_T - \theta_0`.
 
-    Where the start is unknown it is :math:`\theta_T` alone. Usual initialisations are symmetric
-    around 0, so that the unknown :math:`\theta_0` only adds its own variance to the scores.
+    If the start is not public, it is :math:`\theta_T`. Usual initialisations are symmetric around
+    0, so an unknown start only adds variance to the scores.
     """
     return view.final if view.initial is None else view.final - view.initial
 
@@ -61,44 +110,24 @@ def movement(view: HiddenStateView) -> torch.Tensor:
 def move_along_dimensions(view: HiddenStateView, canaries: Canaries) -> torch.Tensor:
     """How far each run moved against the axis of each canary: descent subtracts gradients."""
     if not isinstance(canaries, CraftedDimensions):
-        raise InvalidInput(
-            f"canaries must be CraftedDimensions to be scored here, got {type(canaries).__name__}"
-        )
-    # The columns first: with many parameters and few canaries the difference is then small.
+        raise _wrong_kind(canaries, "CraftedDimensions")
+    # Select the columns first: the difference of all parameters would be large.
     dimensions = canaries.dimensions.to(view.final.device)
     moved = view.final[:, dimensions]
     return -moved if view.initial is None else view.initial[dimensions] - moved
 
 
-def check_points(canaries: int, examples: int) -> None:
-    """Raise `InvalidInput` unless every canary can be made of an example of its own."""
-    _validate.integer("canaries", canaries, at_least=1)
-    if canaries > examples:
-        raise InvalidInput(
-            f"canaries must be at most the number of examples ({examples}), got {canaries}"
-        )
-
-
-def the_points(canaries: Canaries) -> CanaryPoints:
-    """The canaries, which must be data points."""
-    if not isinstance(canaries, CanaryPoints):
-        raise InvalidInput(
-            f"canaries must be CanaryPoints to be scored here, got {type(canaries).__name__}"
-        )
-    return canaries
-
-
 def insertion_steps(view: StandardView) -> list[int]:
-    """The steps, of those that were played, at which a canary may have gone in."""
+    """The played steps at which a canary may have been inserted."""
     return [step for step in range(len(view.iterates) - 1) if view.insertion.at(step)]
 
 
-def released_sums(view: StandardView, steps: list[int]) -> torch.Tensor:
+def released_sums(view: StandardView, steps: Sequence[int]) -> torch.Tensor:
     r"""The noisy sums of ``steps``, added up, shape (runs, parameters).
 
     .. math:: \sum_t \frac{B}{\eta} ((1 - \eta\lambda) \theta_t - \theta_{t+1})
 
-    Whoever sees the iterates sees each of them: learning rate and batch size are public.
+    The iterates, the learning rate and the batch size are public in the standard threat model.
     """
     mechanism, iterates = view.mechanism, view.iterates
     size = mechanism.batches.expected_size(len(mechanism.data))
@@ -115,7 +144,13 @@ def along(canaries: Canaries, vectors: torch.Tensor) -> torch.Tensor:
         return canaries.norm * vectors[:, canaries.dimensions.to(vectors.device)]
     if isinstance(canaries, CraftedGradients):
         return vectors @ canaries.gradients.to(vectors).T
-    raise InvalidInput(
-        "canaries must be CraftedDimensions or CraftedGradients to be scored here, "
-        f"got {type(canaries).__name__}"
-    )
+    raise _wrong_kind(canaries, "CraftedDimensions or CraftedGradients")
+
+
+def released_along(view: StandardView, canaries: Canaries) -> torch.Tensor:
+    """The inner products of the crafted gradients with the noisy sums of the insertion steps."""
+    return along(canaries, released_sums(view, insertion_steps(view)))
+
+
+def _wrong_kind(canaries: Canaries, expected: str) -> InvalidInput:
+    return InvalidInput(f"canaries must be {expected}, got {type(canaries).__name__}")

@@ -1,42 +1,33 @@
-"""A_L: a mislabelled data point, found again by its loss. The baseline that others must beat."""
+"""A_L: a mislabelled example, detected by its loss. The baseline for other adversaries."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, final
 
-from dpaudit import _validate
-from dpaudit.adversaries.crafting import generator
-from dpaudit.errors import InvalidInput
-from dpaudit.threat_models import (
-    Canaries,
-    CanaryPoints,
-    HiddenStateAdversary,
-    HiddenStateView,
-)
+from dpaudit.adversaries.crafting import drawn_indices, generator, the_points
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.threat_models import Canaries, CanaryPoints, HiddenStateAdversary, HiddenStateView
 
 if TYPE_CHECKING:
     import torch
-
-    from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class FlippedLabel(HiddenStateAdversary):
-    r"""Inserts a training point with a wrong label as one more data point.
+    r"""Inserts a training example with a wrong label.
 
-    The score is minus the loss of the final model on it, and needs no initialisation. The point is
-    drawn at random, and so is its wrong label where there are more than two classes. Many
-    canaries are many different points.
+    The score is minus the loss of the final model on it, so the initialisation need not be known.
+    The example is drawn at random, and so is its wrong label if there are more than two classes.
+    Several canaries are different examples.
 
-    See also: `RandomDimension`, which need not rely on the model's own gradient of a point.
+    See also: `RandomDimension`, which does not depend on the model's gradient of an example.
 
     Paper: the loss-based adversary of Nasr et al., *Adversary instantiation* (S&P 2021); A_L in
     Cebere, Bellet, Papernot (ICLR 2025), section 5.1.
 
     Example:
-        >>> from dpaudit.mechanisms.dpsgd import Insertion
         >>> from dpaudit.presets import preset
         >>> training = preset("housing").training()
         >>> canaries = FlippedLabel().craft(training, Insertion(), canaries=2, seed=0)
@@ -44,26 +35,19 @@ class FlippedLabel(HiddenStateAdversary):
         (2, 8)
     """
 
-    name: ClassVar[str] = "flipped-label"
-    paper: ClassVar[str] = (
-        "Nasr et al. (USENIX Security 2023): Algorithm 1; Cebere et al. (ICLR 2025): A_L"
-    )
+    name = "flipped-label"
+    paper = "Nasr et al. (USENIX Security 2023): Algorithm 1; Cebere et al. (ICLR 2025): A_L"
     year = 2023
     canary = "data point"
 
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CanaryPoints:
-        """Draw ``canaries`` different training points, and a wrong label for each."""
+        """Draw ``canaries`` different training examples, and a wrong label for each."""
         import torch
 
         data, random = mechanism.data, generator(seed)
-        _validate.integer("canaries", canaries, at_least=1)
-        if canaries > len(data):
-            raise InvalidInput(
-                f"canaries must be at most the number of examples ({len(data)}), got {canaries}"
-            )
-        chosen = random.choice(len(data), size=canaries, replace=False)
+        chosen = drawn_indices(mechanism, canaries, random)
         shift = random.integers(1, data.classes, size=canaries)
         return CanaryPoints(
             features=torch.from_numpy(data.features[chosen]),
@@ -74,8 +58,5 @@ class FlippedLabel(HiddenStateAdversary):
         """Minus the loss of each final model on each canary."""
         from dpaudit.engine.evaluate import losses
 
-        if not isinstance(canaries, CanaryPoints):
-            raise InvalidInput(
-                f"canaries must be CanaryPoints to be scored here, got {type(canaries).__name__}"
-            )
-        return -losses(view.mechanism, view.final, canaries.features, canaries.targets)
+        points = the_points(canaries)
+        return -losses(view.mechanism, view.final, points.features, points.targets)

@@ -1,31 +1,19 @@
-"""The gradient attack: a gradient in the dimensions training uses least, watched at every step."""
+"""The gradient attack: a gradient in the dimensions that training moves least, seen stepwise."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, final
 
 from dpaudit import _validate
-from dpaudit.adversaries.crafting import (
-    along,
-    check_room,
-    insertion_steps,
-    parameter_count,
-    released_sums,
-)
+from dpaudit.adversaries.crafting import parameter_count, released_along
 from dpaudit.errors import InvalidInput
-from dpaudit.threat_models import (
-    Canaries,
-    CraftedGradients,
-    StandardAdversary,
-    StandardView,
-)
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.threat_models import Canaries, CraftedGradients, StandardAdversary, StandardView
 
 if TYPE_CHECKING:
     import torch
-
-    from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 
 
 @final
@@ -33,25 +21,25 @@ if TYPE_CHECKING:
 class GradientAttack(StandardAdversary):
     r"""Inserts :math:`C/\sqrt w` in each of the :math:`w` dimensions that a simulation moved least.
 
-    The score is the inner product of the canary with the noisy sums of the insertion steps,
-    added up. Every canary of many has dimensions of its own.
+    The score is the inner product of the canary with the noisy sums of the insertion steps. Several
+    canaries have different dimensions.
 
-    See also: `SimulatedDimension`, the same thought in the hidden state; `MaliciousData`, which
-    silences genuine gradients altogether.
+    See also: `SimulatedDimension`, the same idea in the hidden state threat model;
+    `MaliciousData`, which removes genuine gradients altogether.
 
     Paper: Nasr et al., *Adversary instantiation* (S&P 2021), the gradient attack. There the
-    gradient is chosen at every step; we choose it once, by simulating.
+    gradient is chosen at every step; here once, by simulation.
 
     Arguments:
-        width: :math:`w`.
+        width: Number of dimensions :math:`w` of each canary.
 
     Example:
         >>> GradientAttack()
         GradientAttack(width=2)
     """
 
-    name: ClassVar[str] = "gradient-attack"
-    paper: ClassVar[str] = "Nasr et al. (S&P 2021): gradient attack"
+    name = "gradient-attack"
+    paper = "Nasr et al. (S&P 2021): gradient attack"
     year = 2021
     canary = "gradient"
 
@@ -68,11 +56,10 @@ class GradientAttack(StandardAdversary):
 
         from dpaudit.engine.simulation import simulate
 
-        parameters = parameter_count(mechanism)
-        check_room(canaries, parameters)
+        parameters = parameter_count(mechanism, canaries=canaries)
         if canaries * self.width > parameters:
             raise InvalidInput(
-                f"canaries must be at most the number of parameters over the width "
+                f"canaries must be at most the number of parameters divided by the width "
                 f"({parameters // self.width}), got {canaries}"
             )
         order = simulate(mechanism, noisy=False, runs=1, seed=seed).per_step.argsort(stable=True)
@@ -83,4 +70,4 @@ class GradientAttack(StandardAdversary):
 
     def score(self, view: StandardView, canaries: Canaries) -> torch.Tensor:
         """Inner products with the noisy sums of the insertion steps."""
-        return along(canaries, released_sums(view, insertion_steps(view)))
+        return released_along(view, canaries)

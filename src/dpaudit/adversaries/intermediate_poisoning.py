@@ -1,45 +1,44 @@
-"""Intermediate poisoning: a static poison, looked for in every model on the way."""
+"""Intermediate poisoning: the static poison, evaluated on every iterate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, final
 
 from dpaudit import _validate
 from dpaudit.adversaries.crafting import the_points
-from dpaudit.adversaries.static_poisoning import poison
+from dpaudit.adversaries.poisoning import poison
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import Canaries, CanaryPoints, StandardAdversary, StandardView
 
 if TYPE_CHECKING:
     import torch
 
-    from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class IntermediatePoisoning(StandardAdversary):
-    r"""Inserts the point of `StaticPoisoning`, and averages its loss over all later iterates.
+    r"""Inserts the point of `StaticPoisoning` and averages its loss over all later iterates.
 
     The score is :math:`-\frac1T \sum_{t=1}^T \ell(\theta_t; x, y)`.
 
     See also: `StaticPoisoning`; `AdaptivePoisoning`, which moves the point at every step.
 
     Paper: Nasr et al., *Adversary instantiation* (S&P 2021), the intermediate poisoning adversary.
-    Cebere, Bellet, Papernot (ICLR 2025) list it as fit for the hidden state; as it reads the loss
-    of intermediate models, we have it in the standard threat model.
+    Cebere, Bellet, Papernot (ICLR 2025) count it as a hidden-state adversary. It reads the loss of
+    intermediate models, so here it belongs to the standard threat model.
 
     Arguments:
-        shadows: How many shadow models to train.
-        steps: How many steps to climb.
+        shadows: Number of shadow models, trained with clipping and noise.
+        steps: Number of ascent steps; together they move by the length of a typical example.
 
     Example:
         >>> IntermediatePoisoning().threat_model.value
         'standard'
     """
 
-    name: ClassVar[str] = "intermediate-poisoning"
-    paper: ClassVar[str] = "Nasr et al. (S&P 2021): intermediate poisoning"
+    name = "intermediate-poisoning"
+    paper = "Nasr et al. (S&P 2021): intermediate poisoning"
     year = 2021
     canary = "data point"
 
@@ -53,18 +52,12 @@ class IntermediatePoisoning(StandardAdversary):
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CanaryPoints:
-        """Climb the mean loss of the shadow models."""
-        return poison(
-            mechanism,
-            canaries=canaries,
-            seed=seed,
-            shadows=self.shadows,
-            steps=self.steps,
-            adversary=self.name,
-        )
+        """Increase the mean loss of the shadow models."""
+        settings = {"shadows": self.shadows, "steps": self.steps}
+        return poison(mechanism, canaries=canaries, seed=seed, adversary=self.name, **settings)
 
     def score(self, view: StandardView, canaries: Canaries) -> torch.Tensor:
-        """Minus the mean loss over the iterates, the start left out."""
+        """Minus the mean loss over the iterates, without the start."""
         from dpaudit.engine.evaluate import losses
 
         points, later = the_points(canaries), view.iterates[1:]

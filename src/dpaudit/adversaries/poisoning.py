@@ -1,4 +1,4 @@
-"""How poisoning adversaries make a point: climbing from a genuine one, within the data's range."""
+"""What poisoning adversaries share: points moved by gradient ascent within the data's range."""
 
 from __future__ import annotations
 
@@ -9,45 +9,49 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.adversaries.crafting import check_points, generator
-from dpaudit.errors import InvalidInput
+from dpaudit.adversaries.crafting import drawn_points, require_real_features
+from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import CanaryPoints
 
 if TYPE_CHECKING:
     import torch
 
     from dpaudit.data import Examples
-    from dpaudit.mechanisms.dpsgd import DPSGD
 
     Slope = Callable[[torch.Tensor], torch.Tensor]
 
 
-def drawn_points(mechanism: DPSGD, canaries: int, seed: int, *, adversary: str) -> CanaryPoints:
-    """Different training points with their own labels: where poisoning starts from."""
-    import torch
+def starting_examples(mechanism: DPSGD, canaries: int, seed: int, adversary: str) -> CanaryPoints:
+    """Training examples from which the ascent starts; they need real features."""
+    require_real_features(mechanism, adversary)
+    return drawn_points(mechanism, canaries, seed)
 
-    data = mechanism.data
-    check_points(canaries, len(data))
-    if data.features.dtype != np.float32:
-        raise InvalidInput(f"features must be real numbers for {adversary}, got tokens")
-    chosen = generator(seed).choice(len(data), size=canaries, replace=False)
-    return CanaryPoints(
-        features=torch.from_numpy(data.features[chosen]),
-        targets=torch.from_numpy(data.targets[chosen]),
-    )
+
+def poison(
+    mechanism: DPSGD, *, canaries: int, seed: int, shadows: int, steps: int, adversary: str
+) -> CanaryPoints:
+    """Training examples moved to where models trained without them have the largest loss."""
+    from dpaudit.engine.evaluate import loss_slope
+    from dpaudit.engine.simulation import simulate
+
+    drawn = starting_examples(mechanism, canaries, seed, adversary)
+    models = simulate(mechanism, noisy=True, runs=shadows, seed=seed).models
+    slope = loss_slope(mechanism, models, drawn.targets)
+    moved = climb(mechanism, drawn.features.to(models.dtype), slope, steps=steps, reach=1.0)
+    return CanaryPoints(features=moved.to(drawn.features.dtype), targets=drawn.targets)
 
 
 def climb(
     mechanism: DPSGD, features: torch.Tensor, slope: Slope, *, steps: int, reach: float
 ) -> torch.Tensor:
-    """Points (…, *features) moved uphill, each by steps of one length.
+    """Points (…, *features) after gradient ascent with steps of constant length.
 
     Arguments:
         mechanism: Its data gives the range of every feature and the length of a typical example.
         features: Where the points start.
-        slope: From points to the gradient of what is to grow, point by point.
-        steps: How many.
-        reach: How far they go in all, in lengths of a typical example.
+        slope: The gradient of the objective at given points.
+        steps: Number of ascent steps.
+        reach: Total distance, in lengths of a typical example.
     """
     import torch
 
@@ -58,7 +62,7 @@ def climb(
     for _ in range(steps):
         uphill = slope(features)
         size = uphill.square().sum(dim=axes, keepdim=True).sqrt()
-        # Where it is flat in every direction, a point stays where it is.
+        # A point whose gradient is zero stays in place.
         features = features + length * uphill / size.clamp(min=1e-12)
         features = torch.minimum(torch.maximum(features, low), high)
     return features

@@ -1,47 +1,36 @@
-"""The adversaries that ship with dpaudit, by the names the command line knows them by."""
+"""The adversaries by name: those of dpaudit, and those that other packages register."""
 
 from __future__ import annotations
 
-from dpaudit import _validate
-from dpaudit.adversaries.adaptive_poisoning import AdaptivePoisoning
-from dpaudit.adversaries.api_access import ApiAccess
-from dpaudit.adversaries.canife import Canife
-from dpaudit.adversaries.clip_backdoor import ClipBackdoor
-from dpaudit.adversaries.dirac_gradient import DiracGradient
-from dpaudit.adversaries.flipped_label import FlippedLabel
-from dpaudit.adversaries.gradient_attack import GradientAttack
-from dpaudit.adversaries.intermediate_poisoning import IntermediatePoisoning
-from dpaudit.adversaries.malicious_data import MaliciousData
-from dpaudit.adversaries.one_run_black_box import OneRunBlackBox
-from dpaudit.adversaries.one_run_white_box import OneRunWhiteBox
-from dpaudit.adversaries.one_shot_iterates import OneShotIterates
-from dpaudit.adversaries.random_dimension import RandomDimension
-from dpaudit.adversaries.random_direction import RandomDirection
-from dpaudit.adversaries.simulated_dimension import SimulatedDimension
-from dpaudit.adversaries.static_poisoning import StaticPoisoning
+from dpaudit._registry import Registry
 from dpaudit.threat_models import Adversary
 
-ADVERSARIES: dict[str, Adversary] = {
-    adversary.name: adversary
-    for adversary in (
-        RandomDimension(),
-        SimulatedDimension(),
-        RandomDirection(),
-        FlippedLabel(),
-        ClipBackdoor(),
-        ApiAccess(),
-        StaticPoisoning(),
-        IntermediatePoisoning(),
-        AdaptivePoisoning(),
-        GradientAttack(),
-        MaliciousData(),
-        Canife(),
-        DiracGradient(),
-        OneShotIterates(),
-        OneRunBlackBox(),
-        OneRunWhiteBox(),
-    )
-}
+_HERE = "dpaudit.adversaries"
+
+ADVERSARIES: Registry[Adversary] = Registry(
+    "adversary",
+    "dpaudit.adversaries",
+    {
+        "random-dimension": f"{_HERE}.random_dimension:RandomDimension",
+        "simulated-dimension": f"{_HERE}.simulated_dimension:SimulatedDimension",
+        "random-direction": f"{_HERE}.random_direction:RandomDirection",
+        "flipped-label": f"{_HERE}.flipped_label:FlippedLabel",
+        "clipbkd": f"{_HERE}.clip_backdoor:ClipBackdoor",
+        "api-access": f"{_HERE}.api_access:ApiAccess",
+        "static-poisoning": f"{_HERE}.static_poisoning:StaticPoisoning",
+        "intermediate-poisoning": f"{_HERE}.intermediate_poisoning:IntermediatePoisoning",
+        "adaptive-poisoning": f"{_HERE}.adaptive_poisoning:AdaptivePoisoning",
+        "gradient-attack": f"{_HERE}.gradient_attack:GradientAttack",
+        "malicious-data": f"{_HERE}.malicious_data:MaliciousData",
+        "canife": f"{_HERE}.canife:Canife",
+        "dirac-gradient": f"{_HERE}.dirac_gradient:DiracGradient",
+        "one-shot-iterates": f"{_HERE}.one_shot_iterates:OneShotIterates",
+        "one-run-black-box": f"{_HERE}.one_run_black_box:OneRunBlackBox",
+        "one-run-white-box": f"{_HERE}.one_run_white_box:OneRunWhiteBox",
+    },
+    make=lambda kind: kind(),
+)
+"""Every registered adversary with its default settings. An entry point names the class."""
 
 
 def adversary(name: str) -> Adversary:
@@ -51,4 +40,4 @@ def adversary(name: str) -> Adversary:
         >>> adversary("simulated-dimension")
         SimulatedDimension(simulation='noiseless', ranking='per-step', simulations=4)
     """
-    return ADVERSARIES[_validate.one_of("adversary", name, tuple(ADVERSARIES))]
+    return ADVERSARIES[name]

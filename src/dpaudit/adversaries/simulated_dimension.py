@@ -1,23 +1,17 @@
-"""A_GC-S: the gradient of the axis that training itself leaves alone."""
+"""A_GC-S: a gradient along the axis that training moves least."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Literal, final
 
 from dpaudit import _validate
-from dpaudit.adversaries.crafting import check_room, move_along_dimensions, parameter_count
-from dpaudit.threat_models import (
-    Canaries,
-    CraftedDimensions,
-    HiddenStateAdversary,
-    HiddenStateView,
-)
+from dpaudit.adversaries.crafting import move_along_dimensions, parameter_count
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.threat_models import Canaries, CraftedDimensions, HiddenStateAdversary, HiddenStateView
 
 if TYPE_CHECKING:
     import torch
-
-    from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 
 Simulation = Literal["noiseless", "noisy"]
 Ranking = Literal["per-step", "final-model"]
@@ -26,35 +20,35 @@ Ranking = Literal["per-step", "final-model"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class SimulatedDimension(HiddenStateAdversary):
-    r"""Simulates the training, and inserts :math:`C e_d` in the dimension that moved least.
+    r"""Simulates the training and inserts :math:`C e_d` in the dimension that moved least.
 
-    Genuine gradients then neither wash the canary's trace away nor blur it. The score is
-    :math:`-(\theta_T - \theta_0)_d`; where the initialisation is unknown it is
-    :math:`-(\theta_T)_d`, and simulations start from models of the adversary's own. With many
-    canaries they take the least-moved dimensions, one each.
+    Genuine gradients then hardly change the canary's trace. The score is
+    :math:`-(\theta_T - \theta_0)_d`. If the initialisation is not public, the score is
+    :math:`-(\theta_T)_d`, and the simulations start from models drawn by the adversary. Several
+    canaries take the least-moved dimensions, one each.
 
-    See also: `RandomDimension`, which is as good where there are far more parameters than examples
-    in a batch.
+    See also: `RandomDimension`, which is as good when the model has many more parameters than the
+    batch has examples.
 
     Paper: Cebere, Bellet, Papernot (ICLR 2025), section 4 and the appendix's algorithm "Simulated
-    Biased Dimension", with its slips put right: movements add up over the simulations, and noise
+    Biased Dimension", with two corrections: movements add up over the simulations, and the noise
     has standard deviation :math:`\sigma C`.
 
     Arguments:
-        simulation: ``"noiseless"`` trains without noise and without clipping, ``"noisy"`` as the
-            mechanism does, with noise of the adversary's own.
+        simulation: ``"noiseless"`` trains without noise and without clipping; ``"noisy"`` trains
+            as the mechanism does, with noise drawn by the adversary.
         ranking: ``"per-step"`` ranks dimensions by :math:`\sqrt{\sum_t (\theta_{t+1} -
             \theta_t)_d^2}`, ``"final-model"`` by :math:`|\theta_T - \theta_0|_d`.
-        simulations: How many trainings to simulate. Noiseless ones from a known start are all the
-            same, so that one is played.
+        simulations: Number of simulated trainings. Noiseless simulations from a public start are
+            identical, so only one is run.
 
     Example:
         >>> SimulatedDimension(ranking="final-model")
         SimulatedDimension(simulation='noiseless', ranking='final-model', simulations=4)
     """
 
-    name: ClassVar[str] = "simulated-dimension"
-    paper: ClassVar[str] = "Cebere, Bellet, Papernot (ICLR 2025): A_GC-S"
+    name = "simulated-dimension"
+    paper = "Cebere, Bellet, Papernot (ICLR 2025): A_GC-S"
     year = 2025
     canary = "gradient"
 
@@ -70,10 +64,10 @@ class SimulatedDimension(HiddenStateAdversary):
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CraftedDimensions:
-        """Take the dimensions that moved least; of equals, the first."""
+        """Take the dimensions that moved least; among equals, the first."""
         from dpaudit.engine.simulation import simulate
 
-        check_room(canaries, parameter_count(mechanism))
+        parameter_count(mechanism, canaries=canaries)
         simulated = simulate(
             mechanism, noisy=self.simulation == "noisy", runs=self.simulations, seed=seed
         )

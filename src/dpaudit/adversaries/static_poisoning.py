@@ -1,59 +1,45 @@
-"""Static poisoning: an adversarial example, made on shadow models before training."""
+"""Static poisoning: an adversarial example, made with shadow models before training."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, final
 
 from dpaudit import _validate
 from dpaudit.adversaries.crafting import the_points
-from dpaudit.adversaries.poisoning import climb, drawn_points
+from dpaudit.adversaries.poisoning import poison
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import BlackBoxAdversary, BlackBoxView, Canaries, CanaryPoints
 
 if TYPE_CHECKING:
     import torch
 
-    from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
-
-
-def poison(
-    mechanism: DPSGD, *, canaries: int, seed: int, shadows: int, steps: int, adversary: str
-) -> CanaryPoints:
-    """Training points moved to where models trained without them are most wrong."""
-    from dpaudit.engine.evaluate import loss_slope
-    from dpaudit.engine.simulation import simulate
-
-    drawn = drawn_points(mechanism, canaries, seed, adversary=adversary)
-    models = simulate(mechanism, noisy=True, runs=shadows, seed=seed).models
-    slope = loss_slope(mechanism, models, drawn.targets)
-    moved = climb(mechanism, drawn.features.to(models.dtype), slope, steps=steps, reach=1.0)
-    return CanaryPoints(features=moved.to(drawn.features.dtype), targets=drawn.targets)
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class StaticPoisoning(BlackBoxAdversary):
-    r"""Inserts a training point moved to where models trained without it are most wrong about it.
+    r"""Inserts a training example moved to where models trained without it have a large loss.
 
-    The adversary trains shadow models of its own, and climbs their mean loss from a genuine point
-    within the range of the data, label kept. The score is :math:`-\ell(\theta_T; x, y)`.
+    The adversary trains shadow models and increases their mean loss by gradient ascent from a
+    training example, within the range of the data and with its label. The score is
+    :math:`-\ell(\theta_T; x, y)`.
 
     See also: `IntermediatePoisoning`, the same point in the standard threat model;
-    `FlippedLabel`, which moves the label in place of the point.
+    `FlippedLabel`, which changes the label instead of the features.
 
     Paper: Nasr et al., *Adversary instantiation* (S&P 2021), the static poisoning adversary.
 
     Arguments:
-        shadows: How many shadow models to train, noise and clipping included.
-        steps: How many steps to climb, one typical example's length in all.
+        shadows: Number of shadow models, trained with clipping and noise.
+        steps: Number of ascent steps; together they move by the length of a typical example.
 
     Example:
         >>> StaticPoisoning(shadows=2)
         StaticPoisoning(shadows=2, steps=20)
     """
 
-    name: ClassVar[str] = "static-poisoning"
-    paper: ClassVar[str] = "Nasr et al. (S&P 2021): static poisoning"
+    name = "static-poisoning"
+    paper = "Nasr et al. (S&P 2021): static poisoning"
     year = 2021
     canary = "data point"
 
@@ -67,15 +53,9 @@ class StaticPoisoning(BlackBoxAdversary):
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CanaryPoints:
-        """Climb the mean loss of the shadow models."""
-        return poison(
-            mechanism,
-            canaries=canaries,
-            seed=seed,
-            shadows=self.shadows,
-            steps=self.steps,
-            adversary=self.name,
-        )
+        """Increase the mean loss of the shadow models."""
+        settings = {"shadows": self.shadows, "steps": self.steps}
+        return poison(mechanism, canaries=canaries, seed=seed, adversary=self.name, **settings)
 
     def queries(self, mechanism: DPSGD, canaries: Canaries) -> CanaryPoints:
         """The canaries themselves."""

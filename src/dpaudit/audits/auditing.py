@@ -16,7 +16,7 @@ from dpaudit.errors import DpauditError, InvalidInput, MissingExtra
 from dpaudit.lower_bounds import estimate
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.scores import AuditRecord, Store
-from dpaudit.threat_models import Adversary, prepared
+from dpaudit.threat_models import Adversary, audited_mechanism
 
 if TYPE_CHECKING:
     from dpaudit.engine import Speed
@@ -146,7 +146,7 @@ def make_game(
     speed.torch_device()  # which must be there
     if horizons:
         horizons = (*horizons, mechanism.steps)
-    mechanism = prepared(adversary, mechanism)
+    mechanism = audited_mechanism(adversary, mechanism)
     crafted = adversary.craft(mechanism, insertion, canaries=canaries, seed=seed)
     game = Game(
         mechanism=mechanism,

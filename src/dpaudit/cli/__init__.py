@@ -56,11 +56,6 @@ def _help_line(name: str) -> str:
         return str(error)
 
 
-# The base of typer's usage errors: no such option, value missing, not a number. New versions of
-# typer carry a click of their own, so this is not always `click.UsageError`.
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-
-
 class _LazyCommands(TyperGroup):
     """A group that imports a command's module only when that command is run."""
 
@@ -115,22 +110,12 @@ def main() -> None:
 
 
 def run_app(app: typer.Typer, name: str) -> None:
-    """Run an app; a user's mistake is one line on standard error and exit code 2.
+    """Run an app and exit. Every exit code has one meaning, see `dpaudit.cli._exit`.
 
     Arguments:
         app: The app to run.
         name: The program's name in its help.
     """
-    try:
-        sys.exit(app(prog_name=name, standalone_mode=False))
-    except DpauditError as error:
-        print(f"dpaudit: {error}", file=sys.stderr)
-    except _UsageError as error:
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context is not None else "dpaudit"
-        message = getattr(error, "format_message", error.__str__)().rstrip(".")
-        print(f"dpaudit: {message}; see '{command} --help'", file=sys.stderr)
-    except (typer.Abort, KeyboardInterrupt):
-        print("dpaudit: interrupted", file=sys.stderr)
-        sys.exit(130)
-    sys.exit(2)
+    from dpaudit.cli._exit import exit_code_of
+
+    sys.exit(exit_code_of(lambda: app(prog_name=name, standalone_mode=False)))

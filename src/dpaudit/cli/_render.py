@@ -1,30 +1,87 @@
-"""What the commands print: one JSON object for machines, or a table for people."""
+"""Output of the commands: one JSON object for programs, or tables for people."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
+import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, final
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from dpaudit.cli._exit import printable
 from dpaudit.privacy import Bound, Bounds
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on standard output, and nothing else."""
-    json.dump(value, sys.stdout, indent=2, allow_nan=False, default=_plain)
-    sys.stdout.write("\n")
+    """Print one JSON object on standard output, and nothing else. Infinity becomes "inf"."""
+    sys.stdout.write(json.dumps(_plain(value), indent=2, allow_nan=False) + "\n")
 
 
 def console() -> Console:
-    """The console for people; made when needed, so that it sees redirected output."""
-    return Console(highlight=False, soft_wrap=False)
+    """The console for people; made when needed, so that it sees redirected output.
+
+    Markup is off and control characters are replaced: names come from files and stores.
+    """
+    screen = _Screen(highlight=False, soft_wrap=False, markup=False, emoji=False)
+    screen.push_render_hook(_Printable())
+    return screen
+
+
+@final
+class _Screen(Console):
+    def on_broken_pipe(self) -> None:
+        """Raise the error, in place of an exit with code 1, which means a violation here."""
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+@final
+class _Printable(RenderHook):
+    """Replaces control characters in everything that a console prints."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Replaced(one) for one in renderables]
+
+
+@final
+class _Replaced:
+    def __init__(self, content: ConsoleRenderable) -> None:
+        self._content = content
+
+    def __rich_console__(self, screen: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in screen.render(self._content, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+@contextlib.contextmanager
+def user_code() -> Iterator[None]:
+    """Send to standard error what the user's code prints in this process.
+
+    Also what it writes to file descriptor 1, and what its child processes print. Standard output
+    then has only the result.
+    """
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # one of them is closed
+        kept = -1
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if kept >= 0:
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 def duration(seconds: float) -> str:
@@ -40,17 +97,16 @@ def duration(seconds: float) -> str:
 
 
 def print_bounds(screen: Console, result: Bounds, title: str) -> None:
-    """Print bounds as a table, and below it what they assume and what else there is to say.
+    """Print bounds as a table, and below it their assumptions and notes.
 
-    What all of them assume is said once; what only some assume has a letter, which stands in the
-    rows it belongs to, so that the table stays narrow.
+    An assumption that not all bounds share has a letter, which their rows in the table show.
     """
     assumptions = list(dict.fromkeys(text for bound in result for text in bound.assumptions))
     shared = [text for text in assumptions if all(text in each.assumptions for each in result)]
     own = [text for text in assumptions if text not in shared]
     letters = dict(zip(own, _LETTERS, strict=False))
     if result.bounds:
-        # Not the table's title, which could be no wider than the table.
+        # As a line of its own: a table's title cannot be wider than the table.
         screen.print(Text(title, style="bold"))
         screen.print(_table(result.bounds, letters))
     for text in shared:
@@ -92,15 +148,17 @@ class _Column:
         self.justify: Any = "right" if right else "left"
 
 
-def _epsilon(bound: Bound) -> str:
+def _epsilon(bound: Bound) -> str | Text:
     epsilon = "∞" if math.isinf(bound.epsilon) else f"{bound.epsilon:.4f}"
-    return f"[bold]{_sign(bound)} {epsilon}[/]" if bound.quantity == "epsilon" else epsilon
+    if bound.quantity != "epsilon":
+        return epsilon
+    return Text(f"{_sign(bound)} {epsilon}", style="bold")
 
 
-def _delta(bound: Bound) -> str:
-    if bound.quantity == "delta":
-        return f"[bold]{_sign(bound)} {bound.delta:.4g}[/]"
-    return f"{bound.delta:g}"
+def _delta(bound: Bound) -> str | Text:
+    if bound.quantity != "delta":
+        return f"{bound.delta:g}"
+    return Text(f"{_sign(bound)} {bound.delta:.4g}", style="bold")
 
 
 def _sign(bound: Bound) -> str:
@@ -135,9 +193,13 @@ _COLUMNS = (
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays, and read-only mappings, as plain data."""
+    """Plain JSON data: arrays become lists, and infinities text, as in `Bound.to_dict`."""
     if hasattr(value, "tolist"):
-        return value.tolist()
+        value = value.tolist()
     if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is not plain data")
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

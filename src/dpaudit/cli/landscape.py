@@ -217,13 +217,13 @@ def _print_text(result: Any, shape: str, audited: Any, found: Any) -> None:
         grid.add_row(
             f"{step:,}",
             str(process.insertions(step)),
-            f"[bold]{result.epsilon[step - 1]:.4f}[/]",
+            Text(f"{result.epsilon[step - 1]:.4f}", style="bold"),
             f"{result.gdp_rule[step - 1]:.4f}",
         )
     # Not the grid's title, which could be no wider than the grid.
     screen.print(Text(setting, style="bold"))
     screen.print(grid)
-    screen.print(_sentence(result), markup=False)
+    screen.print(_sentence(result))
     if audited is not None:
         screen.print()
         print_bounds(screen, audited, "The same process simulated and audited")
@@ -262,7 +262,7 @@ def _print_search(screen: Any, found: Any) -> None:
         grid.add_row(named.name, f"{named.epsilon:.4f}")
     moved = found.moved_threshold
     grid.add_row(f"threshold moved to {moved.landscape.at:.3f} C", f"{moved.epsilon:.4f}")
-    grid.add_row("[bold]best found[/]", f"[bold]{found.epsilon:.4f}[/]")
+    grid.add_row("best found", f"{found.epsilon:.4f}", style="bold")
     grid.add_row("accountant", f"{found.privacy.accountant:.4f}")
     screen.print(grid)
     if found.starts:

@@ -27,16 +27,16 @@ def cifar10(
 ) -> Examples:
     """CIFAR-10 from a folder: the official binary layout, or the official Python one.
 
-    As many training batches as are there are read; with fewer than five the name says so.
+    All training batches in the folder are read; if there are fewer than five the name says so.
 
     See also: `dpaudit.data.download_cifar10`, `dpaudit.models.convnet`.
 
     Paper: Krizhevsky, *Learning Multiple Layers of Features from Tiny Images* (2009).
 
     Arguments:
-        data_dir: The folder with ``data_batch_1.bin`` … (or ``data_batch_1`` …), or the one above
-            it. Without it the environment variable ``DPAUDIT_DATA`` is used.
-        train: The training batches, or the 10,000 test images.
+        data_dir: The folder with ``data_batch_1.bin`` … (or ``data_batch_1`` …), or its parent. By
+            default the environment variable ``DPAUDIT_DATA``.
+        train: Read the training batches; otherwise the 10,000 test images.
         normalise: Subtract the training mean of each colour and divide by its standard deviation;
             otherwise pixels go from 0 to 1.
 
@@ -49,7 +49,7 @@ def cifar10(
     labels, pixels = zip(*(read(path) for path in paths), strict=True)
     features = np.empty((sum(map(len, labels)), 3, 32, 32), dtype=np.float32)
     tables, start = _pixel_tables(normalise), 0
-    for part in pixels:  # one batch at a time, so that no second copy of the whole is in memory
+    for part in pixels:  # one batch at a time, without a second copy of all images
         for channel in range(3):
             features[start : start + len(part), channel] = tables[channel][part[:, channel]]
         start += len(part)
@@ -114,8 +114,8 @@ def _read_python(path: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         raise DataError(
             f"{path} is corrupt: {len(labels)} labels beside an array of shape {pixels.shape}"
         )
-    if not all(isinstance(label, int) for label in labels):
-        raise DataError(f"{path} is corrupt: its labels are not all whole numbers")
+    if not all(isinstance(label, int) and abs(label) < 2**63 for label in labels):
+        raise DataError(f"{path} is corrupt: its labels are not all whole numbers from 0 to 9")
     checked = _checked_labels(np.array(labels, dtype=np.int64), path)
     return checked, pixels.reshape(-1, 3, 32, 32)
 
@@ -131,7 +131,7 @@ def _checked_labels(labels: NDArray[np.int64], path: Path) -> NDArray[np.int64]:
 
 
 def _pixel_tables(normalise: bool) -> NDArray[np.float32]:
-    """What each of the 256 values of a pixel becomes, for each colour: rounded once, at the end."""
+    """The feature for each of the 256 pixel values and each colour; rounded once, at the end."""
     pixels = np.arange(256) / 255
     if not normalise:
         return np.tile(pixels, (3, 1)).astype(np.float32)

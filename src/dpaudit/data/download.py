@@ -1,26 +1,21 @@
-"""Fetching CIFAR-10 from its official place: checked before it is unpacked, whole or not at all."""
+"""Download of CIFAR-10 from its official address, checked before it is unpacked."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from dpaudit import _validate
 from dpaudit.data.cifar10 import FOLDERS, RECORD_BYTES
-from dpaudit.errors import DataError, InvalidInput
-
-if TYPE_CHECKING:
-    import http.client
+from dpaudit.errors import DataError, InvalidInput, MissingExtra
 
 OFFICIAL_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 
-# Of the official archive, 170,052,171 bytes; its page gives the MD5 sum
-# c32a1d4ab5d03f1284b67883e8d87530, and SHA-256 is the one that nobody can forge.
+# Of the official archive, 170,052,171 bytes. Its page gives the MD5 sum
+# c32a1d4ab5d03f1284b67883e8d87530, which can be forged.
 OFFICIAL_CHECKSUM = "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
 
 Progress = Callable[[int, int | None], None]
@@ -38,20 +33,19 @@ def download_cifar10(
     progress: Progress | None = None,
     timeout: float = 60.0,
 ) -> Path:
-    """Fetch CIFAR-10 (170 MB) into ``folder/cifar-10-batches-bin`` and return that folder.
+    """Download CIFAR-10 (170 MB) into ``folder/cifar-10-batches-bin`` and return that folder.
 
-    Nothing is fetched if all six batches are there already. The archive is checked before it is
-    unpacked; when anything fails, what was in the folder stays as it was.
+    Nothing is downloaded if all six batches are there already. If anything fails, the folder stays
+    as it was.
 
     See also: `dpaudit.data.cifar10`, which reads the result.
 
     Arguments:
-        folder: Where to put it; made if need be.
-        url: Where to get the archive, http or https.
+        folder: The folder to write to; created if it does not exist.
+        url: Address of the archive, http or https.
         checksum: ``"sha256:…"`` or ``"md5:…"`` of the archive.
-        progress: Called with the bytes done and the bytes in all (`None` if the server does not
-            say).
-        timeout: Seconds without an answer after which to give up.
+        progress: Called with the number of bytes received and the total (`None` if unknown).
+        timeout: Seconds without an answer after which the download fails.
 
     Example:
         >>> download_cifar10("~/data")  # doctest: +SKIP
@@ -60,7 +54,7 @@ def download_cifar10(
     _validate.positive("timeout", timeout)
     if not url.startswith(("https://", "http://")):
         raise InvalidInput(f"url must start with https:// or http://, got {url!r}")
-    algorithm, digest = _parse_checksum(checksum)
+    checksum = _checked(checksum)
     target = Path(folder).expanduser() / FOLDERS["binary"]
     if all((target / name).is_file() for name in _BATCHES):
         return target
@@ -68,7 +62,7 @@ def download_cifar10(
         target.parent.mkdir(parents=True, exist_ok=True)
         with _workbench(target.parent) as bench:
             archive = bench / "archive.tar.gz"
-            _fetch(url, archive, algorithm, digest, progress, timeout)
+            _fetch(url, archive, checksum, progress, timeout)
             _unpack(archive, bench / "unpacked", url)
             _move(bench / "unpacked", target)
     except OSError as error:
@@ -76,19 +70,19 @@ def download_cifar10(
     return target
 
 
-def _parse_checksum(checksum: str) -> tuple[str, str]:
-    algorithm, _, digest = checksum.partition(":")
-    lengths = {"sha256": 64, "md5": 32}
-    if len(digest) != lengths.get(algorithm) or not set(digest.lower()) <= set("0123456789abcdef"):
+def _checked(checksum: str) -> str:
+    algorithm, _, digest = checksum.lower().partition(":")
+    length = {"sha256": 64, "md5": 32}.get(algorithm)
+    if len(digest) != length or not set(digest) <= set("0123456789abcdef"):
         raise InvalidInput(
             f"checksum must be 'sha256:' or 'md5:' and the hexadecimal digits, got {checksum!r}"
         )
-    return algorithm, digest.lower()
+    return f"{algorithm}:{digest}"
 
 
 @contextmanager
 def _workbench(folder: Path) -> Iterator[Path]:
-    """A place for half-finished things, on the same disk as the target so that moves are atomic."""
+    """A temporary folder on the same disk as the target, so that moves are atomic."""
     bench = folder / f".cifar10-{os.getpid()}.part"
     shutil.rmtree(bench, ignore_errors=True)
     bench.mkdir()
@@ -99,68 +93,55 @@ def _workbench(folder: Path) -> Iterator[Path]:
 
 
 def _fetch(
-    url: str,
-    archive: Path,
-    algorithm: str,
-    digest: str,
-    progress: Progress | None,
-    timeout: float,
+    url: str, archive: Path, checksum: str, progress: Progress | None, timeout: float
 ) -> None:
-    seen, done = hashlib.new(algorithm), 0
-    with _ask(url, timeout) as answer, archive.open("wb") as out:
-        length = answer.headers.get("Content-Length")
-        total = int(length) if length and length.isdigit() else None
-        for block in _blocks(answer, url):
-            out.write(block)
-            seen.update(block)
-            done += len(block)
-            if progress is not None:
-                progress(done, total)
-    if total is not None and done < total:
-        raise DataError(f"the download of {url} is truncated: {done} of {total} bytes; try again")
-    found = seen.hexdigest()
-    if found != digest:
-        raise DataError(
-            f"the download of {url} is corrupt: its {algorithm} sum is {found}, not {digest}; "
-            "try again, and if it stays so do not trust that place"
-        )
-
-
-def _ask(url: str, timeout: float) -> http.client.HTTPResponse:
-    # Imported here, because they take longer than all the rest of dpaudit.data.
-    import http.client
-    import urllib.error
-    import urllib.request
-
-    request = urllib.request.Request(url, headers={"User-Agent": "dpaudit"})
     try:
-        answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=timeout)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise DataError(f"{url} answered {error.code} {error.reason}") from None
-    except urllib.error.URLError as error:
-        raise DataError(f"cannot reach {url}: {error.reason}") from None
-    except (OSError, http.client.HTTPException) as error:
-        raise DataError(f"{url} gives no proper answer: {error!r}") from None
-    return answer
+        import pooch
+        import requests
+    except ImportError:
+        raise MissingExtra("downloading CIFAR-10", "train") from None
+    pooch.get_logger().setLevel("WARNING")
+    downloader = pooch.HTTPDownloader(
+        progressbar=False if progress is None else _Bar(progress),
+        chunk_size=_BLOCK,
+        timeout=timeout,
+    )
+    try:
+        pooch.retrieve(
+            url, checksum, fname=archive.name, path=archive.parent, downloader=downloader
+        )
+    except requests.RequestException as error:
+        raise DataError(
+            f"cannot download {url}: {error}; check the network and try again"
+        ) from None
+    except ValueError:  # pooch's only one: the checksum
+        raise DataError(
+            f"the download of {url} is corrupt: it does not have the checksum {checksum}; try "
+            "again, and if the error stays do not trust this address"
+        ) from None
 
 
-def _blocks(answer: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
-    """The body in pieces, with errors of the network told apart from errors of the disk."""
-    import http.client
+class _Bar:
+    """What pooch calls a progress bar."""
 
-    while True:
-        try:
-            block = answer.read(_BLOCK)
-        except (OSError, http.client.HTTPException) as error:
-            raise DataError(f"the download of {url} broke off: {error!r}; try again") from None
-        if not block:
-            return
-        yield block
+    total: int | None = None
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._done = progress, 0
+
+    def update(self, size: int) -> None:
+        self._done += size
+        self._progress(self._done, self.total or None)
+
+    def reset(self) -> None:
+        self._done = 0
+
+    def close(self) -> None:
+        pass
 
 
 def _unpack(archive: Path, folder: Path, url: str) -> None:
-    """Copy the files we want, by their bare names, so that no member can choose where it lands."""
+    """Copy the wanted files by their bare names: no member of the archive chooses its place."""
     import gzip
     import tarfile
     import zlib
@@ -187,5 +168,5 @@ def _move(unpacked: Path, target: Path) -> None:
     if not target.exists():
         unpacked.rename(target)
         return
-    for path in unpacked.iterdir():  # a folder with some batches: each file changes at once
+    for path in unpacked.iterdir():  # the folder has some batches: replace each file at once
         path.replace(target / path.name)

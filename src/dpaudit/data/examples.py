@@ -1,4 +1,4 @@
-"""A data set: features and class labels, checked once so that training can trust them."""
+"""A data set: features and class labels, checked once."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Examples:
         features: Shape (N, …), finite. Kept as float32; an int64 array stays int64, for token
             numbers that go into an embedding.
         targets: The class of each example, shape (N,), from 0 to ``classes - 1``; int64.
-        classes: How many classes there are, at least 2.
-        name: A short word for tables and the store.
+        classes: Number of classes, at least 2.
+        name: A short name for tables and the store.
 
     Example:
         >>> data = Examples(features=[[0.5], [1.5], [-2.0]], targets=[0, 1, 1], classes=2)
@@ -63,10 +63,7 @@ class Examples:
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that change with any value: they tell data sets apart in a store.
-
-        The name is no part of it.
-        """
+        """16 hexadecimal digits that identify the values in a store; the name has no influence."""
         digest = hashlib.blake2b(digest_size=8)
         for array in (self.features, self.targets):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
@@ -97,7 +94,7 @@ def _features(given: ArrayLike) -> NDArray[Any]:
             raise InvalidInput(f"features must be numbers, got {array.dtype} values") from None
     if array.ndim == 0:
         raise InvalidInput("features must have an axis of examples, got a single number")
-    # Both extremes are finite only if all values are, and finding them takes no extra memory.
+    # Both extremes are finite only if all values are; finding them needs no extra memory.
     if features.size and not np.isfinite([features.min(), features.max()]).all():
         bad = ~np.isfinite(features.reshape(len(features), -1)).all(axis=1)
         first = int(np.argmax(bad))

@@ -1,7 +1,7 @@
 """California Housing, shipped with the package: the data of the paper's smallest experiment.
 
-The stored columns are the whole numbers of the 1990 census from which the usual floating-point
-columns were computed, so the file is small and nothing is lost. See ``README.md`` in this folder.
+The file has the whole numbers of the 1990 census from which the usual floating-point columns were
+computed. See ``README.md`` in this folder.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def california_housing_columns() -> dict[str, NDArray[np.float64]]:
 def california_housing() -> Examples:
     """20,640 districts, eight features with mean 0 and standard deviation 1, two classes.
 
-    Class 1 means: the district's median house value is above the median of all districts.
+    Class 1: the district's median house value is above the median of all districts.
 
     See also: `california_housing_columns` for the raw values, `dpaudit.models.fcnn`.
 

@@ -1,8 +1,8 @@
-"""Reading a pickle without running it: plain values and byte arrays, and nothing else.
+"""Reading a pickle without executing it: plain values and byte arrays only.
 
-CIFAR-10's Python layout is a pickle of Python 2. An ordinary `pickle.load` runs whatever a file
-tells it to; here the four names that a pickled array needs stand for small classes of our own, any
-other name is refused, and numpy never sees the file's idea of an array.
+CIFAR-10's Python layout is a pickle of Python 2. An ordinary `pickle.load` calls any function that
+the file names; here the names that a pickled array needs are replaced by small classes of our own,
+and any other name is refused.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ def load_arrays(path: Path) -> dict[str, Any]:
     except DataError:
         raise
     except Exception as error:
-        # A damaged pickle can fail in any way at all: every one of them means "not this file".
+        # A damaged pickle can raise any exception.
         raise DataError(f"{path} is not a pickle of plain arrays: {error}") from None
 
 
 @final
 class _Dtype:
-    """Stands for numpy.dtype, and knows one kind: unsigned bytes."""
+    """Replaces numpy.dtype; the only type is unsigned bytes."""
 
     def __init__(self, code: bytes | str, *_: object) -> None:
         if _text(code) not in ("u1", "|u1"):
             raise pickle.UnpicklingError(f"arrays must hold bytes, not {_text(code)!r}")
 
     def __setstate__(self, state: object) -> None:
-        """Byte order and fields: nothing that one byte could need."""
+        """Ignore byte order and fields, which single bytes do not have."""
 
 
 @final
 class _Array:
-    """Stands for numpy.ndarray, and becomes one only after its parts were checked."""
+    """Replaces numpy.ndarray; converted to one after its parts were checked."""
 
     def __init__(self, *_: object) -> None:
         self.state: tuple[Any, ...] = ()
@@ -65,9 +65,9 @@ class _Array:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Stands for codecs.encode, which Python 3 writes into old protocols to spell bytes."""
+    """Replaces codecs.encode, which Python 3 writes into old protocols for bytes."""
     if encoding not in ("latin1", b"latin1"):
-        raise pickle.UnpicklingError(f"bytes spelled in {encoding!r}")
+        raise pickle.UnpicklingError(f"bytes encoded in {encoding!r}")
     return text.encode("latin1")
 
 
@@ -86,7 +86,7 @@ class _PlainUnpickler(pickle.Unpickler):
         try:
             return _ALLOWED[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}") from None
+            raise pickle.UnpicklingError(f"it names {module}.{name}") from None
 
 
 def _text(value: bytes | str) -> str:

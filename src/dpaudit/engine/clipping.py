@@ -4,8 +4,8 @@ r"""Clipped sums of per-example gradients, for many parameter sets at once.
     S_r = \sum_b w_{rb} \, \min\Big(1, \frac{C}{\|g_{rb}\|}\Big) \, g_{rb},
     \qquad g_{rb} = \nabla_\theta \ell(\theta_r; x_b)
 
-One forward and one backward pass serve norms and sums alike (see `dpaudit.engine.gradients`). The
-slow twin is `dpaudit.games.reference.clipped_sum`.
+One forward and one backward pass give both norms and sums (see `dpaudit.engine.gradients`). The
+slow twin is `dpaudit.engine.reference.clipped_sum`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ class ClippedSums:
             flat: The parameters of every run, shape (runs, parameters).
             features: The examples, shared by all runs, shape (examples, …).
             targets: Their targets, shape (examples,).
-            weights: :math:`w`, 0 or 1, shape (runs, examples): padding and absent canaries have 0.
+            weights: :math:`w`, shape (runs, examples): 0 for padding and for absent canaries,
+                otherwise 1.
             clip_norm: :math:`C`, a scalar tensor; infinity clips nothing.
         """
 
         def one_run(own: Tensor, own_weights: Tensor) -> Tensor:
             gradients = self._gradients(own, features, targets)
             norms = self._norms(gradients)
-            # C / 0 is infinite and the minimum 1: a zero gradient stays what it is.
+            # C / 0 is infinite and the minimum 1: a zero gradient is not changed.
             factors = own_weights * torch.clamp(clip_norm / norms, max=1.0)
             return self._flat_sum(gradients, factors, own)
 
@@ -75,11 +76,11 @@ class ClippedSums:
     ) -> dict[int, ParameterGradients]:
         model = self._model
         pieces = torch.split(own, list(model.sizes))
-        # Copies, so that each parameter begins at an even address: rows of all parameters do not.
+        # Copies, so that each parameter is aligned in memory; slices of a row are not.
         parameters = [
             piece.clone().view(shape) for piece, shape in zip(pieces, model.shapes, strict=True)
         ]
-        # Zeros that take no memory, and that are not one for each run.
+        # Zeros that take no memory and are shared by all runs.
         zero = torch.zeros((), dtype=own.dtype, device=own.device)
         outputs = [zero.expand(call.shape) for call in self._calls]
 
@@ -113,7 +114,7 @@ class ClippedSums:
 
 @contextlib.contextmanager
 def _quietly_looping() -> Iterator[None]:
-    """Some operations have no batched form and are looped over; our notice says so already."""
+    """Hide torch's warning about operations without a batched form: a notice reports them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="There is a performance drop")
         yield

@@ -1,7 +1,7 @@
-"""From a function of tensors to one graph, compiled where that is possible.
+"""One graph from a function of tensors, compiled where possible.
 
-The function is traced first, so that the compiler meets plain tensor operations only: the user's
-module, `vmap` and `grad` are gone by then, and shapes are fixed.
+The function is traced first, so the compiler sees only plain tensor operations of fixed shapes:
+the user's module, `vmap` and `grad` are already resolved.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ TOLERANCE: dict[Precision, float] = {
     "tf32": 0.02,
     "bfloat16": 0.1,
 }
-"""How far a compiled step may be from the uncompiled one, as a share of the step's length. Rounding
-stays far below; noise of the wrong words is above 1."""
+"""Largest distance of a compiled step from the uncompiled one, relative to the step's length.
+Rounding errors are far smaller; wrong noise gives a distance above 1."""
 
 CHECKED_CALLS = 3
 
 
 @final
 class Traced:
-    """A function of tensors as one graph, compiled at the first call if that was asked for.
+    """A function of tensors as one graph, compiled at the first call if requested.
 
-    A compiler may be wrong (on a CPU one once took the noise of some steps from the wrong words),
-    and no audit would notice. So the first calls are also made uncompiled, and a compiled graph
-    that disagrees is not used.
+    A compiler error would not be visible in an audit (a CPU compiler once computed wrong noise).
+    The first calls are therefore also made uncompiled, and a compiled graph with different results
+    is not used.
 
     Arguments:
-        function: What to trace. It must not depend on the values of its arguments.
-        example: Arguments of the shapes and types that all calls will have.
+        function: The function to trace. Its control flow must not depend on the values.
+        example: Arguments with the shapes and types of all later calls.
         compiled: Whether to try `torch.compile`.
-        tolerance: How far the compiled result may be from the uncompiled one, as a share of how
-            far that is from the first argument; `None`: not checked.
+        tolerance: Largest distance of the compiled result from the uncompiled one, relative to
+            the distance of the latter from the first argument; `None` skips the check.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Traced:
         compiled: bool,
         tolerance: float | None = None,
     ) -> None:
-        def plain(*args: Tensor) -> Tensor:  # the tracer counts the "self" of a bound method
+        def plain(*args: Tensor) -> Tensor:  # the tracer would count the "self" of a bound method
             return function(*args)
 
         trace = make_fx(plain, tracing_mode="fake", _allow_non_fake_inputs=True)
@@ -75,17 +75,17 @@ class Traced:
         compiled = torch.compile(self._graph, dynamic=False, fullgraph=True)
         try:
             with warnings.catch_warnings():
-                # Advice of the compiler about precision and cores is ours to take, not the user's.
+                # The compiler's advice on precision and cores does not concern the user.
                 warnings.simplefilter("ignore")
                 result: Tensor = compiled(*args)
         except torch.OutOfMemoryError:
             self._untried = True
             raise
-        except Exception as error:  # the compiler's own, of many types: none may stop an audit
+        except Exception as error:  # compilers raise many types, and none may stop an audit
             reason = str(error).strip().splitlines() or [type(error).__name__]
             self.notices = (
-                f"torch.compile did not work here, so this will be slower ({reason[0]}); "
-                "it needs a C++ compiler on a CPU, and triton on a GPU",
+                f"torch.compile failed, so this will be slower ({reason[0]}); it needs a C++ "
+                "compiler on a CPU and triton on a GPU",
             )
             return self._call(*args)
         self._call = compiled
@@ -93,32 +93,32 @@ class Traced:
         return result
 
     def _checked(self, result: Tensor, *args: Any) -> Tensor:
-        """The compiled ``result`` where the uncompiled graph agrees; otherwise what that says."""
+        """The compiled ``result`` if the uncompiled graph agrees, otherwise that of the latter."""
         self._unchecked -= 1
         try:
             plain: Tensor = self._graph(*args)
         except torch.OutOfMemoryError:
-            return result  # uncompiled it takes more memory than there is: it cannot be checked
+            return result  # the uncompiled graph does not fit in memory, so no check is possible
         length, apart = (plain - args[0]).norm(), (result - plain).norm()
-        # A step that is short beside where it starts is lost in the rounding of its end.
+        # For a short step, the rounding of its end point dominates.
         rounding = 8 * torch.finfo(plain.dtype).eps * plain.norm()
         if self._tolerance is None or not bool(apart > self._tolerance * length + rounding):
             return result
         self._call, self._unchecked = self._graph, 0
         self.notices = (
-            f"torch {torch.__version__} compiled a step that gives other numbers than the "
-            f"uncompiled one ({float(apart / length):.2g} of its length apart), so this will be "
-            "slower: the compiled one is not used",
+            f"torch {torch.__version__} compiled the step incorrectly (it differs by "
+            f"{float(apart / length):.2g} of its length from the uncompiled step), so the slower "
+            "uncompiled step is used",
         )
         return plain
 
 
 @contextlib.contextmanager
 def numerics(precision: Precision, device: torch.device) -> Iterator[None]:
-    """Torch's global switches as a tile needs them, and back as they were afterwards.
+    """Set torch's global switches for a tile, and restore them afterwards.
 
-    One thread on a CPU, because the order of additions may depend on the number of threads;
-    deterministic algorithms, and products in TF32 only if asked for, on a GPU.
+    On a CPU: one thread, because the order of additions may depend on the number of threads. On a
+    GPU: deterministic algorithms, and products in TF32 only if requested.
     """
     threads, matmul = torch.get_num_threads(), torch.get_float32_matmul_precision()
     cudnn = torch.backends.cudnn

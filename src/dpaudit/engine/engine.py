@@ -5,7 +5,7 @@ r"""Many DP-SGD trainings at once: one step for all runs of a tile.
         + \text{canaries} + \sigma C \, Z_r \Big)
 
 Clipping, insertion, noise and update are one graph of fixed shapes. The slow twin is
-`dpaudit.games.reference.play`.
+`dpaudit.games.reference.play`, which also plays the rest of a game.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import Canaries
 
 Respond = Callable[[int, Tensor], Tensor]
-"""From a step and the current parameters to what each run's canaries add to the sum, shape
+"""A function of the step and the current parameters: what each run's canaries add to the sum, shape
 (runs, canaries, parameters)."""
 
 LARGE_LAYER = 2**14
-"""Weights of a convolution from which the vendor's library beats a batched product on a GPU; on a
-CPU it always did."""
+"""Number of weights from which a convolution is faster in the vendor's library than as a batched
+product on a GPU. On a CPU the library was always faster."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What the engine trains: a mechanism, and what is added to it or taken from it.
+    """A mechanism to train, with or without canaries, clipping and noise.
 
     Arguments:
         mechanism: The training.
-        canaries: What goes in, or nothing.
-        insertion: At which steps.
-        seed: Of the noise and of Poisson participation.
-        stream: Which noise: the game's, or an adversary's own.
+        canaries: The canaries to insert, if any.
+        insertion: The steps at which canaries are inserted.
+        seed: Random seed of the noise and of Poisson participation.
+        stream: The stream of the noise: that of the game, or that of adversaries' simulations.
         clipped: Whether gradients are clipped.
         noisy: Whether noise is added.
         whole: Treat the model as one layer without a rule; `dpaudit.engine.mechanism_check`
-            finds out whether that is needed.
-        respond: What the canaries add, where an adversary chooses them as training goes on. It is
-            asked between the compiled steps, at those with an insertion.
+            determines whether this is needed.
+        respond: Computes the canaries of an adaptive adversary during training. It is called
+            between compiled steps, before each step with an insertion.
     """
 
     mechanism: DPSGD
@@ -72,13 +72,13 @@ class Training:
 
 @final
 class Engine:
-    """Plays ``runs`` trainings together, any number of times.
+    """Trains ``runs`` models together, any number of times.
 
     Arguments:
-        training: What to train.
-        runs: How many runs are played together; shapes are fixed by it.
+        training: The training.
+        runs: Number of models trained together; it fixes the shapes.
         speed: Device and precision.
-        compiled: Whether to compile.
+        compiled: Whether to compile the step.
     """
 
     def __init__(self, training: Training, *, runs: int, speed: Speed, compiled: bool) -> None:
@@ -116,14 +116,14 @@ class Engine:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the user should know: layers without a rule, no compiler."""
+        """Notices for the user: layers without a rule, failed compilation."""
         return self._model_notices + self._step.notices
 
     def play(self, start: Tensor, runs: Tensor, coins: Tensor) -> Iterator[Tensor]:
         """The parameters (runs, parameters) after each step.
 
         Arguments:
-            start: Where the runs begin, shape (runs, parameters).
+            start: The initial parameters, shape (runs, parameters).
             runs: The numbers of the runs, shape (runs,), int64.
             coins: 1 where the canary is inserted, shape (runs, canaries).
         """
@@ -152,7 +152,7 @@ class Engine:
             yield current
 
     def genuine_sum(self, current: Tensor, step: int) -> Tensor:
-        """What the genuine examples of ``step`` add up to at ``current``, (runs, parameters)."""
+        """The clipped sum of ``step``'s genuine examples at ``current``, (runs, parameters)."""
         batch = int(self._plan.at[step])
         features, targets = self._batch(self._batches[batch])
         weights = self._present[batch].expand(len(current), -1)
@@ -163,9 +163,9 @@ class Engine:
             ).to(self._dtype)
 
     def _entering(self, current: Tensor, coins: Tensor, runs: Tensor, step: int) -> Tensor:
-        """The coins (runs, canaries); or, of an adaptive adversary, all it adds (runs, parameters).
+        """The coins (runs, canaries); for an adaptive adversary its whole sum (runs, parameters).
 
-        Its canaries depend on the iterate, so that they are made here, between compiled steps.
+        Adaptive canaries depend on the iterate, so they are computed between compiled steps.
         """
         training = self._training
         if training.respond is None:
@@ -180,7 +180,7 @@ class Engine:
         return torch.einsum("rc,rcp->rp", coins, added)
 
     def _scalars(self) -> Tensor:
-        """Rate over batch size, clip norm and noise: tensors, so that no value is compiled in."""
+        """Learning rate over batch size, clip norm and noise, as a tensor of variable values."""
         mechanism = self._training.mechanism
         rate = mechanism.learning_rate / mechanism.batches.expected_size(len(mechanism.data))
         clip_norm = mechanism.clip_norm if self._training.clipped else float("inf")

@@ -1,6 +1,6 @@
-"""What adversaries compute of many models at once: answers, losses and clipped gradients.
+"""What adversaries compute for many models at once: outputs, losses and clipped gradients.
 
-Plain `torch.func`, without rules and without compilation: these are few examples.
+Plain `torch.func` without layer rules and without compilation: the examples are few.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ from dpaudit.engine.mechanism_check import check_mechanism
 from dpaudit.engine.speed import Precision, Speed
 from dpaudit.engine.starting_points import known_model, trainable
 from dpaudit.mechanisms.dpsgd import DPSGD
+from dpaudit.threat_models import CanaryPoints
 
 _NUMBERS = 2**26
 """Gradients held at once, in numbers: 256 MiB of float32."""
+
+_RUNS = 256
+"""Models evaluated at once: the activations of all of them might not fit in memory."""
 
 Answer = Callable[[Tensor, Tensor], Tensor]
 
@@ -26,32 +30,30 @@ def losses(mechanism: DPSGD, parameters: Tensor, features: Tensor, targets: Tens
     """The loss of every model on every example, shape (runs, examples).
 
     Arguments:
-        mechanism: What was trained: its model and its loss.
+        mechanism: The training, for its model and its loss.
         parameters: One model in each row, shape (runs, parameters).
-        features: Shape (examples, …), or (runs, examples, …) where each model has its own.
-        targets: Shape (examples,), or (runs, examples).
+        features: Shape (examples, …), or (runs, examples, …) for separate examples per model.
+        targets: Shape (examples, …), or (runs, examples, …).
     """
     answer = _answer(mechanism, parameters)
-    features, targets = _beside(parameters, features), targets.to(parameters.device)
-    own = 0 if targets.ndim == 2 else None
+    features, targets, own = _beside(mechanism, parameters, features, targets)
 
     def one_run(flat: Tensor, points: Tensor, labels: Tensor) -> Tensor:
         return mechanism.loss(answer(flat, points), labels)
 
     with torch.no_grad():
-        # A chunk of runs at a time: a ResNet's activations for all of them would not fit.
-        found: Tensor = torch.func.vmap(one_run, in_dims=(0, own, own), chunk_size=256)(
+        found: Tensor = torch.func.vmap(one_run, in_dims=(0, own, own), chunk_size=_RUNS)(
             parameters, features, targets
         )
         return found
 
 
 def outputs(mechanism: DPSGD, parameters: Tensor, features: Tensor) -> Tensor:
-    """What every model returns for every example, shape (runs, examples, …)."""
+    """The output of every model for every example, shape (runs, examples, …)."""
     answer = _answer(mechanism, parameters)
     with torch.no_grad():
-        found: Tensor = torch.func.vmap(answer, in_dims=(0, None), chunk_size=256)(
-            parameters, _beside(parameters, features)
+        found: Tensor = torch.func.vmap(answer, in_dims=(0, None), chunk_size=_RUNS)(
+            parameters, _like(parameters, features)
         )
         return found
 
@@ -59,31 +61,27 @@ def outputs(mechanism: DPSGD, parameters: Tensor, features: Tensor) -> Tensor:
 def clipped_gradients(
     mechanism: DPSGD, parameters: Tensor, features: Tensor, targets: Tensor
 ) -> Tensor:
-    r"""What each example would add to the sum of each model, shape (runs, examples, parameters).
+    r"""The contribution of each example to each model's sum, shape (runs, examples, parameters).
 
     .. math:: \mathrm{clip}(\nabla \ell(\theta_r; x), C)
 
-    Arguments as for `losses`. A gradient for every (run, example) is held: few examples at a time.
+    Arguments as for `losses`. The gradients of all examples are in memory at once.
     """
-    answer = _answer(mechanism, parameters)
-    features, targets = _beside(parameters, features), targets.to(parameters.device)
-    own = 0 if targets.ndim == 2 else None
-
-    def one(flat: Tensor, point: Tensor, label: Tensor) -> Tensor:
-        return mechanism.loss(answer(flat, point.unsqueeze(0)), label.unsqueeze(0)).sum()
-
-    one_run = torch.func.vmap(torch.func.grad(one), in_dims=(None, 0, 0))
-    held = parameters.shape[1] * targets.shape[-1]
+    features, targets, own = _beside(mechanism, parameters, features, targets)
+    one_run = torch.func.vmap(
+        torch.func.grad(_single_loss(mechanism, parameters)), in_dims=(None, 0, 0)
+    )
+    held = parameters.shape[1] * targets.shape[0 if own is None else 1]
     gradients: Tensor = torch.func.vmap(
         one_run, in_dims=(0, own, own), chunk_size=max(1, _NUMBERS // held)
     )(parameters, features, targets)
     norms = gradients.norm(dim=2, keepdim=True)
-    # C / 0 is infinite and the minimum 1: a zero gradient stays what it is.
+    # C / 0 is infinite and the minimum 1: a zero gradient is not changed.
     return gradients * torch.clamp(mechanism.clip_norm / norms, max=1.0)
 
 
 def loss_slope(mechanism: DPSGD, parameters: Tensor, targets: Tensor) -> Callable[[Tensor], Tensor]:
-    """How the mean loss of several models changes with the points, of shape (examples, …)."""
+    """The gradient of several models' mean loss with respect to the points (examples, …)."""
     answer = _answer(mechanism, parameters)
 
     def total(features: Tensor) -> Tensor:
@@ -103,24 +101,21 @@ def gradient_slope(
     worth: Callable[..., Tensor],
     *context: Tensor,
 ) -> Callable[[Tensor], Tensor]:
-    r"""How the worth of a point's gradient changes with the point: a double backward pass.
+    r"""The gradient, with respect to a point, of an objective of the point's own gradient.
 
     .. math:: \nabla_x\, w\big(\nabla_\theta \ell(\theta_r; x, y)\big)
 
+    The returned function takes points (runs, examples, …) and returns a gradient for each, by a
+    double backward pass.
+
     Arguments:
-        mechanism: What is trained.
+        mechanism: The training.
         parameters: Shape (runs, parameters).
-        targets: Shape (runs, examples).
-        worth: From a gradient (parameters,), unclipped, and what ``context`` holds for its run, to
-            a number.
+        targets: Shape (runs, examples, …).
+        worth: The objective: takes an unclipped gradient (parameters,) and the run's ``context``.
         context: Tensors with the run as their first axis.
-
-    The function that comes back takes points (runs, examples, …) and gives a slope for each.
     """
-    answer = _answer(mechanism, parameters)
-
-    def loss(flat: Tensor, point: Tensor, label: Tensor) -> Tensor:
-        return mechanism.loss(answer(flat, point.unsqueeze(0)), label.unsqueeze(0)).sum()
+    loss = _single_loss(mechanism, parameters)
 
     def value(point: Tensor, flat: Tensor, label: Tensor, *own: Tensor) -> Tensor:
         return worth(torch.func.grad(loss)(flat, point, label), *own)
@@ -135,15 +130,24 @@ def gradient_slope(
     return slope
 
 
-def genuine_sum(mechanism: DPSGD, iterates: Tensor, steps: Sequence[int]) -> Tensor:
-    """What the genuine examples of ``steps`` added up to, shape (runs, parameters).
+def repeated(points: CanaryPoints, parameters: Tensor) -> tuple[Tensor, Tensor]:
+    """Features and targets with a leading axis of runs, on the device of ``parameters``."""
+    runs, targets = len(parameters), points.targets.to(parameters.device)
+    return (
+        points.features.to(parameters).expand(runs, *points.features.shape),
+        targets.expand(runs, *targets.shape),
+    )
 
-    Batches are public, so whoever sees the iterates can compute it.
+
+def genuine_sum(mechanism: DPSGD, iterates: Tensor, steps: Sequence[int]) -> Tensor:
+    """The clipped sums of the genuine examples of ``steps``, added up, shape (runs, parameters).
+
+    Batches are public, so the standard threat model allows this.
 
     Arguments:
-        mechanism: What was trained.
-        iterates: Shape (steps + 1, runs, parameters); step t started from the t-th.
-        steps: Which steps to add up.
+        mechanism: The training.
+        iterates: Shape (steps + 1, runs, parameters); step t starts from the t-th.
+        steps: The steps to add up.
     """
     precision: Precision = "float64" if iterates.dtype == torch.float64 else "float32"
     engine = Engine(
@@ -159,11 +163,11 @@ def genuine_sum(mechanism: DPSGD, iterates: Tensor, steps: Sequence[int]) -> Ten
 
 
 def _answer(mechanism: DPSGD, parameters: Tensor) -> Answer:
-    """From flat parameters and features to what the model returns."""
+    """The model's output as a function of flat parameters and features."""
     model = known_model(mechanism).to(parameters.device, parameters.dtype)
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     shapes = [parameter.shape for parameter in trainable(model)]
-    sizes = [parameter.numel() for parameter in trainable(model)]
+    sizes = [shape.numel() for shape in shapes]
 
     def answer(flat: Tensor, features: Tensor) -> Tensor:
         pieces = zip(torch.split(flat, sizes), shapes, strict=True)
@@ -174,6 +178,26 @@ def _answer(mechanism: DPSGD, parameters: Tensor) -> Answer:
     return answer
 
 
-def _beside(parameters: Tensor, features: Tensor) -> Tensor:
+def _single_loss(
+    mechanism: DPSGD, parameters: Tensor
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The loss of one example as a function of flat parameters, features and target."""
+    answer = _answer(mechanism, parameters)
+
+    def loss(flat: Tensor, point: Tensor, label: Tensor) -> Tensor:
+        return mechanism.loss(answer(flat, point.unsqueeze(0)), label.unsqueeze(0)).sum()
+
+    return loss
+
+
+def _beside(
+    mechanism: DPSGD, parameters: Tensor, features: Tensor, targets: Tensor
+) -> tuple[Tensor, Tensor, int | None]:
+    """Both on the device of ``parameters``; 0 if they have an axis of runs, otherwise `None`."""
+    own = 0 if features.ndim > mechanism.data.features.ndim else None
+    return _like(parameters, features), targets.to(parameters.device), own
+
+
+def _like(parameters: Tensor, features: Tensor) -> Tensor:
     features = features.to(parameters.device)
     return features.to(parameters.dtype) if features.is_floating_point() else features

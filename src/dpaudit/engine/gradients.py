@@ -1,9 +1,9 @@
-"""Per-example gradients of one parameter, kept in whatever form is cheapest.
+"""Per-example gradients of one parameter, in the cheapest form.
 
-Clipping needs two things of them: their norms, and a weighted sum. Neither needs the gradients
-themselves where a gradient is a short sum of outer products.
+Clipping needs only their norms and a weighted sum. Neither needs the gradients themselves if each
+gradient is a short sum of outer products.
 
-Everything here is written for one run; `torch.func.vmap` adds the axis of runs.
+The code is written for one run; `torch.func.vmap` adds the axis of runs.
 
 Paper:
     Goodfellow: Efficient per-example gradient computations (arXiv 1510.01799), equation 4.
@@ -25,8 +25,8 @@ from dpaudit.engine.products import per_example_product
 from dpaudit.engine.rows import sum_rows
 
 MEMORY_WEIGHT = 60
-"""How many multiplications take as long as moving one number to memory and back, on the processors
-we measured. Only a choice between two right answers hangs on it."""
+"""Number of multiplications that take as long as moving one number to memory and back, measured on
+several processors. It only selects between two equivalent computations."""
 
 
 class ParameterGradients(ABC):
@@ -47,7 +47,7 @@ class ParameterGradients(ABC):
 
 @final
 class Explicit(ParameterGradients):
-    """Gradients that are simply there."""
+    """Gradients that are stored explicitly."""
 
     def __init__(self, gradients: Tensor) -> None:
         self._gradients = gradients
@@ -58,7 +58,7 @@ class Explicit(ParameterGradients):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         gradients, weights = self._gradients, weights.to(self._gradients.dtype)
         if gradients.ndim <= 2:
-            # A product with a single row; as a sum it joins the loops around it.
+            # A product with a single row; the compiler fuses a sum with the surrounding loops.
             return (gradients * weights.view(-1, *(1,) * (gradients.ndim - 1))).sum(0)
         return (weights @ gradients.flatten(1)).reshape(gradients.shape[1:])
 
@@ -72,9 +72,9 @@ class OuterProducts(ParameterGradients):
 
     Arguments:
         outputs: :math:`g`, gradients of the products, shape (examples, places, rows).
-        inputs: :math:`a`, what was multiplied, shape (examples, places, columns); columns beyond
-            those of the parameter are zeros, which add nothing to norms.
-        shape: Of the parameter; rows times columns numbers.
+        inputs: :math:`a`, the multiplied values, shape (examples, places, columns). Columns
+            beyond those of the parameter are zeros and do not change norms.
+        shape: Shape of the parameter, with rows times columns numbers.
     """
 
     def __init__(self, outputs: Tensor, inputs: Tensor, shape: torch.Size) -> None:
@@ -118,12 +118,12 @@ class OuterProducts(ParameterGradients):
 
 @final
 class EmbeddedRows(ParameterGradients):
-    r"""Gradients of a table whose rows were looked up: row i gets the sum of :math:`g_{bl}` there.
+    r"""Gradients of a table by its looked-up rows: row i is the sum of :math:`g_{bl}` for that row.
 
     Arguments:
         outputs: :math:`g`, shape (examples, places, columns).
-        rows: Which row each place looked up, shape (examples, places).
-        shape: Of the table.
+        rows: The row that each place looked up, shape (examples, places).
+        shape: Shape of the table.
     """
 
     def __init__(self, outputs: Tensor, rows: Tensor, shape: torch.Size) -> None:
@@ -164,5 +164,5 @@ def sum_of_squares(values: Tensor) -> Tensor:
 
 
 def _wide(values: Tensor) -> Tensor:
-    """float32 for the half precisions: a sum of squares must not lose its small terms."""
+    """float32 for half precisions, so that a sum of squares keeps its small terms."""
     return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values

@@ -1,7 +1,7 @@
 """How each kind of canary enters a step.
 
-All coins are 0 or 1 and multiply: a step without the canary runs the same code as a step with it,
-which costs little, and saves a second compilation.
+Coins are 0 or 1 and multiply the canaries: a step without the canary runs the same code as a step
+with it. This costs little and avoids a second compilation.
 """
 
 from __future__ import annotations
@@ -11,30 +11,26 @@ from typing import final
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from dpaudit.errors import InvalidInput
-from dpaudit.threat_models import (
-    Canaries,
-    CanaryPoints,
-    CraftedDimensions,
-    CraftedGradients,
-)
+from dpaudit.threat_models import Canaries, CanaryPoints, CraftedDimensions, CraftedGradients
 
 
 class Inserter(ABC):
-    """Puts canaries into the batch or into the clipped sum. Tensors it holds are on the device."""
+    """Adds canaries to the batch or to the clipped sum. Its tensors are on the device."""
 
     points: tuple[Tensor, Tensor] | None = None
-    """Features and targets to append to every batch, if any; their weights are the coins."""
+    """Features and targets to append to every batch, if any; the coins are their weights."""
 
     @abstractmethod
     def add(self, sums: Tensor, coins: Tensor) -> Tensor:
-        """The sums (runs, parameters) with what the coins (runs, canaries) say."""
+        """The sums (runs, parameters) plus the canaries selected by ``coins`` (runs, canaries)."""
 
 
 @final
 class DimensionInserter(Inserter):
-    """Adds ``norm`` to one coordinate for each canary, as a look-up rather than a scattering."""
+    """Adds ``norm`` to one coordinate for each canary, by a look-up instead of a scatter."""
 
     def __init__(self, canaries: CraftedDimensions, parameters: int, device: torch.device) -> None:
         canary_of = torch.full((parameters,), canaries.count, dtype=torch.int64)
@@ -43,7 +39,7 @@ class DimensionInserter(Inserter):
         self._norm = canaries.norm
 
     def add(self, sums: Tensor, coins: Tensor) -> Tensor:
-        none_last = torch.nn.functional.pad(coins, (0, 1))
+        none_last = functional.pad(coins, (0, 1))
         return sums + self._norm * none_last[:, self._canary_of]
 
 
@@ -51,37 +47,27 @@ class DimensionInserter(Inserter):
 class GradientInserter(Inserter):
     """Adds dense gradients."""
 
-    def __init__(
-        self, canaries: CraftedGradients, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        self._gradients = canaries.gradients.to(device, dtype)
+    def __init__(self, gradients: Tensor) -> None:
+        self._gradients = gradients
 
     def add(self, sums: Tensor, coins: Tensor) -> Tensor:
         return sums + coins @ self._gradients
 
 
 @final
-class PointInserter(Inserter):
-    """Appends data points to the batch; the clipped sum is then complete."""
-
-    def __init__(self, canaries: CanaryPoints, device: torch.device) -> None:
-        self.points = (canaries.features.to(device), canaries.targets.to(device))
-
-    def add(self, sums: Tensor, coins: Tensor) -> Tensor:
-        return sums
-
-
-@final
 class SumInserter(Inserter):
-    """Adds what an adaptive adversary's canaries came to: summed up already, coins and all."""
+    """Adds the canaries of an adaptive adversary, which are already multiplied by their coins."""
 
     def add(self, sums: Tensor, coins: Tensor) -> Tensor:
         return sums + coins
 
 
 @final
-class NoInserter(Inserter):
-    """Nothing goes in: the adversary's own simulations."""
+class BatchInserter(Inserter):
+    """Appends examples to the batch, or inserts nothing; the clipped sum is then complete."""
+
+    def __init__(self, points: tuple[Tensor, Tensor] | None = None) -> None:
+        self.points = points
 
     def add(self, sums: Tensor, coins: Tensor) -> Tensor:
         return sums
@@ -93,13 +79,13 @@ def inserter(
     """The inserter for this kind of canaries."""
     match canaries:
         case None:
-            return NoInserter()
+            return BatchInserter()
         case CraftedDimensions():
             return DimensionInserter(canaries, parameters, device)
         case CraftedGradients():
-            return GradientInserter(canaries, dtype, device)
+            return GradientInserter(canaries.gradients.to(device, dtype))
         case CanaryPoints():
-            return PointInserter(canaries, device)
+            return BatchInserter((canaries.features.to(device), canaries.targets.to(device)))
         case _:
             raise InvalidInput(
                 "canaries must be CraftedDimensions, CraftedGradients or CanaryPoints, "

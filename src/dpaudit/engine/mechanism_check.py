@@ -1,7 +1,7 @@
-"""Everything that can be wrong with a game, found before any training.
+"""The check of a mechanism before any training.
 
-What a layer's type does not tell is tried out on a few examples: whether examples are mixed,
-whether the model repeats itself, and whether the fast clipped sums are right for it.
+What the types of layers do not show is tested on a few examples: whether examples are mixed,
+whether the model is deterministic, and whether the fast clipped sums are correct.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from dpaudit.errors import InvalidInput, UnsupportedModel
 from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation
 
 _PROBE = 4  # examples
-_CLOSE = 1e-6  # in float64, where rounding is far below and a wrong rule far above
-_CLOSE_IN_FLOAT32 = 1e-2  # a deep network with kinks is 1e-3 from itself by rounding alone
+_CLOSE = 1e-6  # in float64: rounding is far smaller and the error of a wrong rule far larger
+_CLOSE_IN_FLOAT32 = 1e-2  # rounding alone changes a deep network with ReLUs by 1e-3
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What the check found out.
+    """The result of checking a mechanism.
 
     Arguments:
-        parameters: How many numbers are trained.
-        whole: The model's layers cannot be tapped one by one.
-        notices: What the user should know.
+        parameters: Number of trained parameters.
+        whole: Whether the model must be treated as one layer, because its layers cannot be
+            tapped separately.
+        notices: Notices for the user.
     """
 
     parameters: int
@@ -77,8 +78,8 @@ def _check_constants(mechanism: DPSGD, model: nn.Module) -> None:
     for name, value in here.items():
         if not value.requires_grad and not torch.equal(value, there[name]):
             raise UnsupportedModel(
-                f"{name!r} is not trained, yet differs from one build of the model to the next; "
-                "with FreshInitialisation only trained parameters may be drawn anew"
+                f"{name!r} is not trained but differs between two builds of the model; with "
+                "FreshInitialisation only trained parameters may be random"
             )
 
 
@@ -101,21 +102,21 @@ def _check_losses(mechanism: DPSGD, model: nn.Module, features: Tensor, targets:
     ]
     if changed:
         raise UnsupportedModel(
-            f"the forward pass changes the buffer {changed[0]!r}, so examples act on each other "
-            "through it; remove it, or call .eval() on its layer in build_model"
+            f"the forward pass changes the buffer {changed[0]!r}, so examples affect each other; "
+            "remove it, or call .eval() on its layer in build_model"
         )
     if not torch.allclose(losses, again, rtol=1e-6, atol=1e-9):
         raise UnsupportedModel(
-            "the model gives different losses for the same examples: it draws random numbers, "
-            "which the game could not play again; remove them"
+            "the model gives different losses for the same examples: it draws random numbers, so "
+            "the training could not be repeated; remove them"
         )
-    # The last example is exchanged for another: nobody else's loss may change.
+    # Replace the last example: the losses of the others must not change.
     others = [*range(examples - 1), examples]
     swapped = _losses(mechanism, model, features[others], targets[others])
     if examples > 1 and not torch.allclose(losses[:-1], swapped[:-1], rtol=1e-4, atol=1e-6):
         raise UnsupportedModel(
             "the model or the loss mixes the examples of a batch: an example's loss changed when "
-            "another example was exchanged; look for statistics over the first axis, and use "
+            "another example was replaced; look for statistics over the first axis, and use "
             "torch.nn.GroupNorm or LayerNorm to normalise"
         )
 
@@ -137,7 +138,7 @@ def _losses(mechanism: DPSGD, model: nn.Module, features: Tensor, targets: Tenso
 def _in_float64(
     mechanism: DPSGD, model: nn.Module, features: Tensor, targets: Tensor
 ) -> tuple[nn.Module, Tensor, Tensor]:
-    """Model and examples in float64; as they are where model or loss insist on their own type."""
+    """Model and examples in float64; unchanged if model or loss require another type."""
     precise = copy.deepcopy(model).double()
     numbers = features.double() if features.is_floating_point() else features
     try:
@@ -151,22 +152,17 @@ def _in_float64(
 def _choose_taps(
     mechanism: DPSGD, model: nn.Module, features: Tensor, targets: Tensor
 ) -> tuple[bool, tuple[str, ...]]:
-    problem: str | None = None
+    problem = "they differ from those of one example at a time"
     for whole in (False, True):
         tapped = TappedModel(model, rules(convolutions_as_products=False), whole=whole)
         try:
-            right = _sums_are_right(mechanism, model, tapped, features, targets)
-        except Exception as error:  # torch.func has many ways to refuse a model
-            right, problem = (
-                False,
-                str(error).strip().splitlines()[0] if str(error) else repr(error),
-            )
-        if right:
-            return whole, _notices(tapped, whole)
+            if _sums_are_right(mechanism, model, tapped, features, targets):
+                return whole, _notices(tapped, whole)
+        except Exception as error:  # torch.func raises many types for unsupported models
+            problem = (str(error).strip() or repr(error)).splitlines()[0]
     raise UnsupportedModel(
-        "per-example gradients of this model could not be computed with torch.func"
-        + (f": {problem}" if problem else "; they differ from those of one example at a time")
-        + "; the forward pass must treat examples alone, without branching on their values"
+        f"per-example gradients of this model could not be computed with torch.func: {problem}; "
+        "the forward pass must treat examples separately and not branch on their values"
     )
 
 
@@ -174,16 +170,16 @@ def _notices(tapped: TappedModel, whole: bool) -> tuple[str, ...]:
     if not whole:
         return tapped.notices
     return (
-        "the layers of this model cannot be clipped one by one (a parameter is used outside of "
-        "its own layer, or the batch is reshaped): gradients of the whole model are computed for "
-        "every example on its own, which is much slower and takes more memory",
+        "the layers of this model cannot be clipped separately (a parameter is used outside its "
+        "layer, or the batch is reshaped): gradients of the whole model are computed for every "
+        "example, which is much slower and needs more memory",
     )
 
 
 def _sums_are_right(
     mechanism: DPSGD, model: nn.Module, tapped: TappedModel, features: Tensor, targets: Tensor
 ) -> bool:
-    """Compare fast and slow sums, clipped so that norms matter."""
+    """Compare fast and slow sums, at a clip norm that clips about half of the examples."""
     start = flat_parameters(model, trainable(model)[0].dtype)
     calls = tapped.measure([p.detach() for p in trainable(model)], features)
     if any(call.shape[:1] != features.shape[:1] for call in calls):

@@ -1,9 +1,9 @@
-r"""Random numbers without a state: every draw is a function of where it is used.
+r"""Counter-based random numbers: every draw is a function of where it is used.
 
-A generator with a state ties the noise of a run to the order in which runs are played. Here the
+With a stateful generator the noise of a run would depend on the order of runs. Here the random
 word for (seed, stream, run, step, coordinate) is the value of the block cipher Philox4x32-10 at
-that counter, so the noise of a run is the same in a tile of one or of a thousand, on two threads
-or after a restart; and because it is plain arithmetic, the compiler fuses it into the update.
+that counter. The noise of a run is therefore the same in every tile size, with any number of
+threads and after a restart. It is plain arithmetic, which the compiler fuses into the update.
 
 Paper:
     Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011), section 3.3.
@@ -24,20 +24,20 @@ Words = tuple[Tensor, Tensor, Tensor, Tensor]
 
 _LOW = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53 - 2**32, 0xCD9E8D57 - 2**32)
-"""Philox's, less 2**32: what a product then lacks is the other factor in its high word."""
+"""Philox's multipliers minus 2**32; the other factor is added to the high word to correct this."""
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 
 
 class Stream(enum.IntEnum):
-    """What a random word is for. Distinct streams of one seed are independent."""
+    """The purpose of a random word. Different streams of one seed are independent."""
 
     NOISE = 0
     INSERTION = 1
     PARTICIPATION = 2
     INITIALISATION = 3
     SIMULATED_NOISE = 4
-    """The adversary's own simulations: never the noise of the game, whatever seed they share."""
+    """Simulations by adversaries: independent of the game's noise even with the same seed."""
 
 
 def key(seed: int, device: torch.device | str = "cpu") -> Tensor:
@@ -66,8 +66,8 @@ def philox(counter: Words, key: Tensor) -> Words:
     first, second, third, fourth = counter
     left, right = key[0], key[1]
     for _ in range(_ROUNDS):
-        # Both products stay within 63 bits. Philox's own multipliers would fill 64: eagerly int64
-        # wraps, but to a C++ compiler signed overflow cannot happen, and it reckons with that.
+        # Both products fit in 63 bits. With Philox's own multipliers they would need 64, and
+        # signed overflow is undefined in C++, although eager int64 arithmetic wraps.
         one, two = first * _MULTIPLIERS[0], third * _MULTIPLIERS[1]
         high_one, high_two = (one >> 32) + first, (two >> 32) + third
         first, third = high_two ^ second ^ left, high_one ^ fourth ^ right
@@ -80,8 +80,8 @@ def words(key: Tensor, stream: Stream, runs: Tensor, step: Tensor, count: int) -
     """Four words for each (run, place) with place 0, …, count - 1; shape (runs, count)."""
     places = torch.arange(count, dtype=torch.int64, device=runs.device)
     tag = torch.full((), int(stream), dtype=torch.int64, device=runs.device)
-    # The place stands second, where the cipher never multiplies it: triton holds an index that
-    # comes from `arange` in 32 bits, and Philox's multipliers do not fit beside it.
+    # The place is the second word, which the cipher never multiplies: triton keeps an index from
+    # `arange` in 32 bits, too few for a product with Philox's multipliers.
     return philox((runs.unsqueeze(1), places.unsqueeze(0), step, tag), key)
 
 
@@ -96,18 +96,18 @@ def normals(
     r"""Standard normal variables for ``count`` coordinates of every run at one step.
 
     Two words give the radius and the angle of a pair (Box-Muller). The radius comes from 32 bits,
-    offset by a half so that its logarithm is finite, and small values keep their full precision
-    as floats; the largest normal is therefore :math:`\sqrt{66 \ln 2} = 6.76`, beyond which the
-    true law has mass 1.4e-11. Word i of block j serves coordinate ``i * ceil(count / 4) + j``:
-    four long rows, not interleaved, so that the processor writes whole vectors.
+    offset by a half so that its logarithm is finite; small values keep full floating-point
+    precision. The largest normal is therefore :math:`\sqrt{66 \ln 2} = 6.76`; the normal
+    distribution has mass 1.4e-11 beyond it. Word i of block j gives coordinate
+    ``i * ceil(count / 4) + j``: four contiguous rows, which vectorise well.
 
     Arguments:
         key: From `key`.
-        stream: What the numbers are for.
+        stream: The purpose of the numbers.
         runs: Run numbers, shape (runs,), int64.
-        step: The step, a scalar int64 tensor (a tensor, so that one compiled graph serves all).
-        count: How many coordinates.
-        dtype: float64 refines the float32 numbers of the same words; it does not replace them.
+        step: The step as a scalar int64 tensor, so that one compiled graph serves all steps.
+        count: Number of coordinates.
+        dtype: float64 gives the float32 numbers of the same words with more digits.
 
     Example:
         >>> runs, step = torch.arange(5), torch.tensor(3)

@@ -1,4 +1,4 @@
-"""In which steps a canary takes part under Poisson sampling."""
+"""Participation of canaries in steps under Poisson sampling."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from dpaudit.engine.noise import Stream
 
 
 def participation(key: Tensor, runs: Tensor, step: Tensor, canaries: int, rate: float) -> Tensor:
-    """Whether each canary takes part in ``step`` under Poisson sampling, (runs, canaries), bool."""
+    """Whether each canary participates in ``step``, shape (runs, canaries), bool."""
     return noise.uniforms(key, Stream.PARTICIPATION, runs, step, canaries).lt(rate)

@@ -1,9 +1,9 @@
-"""Matrix products that know about runs.
+"""Matrix products for many runs.
 
-Inside `torch.func.vmap` a product of something that differs between runs with something that does
-not would copy the latter for every run. Here the runs become further rows of the former instead:
-one large product in place of many small ones. That is what makes the first layer cheap, because
-all runs see the same examples.
+Inside `torch.func.vmap`, a product of a factor that differs between runs with a factor that does
+not would copy the latter for every run. Here the runs become further rows of the former: one large
+product instead of many small ones. This makes the first layer cheap, because all runs see the same
+examples.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Axes = tuple[int | None, int | None]
 def weight_product(weight: Tensor, inputs: Tensor) -> Tensor:
     """(rows, columns) times the transpose of (places, columns), to (rows, places).
 
-    Differentiable with respect to ``inputs`` alone: nobody here asks for the weight's own gradient,
-    because per-example gradients are made from notes.
+    Differentiable with respect to ``inputs`` only: per-example gradients of the weight are computed
+    from notes instead.
     """
     return cast(Tensor, _WeightProduct.apply(weight, inputs))  # type: ignore[no-untyped-call]
 
@@ -28,8 +28,8 @@ def weight_product(weight: Tensor, inputs: Tensor) -> Tensor:
 def per_example_product(left: Tensor, right: Tensor) -> Tensor:
     """(examples, m, l) times (examples, l, n), one product for each example.
 
-    Like `torch.bmm`, but where only ``left`` differs between runs, the runs become further rows of
-    ``left`` instead of further copies of ``right``.
+    Like `torch.bmm`. If only ``left`` differs between runs, the runs become further rows of
+    ``left`` instead of copies of ``right``.
     """
     return cast(Tensor, _PerExampleProduct.apply(left, right))  # type: ignore[no-untyped-call]
 

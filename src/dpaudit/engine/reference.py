@@ -24,13 +24,13 @@ def clipped_sum(
     """The clipped sum of one model, flat.
 
     Arguments:
-        model: Any module; it is copied, and its parameters say where the gradients are taken.
+        model: Any module; it is copied. Gradients are taken at its parameters.
         loss: One loss per example.
         features: Shape (examples, …).
         targets: Shape (examples,).
         clip_norm: C; infinity clips nothing.
-        weights: A factor for each example after clipping, all 1 by default.
-        dtype: To compute in.
+        weights: A factor for each example after clipping; 1 by default.
+        dtype: The precision of the computation.
     """
     model = copy.deepcopy(model).to(dtype)
     features = features.to(dtype) if features.is_floating_point() else features

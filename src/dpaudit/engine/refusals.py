@@ -1,8 +1,8 @@
-"""Layers that no per-example clipping can be right for, each with its remedy.
+"""Layers for which per-example clipping cannot be correct, each with a remedy.
 
-A layer that mixes examples makes one example's gradient depend on the others, and then clipping
-bounds nobody's influence. A layer that draws its own random numbers, or keeps a memory from batch
-to batch, makes a training that cannot be played again.
+If a layer mixes examples, one example's gradient depends on the others, and clipping does not bound
+an example's influence. If a layer draws random numbers or keeps state between batches, the training
+cannot be repeated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def refuse_types(model: nn.Module) -> None:
         trained += parameter.requires_grad
     if not trained:
         raise UnsupportedModel(
-            "the model has no parameter to train; set requires_grad on those that should be"
+            "the model has no parameter to train; set requires_grad on those to be trained"
         )
 
 
@@ -50,8 +50,8 @@ def _reason(layer: nn.Module) -> str | None:
     if isinstance(layer, nn.modules.batchnorm._BatchNorm):
         if layer.training or layer.running_mean is None:
             return (
-                "mixes the examples of a batch, so that one example's gradient depends on the "
-                f"others; use torch.nn.GroupNorm(groups, {layer.num_features}) in its place"
+                "mixes the examples of a batch, so one example's gradient depends on the others; "
+                f"use torch.nn.GroupNorm(groups, {layer.num_features}) instead"
             )
     elif isinstance(layer, nn.modules.instancenorm._InstanceNorm):
         if layer.training and layer.track_running_stats:
@@ -66,7 +66,7 @@ def _reason(layer: nn.Module) -> str | None:
             return "counts indices across examples; set scale_grad_by_freq=False"
     elif layer.training and _draws(layer):
         return (
-            "draws random numbers during training, which the game could not play again; remove "
+            "draws random numbers during training, so the training could not be repeated; remove "
             "it, set its probability to 0, or call .eval() on it in build_model"
         )
     return None

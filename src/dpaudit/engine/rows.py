@@ -1,8 +1,8 @@
-"""Sums of rows, in one order.
+"""Sums of rows in a fixed order.
 
-The compiler would turn `index_add` into atomic additions, whose order, and so whose rounding, is
-another each time on a GPU. An operation of its own is left alone, and torch's accumulating
-`index_put_` sorts on a GPU.
+The compiler would turn `index_add` into atomic additions, whose order and rounding vary on a GPU.
+The compiler does not change a custom operation, and torch's accumulating `index_put_` sorts on a
+GPU.
 """
 
 from __future__ import annotations

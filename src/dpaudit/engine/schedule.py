@@ -1,4 +1,4 @@
-"""All batches of a training in one table of fixed width, so that compiled code has fixed shapes."""
+"""All batches of a training in one table of fixed width, for compiled code with fixed shapes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from dpaudit.mechanisms.batches import BatchPlan
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Schedule:
-    """Which examples each step sees.
-
-    Different batches are kept once: fixed batches come round again, a full batch is always one.
+    """The examples of each step. Batches that occur several times are stored once.
 
     Arguments:
-        batches: The different batches, shape (distinct, width); short ones padded with example 0.
+        batches: The different batches, shape (distinct, width), padded with example 0.
         present: 1 for examples, 0 for padding, shape (distinct, width).
-        at: Which of the batches each step sees, shape (steps,).
+        at: The index of each step's batch, shape (steps,).
     """
 
     batches: NDArray[np.int64]
@@ -32,7 +30,7 @@ class Schedule:
 
     @property
     def width(self) -> int:
-        """Examples in the widest batch, and in every padded one."""
+        """Number of examples in every padded batch."""
         return int(self.batches.shape[1])
 
 

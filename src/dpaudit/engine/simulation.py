@@ -1,4 +1,4 @@
-"""The adversary's own trainings, from which it learns how dimensions move."""
+"""Trainings simulated by an adversary, to learn how much each dimension moves."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Simulated:
-    r"""How much each dimension moved, shape (parameters,), and what was trained; on the CPU.
+    r"""How much each dimension moved, shape (parameters,), and the trained models; on the CPU.
 
     Arguments:
         per_step: :math:`\sqrt{\sum_{r,t} (\theta_{r,t+1} - \theta_{r,t})^2}`.
         final: :math:`\frac1R \sum_r |\theta_{r,T} - \theta_{r,0}|`.
-        models: The trained models, shape (different runs, parameters): one, where all are alike.
+        models: The trained models, shape (runs, parameters); only one if all are identical.
     """
 
     per_step: Tensor
@@ -38,18 +38,17 @@ class Simulated:
 def simulate(
     mechanism: DPSGD, *, noisy: bool, runs: int, seed: int, speed: Speed | None = None
 ) -> Simulated:
-    """Train ``runs`` models without canaries, and sum up how each dimension moved.
+    """Train ``runs`` models without canaries, and measure how much each dimension moved.
 
-    A noiseless simulation has neither noise nor clipping. The noise of a noisy one is a stream of
-    its own: even under the game's seed it tells nothing of the game's noise.
+    A noiseless simulation has neither noise nor clipping. A noisy one uses a stream that is
+    independent of the game's noise, even with the same seed.
 
-    Paper:
-        Cebere, Bellet, Papernot (ICLR 2025), Algorithm 2.
+    Paper: Cebere, Bellet, Papernot (ICLR 2025), Algorithm 2.
     """
     _validate.integer("runs", runs, at_least=1)
     speed = Speed() if speed is None else speed
     checked = check_mechanism(mechanism)
-    # Without noise and from one start every run is the same: one tells all.
+    # Without noise and from one start all runs are identical.
     alike = not noisy and isinstance(mechanism.initialisation, FixedInitialisation)
     played = 1 if alike else runs
     training = Training(
@@ -64,7 +63,7 @@ def simulate(
     with numerics(speed.precision, device):
         engine = Engine(training, runs=played, speed=speed, compiled=speed.compile is True)
         numbers = torch.arange(played)
-        # Run numbers far from the game's: their fresh initialisations must not be the game's.
+        # Other run numbers than the game's, and therefore other fresh initialisations.
         start = initial_parameters(mechanism, seed=seed, runs=numbers + _FAR, dtype=speed.dtype).to(
             device
         )

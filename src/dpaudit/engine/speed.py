@@ -1,4 +1,4 @@
-"""How a game is played, as far as it must not change what is measured."""
+"""Settings that change how fast a game is played, but not what is measured."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ Convolutions = Literal["auto", "product", "library"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Speed settings. They change scores by rounding at most; precision by how much it rounds.
+    """Speed settings. They change scores only by rounding.
 
     Arguments:
         device: ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"``, ``"cuda:1"``, …
-        precision: ``"float32"`` as the paper; ``"tf32"`` and ``"bfloat16"`` round products (on
-            GPUs that have them), while parameters, noise and updates stay in float32;
-            ``"float64"`` for checks.
-        compile: Use `torch.compile`; ``"auto"`` where the game is long enough to pay for it.
-        tile_size: Runs played together; `None`: from the model and free memory.
-        workers: Processes on a CPU, each with one thread; `None`: one per core where it pays.
-            Scores do not depend on it.
-        convolutions: ``"product"``: as batched matrix products; ``"library"``: in the vendor's
-            library; ``"auto"``: whichever is expected to be faster.
+        precision: ``"float32"`` as in the paper. ``"tf32"`` and ``"bfloat16"`` round products on
+            GPUs that support them; parameters, noise and updates stay in float32. ``"float64"``
+            is for checks.
+        compile: Whether to use `torch.compile`; ``"auto"`` compiles if the game is long enough.
+        tile_size: Number of runs trained together; `None` chooses it from the model and the free
+            memory.
+        workers: Number of processes on a CPU, each with one thread; `None` starts one per core for
+            long games. Scores do not depend on it.
+        convolutions: ``"product"`` computes convolutions as batched matrix products, ``"library"``
+            in the vendor's library; ``"auto"`` chooses the one expected to be faster.
 
     Example:
         >>> Speed(precision="float64").dtype
@@ -59,16 +60,16 @@ class Speed:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of parameters, noise and updates."""
+        """The type of parameters, noise and updates."""
         return torch.float64 if self.precision == "float64" else torch.float32
 
     @property
     def product_dtype(self) -> torch.dtype:
-        """Of the forward and backward pass."""
+        """The type of the forward and backward pass."""
         return torch.bfloat16 if self.precision == "bfloat16" else self.dtype
 
     def torch_device(self) -> torch.device:
-        """The device, which must be there."""
+        """The device; `InvalidInput` if this machine does not have it."""
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         try:
@@ -79,12 +80,12 @@ class Speed:
             ) from None
         if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
             raise InvalidInput(
-                f"device {self.device!r} is not there: torch sees {torch.cuda.device_count()} "
-                "GPU(s); use device='cpu'"
+                f"device must be on this machine, got {self.device!r} with "
+                f"{torch.cuda.device_count()} GPU(s); use device='cpu'"
             )
         return device
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

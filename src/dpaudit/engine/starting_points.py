@@ -1,4 +1,4 @@
-"""Models under seeds of their own, their parameters as flat vectors, arrays as tensors."""
+"""Models built under given seeds, their parameters as flat vectors, arrays as tensors."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation
 
 
 def build_model(mechanism: DPSGD, *, seed: int) -> torch.nn.Module:
-    """The model built under ``seed``, as a copy; torch's global generator is left as it was."""
+    """A copy of the model built under ``seed``; torch's global generator is not changed."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return copy.deepcopy(mechanism.build_model())
 
 
 def known_model(mechanism: DPSGD) -> torch.nn.Module:
-    """The starting model where it is fixed; otherwise one of those that might be drawn."""
+    """The starting model if it is fixed; otherwise one of the possible starting models."""
     start = mechanism.initialisation
     return build_model(mechanism, seed=start.seed if isinstance(start, FixedInitialisation) else 0)
 
 
 def trainable(model: torch.nn.Module) -> list[torch.nn.Parameter]:
-    """The parameters that are trained, in the order of ``model.parameters()``."""
+    """The trained parameters, in the order of ``model.parameters()``."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
@@ -40,7 +40,7 @@ def flat_parameters(model: torch.nn.Module, dtype: torch.dtype = torch.float32) 
 def initial_parameters(
     mechanism: DPSGD, *, seed: int, runs: Tensor, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Where each of ``runs`` begins, shape (runs, parameters): one point for all, or one each."""
+    """The initial parameters of ``runs``, shape (runs, parameters)."""
     if isinstance(mechanism.initialisation, FixedInitialisation):
         start = flat_parameters(known_model(mechanism), dtype)
         return start.expand(len(runs), -1).contiguous()
@@ -53,11 +53,11 @@ def initial_parameters(
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
-    """The array as a tensor; a copy only where it is read-only, which torch cannot promise."""
+    """The array as a tensor; copied only if it is read-only, which torch does not support."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def run_seed(seed: int, run: int) -> int:
-    """The seed under which run number ``run`` builds its own model."""
+    """The seed under which run number ``run`` builds its model."""
     words = np.random.SeedSequence((seed, int(Stream.INITIALISATION), run)).generate_state(2)
     return int(words[0]) << 32 | int(words[1])

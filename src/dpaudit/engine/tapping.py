@@ -1,10 +1,10 @@
-"""A private copy of the user's model, tapped: its ruled layers take notes as they run.
+"""A private copy of the user's model whose layers record what per-example gradients need.
 
-A *tap* is a zero added to a layer's output. The derivative of the losses with respect to the tap
-is the gradient of that output, one for each example, and with the layer's notes it is all a rule
-needs. Layers without a rule are tapped at their parameters instead.
+A *tap* is a zero that is added to a layer's output. The derivative of the losses with respect to
+the tap is the gradient of that output, one for each example. Together with the layer's notes this
+is all a rule needs. Layers without a rule are tapped at their parameters instead.
 
-The user's own module is never written on: the taps live in a deep copy.
+The user's own module is never changed: the taps are in a deep copy.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class Call:
 
 @final
 class Recording:
-    """What one forward pass adds and writes down."""
+    """The taps that one forward pass adds, and the notes that it records."""
 
     def __init__(self, outputs: Sequence[Tensor] | None, own: Sequence[dict[str, Tensor]]) -> None:
         self.calls: list[Call] = []
         self.notes: list[Notes] = []
-        self.outputs = outputs  # one tap for each call, in order; None: only measure
-        self.own = own  # for each unit: a tap for each of its parameters; none if it has a rule
+        self.outputs = outputs  # one tap for each call, in order; None: record shapes only
+        self.own = own  # for each unit without a rule: a tap for each parameter
 
     def tap(self, unit: int, values: Tensor, notes: Notes) -> Tensor:
-        """Write a call down and add its tap."""
+        """Record a call and add its tap."""
         self.calls.append(Call(unit=unit, shape=values.shape))
         self.notes.append(notes)
         return values if self.outputs is None else values + self.outputs[len(self.calls) - 1]
@@ -63,11 +63,11 @@ class Recording:
 
 @final
 class TappedModel:
-    """A model that can be run with given parameters while its layers take notes.
+    """A model that runs with given parameters while its layers record notes.
 
     Arguments:
-        module: The user's model, on the right device and of the right type. It is copied.
-        rules: The layer rules, first match wins.
+        module: The user's model, with its final device and type. It is copied.
+        rules: The layer rules; the first that handles a layer is used.
         whole: Treat the whole model as one layer without a rule.
     """
 
@@ -92,13 +92,13 @@ class TappedModel:
         for number, unit in enumerate(self.units):
             if unit.rule is None:
                 self._twins[number] = copy.deepcopy(unit.layer)
-            # On our own copy. Replacing the layer by a wrapper would rename its parameters and
-            # hide its attributes from a model that reads them.
+            # This is our own copy. A wrapper in place of the layer would rename its parameters
+            # and hide its attributes from the model.
             unit.layer.__dict__["forward"] = functools.partial(self._forward, number)
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """One sentence for each layer that will be slow."""
+        """One sentence for each slow layer."""
         return tuple(
             f"{describe(unit.name, unit.layer)} has no clipping rule: its gradients are computed "
             "for every example on its own, which is slower and takes more memory"
@@ -107,7 +107,7 @@ class TappedModel:
         )
 
     def measure(self, parameters: Sequence[Tensor], inputs: Tensor) -> tuple[Call, ...]:
-        """Run once without taps, to learn which layers are called and what shapes they put out."""
+        """Run once without taps to record the calls of layers and their output shapes."""
         recording = Recording(None, [{} for _ in self.units])
         with torch.no_grad():
             self.run(parameters, inputs, recording)
@@ -141,11 +141,11 @@ class TappedModel:
         outputs: Sequence[Tensor],
         own: Sequence[dict[str, Tensor]],
     ) -> dict[int, ParameterGradients]:
-        """Gradients by place of the parameter; a parameter that was never used is left out.
+        """Gradients by place of the parameter, without parameters that were never used.
 
         Arguments:
             calls: The calls of ruled layers.
-            notes: What the rules wrote down, one for each call.
+            notes: The notes of the rules, one for each call.
             outputs: The derivatives with respect to the taps, one for each call.
             own: The derivatives with respect to `own_taps`.
         """
@@ -170,7 +170,7 @@ class TappedModel:
         whole: bool,
         seen: set[int],
     ) -> None:
-        """Find the units: ruled leaves, and the smallest subtrees that own other parameters."""
+        """Find the units: layers with a rule, and the smallest modules with other parameters."""
         if id(module) in seen or not any(p.requires_grad for p in module.parameters()):
             return
         seen.add(id(module))
@@ -206,5 +206,5 @@ class TappedModel:
 
 
 def describe(name: str, layer: torch.nn.Module) -> str:
-    """How messages speak of a layer: its qualified name and its type."""
+    """A layer in messages: its qualified name and its type."""
     return f"layer {name!r} ({type(layer).__name__})" if name else f"{type(layer).__name__} (whole)"

@@ -1,6 +1,6 @@
-"""How many runs to play together, and whether compiling and several processes pay.
+"""How many runs to train together, and whether compilation and several processes are worthwhile.
 
-Estimates, not promises: a tile that does not fit after all is halved while it is played.
+These are estimates: a tile that does not fit in memory is halved while it is played.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from dpaudit.games.game import Game
 from dpaudit.threat_models import CanaryPoints, StandardAdversary
 
 CACHE = 4 * 2**20
-"""Bytes of one tile on a CPU: what stays in cache is several times faster than what does not."""
+"""Bytes of one tile on a CPU, so that it fits in the cache, which is several times faster."""
 
 GPU_SHARE = 0.5
 GPU_BYTES = 32 * 2**30
 MOST_RUNS = 8192
 
 EAGER_RATE = {"cpu": 0.6e9, "cuda": 5e12}
-"""Operations a second without compilation, measured on the paper's models; on a CPU, one core."""
+"""Operations per second without compilation, measured on the paper's models; one core of a CPU."""
 
 WORTH_COMPILING = 60.0
-"""Seconds of uncompiled training from which compiling pays for itself."""
+"""Seconds of uncompiled training from which compilation is worthwhile."""
 
 WORTH_WORKERS = 60.0
-"""Seconds of uncompiled training on one core from which starting further processes pays."""
+"""Seconds of uncompiled training on one core from which several processes are worthwhile."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one run costs.
+    """The estimated cost of one run.
 
     Arguments:
-        bytes: Memory, while it is played.
+        bytes: Memory during the training.
         operations: Multiplications and additions of the whole training.
     """
 
@@ -110,13 +110,13 @@ def settle(game: Game, speed: Speed, price: Cost) -> Speed:
 
 
 def can_be_sent(game: Game) -> bool:
-    """Whether another process can be handed the game: functions must be importable there."""
+    """Whether another process can play the game: its functions must be importable there."""
     functions = (game.mechanism.build_model, game.mechanism.loss, type(game.adversary))
     if any(getattr(one, "__module__", None) == "__main__" for one in functions):
         return False
     try:
         pickle.dumps((game.mechanism.build_model, game.mechanism.loss, game.adversary))
-    except Exception:  # pickle raises whatever the object's own code raises
+    except Exception:  # pickle may raise anything
         return False
     return True
 
@@ -129,7 +129,7 @@ def _memory(device: torch.device) -> int:
 
 
 def _numbers(model: TappedModel, call: Call) -> int:
-    """Numbers kept for one example: outputs and their gradients, patches twice."""
+    """Numbers stored for one example: outputs and their gradients, patches twice."""
     outputs = math.prod(call.shape[1:])
     return 4 * outputs + 2 * _places(model, call) * _columns(model, call)
 
@@ -140,7 +140,7 @@ def _operations(model: TappedModel, call: Call) -> int:
 
 
 def _places(model: TappedModel, call: Call) -> int:
-    """How often the layer's weight is used for one example."""
+    """Number of uses of the layer's weight for one example."""
     return math.prod(call.shape[1:]) // max(1, _rows(model, call))
 
 

@@ -1,4 +1,4 @@
-"""The secret coins: which canaries are in which run, and in which steps they take part."""
+"""The secret coins: which canaries are inserted in which run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dpaudit.games.game import Coin
 def insertion_coins(*, seed: int, runs: int, canaries: int, coin: Coin) -> Tensor:
     """Whether each canary is inserted in each run, shape (runs, canaries), bool, on the CPU.
 
-    Every (run, canary) has a random word. A fair coin is its highest bit; for exactly half of the
-    runs, those whose words are the smaller half.
+    Every (run, canary) has a random word. A fair coin is its highest bit. For ``"half"``, the runs
+    with the smaller half of the words have the canary.
 
     Example:
         >>> insertion_coins(seed=0, runs=6, canaries=3, coin="half").sum(0).tolist()

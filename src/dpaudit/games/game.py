@@ -1,4 +1,4 @@
-"""The game an audit plays, described. Nothing is played here.
+"""The description of an audit's game. Nothing is played here.
 
 Paper:
     Cebere, Bellet, Papernot: Tighter Privacy Auditing of DP-SGD in the Hidden State Threat Model
@@ -21,21 +21,21 @@ Coin = Literal["half", "fair"]
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Game:
-    """Many trainings, each with or without the canaries: everything that decides the scores.
+    """Many trainings with or without the canaries: everything that determines the scores.
 
-    See also: `dpaudit.games.Speed`, which decides only how long they take.
+    See also: `dpaudit.engine.Speed`, which only changes how long they take.
 
     Arguments:
-        mechanism: What is trained.
-        adversary: Who scores it.
-        canaries: What the adversary crafted.
-        insertion: At which steps the canaries go in.
-        runs: How many trainings.
-        seed: Of noise, coins and fresh initialisations, below 2**64.
-        horizons: Numbers of steps after which to score; each is the audit of a training that
-            stops there. Only the end of training by default.
-        coin: ``"half"``: every canary is in exactly half of the runs. ``"fair"``: an independent
-            fair coin for every (run, canary), the only choice that a single run allows.
+        mechanism: The training.
+        adversary: The adversary that scores the trained models.
+        canaries: The canaries that the adversary crafted.
+        insertion: The steps at which the canaries are inserted.
+        runs: Number of trainings.
+        seed: Random seed of noise, coins and fresh initialisations, below 2**64.
+        horizons: Numbers of steps after which to score; each is an audit of a training that stops
+            there. By default only the end of training.
+        coin: ``"half"`` inserts every canary in exactly half of the runs. ``"fair"`` has an
+            independent fair coin for every (run, canary), the only choice for a single run.
     """
 
     mechanism: DPSGD
@@ -53,7 +53,7 @@ class Game:
         _validate.one_of("coin", self.coin, ("half", "fair"))
         if self.coin == "half" and self.runs % 2:
             raise InvalidInput(
-                f"runs must be even for exactly half of them to have the canary, got {self.runs}; "
+                f"runs must be even to insert the canary in exactly half of them, got {self.runs}; "
                 "add a run, or use coin='fair'"
             )
         if self.canaries.count < 1:
@@ -69,7 +69,7 @@ class Game:
             )
         if self.insertion.count(horizons[0]) == 0:
             raise InvalidInput(
-                f"horizons must leave room for the canary, which first goes in at step "
-                f"{self.insertion.offset + 1}; got {horizons[0]}"
+                f"horizons must be at least the first insertion step, "
+                f"{self.insertion.offset + 1}, got {horizons[0]}"
             )
         object.__setattr__(self, "horizons", horizons)

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a game, found before any training."""
+"""The check of a game before any training."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def _check_dimensions(canaries: CraftedDimensions, parameters: int) -> None:
         wrong = int(dimensions.max()) if int(dimensions.min()) >= 0 else int(dimensions.min())
         raise InvalidInput(f"dimensions must be from 0 to {parameters - 1}, got {wrong}")
     if len(set(dimensions.tolist())) != canaries.count:
-        raise InvalidInput("dimensions must be distinct: two canaries in one would add up")
+        raise InvalidInput("dimensions must be distinct: canaries in one dimension would add up")
 
 
 def _check_norm(norm: float, clip_norm: float) -> None:
     if not 0 < norm <= clip_norm * (1 + 1e-6):
         raise InvalidInput(
             f"the norm of a crafted gradient must be above 0 and at most the clip norm "
-            f"({clip_norm:g}), got {norm:g}; no example could contribute more"
+            f"({clip_norm:g}), got {norm:g}; no example can contribute more"
         )

@@ -1,6 +1,6 @@
-"""The slow twin of the engine: one model, one plain loop, float64, one backward pass per example.
+"""The slow twin of the engine: one model, a plain loop, float64, one backward pass per example.
 
-Nothing is shared with the fast path but the random words, so that the two can be compared.
+It shares only the random words with the fast path, so that the two can be compared.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from dpaudit.threat_models import (
 def play(game: Game, run: int, steps: int | None = None) -> Tensor:
     """All iterates of one run of ``game`` in float64, shape (steps + 1, parameters).
 
-    Same coins, batches and random words as the engine's; everything else is written anew.
+    Coins, batches and random words are those of the engine; everything else is separate code.
 
     Arguments:
-        game: What to play.
+        game: The game to play.
         run: The number of the run.
-        steps: Stop after so many steps; by default at the last horizon.
+        steps: Number of steps; by default up to the last horizon.
     """
     mechanism, count = game.mechanism, game.canaries.count
     number = torch.tensor([run])
@@ -67,7 +67,7 @@ def play(game: Game, run: int, steps: int | None = None) -> Tensor:
             clip_norm=mechanism.clip_norm,
             weights=weights,
         )
-        # The canaries one by one, as Algorithm 1 has it.
+        # The canaries one by one, as in Algorithm 1.
         for canary, coin in enumerate(present.tolist()):
             if isinstance(canaries, CraftedDimensions):
                 total[canaries.dimensions[canary]] += coin * canaries.norm
@@ -82,7 +82,7 @@ def play(game: Game, run: int, steps: int | None = None) -> Tensor:
 
 
 def _entering(game: Game, step: int, current: Tensor) -> Canaries:
-    """The canaries of this step; an adaptive adversary has others at each."""
+    """The canaries of this step; those of an adaptive adversary change at each step."""
     if not isinstance(game.adversary, AdaptiveAdversary):
         return game.canaries
     moment = Moment(mechanism=game.mechanism, step=step, current=current.unsqueeze(0))

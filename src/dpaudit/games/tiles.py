@@ -1,7 +1,7 @@
-"""Games cut into tiles: the unit that processes, GPUs and later a cluster schedule.
+"""Games divided into tiles, the unit of work for processes, GPUs and clusters.
 
-A tile is a pure function of the game, the settled speed and its number. Nothing else enters: not
-the order of tiles, not what was played before, not the number of threads or processes.
+The scores of a tile are a pure function of the game, the settled speed and the tile's number. They
+do not depend on the order of tiles or on the number of threads or processes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Player:
                 self._together = math.ceil(self._together / 2)
                 self._engine = None
                 torch.cuda.empty_cache()
-                notify(f"out of memory: going on with {self._together} runs at a time")
+                notify(f"out of memory: continuing with {self._together} runs at a time")
                 continue
             break
         for notice in self._engine.notices if self._engine is not None else ():
@@ -83,7 +83,7 @@ class Player:
                 speed=self._speed,
                 compiled=bool(self._speed.compile),
             )
-        # Shapes are fixed: a short tile is filled up with runs whose scores nobody looks at.
+        # Shapes are fixed: a short tile is filled up with runs whose scores are not used.
         filled = torch.arange(int(runs[0]), int(runs[0]) + self._together)
         coins = torch.zeros(self._together, self._game.canaries.count)
         coins[: len(runs)] = self._coins[runs].float()
@@ -97,7 +97,7 @@ class Player:
                 return
 
     def _score(self, runs: Tensor, training: Iterator[tuple[int, Tensor]]) -> ScoreBlock:
-        """Score at every horizon. Iterates are collected only for who may see them."""
+        """Score at every horizon. Iterates are collected only for adversaries that see them."""
         game, adversary = self._game, self._game.adversary
         scores, initial = [], self._known_start()
         iterates: list[Tensor] = []
@@ -179,7 +179,7 @@ def _checked_scores(found: Tensor, runs: int, canaries: int, adversary: str) -> 
 
 
 def _on_device(canaries: Canaries, device: torch.device) -> Canaries:
-    """The canaries with their tensors beside the parameters they will be compared with."""
+    """The canaries with their tensors on ``device``."""
     tensors = {
         name: value.to(device)
         for name, value in vars(canaries).items()
@@ -189,7 +189,7 @@ def _on_device(canaries: Canaries, device: torch.device) -> Canaries:
 
 
 def _concatenate(blocks: list[ScoreBlock]) -> ScoreBlock:
-    """The blocks of a halved tile, in the order of rows that the whole tile would have had."""
+    """The blocks of a halved tile, with rows in the order of the whole tile."""
     if len(blocks) == 1:
         return blocks[0]
     names = ("run", "canary", "horizon", "inserted", "score")

@@ -1,5 +1,4 @@
-"""What each threat model shows: the only place where views are made, and so the only place to
-read to know what an adversary can see."""
+"""The only place where views are created: it determines what an adversary can see."""
 
 from __future__ import annotations
 
@@ -32,15 +31,15 @@ from dpaudit.threat_models import (
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Played:
-    """Some runs up to a horizon: everything a threat model might show of them.
+    """Some runs up to a horizon: everything that a threat model might show of them.
 
     Arguments:
-        mechanism: What was trained.
-        insertion: At which steps a canary may have gone in.
-        steps: How many steps were played.
-        initial: Where all runs began, `None` where that is not public.
-        iterates: Every iterate from the first to the last; for adversaries without a claim to
-            them, the last alone.
+        mechanism: The training.
+        insertion: The steps at which canaries may have been inserted.
+        steps: Number of steps played.
+        initial: The common start of all runs, `None` if it is not public.
+        iterates: Every iterate from the first to the last, or only the last one for adversaries
+            that do not see the others.
     """
 
     mechanism: DPSGD
@@ -51,12 +50,12 @@ class Played:
 
 
 def sees_iterates(adversary: Adversary) -> bool:
-    """Whether iterates need be kept at all."""
+    """Whether the iterates must be kept."""
     return isinstance(adversary, StandardAdversary)
 
 
 def scored(adversary: Adversary, played: Played, canaries: Canaries) -> Tensor:
-    """The adversary's scores, from the view of its threat model and from nothing else."""
+    """The adversary's scores from the view of its threat model."""
     if isinstance(adversary, StandardAdversary):
         return adversary.score(
             StandardView(
@@ -91,7 +90,7 @@ def _answers(adversary: BlackBoxAdversary, played: Played, canaries: Canaries) -
         before = losses(
             played.mechanism, played.initial.unsqueeze(0), asked.features, asked.targets
         )[0]
-    # Copies without history: neither a base nor a graph leads from an answer to the parameters.
+    # Copies, so that neither a base tensor nor a graph leads from an answer to the parameters.
     return BlackBoxView(
         mechanism=played.mechanism,
         steps=played.steps,
@@ -102,16 +101,17 @@ def _answers(adversary: BlackBoxAdversary, played: Played, canaries: Canaries) -
 
 
 def contributions(adversary: AdaptiveAdversary, moment: Moment, canaries: Canaries) -> Tensor:
-    """What an adaptive adversary's canaries add to this step, shape (runs, count, parameters)."""
+    """The contributions of adaptive canaries to this step, shape (runs, count, parameters)."""
     mechanism, runs = moment.mechanism, len(moment.current)
     match adversary.respond(moment, canaries):
         case AdaptedPoints(features=features, targets=targets):
             shape = (runs, canaries.count)
             expected = (*shape, *mechanism.data.features.shape[1:])
-            if tuple(targets.shape) != shape or tuple(features.shape) != expected:
+            labels = (*shape, *mechanism.data.targets.shape[1:])
+            if tuple(targets.shape) != labels or tuple(features.shape) != expected:
                 raise InvalidInput(
                     f"adversary {adversary.name!r} must respond with points of shape {expected} "
-                    f"and targets of shape {shape}, got {tuple(features.shape)} and "
+                    f"and targets of shape {labels}, got {tuple(features.shape)} and "
                     f"{tuple(targets.shape)}"
                 )
             return clipped_gradients(mechanism, moment.current, features, targets).detach()
@@ -137,6 +137,6 @@ def _checked_gradients(
     if not longest <= clip_norm * (1 + 1e-5):
         raise InvalidInput(
             f"adversary {adversary.name!r} must respond with gradients of norm at most the clip "
-            f"norm ({clip_norm:g}), got {longest:g}; no example could contribute more"
+            f"norm ({clip_norm:g}), got {longest:g}; no example can contribute more"
         )
     return gradients.detach()

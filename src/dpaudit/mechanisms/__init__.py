@@ -1,4 +1,4 @@
-"""Mechanisms: what is audited, described. Nothing here trains, and nothing accounts."""
+"""Descriptions of the audited mechanisms. Nothing here trains or accounts."""
 
 from dpaudit.mechanisms.batches import (
     BatchPlan,

@@ -1,9 +1,9 @@
-"""Which examples each step sees, and what an accountant may assume of it.
+"""The examples of each step, and what an accountant may assume about them.
 
-The genuine examples of a step are the same in every run: a batch plan is a pure function of its
-own seed and the step, and the adversary knows it, as in the paper. What differs between plans is
-the canary: under Poisson sampling it takes part in a step only with probability ``rate``, by
-a secret coin of each run, and that coin is all that privacy amplification rests on.
+The genuine examples of a step are the same in every run: a batch plan is a function of its seed and
+the step, and the adversary knows it, as in the paper. Plans differ in the canary: under Poisson
+sampling it participates in a step only with probability ``rate``, by a secret coin of each run.
+Privacy amplification depends on this coin only.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ Indices = NDArray[np.int64]
 
 
 class BatchPlan(ABC):
-    """A rule that gives the indices of the genuine examples of every step."""
+    """Gives the indices of the genuine examples of every step."""
 
     @abstractmethod
     def indices(self, step: int, examples: int) -> Indices:
-        """The examples of ``step`` (0, 1, …) out of ``examples``; their number may vary."""
+        """The examples of ``step`` (0, 1, …) out of ``examples``; their number may vary by step."""
 
     @abstractmethod
     def expected_size(self, examples: int) -> float:
-        """The B that the noisy sum is divided by: fixed, so that it tells nothing of the data."""
+        """The B by which the noisy sum is divided; it does not depend on the sampled batch."""
 
     @abstractmethod
     def check(self, examples: int) -> None:
-        """Raise `InvalidInput` if the plan cannot be carried out on that many examples."""
+        """Raise `InvalidInput` if the plan is impossible with that many examples."""
 
     @property
     def sampling_rate(self) -> float | None:
-        """The Poisson rate an accountant may use; `None`: assume no amplification by sampling."""
+        """The Poisson rate an accountant may use; `None` means no amplification by sampling."""
         return None
 
     @property
     @abstractmethod
     def assumption(self) -> str:
-        """One sentence: what the accountant may assume of this plan."""
+        """One sentence: what the accountant may assume about this plan."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class FixedBatches(BatchPlan):
-    """Batches cut once from one shuffle and visited in turn, known to the adversary (the paper).
+    """Fixed batches from one shuffle, used in turn and known to the adversary, as in the paper.
 
     Example:
         >>> plan = FixedBatches(batch_size=2, seed=0)
@@ -85,7 +85,7 @@ class FixedBatches(BatchPlan):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ReshuffledEpochs(BatchPlan):
-    """Each epoch is a fresh shuffle cut into batches (what most training loops do)."""
+    """Batches from a new shuffle in each epoch, as in most training loops."""
 
     batch_size: int
     seed: int = 0
@@ -114,10 +114,10 @@ class ReshuffledEpochs(BatchPlan):
 @final
 @dataclass(frozen=True, kw_only=True)
 class PoissonBatches(BatchPlan):
-    """Every example joins every step independently with probability ``rate``.
+    """Every example participates in every step independently with probability ``rate``.
 
-    The canary too, by a secret coin of each run and step: that is what the accountant's sampling
-    rate stands for. The coins of the genuine examples are known to the adversary, which can only
+    The canary participates by a secret coin of each run and step, which is what the accountant's
+    sampling rate refers to. The adversary knows the coins of the genuine examples, which can only
     help it.
     """
 
@@ -131,7 +131,7 @@ class PoissonBatches(BatchPlan):
     def check(self, examples: int) -> None:
         if self.rate * examples < 1:
             raise InvalidInput(
-                f"rate must give at least one example a step on average: {self.rate!r} of "
+                f"rate must give at least one example per step on average: {self.rate!r} times "
                 f"{examples} examples is {self.rate * examples:g}; use at least {1 / examples:g}"
             )
 
@@ -148,7 +148,7 @@ class PoissonBatches(BatchPlan):
 
     @property
     def assumption(self) -> str:
-        return f"Poisson sampling at rate {self.rate:g}, the canary's own coins secret"
+        return f"Poisson sampling at rate {self.rate:g}, with secret coins of the canary"
 
 
 @final

@@ -1,4 +1,4 @@
-r"""A DP-SGD training, described. Nothing is trained and nothing is accounted for here.
+r"""The description of a DP-SGD training. Nothing is trained or accounted for here.
 
 .. math::
     \theta_{t+1} = \theta_t - \frac{\eta}{B}\Big(\sum_{x \in B_t}
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from dpaudit.data import Examples
     from dpaudit.mechanisms.smoothness import Smoothness
 
-# Every step has its place in memory; the longest trainings are a hundred times shorter than this.
+# Every step needs memory; the longest real trainings are a hundred times shorter.
 MOST_STEPS = 10**8
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class FixedInitialisation:
-    """One starting point for every run, known to the adversary: the model built under ``seed``."""
+    """One public starting point for all runs: the model built under ``seed``."""
 
     seed: int = 0
 
@@ -40,7 +40,7 @@ class FixedInitialisation:
 @final
 @dataclass(frozen=True, kw_only=True)
 class FreshInitialisation:
-    """A starting point drawn anew in every run, which the adversary does not see."""
+    """A new random starting point in every run, unknown to the adversary."""
 
 
 Initialisation = FixedInitialisation | FreshInitialisation
@@ -49,7 +49,7 @@ Initialisation = FixedInitialisation | FreshInitialisation
 @final
 @dataclass(frozen=True, kw_only=True)
 class Insertion:
-    """At which steps the canary goes in: ``offset``, ``offset + period``, …
+    """The steps at which canaries are inserted: ``offset``, ``offset + period``, …
 
     Example:
         >>> [step for step in range(10) if Insertion(period=4, offset=1).at(step)]
@@ -70,11 +70,11 @@ class Insertion:
             )
 
     def at(self, step: int) -> bool:
-        """Whether the canary goes in at ``step`` (counted from 0)."""
+        """Whether canaries are inserted at ``step`` (counted from 0)."""
         return step % self.period == self.offset
 
     def count(self, steps: int) -> int:
-        """How many of the first ``steps`` steps carry the canary."""
+        """Number of insertion steps among the first ``steps``."""
         return max(0, (steps - self.offset + self.period - 1) // self.period)
 
 
@@ -84,20 +84,20 @@ class DPSGD:
     r"""DP-SGD on a model and a data set.
 
     Arguments:
-        build_model: A function without arguments that builds the `torch.nn.Module`. It is called
-            under a seed of dpaudit's, so it should draw its weights from torch's global generator.
-        loss: ``loss(outputs, targets)`` with one loss *per example*, shape (batch,).
+        build_model: A function without arguments that builds the `torch.nn.Module`. dpaudit seeds
+            torch's global generator before calling it, so weights should be drawn from there.
+        loss: ``loss(outputs, targets)`` returns one loss *per example*, shape (batch,).
         data: The training examples.
-        batches: Which examples each step sees.
-        steps: :math:`T`.
-        learning_rate: :math:`\eta`.
-        clip_norm: :math:`C`, the largest norm of one example's contribution.
-        noise_multiplier: :math:`\sigma`; the noise of the sum has standard deviation
-            :math:`\sigma C`. 0 is allowed, and means no privacy.
-        initialisation: Known to the adversary, or drawn anew in every run.
-        name: A short word for tables and the store.
-        weight_decay: :math:`\lambda`; every step multiplies the parameters by
-            :math:`1 - \eta\lambda`, outside the clipping.
+        batches: The examples of each step.
+        steps: Number of steps :math:`T`.
+        learning_rate: Learning rate :math:`\eta`.
+        clip_norm: Clip norm :math:`C`, the largest norm of one example's contribution.
+        noise_multiplier: Noise multiplier :math:`\sigma`; the noise of the sum has standard
+            deviation :math:`\sigma C`. 0 is allowed and means no privacy.
+        initialisation: A public starting point, or a new one in every run.
+        name: A short name for tables and the store.
+        weight_decay: Decoupled weight decay :math:`\lambda`: every step multiplies the parameters
+            by :math:`1 - \eta\lambda`, outside the clipping.
         smoothness: Why the update of the genuine examples is Lipschitz, if it is; upper bounds for
             the hidden state need it.
     """
@@ -126,7 +126,7 @@ class DPSGD:
         self.batches.check(len(self.data))
 
     def check_insertion(self, insertion: Insertion) -> None:
-        """Raise `InvalidInput` unless the canary goes in at least once."""
+        """Raise `InvalidInput` unless canaries are inserted at least once."""
         if insertion.period > self.steps or insertion.count(self.steps) == 0:
             raise InvalidInput(
                 f"period must be at most the number of steps ({self.steps}), "
@@ -135,5 +135,5 @@ class DPSGD:
 
     @property
     def sampling_rate(self) -> float | None:
-        """The Poisson rate the accountant may use, if any."""
+        """The Poisson rate that the accountant may use, if any."""
         return self.batches.sampling_rate if isinstance(self.batches, PoissonBatches) else None

@@ -1,4 +1,4 @@
-"""The paper's networks, as plain `torch.nn.Module` builders without arguments to forget."""
+"""Functions that build the networks of the presets as plain `torch.nn.Module`s."""
 
 from dpaudit.models.alexnet_head import alexnet_features, linear_head
 from dpaudit.models.convnet import convnet

@@ -1,7 +1,7 @@
 """Fine-tuning: a linear head on the frozen convolutions of an AlexNet trained on ImageNet.
 
-The convolutions never change, so their outputs are computed once and become a data set of their
-own; what is trained with DP-SGD, and audited, is the head alone.
+The convolutions never change, so their outputs are computed once and form a new data set. Only the
+head is trained with DP-SGD and audited.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dpaudit import _validate
 from dpaudit.data.examples import Examples
 from dpaudit.errors import DataError, InvalidInput, MissingExtra
 
-# What torchvision's AlexNet was trained on.
+# The normalisation with which torchvision's AlexNet was trained.
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-# torchvision's key -> (shape of the weight, stride, padding), and where it pools afterwards.
+# torchvision's key -> (shape of the weight, stride, padding); then the keys followed by pooling.
 _CONVOLUTIONS = {
     "features.0": ((64, 3, 11, 11), 4, 2),
     "features.3": ((192, 64, 5, 5), 1, 2),
@@ -37,7 +37,7 @@ _POOLED = ("features.0", "features.3", "features.10")
 def linear_head(features: int, classes: int) -> nn.Module:
     """One linear layer with bias: ``(features + 1) * classes`` parameters.
 
-    See also: `alexnet_features`, which makes 2,304 features of an image.
+    See also: `alexnet_features`, which computes 2,304 features of an image.
 
     Example:
         >>> sum(p.numel() for p in linear_head(2304, 10).parameters())
@@ -58,9 +58,9 @@ def alexnet_features(
 ) -> Examples:
     """The last convolutional features of a frozen AlexNet, as a data set for `linear_head`.
 
-    Images are enlarged to ``image_size`` pixels a side (bilinear) and normalised as AlexNet was
-    trained. At 128 pixels the fifth convolution, after ReLU and pooling, gives 256 x 3 x 3 = 2,304
-    numbers an image.
+    Images are resized to ``image_size`` pixels per side (bilinear) and normalised as in AlexNet's
+    training. At 128 pixels the fifth convolution, after ReLU and pooling, gives 256 x 3 x 3 = 2,304
+    numbers per image.
 
     See also: `dpaudit.data.cifar10` with ``normalise=False``.
 
@@ -71,9 +71,9 @@ def alexnet_features(
         images: Colour images with values from 0 to 1, shape (N, 3, height, width).
         weights_path: A ``.safetensors`` file or a torch file with torchvision's names
             (``features.0.weight``, …). Other tensors in it are ignored.
-        image_size: Pixels a side that AlexNet sees, at least 63.
-        batch_size: Images computed at once: bounds memory, and changes nothing else but rounding.
-        device: Where to compute, as torch spells it.
+        image_size: Pixels per side of the resized images, at least 63.
+        batch_size: Number of images computed at once; it limits the memory.
+        device: The torch device for the computation.
 
     Example:
         >>> images = cifar10("~/data", normalise=False)  # doctest: +SKIP
@@ -126,7 +126,7 @@ def _check_images(images: Examples) -> None:
 
 
 def _load_weights(path: Path, device: str) -> dict[str, torch.Tensor]:
-    """The ten tensors of the convolutions, with their shapes checked."""
+    """The ten tensors of the convolutions, after a check of their shapes."""
     if not path.is_file():
         raise DataError(f"no AlexNet weights at {path}; give a .safetensors or a torch file")
     tensors = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
@@ -161,7 +161,7 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
 
 def _read_torch(path: Path) -> dict[str, Any]:
     try:
-        # weights_only: a torch file is a pickle, and a pickle from elsewhere must not run code.
+        # weights_only: a torch file is a pickle, which could otherwise run code.
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, OSError) as error:
         reason = (str(error).splitlines() or ["it is empty"])[0]

@@ -8,8 +8,8 @@ from torch import nn
 def convnet() -> nn.Module:
     """Two 5x5 convolutions and three fully connected layers: 62,006 parameters.
 
-    3x32x32 -> 6x28x28 -> pool 6x14x14 -> 16x10x10 -> pool 16x5x5 = 400 -> 120 -> 84 -> 10, ReLU
-    in between.
+    3x32x32 -> 6x28x28 -> pool 6x14x14 -> 16x10x10 -> pool 16x5x5 = 400 -> 120 -> 84 -> 10, with
+    ReLU in between.
 
     See also: `dpaudit.data.cifar10`.
 

@@ -1,4 +1,4 @@
-"""The two usual ways to draw a network's starting weights, for any network of this package."""
+"""Xavier and Kaiming initialisation for any network of this package."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dpaudit import _validate
 
 
 def drawn_by(rule: str, build: Callable[[], nn.Module]) -> nn.Module:
-    """The model that ``build`` builds, its weights drawn anew by Xavier's or Kaiming's rule.
+    """The model from ``build`` with weights drawn by Xavier's or Kaiming's rule.
 
-    Weights of linear and convolutional layers are uniform with the rule's variance; biases start at
-    zero, as both papers have it. Other layers keep what they have.
+    Weights of linear and convolutional layers are uniform with the rule's variance. Biases are
+    zero, as in both papers. Other layers are not changed.
 
     See also: `dpaudit.mechanisms.dpsgd.FreshInitialisation`.
 
@@ -21,7 +21,7 @@ def drawn_by(rule: str, build: Callable[[], nn.Module]) -> nn.Module:
 
     Arguments:
         rule: ``"xavier"`` or ``"kaiming"``.
-        build: Builds the model, as in `dpaudit.mechanisms.dpsgd.DPSGD`.
+        build: A function that builds the model, as in `dpaudit.mechanisms.dpsgd.DPSGD`.
 
     Example:
         >>> model = drawn_by("kaiming", lambda: nn.Linear(600, 10))

@@ -13,10 +13,7 @@ from dpaudit.errors import InvalidInput
 
 @final
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions and a way around them.
-
-    The way around is the identity, or a 1x1 convolution where the shape changes.
-    """
+    """Two 3x3 convolutions with a shortcut: the identity, or a 1x1 convolution for a new shape."""
 
     def __init__(self, channels_in: int, channels_out: int, *, stride: int, groups: int) -> None:
         super().__init__()
@@ -39,20 +36,19 @@ class ResidualBlock(nn.Module):
 def resnet18(*, classes: int = 10, groups: int = 32, width: int = 64) -> nn.Module:
     """ResNet18 with a 3x3 stem, no first pooling, and GroupNorm: 11,173,962 parameters.
 
-    GroupNorm has two numbers a channel, as BatchNorm has, so the count is that of the usual
-    network for any number of groups.
+    GroupNorm has two parameters per channel like BatchNorm, so the number of parameters is that of
+    the usual network for any number of groups.
 
     See also: `dpaudit.data.cifar10`.
 
     Paper: He, Zhang, Ren, Sun (CVPR 2016), Table 1; stem for 32x32 images as in their Section
-    4.2. GroupNorm: Wu and He (ECCV 2018), whose default of 32 groups we keep: the first layers
-    then have two channels a group and the last sixteen.
+    4.2. GroupNorm: Wu and He (ECCV 2018), with their default of 32 groups.
 
     Arguments:
-        classes: Outputs of the last layer.
-        groups: Groups of every normalisation; must divide ``width``.
-        width: Channels of the first stage; the later ones have 2, 4 and 8 times as many. Smaller
-            networks of the same kind are for tests.
+        classes: Number of outputs of the last layer.
+        groups: Number of groups of every normalisation; must divide ``width``.
+        width: Number of channels of the first stage; later stages have 2, 4 and 8 times as many.
+            Tests use smaller networks.
 
     Example:
         >>> sum(p.numel() for p in resnet18().parameters())

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from dpaudit.testing.executors import check_executor
     from dpaudit.testing.hidden_state import check_hidden_state_accountant
     from dpaudit.testing.integrations import check_integration
+    from dpaudit.testing.layer_rules import check_layer_rule
     from dpaudit.testing.lower_bounds import check_lower_bound
+    from dpaudit.testing.presets import check_preset
 
 # name -> module. Loaded on first use: contract tests of statistics must not import torch.
 _HOMES = {
@@ -23,7 +25,9 @@ _HOMES = {
     "check_executor": "executors",
     "check_hidden_state_accountant": "hidden_state",
     "check_integration": "integrations",
+    "check_layer_rule": "layer_rules",
     "check_lower_bound": "lower_bounds",
+    "check_preset": "presets",
     "easy_training": "adversaries",
 }
 
@@ -33,7 +37,9 @@ __all__ = [
     "check_executor",
     "check_hidden_state_accountant",
     "check_integration",
+    "check_layer_rule",
     "check_lower_bound",
+    "check_preset",
     "easy_training",
 ]
 

@@ -1,8 +1,7 @@
-"""What every adversary must keep, yours included.
+"""The contract of adversaries.
 
-`check_adversary` raises `AssertionError`, with the case, for the first promise that is broken. It
-plays a small and easy game, in which noise is almost absent, so that an adversary whose score
-points the wrong way, or at nothing, is found out within seconds.
+`check_adversary` plays a small game with almost no noise, so that an adversary whose score has the
+wrong direction or no information is found within seconds.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from dpaudit.threat_models import (
     Moment,
     StandardAdversary,
     StandardView,
-    prepared,
+    audited_mechanism,
 )
 
 _HERE = Speed(device="cpu", compile=False, workers=1)
@@ -44,16 +43,16 @@ _RUNS = 40
 def check_adversary(
     adversary: Adversary, *, mechanism: DPSGD | None = None, least_area: float = 0.95
 ) -> None:
-    """Raise `AssertionError` where ``adversary`` breaks the contract.
+    """Raise `AssertionError` with the failing case if ``adversary`` breaks the contract.
 
     See also: `easy_training`; ``examples/my_adversary.py``, a skeleton to copy.
 
     Arguments:
         adversary: The adversary to check.
-        mechanism: The training to check it on, if the easy one does not suit it. It should be
-            small, with next to no noise.
-        least_area: The area under the curve that its scores must reach there, from 0.5 (a coin)
-            to 1 (no error).
+        mechanism: The training for the check; it should be small, with almost no noise.
+            `easy_training` by default.
+        least_area: The area under the ROC curve that its scores must reach, from 0.5 (random) to
+            1 (no errors).
 
     Example:
         >>> from dpaudit.adversaries import RandomDimension
@@ -61,7 +60,7 @@ def check_adversary(
     """
     check_identity(adversary)
     check_view(adversary)
-    mechanism = prepared(adversary, easy_training() if mechanism is None else mechanism)
+    mechanism = audited_mechanism(adversary, easy_training() if mechanism is None else mechanism)
     for count in (1, 3):
         canaries = check_craft(adversary, mechanism, count)
         if canaries is not None:
@@ -72,7 +71,7 @@ def check_adversary(
 
 
 def easy_training(*, noise_multiplier: float = 0.05) -> DPSGD:
-    """A linear model of 21 parameters, 20 steps and next to no noise."""
+    """A linear model with 21 parameters, 20 steps and almost no noise."""
     random = np.random.default_rng(0)
     features = random.normal(size=(120, 6))
     return DPSGD(
@@ -89,7 +88,7 @@ def easy_training(*, noise_multiplier: float = 0.05) -> DPSGD:
 
 
 def check_identity(adversary: Adversary) -> None:
-    """It has a name, a paper, and the threat model of the class it extends."""
+    """The adversary has a name, a paper and the threat model of its base class."""
     _require(isinstance(adversary.name, str) and adversary.name.strip(), "name", adversary)
     _require(isinstance(adversary.paper, str), "paper", adversary)
     models = {
@@ -103,7 +102,7 @@ def check_identity(adversary: Adversary) -> None:
 
 
 def check_view(adversary: Adversary) -> None:
-    """The signature of ``score`` names the one view that its threat model may take."""
+    """The signature of ``score`` names the view of its threat model."""
     views: dict[type, type] = {
         HiddenStateAdversary: HiddenStateView,
         StandardAdversary: StandardView,
@@ -118,9 +117,9 @@ def check_view(adversary: Adversary) -> None:
 
 
 def check_craft(adversary: Adversary, mechanism: DPSGD, count: int) -> Canaries | None:
-    """Crafting is repeatable, leaves torch's generator alone, and gives canaries one can insert.
+    """Crafting is repeatable, does not use torch's generator, and gives valid canaries.
 
-    An adversary with room for one canary only says so with `InvalidInput`; `None` is returned then.
+    Returns `None` if the adversary refuses several canaries with `InvalidInput`.
     """
     insertion, state = Insertion(), torch.get_rng_state()
     try:
@@ -141,7 +140,7 @@ def check_craft(adversary: Adversary, mechanism: DPSGD, count: int) -> Canaries 
 
 
 def check_score(adversary: Adversary, mechanism: DPSGD, canaries: Canaries) -> None:
-    """Scores are finite, one for each (run, canary), and each run is scored on its own."""
+    """Scores are finite, one for each (run, canary), and each run is scored separately."""
     random = torch.Generator().manual_seed(0)
     parameters = sum(p.numel() for p in mechanism.build_model().parameters() if p.requires_grad)
     iterates = torch.randn(mechanism.steps + 1, 5, parameters, generator=random)
@@ -158,14 +157,14 @@ def check_score(adversary: Adversary, mechanism: DPSGD, canaries: Canaries) -> N
     alone = _scored(adversary, mechanism, iterates[:, 2:3], canaries)
     _require(
         torch.allclose(alone[0], scores[2], rtol=1e-3, atol=1e-5),
-        "a run's scores depend on the runs beside it",
+        "a run's scores depend on other runs",
         alone,
         scores[2],
     )
 
 
 def check_response(adversary: Adversary, mechanism: DPSGD, canaries: Canaries) -> None:
-    """An adaptive adversary's canaries are finite, repeatable, and each run's are its own."""
+    """Adaptive canaries are finite, repeatable and computed separately for each run."""
     if not isinstance(adversary, AdaptiveAdversary):
         return
     parameters = sum(p.numel() for p in mechanism.build_model().parameters() if p.requires_grad)
@@ -176,20 +175,20 @@ def check_response(adversary: Adversary, mechanism: DPSGD, canaries: Canaries) -
         return contributions(adversary, moment, canaries)
 
     together = added(current)
-    _require(torch.isfinite(together).all(), "responds with what is not finite", together)
-    _require(torch.equal(together, added(current)), "responds differently to the same moment")
+    _require(torch.isfinite(together).all(), "the response is not finite", together)
+    _require(torch.equal(together, added(current)), "the response to the same moment differs")
     _require(
         torch.allclose(added(current[1:2])[0], together[1], rtol=1e-3, atol=1e-5),
-        "the response to a run depends on the runs beside it",
+        "the response to a run depends on other runs",
     )
 
 
 def check_direction(
     adversary: Adversary, mechanism: DPSGD, canaries: Canaries, least_area: float
 ) -> None:
-    """Higher means inserted: on an easy game the scores of the two worlds hardly overlap.
+    """Higher means inserted: in an easy game, scores with and without the canary hardly overlap.
 
-    Each canary is looked at on its own: genuine gradients may move their dimensions differently.
+    Each canary is tested separately, because genuine gradients move dimensions differently.
     """
     played = play(prepare(_game(adversary, mechanism, canaries), _HERE))
     scores = Scores.concat(block.scores(mechanism.steps) for _, block in played)
@@ -202,7 +201,7 @@ def check_direction(
 
 
 def check_unknown_start(adversary: Adversary, mechanism: DPSGD) -> None:
-    """Where the initialisation is unknown there is a score too, or a clear refusal."""
+    """With an unknown initialisation there is a score or a refusal with `InvalidInput`."""
     fresh = replace(mechanism, initialisation=FreshInitialisation())
     try:
         canaries = adversary.craft(fresh, Insertion(), canaries=1, seed=7)
@@ -212,7 +211,7 @@ def check_unknown_start(adversary: Adversary, mechanism: DPSGD) -> None:
 
 
 def area_under_curve(scores: Scores) -> float:
-    """Probability that an inserted canary scores above another, ties counting half.
+    """The probability that an inserted canary scores above another; ties count one half.
 
     Example:
         >>> area_under_curve(Scores(score=[3.0, 2.0, 1.0], inserted=[1, 0, 1]))

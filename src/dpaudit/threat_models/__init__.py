@@ -1,12 +1,12 @@
-"""What every adversary is: it crafts before training, and scores after it.
+"""Threat models: what an adversary may see, and the base class of each kind of adversary.
 
-A threat model is a *type*, and each has a view of its own:
+Every threat model is a type with a view of its own:
 
-- `HiddenStateView` has no field for an iterate, so an adversary of that threat model cannot be
-  handed one, by mistake or by politeness;
-- `StandardView` has, and only a `StandardAdversary` takes it; an `AdaptiveAdversary` is besides
-  shown every iterate while training goes on, and answers with the next canary;
-- `BlackBoxView` has no parameters at all, only what the final models answered.
+- `HiddenStateView` has no field for intermediate iterates, so a hidden-state adversary cannot
+  receive one by mistake.
+- `StandardView` has all iterates, and only a `StandardAdversary` takes it. An `AdaptiveAdversary`
+  also sees each iterate during training and chooses the next canary from it.
+- `BlackBoxView` has no parameters, only the answers of the final models to queries.
 """
 
 from dpaudit.threat_models.adversary import (
@@ -17,7 +17,7 @@ from dpaudit.threat_models.adversary import (
     ChoosesData,
     HiddenStateAdversary,
     StandardAdversary,
-    prepared,
+    audited_mechanism,
 )
 from dpaudit.threat_models.canaries import (
     Canaries,
@@ -52,5 +52,5 @@ __all__ = [
     "Moment",
     "StandardAdversary",
     "StandardView",
-    "prepared",
+    "audited_mechanism",
 ]

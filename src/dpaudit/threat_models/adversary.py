@@ -27,10 +27,11 @@ CanaryKind = Literal["gradient", "data point"]
 
 
 class Adversary(ABC):
-    """Crafts before training and scores after it. Subclass one of the threat models below.
+    """Crafts canaries before training and scores them afterwards. Subclass a threat model below.
 
-    ``name``, ``paper`` and ``threat_model`` every adversary has. ``year`` (of the paper), the kind
-    of ``canary`` and whether it can place ``many`` of them are what tables of adversaries show.
+    Class attributes: ``name`` is the word on the command line, ``paper`` the source, and
+    ``threat_model`` is set by the threat model. Tables of adversaries also show ``year`` (of the
+    paper), the kind of ``canary``, and whether it can craft ``many`` canaries.
     """
 
     name: ClassVar[str]
@@ -44,7 +45,7 @@ class Adversary(ABC):
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> Canaries:
-        """Choose the canaries, from public knowledge alone; the same seed gives the same ones."""
+        """Choose the canaries from public knowledge; the same seed gives the same canaries."""
 
 
 class HiddenStateAdversary(Adversary):
@@ -54,7 +55,7 @@ class HiddenStateAdversary(Adversary):
 
     @abstractmethod
     def score(self, view: HiddenStateView, canaries: Canaries) -> torch.Tensor:
-        """One number for each (run, canary), shape (runs, count); higher means "inserted"."""
+        """One score for each (run, canary), shape (runs, count); higher means "inserted"."""
 
 
 class StandardAdversary(Adversary):
@@ -64,39 +65,39 @@ class StandardAdversary(Adversary):
 
     @abstractmethod
     def score(self, view: StandardView, canaries: Canaries) -> torch.Tensor:
-        """One number for each (run, canary), shape (runs, count); higher means "inserted"."""
+        """One score for each (run, canary), shape (runs, count); higher means "inserted"."""
 
 
 class AdaptiveAdversary(StandardAdversary):
-    """An adversary that sees every iterate when it is made, and chooses the next canary by it.
+    """An adversary that sees each iterate during training and chooses the next canary from it.
 
-    What ``craft`` gives is only where it starts from; what goes in is what it responds. The upper
-    bound is the same: composition allows each step to depend on what the earlier ones released.
+    The canaries from ``craft`` are only the starting point of ``respond``. The upper bound does not
+    change: composition allows each step to depend on what earlier steps released.
     """
 
     @abstractmethod
     def respond(self, moment: Moment, canaries: Canaries) -> AdaptedPoints | AdaptedGradients:
-        """The canaries of this step; a function of the arguments alone, and of each run alone."""
+        """The canaries of this step: a pure function, computed separately for each run."""
 
 
 class BlackBoxAdversary(Adversary):
-    """An adversary that asks the final model for losses and predictions, and sees nothing else."""
+    """An adversary that sees only losses and outputs of the final model on its own queries."""
 
     threat_model = ThreatModel.BLACK_BOX
 
     @abstractmethod
     def queries(self, mechanism: DPSGD, canaries: Canaries) -> CanaryPoints:
-        """The labelled points to ask the final models about."""
+        """The labelled points on which the final models are evaluated."""
 
     @abstractmethod
     def score(self, view: BlackBoxView, canaries: Canaries) -> torch.Tensor:
-        """One number for each (run, canary), shape (runs, count); higher means "inserted"."""
+        """One score for each (run, canary), shape (runs, count); higher means "inserted"."""
 
 
 class ChoosesData(ABC):
-    """A further power, beside any threat model: the training examples are the adversary's own.
+    """An additional power, in any threat model: the adversary chooses the training examples.
 
-    Differential privacy holds for every data set, so that no upper bound changes.
+    Differential privacy holds for every data set, so no upper bound changes.
     """
 
     @abstractmethod
@@ -104,12 +105,12 @@ class ChoosesData(ABC):
         """The same training on other examples; nothing else may differ."""
 
 
-def prepared(adversary: Adversary, mechanism: DPSGD) -> DPSGD:
-    """The training as this adversary has it: the one given, unless it may choose the examples."""
+def audited_mechanism(adversary: Adversary, mechanism: DPSGD) -> DPSGD:
+    """The mechanism that is audited: with the adversary's own data if it `ChoosesData`."""
     if not isinstance(adversary, ChoosesData):
         return mechanism
     chosen = adversary.prepare(mechanism)
-    # Any other change would be accounted for by the changed mechanism and prove nothing of ours.
+    # Any other change would be an audit of a different mechanism.
     if chosen != replace(mechanism, data=chosen.data):
         raise InvalidInput(
             f"adversary {adversary.name!r} must change nothing of the mechanism but its data"

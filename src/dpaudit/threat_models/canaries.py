@@ -1,4 +1,4 @@
-"""Canaries: what goes into a training when the coin says so."""
+"""Canaries: what is inserted into a training."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 class Canaries(ABC):
-    """What goes into the training when the coin says so: ``count`` canaries, one coin each."""
+    """Several canaries of one kind. Each is inserted or not by a coin of its own."""
 
     @property
     @abstractmethod
     def count(self) -> int:
-        """How many canaries there are."""
+        """Number of canaries."""
 
 
 @final
@@ -47,10 +47,10 @@ class CraftedGradients(Canaries):
 @final
 @dataclass(frozen=True, kw_only=True)
 class CanaryPoints(Canaries):
-    """Canary ``i`` is a data point, appended to the batch and clipped like any other."""
+    """Canary ``i`` is an example that is appended to the batch and clipped like any other."""
 
     features: torch.Tensor  # (count, ...)
-    targets: torch.Tensor  # (count,)
+    targets: torch.Tensor  # (count, ...)
 
     @property
     def count(self) -> int:

@@ -1,4 +1,4 @@
-"""Views: what each threat model shows of a training, and nothing else."""
+"""Views: exactly what each threat model shows of a training."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class HiddenStateView:
-    """What the hidden state shows of some runs: where training began, if known, and where it ended.
+    """Some runs in the hidden state threat model: the start, if it is public, and the end.
 
-    Parameters are flat, in the order of ``model.parameters()``; the leading axis is the run.
+    Parameters are flat, in the order of ``model.parameters()``. The first axis is the run.
     """
 
     mechanism: DPSGD
-    steps: int  # the training was stopped here: mechanism.steps, or an earlier horizon
-    initial: torch.Tensor | None  # (parameters,), None where the adversary does not know it
+    steps: int  # the training stopped here: mechanism.steps, or an earlier horizon
+    initial: torch.Tensor | None  # (parameters,), None where the start is not public
     final: torch.Tensor  # (runs, parameters)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class StandardView:
-    """What the standard threat model shows: every iterate, the first and the last included.
+    """Some runs in the standard threat model: every iterate, including the first and the last.
 
-    At which steps a canary may have gone in is public, as for every adversary.
+    The insertion steps are public, as for every adversary.
     """
 
     mechanism: DPSGD
@@ -43,23 +43,22 @@ class StandardView:
 @final
 @dataclass(frozen=True, kw_only=True)
 class BlackBoxView:
-    """What the final models answered to the adversary's queries: numbers, and no parameters.
+    """The answers of the final models to the adversary's queries, without any parameters.
 
-    Queries are asked once, before anything is answered, so that no function that holds the models
-    need be handed out.
+    All queries are fixed before the first answer, so the adversary never holds a model.
     """
 
     mechanism: DPSGD
     steps: int
-    initial_losses: torch.Tensor | None  # (queries,), of the start; None where it is unknown
+    initial_losses: torch.Tensor | None  # (queries,), at the start; None where it is not public
     losses: torch.Tensor  # (runs, queries)
-    outputs: torch.Tensor  # (runs, queries, ...), what the models themselves return
+    outputs: torch.Tensor  # (runs, queries, ...), the outputs of the models
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """What an adaptive adversary is shown before a step: where each run stands."""
+    """What an adaptive adversary sees before a step: the current parameters of each run."""
 
     mechanism: DPSGD
     step: int  # counted from 0
@@ -69,15 +68,15 @@ class Moment:
 @final
 @dataclass(frozen=True, kw_only=True)
 class AdaptedPoints:
-    """The data points of one step: each run has its own, clipped like any other."""
+    """The canaries of one step as examples, separate for each run and clipped like any other."""
 
     features: torch.Tensor  # (runs, count, ...)
-    targets: torch.Tensor  # (runs, count)
+    targets: torch.Tensor  # (runs, count, ...)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class AdaptedGradients:
-    """The crafted gradients of one step: each run has its own, of norm at most C."""
+    """The canaries of one step as gradients of norm at most C, separate for each run."""
 
     gradients: torch.Tensor  # (runs, count, parameters)

@@ -1,22 +1,37 @@
-"""One file a layer: how per-example gradients come out cheaply. Add yours to `rules`."""
+"""Layer rules, one file each: cheap per-example gradients for one kind of layer."""
 
 from __future__ import annotations
 
+from dpaudit._registry import Registry
 from dpaudit.engine.rules.base import LayerRule
-from dpaudit.engine.rules.convolution import ConvolutionRule
-from dpaudit.engine.rules.embedding import EmbeddingRule
-from dpaudit.engine.rules.linear import LinearRule
-from dpaudit.engine.rules.normalisation import GroupNormRule, LayerNormRule
 
-__all__ = ["LayerRule", "rules"]
+__all__ = ["LAYER_RULES", "LayerRule", "rules"]
+
+_HERE = "dpaudit.engine.rules"
+_PRODUCT = "convolution-product"
+
+LAYER_RULES: Registry[LayerRule] = Registry(
+    "layer rule",
+    "dpaudit.layer_rules",
+    {
+        "linear": f"{_HERE}.linear:LinearRule",
+        _PRODUCT: f"{_HERE}.convolution:ConvolutionProductRule",
+        "convolution": f"{_HERE}.convolution:ConvolutionRule",
+        "group-norm": f"{_HERE}.normalisation:GroupNormRule",
+        "layer-norm": f"{_HERE}.normalisation:LayerNormRule",
+        "embedding": f"{_HERE}.embedding:EmbeddingRule",
+    },
+    make=lambda kind: kind(),
+)
+"""Every registered rule. An entry point names the class."""
 
 
 def rules(*, convolutions_as_products: bool) -> tuple[LayerRule, ...]:
-    """Every rule the engine knows, first match wins."""
-    return (
-        LinearRule(),
-        ConvolutionRule(as_product=convolutions_as_products),
-        GroupNormRule(),
-        LayerNormRule(),
-        EmbeddingRule(),
+    """The rules in the order in which they are tried; the first that handles a layer is used.
+
+    Arguments:
+        convolutions_as_products: Whether to compute convolutions as matrix products with patches.
+    """
+    return tuple(
+        rule for name, rule in LAYER_RULES.items() if convolutions_as_products or name != _PRODUCT
     )

@@ -1,7 +1,7 @@
-"""Any other layer: give every example its own copy of the parameters, and differentiate those.
+"""Any other layer: every example gets its own copy of the parameters, which is differentiated.
 
-Right for every layer that treats examples alone, whatever it computes; slow, because the gradients
-of all examples are held in memory.
+Correct for every layer that treats examples separately. Slow, because the gradients of all examples
+are in memory.
 """
 
 from __future__ import annotations

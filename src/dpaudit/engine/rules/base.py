@@ -1,4 +1,4 @@
-"""What a layer rule is: a forward pass that keeps notes, and gradients made from those notes."""
+"""The base class of layer rules: a forward pass with notes, and gradients from these notes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Notes = tuple[Tensor, ...]
 
 
 class LayerRule(ABC):
-    """How one kind of layer gives per-example gradients without a gradient for each example.
+    """Norms and sums of one kind of layer's per-example gradients, without storing each gradient.
 
-    A rule is called inside `torch.func.vmap`, so it is written for one run: the first axis of its
-    tensors is the example. It reads the layer, and never writes on it.
+    A rule is written for one run and called inside `torch.func.vmap`: the first axis of its tensors
+    is the example. It never changes the layer. Check yours with `dpaudit.testing.check_layer_rule`.
     """
 
     @abstractmethod
     def handles(self, layer: torch.nn.Module) -> bool:
-        """Whether this rule is right for ``layer``, options and subclass included."""
+        """Whether this rule is correct for ``layer`` with its options and its exact class."""
 
     @abstractmethod
     def forward(self, layer: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Notes]:
-        """The layer's output, and what `gradients` will need besides."""
+        """The layer's output, and the notes that `gradients` needs."""
 
     @abstractmethod
     def gradients(
@@ -35,10 +35,10 @@ class LayerRule(ABC):
 
 
 def is_plain(layer: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
-    """Whether ``layer`` computes exactly what ``kind`` does, from parameters of its own.
+    """Whether ``layer`` computes exactly what ``kind`` does, with its own parameters.
 
-    A subclass with another ``forward``, or a layer whose weight is computed from something else
-    (`torch.nn.utils.parametrize`), is not plain.
+    False for a subclass with another ``forward``, and for a layer whose weight is computed from
+    other parameters (`torch.nn.utils.parametrize`).
     """
     return (
         isinstance(layer, kind)

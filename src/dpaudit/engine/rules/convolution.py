@@ -8,11 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpaudit.engine.gradients import (
-    Explicit,
-    OuterProducts,
-    ParameterGradients,
-)
+from dpaudit.engine.gradients import Explicit, OuterProducts, ParameterGradients
 from dpaudit.engine.products import per_example_product, weight_product
 from dpaudit.engine.rules.base import LayerRule, Notes, is_plain
 from dpaudit.engine.rules.patches import Window, aligned, patches
@@ -22,28 +18,38 @@ Convolution = torch.nn.Conv1d | torch.nn.Conv2d
 
 @final
 class ConvolutionRule(LayerRule):
-    """`torch.nn.Conv1d` and `torch.nn.Conv2d`, with any stride, padding, dilation and groups.
-
-    Arguments:
-        as_product: Compute the layer itself as a product with patches too. Many small convolutions
-            are faster so, because the convolutions of all runs become one batched product; few
-            large ones are faster in the vendor's library.
-    """
-
-    def __init__(self, *, as_product: bool) -> None:
-        self._as_product = as_product
+    """`torch.nn.Conv1d` and `torch.nn.Conv2d`, with any stride, padding, dilation and groups."""
 
     def handles(self, layer: torch.nn.Module) -> bool:
-        return is_plain(layer, torch.nn.Conv1d) or is_plain(layer, torch.nn.Conv2d)
+        return _is_convolution(layer)
 
     def forward(self, layer: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Notes]:
         layer = cast(Convolution, layer)
-        if layer.groups > 1 or not self._as_product:
-            return layer._conv_forward(inputs, layer.weight, layer.bias), (inputs,)
+        return layer._conv_forward(inputs, layer.weight, layer.bias), (inputs,)
+
+    def gradients(
+        self, layer: torch.nn.Module, notes: Notes, outputs: Tensor
+    ) -> dict[str, ParameterGradients]:
+        layer = cast(Convolution, layer)
+        return _gradients(layer, _patches(layer, notes[0]), outputs)
+
+
+@final
+class ConvolutionProductRule(LayerRule):
+    """Convolutions without groups, computed as products with patches in the forward pass too.
+
+    Faster for many small convolutions, because those of all runs become one batched product. Large
+    convolutions are faster in the vendor's library.
+    """
+
+    def handles(self, layer: torch.nn.Module) -> bool:
+        return _is_convolution(layer) and getattr(layer, "groups", 0) == 1
+
+    def forward(self, layer: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Notes]:
+        layer = cast(Convolution, layer)
         columns = _patches(layer, inputs)
-        examples = len(columns)
         flat = weight_product(aligned(layer.weight.flatten(1)), columns.flatten(0, 1))
-        outputs = torch.unflatten(flat, 1, (examples, *_places(layer, inputs))).movedim(0, 1)
+        outputs = torch.unflatten(flat, 1, (len(columns), *_places(layer, inputs))).movedim(0, 1)
         if layer.bias is not None:
             outputs = outputs + layer.bias.view(-1, *(1,) * (outputs.ndim - 2))
         return outputs, (columns,)
@@ -51,20 +57,27 @@ class ConvolutionRule(LayerRule):
     def gradients(
         self, layer: torch.nn.Module, notes: Notes, outputs: Tensor
     ) -> dict[str, ParameterGradients]:
-        layer = cast(Convolution, layer)
-        (kept,) = notes
-        columns = kept if self._as_product and layer.groups == 1 else _patches(layer, kept)
-        outputs = outputs.flatten(2)  # (examples, channels, places)
-        return {
-            "weight": OuterProducts(outputs.transpose(1, 2), columns, layer.weight.shape)
-            if layer.groups == 1
-            else _grouped(layer, outputs, columns),
-            "bias": Explicit(outputs.sum(2)),
-        }
+        return _gradients(cast(Convolution, layer), notes[0], outputs)
+
+
+def _is_convolution(layer: torch.nn.Module) -> bool:
+    return is_plain(layer, torch.nn.Conv1d) or is_plain(layer, torch.nn.Conv2d)
+
+
+def _gradients(
+    layer: Convolution, columns: Tensor, outputs: Tensor
+) -> dict[str, ParameterGradients]:
+    outputs = outputs.flatten(2)  # (examples, channels, places)
+    return {
+        "weight": OuterProducts(outputs.transpose(1, 2), columns, layer.weight.shape)
+        if layer.groups == 1
+        else _grouped(layer, outputs, columns),
+        "bias": Explicit(outputs.sum(2)),
+    }
 
 
 def _grouped(layer: Convolution, outputs: Tensor, columns: Tensor) -> ParameterGradients:
-    """Each group is a small convolution of its own; the groups count as further examples."""
+    """Each group is a separate convolution; the groups become further examples."""
     columns = columns[..., : layer.groups * layer.weight[0].numel()]
     left = torch.unflatten(outputs, 1, (layer.groups, -1)).flatten(0, 1)
     right = torch.unflatten(columns, 2, (layer.groups, -1)).movedim(2, 1).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Embedding tables: the gradient is zero but for the rows an example looked up."""
+"""Embedding tables: the gradient is zero except in the rows that an example looked up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpaudit.engine.rules.base import LayerRule, Notes, is_plain
 class EmbeddingRule(LayerRule):
     """`torch.nn.Embedding` on indices (examples, …).
 
-    Not with ``max_norm``, which rewrites the table during the forward pass, nor with
+    Not with ``max_norm``, which changes the table during the forward pass, and not with
     ``scale_grad_by_freq``, which counts across examples; `check_mechanism` refuses both.
     """
 

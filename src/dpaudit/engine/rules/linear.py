@@ -21,8 +21,8 @@ class LinearRule(LayerRule):
 
     def forward(self, layer: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Notes]:
         layer = cast(torch.nn.Linear, layer)
-        # Weight on the left: examples are then contiguous in memory, which is what vectorises when
-        # layers are narrow.
+        # With the weight on the left the examples are contiguous in memory, which vectorises well
+        # for narrow layers.
         flat = inputs.flatten(0, -2)
         outputs = weight_product(layer.weight, flat).transpose(0, 1)
         outputs = outputs.reshape(*inputs.shape[:-1], layer.out_features)

@@ -1,4 +1,4 @@
-"""GroupNorm and LayerNorm: a scale and a shift of the normalised input, each small."""
+"""GroupNorm and LayerNorm: a scale and a shift of the normalised input."""
 
 from __future__ import annotations
 

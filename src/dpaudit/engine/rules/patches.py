@@ -1,7 +1,7 @@
-"""Patches of an image: what a convolution multiplies its weight with, and the way back.
+"""Patches of an image: the values that a convolution multiplies with its weight.
 
-torch's own way back (`col2im`) becomes an atomic addition in compiled code, which is slow, and on
-a GPU adds in another order each time. Here it is a sum of shifted copies, always in one order.
+torch's own backward pass (`col2im`) becomes an atomic addition in compiled code, which is slow and
+has no fixed order on a GPU. Here it is a sum of shifted copies in a fixed order.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from torch.nn import functional
 Pair = tuple[int, int]
 
 ALIGNMENT = {"cuda": 8}
-"""The tensor cores of a GPU want rows of whole 16 bytes: 8 numbers in the half precisions."""
+"""Tensor cores of a GPU need rows of 16 bytes: 8 numbers in half precision."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """The window of a two-dimensional convolution, on inputs that are padded already."""
+    """The window of a two-dimensional convolution on padded inputs."""
 
     size: Pair
     stride: Pair
     dilation: Pair
 
     def places(self, height: int, width: int) -> Pair:
-        """How many windows fit, down and across."""
+        """Number of windows, down and across."""
         down, across = (
             (length - dilation * (size - 1) - 1) // stride + 1
             for length, size, stride, dilation in zip(
@@ -39,14 +39,14 @@ class Window:
         return down, across
 
     def offsets(self) -> list[Pair]:
-        """The places of the window, row by row."""
+        """The positions inside the window, row by row."""
         return [(down, across) for down in range(self.size[0]) for across in range(self.size[1])]
 
 
 def patches(images: Tensor, window: Window) -> Tensor:
     """(examples, channels, height, width) to (examples, places, columns).
 
-    Columns are channels times window, and on a GPU zeros up to a multiple of `ALIGNMENT`.
+    Columns are channels times window; on a GPU padded with zeros to a multiple of `ALIGNMENT`.
 
     Example:
         >>> window = Window(size=(2, 2), stride=(1, 1), dilation=(1, 1))
@@ -57,7 +57,7 @@ def patches(images: Tensor, window: Window) -> Tensor:
 
 
 def aligned(values: Tensor) -> Tensor:
-    """``values`` with zeros behind its last axis, up to a multiple of `ALIGNMENT`."""
+    """``values`` with its last axis padded with zeros to a multiple of `ALIGNMENT`."""
     missing = -values.shape[-1] % ALIGNMENT.get(values.device.type, 1)
     return functional.pad(values, (0, missing)) if missing else values
 
@@ -65,9 +65,9 @@ def aligned(values: Tensor) -> Tensor:
 class _Patches(torch.autograd.Function):
     @staticmethod
     def forward(images: Tensor, window: Window) -> Tensor:
-        # One strided view and one copy. torch's own `im2col` is launched once for every image on a
-        # GPU, and traced as a copy for each place of the window. `as_strided` also keeps the
-        # compiler from computing the images again for every window they are in.
+        # One strided view and one copy. torch's `im2col` is launched once for every image on a
+        # GPU and traced as a copy for each position of the window. `as_strided` also prevents the
+        # compiler from recomputing the images for every window.
         images = images.contiguous()
         examples, channels, height, width = images.shape
         example, channel, row, column = images.stride()
@@ -118,10 +118,10 @@ def _sum_of_shifts(gradient: Tensor, shape: tuple[int, int, int], window: Window
 
 
 def _spread(values: Tensor, axis: int, length: int, first: int, stride: int) -> Tensor:
-    """``values`` at first, first + stride, … of an axis that is zero elsewhere."""
+    """``values`` at first, first + stride, … of an axis with zeros elsewhere."""
     if stride > 1:
         gaps = [0, 0] * (values.ndim - 1 - axis) + [0, stride - 1]
         values = functional.pad(values.unsqueeze(axis + 1), gaps).flatten(axis, axis + 1)
-    # The gap after the last value may reach past the end: a negative pad then cuts it off.
+    # The gap after the last value may exceed the axis; a negative pad removes it.
     after = length - first - values.shape[axis]
     return functional.pad(values, [0, 0] * (values.ndim - 1 - axis) + [first, after])

@@ -1,0 +1,132 @@
+"""Exit codes of the command line. No two outcomes share one.
+
+| code | meaning |
+|---|---|
+| 0 | The command succeeded; an audit or a check found no violation, and its output was written. |
+| 1 | A violation is proven. |
+| 2 | The user can put something right: an argument, a file, a training that fails. |
+| 3 | The audit is inconclusive. |
+| 4 | An unexpected error; ``DPAUDIT_TRACEBACK=1`` shows where. |
+| 5 | The output could not be written. |
+| 130, 143 | Interrupted by Ctrl-C, or by SIGTERM or SIGHUP. |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import typer
+
+from dpaudit.errors import DpauditError
+
+MISTAKE, UNEXPECTED, UNWRITTEN, INTERRUPTED, TERMINATED = 2, 4, 5, 130, 143
+
+_LONGEST_LINE = 4_000
+_UNWRITABLE = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EBADF)
+
+# The base of typer's usage errors: no such option, value missing, not a number. New versions of
+# typer have a click of their own, so this is not always `click.UsageError`.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP, which end a command as Ctrl-C does."""
+
+
+def exit_code_of(command: Callable[[], Any]) -> int:
+    """Run a command and give its exit code; every error becomes one line on standard error."""
+    if sys.stdout is None:  # closed by the shell: a result could not be shown
+        return _say("standard output is closed", UNWRITTEN)
+    try:
+        with _termination_as_interrupt():
+            code = command()
+            sys.stdout.flush()  # now, and not when the interpreter ends: it may fail
+    except DpauditError as error:
+        return _say(str(error), MISTAKE)
+    except _UsageError as error:
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context is not None else "dpaudit"
+        message = getattr(error, "format_message", error.__str__)().rstrip(".")
+        return _say(f"{message}; see '{where} --help'", MISTAKE)
+    except _Terminated:
+        return _say("terminated", TERMINATED)
+    except (typer.Abort, KeyboardInterrupt):
+        return _say("interrupted", INTERRUPTED)
+    except SystemExit as error:
+        if _is_of_output(error.__context__):  # typer exits with 1 where a pipe is closed
+            return _unwritten(error.__context__)
+        return _say(f"unexpected exit with {error.code!r}", UNEXPECTED)
+    except Exception as error:
+        if _is_of_output(error):
+            return _unwritten(error)
+        if os.environ.get("DPAUDIT_TRACEBACK"):
+            traceback.print_exc()
+        return _say(
+            f"unexpected {type(error).__name__}: {error} (a bug in dpaudit; set "
+            "DPAUDIT_TRACEBACK=1 to see where)",
+            UNEXPECTED,
+        )
+    return code if isinstance(code, int) else 0
+
+
+def printable(text: str) -> str:
+    """The text without control characters, which could command a terminal.
+
+    Example:
+        >>> printable("a\\x1b[2Jb")
+        'a�[2Jb'
+    """
+    return "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+
+
+def _say(message: str, code: int) -> int:
+    """Print one bounded line on standard error."""
+    line = printable(message)
+    if len(line) > _LONGEST_LINE:
+        line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed, too
+        print(f"dpaudit: {line}", file=sys.stderr)
+    return code
+
+
+def _is_of_output(error: BaseException | None) -> bool:
+    """Whether an error comes from writing a stream; errors of other files have their name."""
+    return isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE
+
+
+def _unwritten(error: BaseException | None) -> int:
+    """Forget what standard output still holds, or the interpreter would try to write it."""
+    with contextlib.suppress(OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
+    return _say(f"the output could not be written: {error}", UNWRITTEN)
+
+
+@contextlib.contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the command as Ctrl-C does: what is done is stored."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, old in before.items():
+        if old is signal.SIG_DFL:  # nohup ignores SIGHUP: keep that
+            signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

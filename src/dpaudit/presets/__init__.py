@@ -1,0 +1,54 @@
+"""Presets: trainings that are ready to audit, by name.
+
+Every preset is also a function, for example ``dpaudit.presets.housing(noise_multiplier=2.0)``.
+Listing presets is fast; making a training reads the data and imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dpaudit._registry import Registry
+from dpaudit.mechanisms.dpsgd import DPSGD
+from dpaudit.presets._alexnet_head import alexnet_features_of, find_alexnet
+from dpaudit.presets.base import INSERTIONS, DataDir, Preset, cross_entropy
+
+__all__ = [
+    "INSERTIONS",
+    "PRESETS",
+    "DataDir",
+    "Preset",
+    "alexnet_features_of",
+    "cross_entropy",
+    "find_alexnet",
+    "preset",
+]
+
+PRESETS: Registry[Preset] = Registry(
+    "preset",
+    "dpaudit.presets",
+    {
+        "housing": "dpaudit.presets._housing:HOUSING",
+        "convnet": "dpaudit.presets._convnet:CONVNET",
+        "resnet18": "dpaudit.presets._resnet18:RESNET18",
+        "alexnet-head": "dpaudit.presets._alexnet_head:ALEXNET_HEAD",
+    },
+)
+"""Every registered preset. An entry point names a `Preset`."""
+
+
+def preset(name: str) -> Preset:
+    """The preset of that name.
+
+    Example:
+        >>> preset("convnet").summary
+        'ConvNet on CIFAR-10'
+    """
+    return PRESETS[name]
+
+
+def __getattr__(name: str) -> Callable[..., DPSGD]:
+    known = name.replace("_", "-")
+    if name.startswith("_") or known not in PRESETS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return PRESETS[known].training

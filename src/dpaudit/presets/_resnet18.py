@@ -1,0 +1,28 @@
+"""ResNet18 with GroupNorm on CIFAR-10."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dpaudit.presets._cifar10 import read_cifar10
+from dpaudit.presets.base import Preset
+
+if TYPE_CHECKING:
+    import torch
+
+    from dpaudit.data import Examples
+
+
+def _model(data: Examples) -> Callable[[], torch.nn.Module]:
+    from dpaudit.models import resnet18
+
+    return resnet18
+
+
+RESNET18 = Preset(
+    name="resnet18",
+    summary="ResNet18 with GroupNorm on CIFAR-10",
+    read=read_cifar10,
+    model_for=_model,
+)

@@ -1,0 +1,119 @@
+"""The description of a preset, with the paper's settings as defaults.
+
+The paper's presets have fixed batches that the adversary knows, sigma = 4 and 250 insertions; they
+differ in model and data.
+
+Paper: Cebere, Bellet, Papernot (ICLR 2025), section 5.1 and the appendix's table of
+hyperparameters.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar, final
+
+from dpaudit.errors import MissingExtra
+from dpaudit.mechanisms.batches import FixedBatches
+from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation
+
+if TYPE_CHECKING:
+    import torch
+
+    from dpaudit.data import Examples
+
+INSERTIONS = 250
+"""Number of insertions in one training of the paper, for every period."""
+
+DataDir = str | os.PathLike[str] | None
+Value = TypeVar("Value")
+
+
+def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The cross-entropy of every example, shape (batch,)."""
+    from torch.nn import functional
+
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A training with a name: data, model and hyperparameters.
+
+    See also: `dpaudit.presets.PRESETS`; `dataclasses.replace`, which changes a training.
+
+    Arguments:
+        name: The name on the command line.
+        summary: A few words for tables.
+        read: Reads the data from a folder; `None` stands for the environment's ``DPAUDIT_DATA``.
+        model_for: Returns a function that builds the model for given data.
+        batch_size: Batch size B.
+        learning_rate: Learning rate eta.
+        clip_norm: Clip norm C.
+        noise_multiplier: Noise multiplier sigma.
+
+    Example:
+        >>> from dpaudit.presets import preset
+        >>> training = preset("housing").training(noise_multiplier=2.0)
+        >>> training.steps, training.batches.batch_size, training.noise_multiplier
+        (250, 400, 2.0)
+    """
+
+    name: str
+    summary: str
+    read: Callable[[DataDir], Examples]
+    model_for: Callable[[Examples], Callable[[], torch.nn.Module]]
+    batch_size: int = 128
+    learning_rate: float = 0.01
+    clip_norm: float = 1.0
+    noise_multiplier: float = 4.0
+
+    def training(
+        self,
+        *,
+        steps: int = INSERTIONS,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        clip_norm: float | None = None,
+        noise_multiplier: float | None = None,
+        seed: int = 0,
+        data_dir: DataDir = None,
+    ) -> DPSGD:
+        """The training, with the preset's value for every hyperparameter that is `None`.
+
+        Arguments:
+            steps: Number of steps T.
+            batch_size: Batch size B.
+            learning_rate: Learning rate eta.
+            clip_norm: Clip norm C.
+            noise_multiplier: Noise multiplier sigma.
+            seed: Random seed of the initialisation and of the batches.
+            data_dir: The folder of the data, if it does not ship with the package.
+        """
+        _require_torch()
+        data = self.read(data_dir)
+        return DPSGD(
+            name=self.name,
+            build_model=self.model_for(data),
+            loss=cross_entropy,
+            data=data,
+            batches=FixedBatches(batch_size=_given(batch_size, self.batch_size), seed=seed),
+            steps=steps,
+            learning_rate=_given(learning_rate, self.learning_rate),
+            clip_norm=_given(clip_norm, self.clip_norm),
+            noise_multiplier=_given(noise_multiplier, self.noise_multiplier),
+            initialisation=FixedInitialisation(seed=seed),
+        )
+
+
+def _require_torch() -> None:
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise MissingExtra("training models", "train") from None
+
+
+def _given(value: Value | None, default: Value) -> Value:
+    return default if value is None else value

@@ -1,0 +1,154 @@
+"""Exit codes cannot collide, and output never reaches a terminal or a parser unescaped."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpaudit.cli._exit import exit_code_of, printable
+from dpaudit.cli._render import console, print_json, user_code
+from dpaudit.scores import Scores, Store, write_scores
+
+FULL = Path("/dev/full")
+
+
+def dpaudit(*arguments: str, **settings) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dpaudit", *arguments],
+        check=False,
+        **{"capture_output": True, "text": True, **settings},
+    )
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> str:
+    random = np.random.default_rng(0)
+    path = tmp_path / "scores.csv"
+    write_scores(Scores.from_samples(random.normal(1, 1, 200), random.normal(0, 1, 200)), path)
+    return str(path)
+
+
+def test_a_full_output_device_has_its_own_code_and_one_line(scores: str) -> None:
+    for json_too in ([], ["--json"]):
+        with FULL.open("w") as full:
+            ended = dpaudit(
+                "estimate", scores, "--delta", "1e-5", *json_too, capture_output=False, stdout=full,
+                stderr=subprocess.PIPE,
+            )  # fmt: skip
+        assert ended.returncode == 5
+        assert ended.stderr.count("\n") == 1
+        assert "No space left" in ended.stderr
+
+
+def test_closed_streams(scores: str) -> None:
+    run = f"exec {sys.executable} -m dpaudit estimate --delta 1e-5 {scores}"
+    assert subprocess.run(["sh", "-c", f"{run} >&-"], check=False).returncode == 5
+    ended = subprocess.run(["sh", "-c", f"{run} 2>&-"], stdout=subprocess.PIPE, check=False)
+    assert ended.returncode == 0
+    wrong = subprocess.run(["sh", "-c", f"{run}x 2>&-"], stdout=subprocess.PIPE, check=False)
+    assert wrong.returncode == 2
+
+
+def test_a_reader_that_stops_reading(scores: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as pipe:
+        ended = dpaudit(
+            "estimate", scores, "--delta", "1e-5", capture_output=False, stdout=pipe,
+            stderr=subprocess.PIPE,
+        )  # fmt: skip
+    assert ended.returncode == 5
+    assert "Traceback" not in ended.stderr
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ZeroDivisionError("by zero"), 4),
+        (MemoryError(), 4),
+        (RecursionError("deep"), 4),
+        (SystemExit(0), 4),
+        (KeyboardInterrupt(), 130),
+        (OSError(2, "No such file", "x"), 4),
+        (OSError(28, "No space left on device"), 5),
+    ],
+)
+def test_the_unexpected_has_a_code_of_its_own_and_one_line(error, code, capsys) -> None:
+    assert exit_code_of(lambda: fail(error)) == code
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_long_and_hostile_errors_are_one_bounded_line(capsys) -> None:
+    assert exit_code_of(lambda: fail(ValueError("\x1b[2J" + "x" * 10**6))) == 4
+    line = capsys.readouterr().err
+    assert "\x1b" not in line
+    assert len(line) < 5_000
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_sigterm_ends_a_command_as_ctrl_c_does(tmp_path: Path, sent: int, code: int) -> None:
+    script = tmp_path / "waits.py"
+    script.write_text(
+        "import sys, time\nfrom dpaudit.cli._exit import exit_code_of\n"
+        "def wait():\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "sys.exit(exit_code_of(wait))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.05)
+    process.send_signal(sent)
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode == code
+    assert errors.count("\n") == 1
+
+
+def test_infinity_in_json_is_text(capsys) -> None:
+    print_json({"a": float("inf"), "b": [np.float64("-inf")], "c": np.array([1.5])})
+    assert json.loads(capsys.readouterr().out) == {"a": "inf", "b": ["-inf"], "c": [1.5]}
+
+
+@pytest.mark.parametrize("name", ["[/x]", "[bold]", "\x1b[2Jgone", "a\rb", ":smile:", "\x9b31m"])
+def test_names_are_printed_and_not_obeyed(tmp_path: Path, name: str, capsys) -> None:
+    from dpaudit.cli.audits import list_audits
+
+    path = str(tmp_path / "audits.sqlite")
+    with Store.open(path) as store:
+        store.begin(name, {"runs": 4, "mechanism": {"name": name}}, {})
+    list_audits(path)
+    printed = capsys.readouterr().out
+    assert printable(name).replace("a\ufffdb", "ab") in printed.replace("\n", "")
+    assert not set(printed) & {"\x1b", "\r", "\x9b"}
+
+
+def test_the_console_keeps_its_own_styles() -> None:
+    screen = console()
+    screen.file, screen._force_terminal = io.StringIO(), True
+    screen.print("text", style="bold")
+    assert "text" in screen.file.getvalue()
+
+
+def test_what_users_code_prints_goes_to_standard_error(capfd) -> None:
+    with user_code():
+        print("printed")
+        os.write(1, b"written\n")
+        subprocess.run(["echo", "from a child"], check=True)
+    print("result")
+    out, err = capfd.readouterr()
+    assert out == "result\n"
+    assert {"printed", "written", "from a child"} <= set(err.splitlines())

@@ -1,0 +1,103 @@
+"""Every registered layer rule keeps the contract, and the contract finds rules that do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dpaudit.engine.gradients import Explicit, ParameterGradients
+from dpaudit.engine.rules import LAYER_RULES, LayerRule, rules
+from dpaudit.engine.rules.linear import LinearRule
+from dpaudit.testing import check_layer_rule
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+CASES: dict[str, list[tuple[Any, Tensor]]] = {
+    "linear": [
+        (nn.Linear(4, 3), numbers(5, 4)),
+        (nn.Linear(4, 3, bias=False), numbers(5, 2, 6, 4)),
+    ],
+    "convolution-product": [
+        (nn.Conv2d(3, 4, 3, stride=2, padding=1), numbers(3, 3, 7, 8)),
+        (nn.Conv1d(2, 4, 3, dilation=2, bias=False), numbers(3, 2, 9)),
+    ],
+    "convolution": [
+        (nn.Conv2d(4, 6, (3, 1), groups=2, padding="same"), numbers(3, 4, 6, 5)),
+        (nn.Conv1d(2, 4, 3, padding=1, padding_mode="circular"), numbers(3, 2, 9)),
+    ],
+    "group-norm": [(nn.GroupNorm(2, 6), numbers(4, 6, 5))],
+    "layer-norm": [
+        (nn.LayerNorm((3, 4)), numbers(5, 2, 3, 4)),
+        (nn.LayerNorm(4, bias=False), numbers(5, 4)),
+    ],
+    "embedding": [(nn.Embedding(7, 3, padding_idx=2), torch.randint(0, 7, (5, 6)))],
+}
+
+
+def test_every_registered_rule_has_a_case() -> None:
+    assert set(CASES) == set(LAYER_RULES)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [(name, number) for name in CASES for number in range(len(CASES[name]))]
+)
+def test_registered_rules_keep_the_contract(name: str, number: int) -> None:
+    layer, inputs = CASES[name][number]
+    check_layer_rule(LAYER_RULES[name], layer, inputs)
+
+
+def test_convolutions_as_products_are_optional() -> None:
+    layer = nn.Conv2d(3, 4, 3)
+    for as_products, expected in ((True, "convolution-product"), (False, "convolution")):
+        chosen = next(
+            rule for rule in rules(convolutions_as_products=as_products) if rule.handles(layer)
+        )
+        assert chosen is LAYER_RULES[expected]
+
+
+class _Broken(LayerRule):
+    """A linear rule with one error, chosen by a subclass."""
+
+    def handles(self, layer: nn.Module) -> bool:
+        return LinearRule().handles(layer)
+
+    def forward(self, layer: nn.Module, inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return LinearRule().forward(layer, inputs)
+
+    def gradients(
+        self, layer: nn.Module, notes: tuple[Tensor, ...], outputs: Tensor
+    ) -> dict[str, ParameterGradients]:
+        return LinearRule().gradients(layer, notes, outputs)
+
+
+class _HandlesNothing(_Broken):
+    def handles(self, layer: nn.Module) -> bool:
+        return False
+
+
+class _WrongOutput(_Broken):
+    def forward(self, layer: nn.Module, inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return 2 * LinearRule().forward(layer, inputs)[0], (inputs,)
+
+
+class _NoBias(_Broken):
+    def gradients(
+        self, layer: nn.Module, notes: tuple[Tensor, ...], outputs: Tensor
+    ) -> dict[str, ParameterGradients]:
+        found = LinearRule().gradients(layer, notes, outputs)
+        return {**found, "bias": Explicit(torch.zeros_like(outputs))}
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [(_HandlesNothing, "handle"), (_WrongOutput, "forward"), (_NoBias, "clipped sums")],
+)
+def test_broken_rules_are_found(broken: type[LayerRule], problem: str) -> None:
+    with pytest.raises(AssertionError, match=problem):
+        check_layer_rule(broken(), nn.Linear(4, 3), numbers(5, 4))
