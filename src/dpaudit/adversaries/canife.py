@@ -69,11 +69,11 @@ class Canife(AdaptiveAdversary):
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CanaryPoints:
-        """The starting points: training examples with the next label."""
+        """The starting points: training examples with the next label, if there are classes."""
         drawn = starting_examples(mechanism, canaries, seed, self.name)
-        return CanaryPoints(
-            features=drawn.features, targets=(drawn.targets + 1) % mechanism.data.classes
-        )
+        classes = mechanism.data.classes
+        targets = drawn.targets if classes is None else (drawn.targets + 1) % classes
+        return CanaryPoints(features=drawn.features, targets=targets)
 
     def respond(self, moment: Moment, canaries: Canaries) -> AdaptedPoints:
         """Minimise the design loss at each run's model."""

@@ -58,6 +58,8 @@ class ClipBackdoor(BlackBoxAdversary):
         data = mechanism.data
         _validate.integer("canaries", canaries, at_least=1)
         require_real_features(mechanism, self.name)
+        if data.classes is None or data.targets.ndim != 1:
+            raise InvalidInput(f"data must have one class each for {self.name}, got {data!r}")
         flat = data.features.reshape(len(data), -1).astype(np.float64)
         if canaries > flat.shape[1]:
             raise InvalidInput(

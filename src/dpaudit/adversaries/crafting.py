@@ -78,6 +78,26 @@ def drawn_points(mechanism: DPSGD, canaries: int, seed: int) -> CanaryPoints:
     )
 
 
+def wrong_targets(
+    mechanism: DPSGD, chosen: np.ndarray, random: np.random.Generator, adversary: str
+) -> np.ndarray:
+    """Wrong targets for the training examples ``chosen``.
+
+    A random other class for each label or token; for regression, for each output the end of its
+    range that is farther from the true target.
+    """
+    data = mechanism.data
+    targets: np.ndarray = data.targets[chosen]
+    if data.classes is not None:
+        shift = random.integers(1, data.classes, size=targets.shape)
+        wrong: np.ndarray = (targets + shift) % data.classes
+        return wrong
+    if not targets.size:
+        raise InvalidInput(f"data must have targets for {adversary}, got {data!r}")
+    low, high = data.targets.min(axis=0), data.targets.max(axis=0)
+    return np.where(targets - low > high - targets, low, high)
+
+
 def require_real_features(mechanism: DPSGD, adversary: str) -> None:
     """Raise `InvalidInput` if the features are tokens, which cannot be moved a little."""
     if mechanism.data.features.dtype != np.float32:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from dpaudit.adversaries.crafting import drawn_indices, generator, the_points
+from dpaudit.adversaries.crafting import drawn_indices, generator, the_points, wrong_targets
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import Canaries, CanaryPoints, HiddenStateAdversary, HiddenStateView
 
@@ -20,7 +20,8 @@ class FlippedLabel(HiddenStateAdversary):
 
     The score is minus the loss of the final model on it, so the initialisation need not be known.
     The example is drawn at random, and so is its wrong label if there are more than two classes.
-    Several canaries are different examples.
+    In a sequence every token gets a wrong label; in regression the target is the end of its range
+    that is farther away. Several canaries are different examples.
 
     See also: `RandomDimension`, which does not depend on the model's gradient of an example.
 
@@ -48,10 +49,9 @@ class FlippedLabel(HiddenStateAdversary):
 
         data, random = mechanism.data, generator(seed)
         chosen = drawn_indices(mechanism, canaries, random)
-        shift = random.integers(1, data.classes, size=canaries)
+        wrong = wrong_targets(mechanism, chosen, random, self.name)
         return CanaryPoints(
-            features=torch.from_numpy(data.features[chosen]),
-            targets=torch.from_numpy((data.targets[chosen] + shift) % data.classes),
+            features=torch.from_numpy(data.features[chosen]), targets=torch.from_numpy(wrong)
         )
 
     def score(self, view: HiddenStateView, canaries: Canaries) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A data set: features and class labels, checked once."""
+"""A data set: features and targets, checked once."""
 
 from __future__ import annotations
 
@@ -24,8 +24,12 @@ class Examples:
     Arguments:
         features: Shape (N, …), finite. Kept as float32; an int64 array stays int64, for token
             numbers that go into an embedding.
-        targets: The class of each example, shape (N,), from 0 to ``classes - 1``; int64.
-        classes: Number of classes, at least 2.
+        targets: With ``classes``: whole numbers from 0 to ``classes - 1`` of shape (N,) for
+            classification, or (N, …) for several labels or the tokens of a sequence; int64.
+            Without: real numbers of shape (N, …) for regression, kept as float32. `None` for
+            training without targets; the loss then gets a tensor of shape (batch, 0).
+        classes: Number of classes or of different tokens, at least 2; `None` for regression and
+            for data without targets.
         name: A short name for tables and the store.
 
     Example:
@@ -34,16 +38,26 @@ class Examples:
         Examples('custom', 3 examples of shape (1,), 2 classes)
         >>> data.take([2]).features
         array([[-2.]], dtype=float32)
+        >>> Examples(features=[[0.5], [1.5]], targets=[[1.0, 2.0], [3.0, 4.0]])
+        Examples('custom', 2 examples of shape (1,), real targets of shape (2,))
     """
 
     features: NDArray[Any]
-    targets: NDArray[np.int64]
-    classes: int
+    targets: NDArray[Any] = None  # type: ignore[assignment]
+    classes: int | None = None
     name: str = "custom"
 
     def __post_init__(self) -> None:
-        _validate.integer("classes", self.classes, at_least=2)
-        features, targets = _features(self.features), _targets(self.targets, self.classes)
+        features = _features(self.features)
+        if self.classes is not None:
+            object.__setattr__(
+                self, "classes", _validate.integer("classes", self.classes, at_least=2)
+            )
+            targets = _labels(self.targets, self.classes)
+        elif self.targets is None:
+            targets = np.zeros((len(features), 0), dtype=np.float32)
+        else:
+            targets = _finite("targets", _floats("targets", self.targets))
         if len(features) != len(targets):
             raise InvalidInput(
                 f"features and targets must have one length, got {len(features)} and {len(targets)}"
@@ -52,14 +66,19 @@ class Examples:
             raise InvalidInput("features and targets must hold at least one example, got none")
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "targets", targets)
-        object.__setattr__(self, "classes", int(self.classes))
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def __repr__(self) -> str:
         size = f"{len(self)} examples of shape {self.features.shape[1:]}"
-        return f"Examples({self.name!r}, {size}, {self.classes} classes)"
+        return f"Examples({self.name!r}, {size}, {self._target_words()})"
+
+    def _target_words(self) -> str:
+        shape = self.targets.shape[1:]
+        if self.classes is None:
+            return "no targets" if shape == (0,) else f"real targets of shape {shape}"
+        return f"{self.classes} classes" + (f" in targets of shape {shape}" if shape else "")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -87,36 +106,49 @@ def _features(given: ArrayLike) -> NDArray[Any]:
     if array.dtype == np.int64 and isinstance(given, np.ndarray):
         features: NDArray[Any] = np.ascontiguousarray(array)
     else:
-        try:
-            with np.errstate(over="ignore"):  # too large for float32: reported as infinite below
-                features = np.ascontiguousarray(array, dtype=np.float32)
-        except (TypeError, ValueError):
-            raise InvalidInput(f"features must be numbers, got {array.dtype} values") from None
+        features = _floats("features", array)
+    return _finite("features", features)
+
+
+def _floats(name: str, given: ArrayLike) -> NDArray[np.float32]:
+    array = np.asarray(given)
     if array.ndim == 0:
-        raise InvalidInput("features must have an axis of examples, got a single number")
-    # Both extremes are finite only if all values are; finding them needs no extra memory.
-    if features.size and not np.isfinite([features.min(), features.max()]).all():
-        bad = ~np.isfinite(features.reshape(len(features), -1)).all(axis=1)
+        raise InvalidInput(f"{name} must have an axis of examples, got a single number")
+    try:
+        with np.errstate(over="ignore"):  # too large for float32: reported as infinite later
+            return np.ascontiguousarray(array, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} must be numbers, got {array.dtype} values") from None
+
+
+def _finite(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    # All values are finite if both extremes are, and finding those takes no extra memory.
+    if values.size and not np.isfinite([values.min(), values.max()]).all():
+        bad = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
         first = int(np.argmax(bad))
-        kind = "NaN" if np.isnan(features[first]).any() else "infinite values"
+        kind = "NaN" if np.isnan(values[first]).any() else "infinite values"
         raise InvalidInput(
-            f"features must be finite (in float32): {int(bad.sum())} of {len(features)} examples "
+            f"{name} must be finite (in float32): {int(bad.sum())} of {len(values)} examples "
             f"are not, the first is example {first} with {kind}; remove or impute them"
         )
-    return features
+    return values
 
 
-def _targets(given: ArrayLike, classes: int) -> NDArray[np.int64]:
+def _labels(given: ArrayLike, classes: int) -> NDArray[np.int64]:
     array = np.asarray(given)
-    if array.ndim != 1:
-        raise InvalidInput(f"targets must have one dimension, got shape {array.shape}")
+    if array.ndim == 0:
+        raise InvalidInput(f"targets must have an axis of examples, got {given!r}")
     if not (np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_ or not array.size):
-        raise InvalidInput(f"targets must be whole numbers, got {array.dtype} values")
-    targets = np.ascontiguousarray(array, dtype=np.int64)
-    outside = np.flatnonzero((targets < 0) | (targets >= classes))
+        raise InvalidInput(
+            f"targets must be whole numbers for {classes} classes, got {array.dtype} values; "
+            "leave classes out for regression"
+        )
+    labels = np.ascontiguousarray(array, dtype=np.int64)
+    outside = np.argwhere((labels < 0) | (labels >= classes))
     if len(outside):
         raise InvalidInput(
             f"targets must be in 0..{classes - 1} for {classes} classes: {len(outside)} of "
-            f"{len(targets)} are not, the first is {targets[outside[0]]} at example {outside[0]}"
+            f"{labels.size} are not, the first is {labels[tuple(outside[0])]} at example "
+            f"{outside[0][0]}"
         )
-    return targets
+    return labels

@@ -46,7 +46,7 @@ class ClippedSums:
         Arguments:
             flat: The parameters of every run, shape (runs, parameters).
             features: The examples, shared by all runs, shape (examples, …).
-            targets: Their targets, shape (examples,).
+            targets: Their targets, shape (examples, …).
             weights: :math:`w`, shape (runs, examples): 0 for padding and for absent canaries,
                 otherwise 1.
             clip_norm: :math:`C`, a scalar tensor; infinity clips nothing.

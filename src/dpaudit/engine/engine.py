@@ -102,7 +102,7 @@ class Engine:
         self._count = 0 if training.canaries is None else training.canaries.count
         self._product_dtype = speed.product_dtype
         self._features = self._cast(as_tensor(mechanism.data.features).to(device))
-        self._targets = as_tensor(mechanism.data.targets).to(device)
+        self._targets = self._precise(as_tensor(mechanism.data.targets).to(device))
         features, _ = self._batch(self._batches[0])
         calls = model.measure([p.detach() for p in trainable(template)], features)
         self._clipped_sums = ClippedSums(model, mechanism.loss, calls)
@@ -225,7 +225,14 @@ class Engine:
         if self._inserter.points is None:
             return features, targets
         more, labels = self._inserter.points
-        return torch.cat([features, self._cast(more)]), torch.cat([targets, labels])
+        return (
+            torch.cat([features, self._cast(more)]),
+            torch.cat([targets, self._precise(labels)]),
+        )
+
+    def _precise(self, targets: Tensor) -> Tensor:
+        """Real targets keep the precision of the parameters also in half-precision passes."""
+        return targets.to(self._dtype) if targets.is_floating_point() else targets
 
     def _cast(self, features: Tensor) -> Tensor:
         return features.to(self._product_dtype) if features.is_floating_point() else features

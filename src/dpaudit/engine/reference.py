@@ -27,7 +27,7 @@ def clipped_sum(
         model: Any module; it is copied. Gradients are taken at its parameters.
         loss: One loss per example.
         features: Shape (examples, …).
-        targets: Shape (examples,).
+        targets: Shape (examples, …).
         clip_norm: C; infinity clips nothing.
         weights: A factor for each example after clipping; 1 by default.
         dtype: The precision of the computation.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from dpaudit.data import Examples
 from dpaudit.engine.mechanism_check import Checked, check_mechanism
 from dpaudit.errors import InvalidInput
 from dpaudit.games.game import Game
@@ -39,12 +40,25 @@ def _check_canaries(game: Game, parameters: int) -> None:
                 )
             if not torch.isfinite(canaries.features.double()).all():
                 raise InvalidInput("features of canaries must be finite, got NaN or infinity")
-            low, high = int(canaries.targets.min()), int(canaries.targets.max())
-            if low < 0 or high >= data.classes:
-                raise InvalidInput(
-                    f"targets of canaries must be from 0 to {data.classes - 1}, "
-                    f"got {low if low < 0 else high}"
-                )
+            _check_targets(canaries.targets, data)
+
+
+def _check_targets(targets: torch.Tensor, data: Examples) -> None:
+    if tuple(targets.shape[1:]) != data.targets.shape[1:]:
+        raise InvalidInput(
+            f"targets of canaries must have the shape of the data's, {data.targets.shape[1:]}, "
+            f"got {tuple(targets.shape[1:])}"
+        )
+    if data.classes is None:
+        if not torch.isfinite(targets).all():
+            raise InvalidInput("targets of canaries must be finite, got NaN or infinity")
+        return
+    low, high = int(targets.min()), int(targets.max())
+    if low < 0 or high >= data.classes:
+        raise InvalidInput(
+            f"targets of canaries must be from 0 to {data.classes - 1}, "
+            f"got {low if low < 0 else high}"
+        )
 
 
 def _check_dimensions(canaries: CraftedDimensions, parameters: int) -> None:

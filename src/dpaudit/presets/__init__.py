@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from dpaudit._registry import Registry
 from dpaudit.mechanisms.dpsgd import DPSGD
+from dpaudit.mechanisms.losses import cross_entropy
 from dpaudit.presets._alexnet_head import alexnet_features_of, find_alexnet
-from dpaudit.presets.base import INSERTIONS, DataDir, Preset, cross_entropy
+from dpaudit.presets.base import INSERTIONS, DataDir, Preset
 
 __all__ = [
     "INSERTIONS",

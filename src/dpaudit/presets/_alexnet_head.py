@@ -57,7 +57,7 @@ def find_alexnet(data_dir: DataDir) -> Path:
 def _model(data: Examples) -> Callable[[], torch.nn.Module]:
     from dpaudit.models import linear_head
 
-    return functools.partial(linear_head, data.features.shape[1], data.classes)
+    return functools.partial(linear_head, data.features.shape[1], data.classes or 0)
 
 
 ALEXNET_HEAD = Preset(

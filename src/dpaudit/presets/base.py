@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar, final
 from dpaudit.errors import MissingExtra
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation
+from dpaudit.mechanisms.losses import cross_entropy
 
 if TYPE_CHECKING:
     import torch
@@ -28,13 +29,6 @@ INSERTIONS = 250
 
 DataDir = str | os.PathLike[str] | None
 Value = TypeVar("Value")
-
-
-def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The cross-entropy of every example, shape (batch,)."""
-    from torch.nn import functional
-
-    return functional.cross_entropy(outputs, targets, reduction="none")
 
 
 @final
