@@ -5,7 +5,7 @@ Another package adds an executor with an entry point in the group ``dpaudit.exec
 
 from dpaudit._registry import Registry
 from dpaudit.executors._worker import refuse_in_worker
-from dpaudit.executors.base import Executor, Lost, Notify, Player, PlayTile
+from dpaudit.executors.base import Executor, Lost, Notify, Player, PlayTile, Status
 from dpaudit.executors.in_process import InProcess
 from dpaudit.executors.local_processes import LocalProcesses, check_pickles
 
@@ -15,6 +15,7 @@ EXECUTORS: Registry[type[Executor]] = Registry(
     {
         "in-process": "dpaudit.executors.in_process:InProcess",
         "local": "dpaudit.executors.local_processes:LocalProcesses",
+        "ray": "dpaudit.executors.ray_tasks:RayTasks",
     },
 )
 
@@ -27,6 +28,7 @@ __all__ = [
     "Notify",
     "PlayTile",
     "Player",
+    "Status",
     "check_pickles",
     "refuse_in_worker",
 ]

@@ -1,4 +1,4 @@
-"""The interface between a game and whatever machines play it."""
+"""The interface between a game and the machines that play it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any, final
 
 Notify = Callable[[str], None]
-"""Receives one line of text that the user should see."""
+"""Receives one line of text for the user."""
 
 PlayTile = Callable[[int, Notify], Any]
 """From the number of a tile to its result; a pure function of the player and the number."""
 
 
 class Player(ABC):
-    """Plays tiles. It can be pickled, so that another process or machine can play them too."""
+    """Plays tiles. It can be pickled, so that other processes and machines can play them."""
 
     @abstractmethod
     def open(self) -> PlayTile:
@@ -25,26 +25,55 @@ class Player(ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Lost:
-    """The result of a tile whose worker died or hung in every attempt.
+    """The result of a tile whose worker died or exceeded its time limit in every attempt.
 
     Arguments:
-        reason: What happened to the workers, in one line.
-        attempts: How often the tile was tried.
+        reason: What happened to the last worker, in one line.
+        attempts: Number of times that the tile was tried.
     """
 
     reason: str
     attempts: int
 
 
+@final
+@dataclass(kw_only=True)
+class Status:
+    """What an executor is doing now, for progress displays.
+
+    Arguments:
+        workers: Number of tiles that can be played at the same time.
+        in_flight: Number of tiles that are being played or wait for a worker.
+        retries: Number of times that a tile was started again.
+        lost_nodes: Number of machines that were lost.
+    """
+
+    workers: int = 1
+    in_flight: int = 0
+    retries: int = 0
+    lost_nodes: int = 0
+
+
 class Executor(ABC):
-    """Plays tiles in some order, on one machine or on many. Results do not depend on it."""
+    """Plays tiles in some order, on one machine or on many. Results do not depend on it.
+
+    See also: `dpaudit.testing.check_executor`, the contract test.
+    """
+
+    def __init__(self) -> None:
+        self.status = Status()
 
     @abstractmethod
     def play(
         self, player: Player, tiles: Sequence[int], notify: Notify
     ) -> Iterator[tuple[int, Any]]:
-        """Play each of ``tiles`` once; give its number and result as soon as it is there.
+        """Play each of ``tiles`` once; yield its number and result as soon as it is finished.
 
-        The result of a tile that no worker survived is `Lost`. An exception that the player
-        raises ends the iteration. Closing the iterator stops all workers.
+        The result of a tile that no worker survived is `Lost`. An exception that the player raises
+        ends the iteration. Closing the iterator stops all workers.
+
+        Arguments:
+            player: Plays the tiles.
+            tiles: Numbers of the tiles.
+            notify: Called with each line of text for the user, in this process.
         """

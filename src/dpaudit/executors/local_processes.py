@@ -65,6 +65,7 @@ class LocalProcesses(Executor):
         attempts: int = 3,
         gpus: Sequence[str] = (),
     ) -> None:
+        super().__init__()
         self._workers = _validate.integer("workers", workers, at_least=1)
         self._attempts = _validate.integer("attempts", attempts, at_least=1)
         self._timeout = None if timeout is None else _validate.positive("timeout", timeout)
@@ -87,7 +88,9 @@ class LocalProcesses(Executor):
             for worker in team:
                 stack.callback(worker.end)
                 worker.play(waiting.popleft())
+            self.status.workers = len(team)
             while missing:
+                self.status.in_flight = sum(worker.busy for worker in team)
                 for worker in _with_news(team):
                     tile, (kind, content) = worker.tile, worker.message()
                     if kind == "ready":
@@ -107,6 +110,7 @@ class LocalProcesses(Executor):
                         if tries[tile] < self._attempts:
                             notify(f"a worker process {content} in tile {tile}: playing it again")
                             waiting.appendleft(tile)
+                            self.status.retries += 1
                             kind = "again"
                         else:
                             content = Lost(reason=f"its worker {content}", attempts=tries[tile])
