@@ -9,7 +9,7 @@ from dpaudit.executors import EXECUTORS, Executor, InProcess, LocalProcesses
 from dpaudit.testing import check_executor
 
 SETTINGS: dict[str, dict[str, object]] = {"local": {"workers": 2}}
-ELSEWHERE = {"ray"}  # a test file of its own, with a cluster
+ELSEWHERE = {"ray", "slurm"}  # test files of their own
 
 
 @pytest.mark.parametrize("name", sorted(set(EXECUTORS) - ELSEWHERE))

@@ -16,6 +16,7 @@ EXECUTORS: Registry[type[Executor]] = Registry(
         "in-process": "dpaudit.executors.in_process:InProcess",
         "local": "dpaudit.executors.local_processes:LocalProcesses",
         "ray": "dpaudit.executors.ray_tasks:RayTasks",
+        "slurm": "dpaudit.executors.slurm_array:SlurmArray",
     },
 )
 

@@ -99,7 +99,7 @@ def serve(descriptor: int) -> None:
             tile = pickle.loads(inbox.get())
             send("result", play_tile(tile, lambda notice: send("notice", notice)))
     except Exception as error:
-        send("error", _portable(error))
+        send("error", portable(error))
 
 
 def _listen(connection: Connection, inbox: SimpleQueue[bytes]) -> None:
@@ -150,7 +150,7 @@ def _loaded_standard_modules() -> list[str]:
     ]
 
 
-def _portable(error: Exception) -> Exception:
+def portable(error: Exception) -> Exception:
     """The error, or its text where it cannot be pickled; with the worker's traceback as a note."""
     try:
         pickle.loads(pickle.dumps(error))

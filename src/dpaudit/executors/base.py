@@ -60,6 +60,9 @@ class Executor(ABC):
     See also: `dpaudit.testing.check_executor`, the contract test.
     """
 
+    label = ""
+    """Identity of the audit; executors that keep files name them by it."""
+
     def __init__(self) -> None:
         self.status = Status()
 

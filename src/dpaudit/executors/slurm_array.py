@@ -1,0 +1,229 @@
+"""Tiles played by the jobs of a SLURM array, with one result file per tile.
+
+The folder on the shared file system has the player, one file for each finished tile, and the logs
+of the jobs. There is no database in it: SQLite does not work on network file systems.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import stat
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+from dpaudit import _validate
+from dpaudit.errors import DpauditError, InvalidInput, MissingExtra
+from dpaudit.executors._worker import portable
+from dpaudit.executors.base import Executor, Lost, Notify, Player
+
+_PLAYER, _ENDING = "player.pickle", ".tile"
+
+
+@final
+class SlurmArray(Executor):
+    """Plays tiles as array jobs of SLURM, submitted by submitit.
+
+    A job that is preempted or reaches SLURM's time limit is requeued, and plays the tiles that have
+    no result file yet. If this process is killed, the jobs continue: the same call, or
+    `collect_tiles`, reads their results later.
+
+    Arguments:
+        folder: A folder on a file system that all machines share. Only you may write to it: its
+            files are pickles.
+        cluster: ``"slurm"``; ``"local"`` and ``"debug"`` play on this machine, for tests.
+        tiles_per_job: Number of tiles that a job plays one after the other.
+        cpus_per_tile: CPUs of a job.
+        gpus_per_tile: GPUs of a job.
+        minutes: Time limit of a job in SLURM's queue.
+        parameters: Further parameters of submitit, such as ``{"slurm_partition": "gpu"}``.
+        timeout: Seconds after which a tile's process is killed; none by default.
+        attempts: Number of times that a tile is submitted before its result is `Lost`.
+        poll: Seconds between two looks at the result files.
+
+    Example:
+        >>> executor = SlurmArray(folder="/shared/me/audit", parameters={"slurm_partition": "gpu"})
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: str | os.PathLike[str] = "dpaudit-slurm",
+        cluster: str = "slurm",
+        tiles_per_job: int = 1,
+        cpus_per_tile: int = 1,
+        gpus_per_tile: int = 0,
+        minutes: int = 60,
+        parameters: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        attempts: int = 3,
+        poll: float = 5.0,
+    ) -> None:
+        super().__init__()
+        self._folder = Path(folder)
+        self._cluster = _validate.one_of("cluster", cluster, ("slurm", "local", "debug"))
+        self._together = _validate.integer("tiles_per_job", tiles_per_job, at_least=1)
+        self._parameters = {
+            "cpus_per_task": _validate.integer("cpus_per_tile", cpus_per_tile, at_least=1),
+            "gpus_per_node": _validate.integer("gpus_per_tile", gpus_per_tile),
+            "timeout_min": _validate.integer("minutes", minutes, at_least=1),
+            **(parameters or {}),
+        }
+        self._timeout = None if timeout is None else _validate.positive("timeout", timeout)
+        self._attempts = _validate.integer("attempts", attempts, at_least=1)
+        self._poll = _validate.positive("poll", poll)
+
+    def play(
+        self, player: Player, tiles: Sequence[int], notify: Notify
+    ) -> Iterator[tuple[int, Any]]:
+        """Submit the tiles that have no result file yet, and yield results as files appear."""
+        folder = self._folder / (self.label or "tiles")
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _check_private(folder)
+        _write(folder / _PLAYER, _pickled((list(sys.path), _pickled(player))))
+        missing, tries, first = dict.fromkeys(tiles), Counter[int](), True
+        jobs: list[Any] = []
+        while missing:
+            over = not first and all(job.done() for job in jobs)  # before the files are looked at
+            for tile in [one for one in missing if _file(folder, one).exists()]:
+                result, notices = _read(_file(folder, tile))
+                for notice in notices:
+                    notify(notice)
+                del missing[tile]
+                yield tile, result
+            self.status.in_flight = len(missing)
+            if not missing:
+                return
+            if not (first or over):
+                time.sleep(self._poll)
+                continue
+            for tile in [one for one in missing if tries[one] == self._attempts]:
+                del missing[tile]
+                yield tile, Lost(reason="its job left no result", attempts=tries[tile])
+            if not missing:
+                return
+            if not first:
+                self.status.retries += len(missing)
+                notify(f"jobs ended without the results of {len(missing)} tiles; submitting again")
+            tries.update(list(missing))
+            jobs, first = self._submit(folder, list(missing)), False
+
+    def _submit(self, folder: Path, tiles: list[int]) -> list[Any]:
+        submitit = _submitit()
+        try:
+            executor = submitit.AutoExecutor(folder=folder / "logs", cluster=self._cluster)
+            executor.update_parameters(**self._parameters)
+        except (RuntimeError, NameError, TypeError, ValueError) as error:
+            raise InvalidInput(f"cannot use SLURM through submitit: {error}") from None
+        chunks = [tiles[at : at + self._together] for at in range(0, len(tiles), self._together)]
+        self.status.workers = len(chunks)
+        try:
+            with executor.batch():
+                return [
+                    executor.submit(_Tiles(), str(folder), chunk, self._timeout) for chunk in chunks
+                ]
+        except submitit.core.utils.FailedJobError as error:
+            raise DpauditError(f"SLURM did not accept the jobs: {error}") from None
+
+
+class _Tiles:
+    """What a job runs. It never raises: its results and errors are files."""
+
+    def __call__(self, folder: str, tiles: Sequence[int], timeout: float | None) -> None:
+        path, player = pickle.loads((Path(folder) / _PLAYER).read_bytes())
+        sys.path.extend(one for one in path if one not in sys.path)
+        play_tile, notices = None, list[str]()
+        for tile in tiles:
+            file = _file(Path(folder), tile)
+            if file.exists():
+                continue  # played before the job was requeued
+            try:
+                if play_tile is None:
+                    play_tile = pickle.loads(player).open()
+                notices.clear()
+                with _time_limit(timeout):
+                    content = play_tile(tile, notices.append)
+                _write(file, _pickled(("result", (content, list(notices)))))
+            except Exception as error:
+                _write(file, _pickled(("error", portable(error))))
+                return
+
+    def checkpoint(self, *arguments: Any) -> Any:
+        """Called by submitit when the job is preempted: submit the same tiles again."""
+        return _submitit().helpers.DelayedSubmission(self, *arguments)
+
+
+def collect_tiles(folder: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
+    """The results in a folder of `SlurmArray`, without waiting for those that are missing."""
+    place = Path(folder)
+    if not (place / _PLAYER).exists():
+        raise InvalidInput(f"{folder} is not a folder of tiles: it has no {_PLAYER}")
+    _check_private(place)
+    for file in sorted(place.glob(f"*{_ENDING}")):
+        yield int(file.stem), _read(file)[0]
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float | None) -> Iterator[None]:
+    """Let the system kill this process after some seconds, also where Python code cannot run."""
+    signal.setitimer(signal.ITIMER_REAL, seconds or 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _file(folder: Path, tile: int) -> Path:
+    return folder / f"{tile:09d}{_ENDING}"
+
+
+def _read(file: Path) -> tuple[Any, list[str]]:
+    try:
+        kind, content = pickle.loads(file.read_bytes())
+    except (OSError, pickle.UnpicklingError, EOFError, ValueError, TypeError) as error:
+        raise DpauditError(
+            f"cannot read the result {file}: {error}; delete it and repeat"
+        ) from None
+    if kind == "error":
+        file.unlink(missing_ok=True)  # so that the same call tries again
+        raise content
+    result: tuple[Any, list[str]] = content
+    return result
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Write a draft and rename it: a file is whole or not there."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}.part")
+    draft.write_bytes(content)
+    draft.replace(file)
+
+
+def _pickled(content: Any) -> bytes:
+    import cloudpickle  # comes with submitit; it also pickles functions of a script
+
+    data: bytes = cloudpickle.dumps(content)
+    return data
+
+
+def _check_private(folder: Path) -> None:
+    """Refuse a folder to which others may write: its pickles run code."""
+    found = folder.stat()
+    if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InvalidInput(
+            f"folder {folder} must belong to you and be writable only by you; use chmod 700, or "
+            "another folder"
+        )
+
+
+def _submitit() -> Any:
+    try:
+        import submitit
+    except ImportError:
+        raise MissingExtra("the SLURM executor", "slurm") from None
+    return submitit
