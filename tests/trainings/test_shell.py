@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -66,12 +68,59 @@ def test_programs_that_fail():
         says("")(None, 1, 2)
     with pytest.raises(ProgramFailed, match="printed the score nan"):
         says("print('nan')")(None, 1, 2)
-    with pytest.raises(Exception, match="timed out"):
+    with pytest.raises(ProgramFailed, match="time limit"):
         says("import time; time.sleep(9)", timeout=0.2)(None, 1, 2)
 
 
 def test_commands_that_cannot_be():
     with pytest.raises(InvalidInput, match="must be a list of words"):
         command("python train.py {inserted}")
-    with pytest.raises(InvalidInput, match=r"where {inserted} goes"):
+    with pytest.raises(InvalidInput, match=r"must contain {inserted}"):
         command(["python", "train.py"])
+
+
+def test_standard_input_is_empty():
+    assert command(["sh", "-c", "cat; echo {inserted}"], timeout=20)(None, True, 0) == 1.0
+
+
+def test_a_program_that_prints_without_end_is_bounded():
+    code = "print('x' * 50_000_000); print({inserted})"
+    assert command([sys.executable, "-c", code])(None, True, 0) == 1.0
+
+
+def test_a_time_limit_kills_what_the_program_started(tmp_path):
+    pid = tmp_path / "pid"
+    line = f"sleep 1000 & echo $! > {pid}; wait; echo {{inserted}}"
+    train = command(["sh", "-c", line], timeout=0.5)
+    with pytest.raises(ProgramFailed, match=r"0\.5 s"):
+        train(None, True, 0)
+    assert gone(int(pid.read_text()))
+
+
+def test_a_program_ends_with_the_audit(tmp_path):
+    pid, script = tmp_path / "pid", tmp_path / "script.py"
+    line = f"sleep 1000 & echo $! > {pid}; wait; echo {{inserted}}"
+    script.write_text(
+        f"from dpaudit.trainings import command\ncommand(['sh', '-c', {line!r}])(0, 1, 0)\n"
+    )
+    process = subprocess.Popen([sys.executable, str(script)])
+    deadline = time.monotonic() + 30
+    while not (pid.exists() and pid.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    assert gone(int(pid.read_text()))
+
+
+def gone(pid: int) -> bool:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False

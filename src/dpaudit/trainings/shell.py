@@ -1,21 +1,46 @@
-"""A training that is a program: any language, started once for each run."""
+"""A training that is a program in any language, started once for each run."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import IO, Any, final
 
 import numpy as np
 
 from dpaudit.errors import InvalidInput
 
 _PLACES = ("{inserted}", "{seed}", "{out}")
-_SHOWN = 2000  # characters of a failed program's errors that are worth keeping
+_SHOWN = 2000  # characters of a failed program's errors that are stored
+_KEPT = 65_536  # bytes of its output that are read
+
+# Starts the program, and kills it and all that it started when the audit's end of a pipe closes.
+_SUPERVISOR = """
+import os, select, signal, sys
+held, words = int(sys.argv[1]), sys.argv[2:]
+child = os.fork()
+if child == 0:
+    os.close(held)
+    os.execvp(words[0], words)
+ends = [os.pidfd_open(child)] if hasattr(os, "pidfd_open") else []
+while True:
+    ready, _, _ = select.select([held, *ends], [], [], None if ends else 0.05)
+    if held in ready:
+        os.killpg(0, signal.SIGKILL)
+    done, status = os.waitpid(child, os.WNOHANG)
+    if done:
+        code = os.waitstatus_to_exitcode(status)
+        os._exit(code if code >= 0 else 128 - code)
+"""
 
 
 class ProgramFailed(RuntimeError):
@@ -29,10 +54,12 @@ def command(arguments: Sequence[str], *, timeout: float | None = None) -> Comman
     ``{seed}`` the seed and ``{out}`` the path of a file that the program may write: ``.npy`` (the
     parameters or scores) or ``.npz`` (several arrays, in the order they were saved). If it writes
     none, the last line it prints is its score. A program that ends with an error is a failed run.
+    Its standard input is empty. It is killed together with the processes that it started: at the
+    end of its time, and when the audit ends.
 
     Arguments:
-        arguments: The program and its arguments; no shell reads them.
-        timeout: Seconds after which a run has failed.
+        arguments: The program and its arguments; no shell interprets them.
+        timeout: Seconds after which a run has failed; none by default.
 
     Example:
         >>> train = command(["echo", "{inserted}"])
@@ -47,8 +74,8 @@ def command(arguments: Sequence[str], *, timeout: float | None = None) -> Comman
     words = tuple(arguments)
     if not any("{inserted}" in word for word in words):
         raise InvalidInput(
-            f"arguments must say where {{inserted}} goes, got {list(words)!r}: without it both "
-            "worlds are the same"
+            f"arguments must contain {{inserted}}, got {list(words)!r}: without it the runs with "
+            "and without the canary are the same"
         )
     return CommandTraining(arguments=words, timeout=timeout)
 
@@ -67,22 +94,53 @@ class CommandTraining:
             out = Path(folder) / "out.npy"
             flags = " ".join(str(int(flag)) for flag in np.atleast_1d(inserted))
             values = dict(zip(_PLACES, (flags, str(seed), str(out)), strict=True))
-            ended = subprocess.run(
-                [_filled(word, values) for word in self.arguments],
-                capture_output=True,
-                text=True,
-                timeout=self.timeout,
-                check=False,
-            )
-            if ended.returncode:
-                raise ProgramFailed(
-                    f"{self.arguments[0]} ended with exit code {ended.returncode}: "
-                    f"{ended.stderr.strip()[-_SHOWN:]}"
-                )
+            printed = self._run([_filled(word, values) for word in self.arguments])
             written = sorted(Path(folder).iterdir())
             if written:
                 return _read(written[0])
-            return _last_line(ended.stdout, self.arguments[0])
+            return _last_line(printed, self.arguments[0])
+
+    def _run(self, words: list[str]) -> str:
+        """Run the program to its end; the last part of what it printed."""
+        if shutil.which(words[0]) is None:
+            raise ProgramFailed(f"there is no program {words[0]!r} that can be run")
+        held, ours = os.pipe()
+        with (
+            tempfile.TemporaryFile() as printed,
+            tempfile.TemporaryFile() as errors,
+            os.fdopen(held, "rb"),
+            os.fdopen(ours, "wb"),
+            subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _SUPERVISOR, str(held), *words],
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=errors,
+                pass_fds=[held],
+                start_new_session=True,
+            ) as process,
+        ):
+            try:
+                code = process.wait(timeout=self.timeout)
+            except subprocess.TimeoutExpired:
+                raise ProgramFailed(
+                    f"{self.arguments[0]} was killed after its time limit of {self.timeout:g} s"
+                ) from None
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            if code:
+                raise ProgramFailed(
+                    f"{self.arguments[0]} ended with exit code {code}: "
+                    f"{_end_of(errors).strip()[-_SHOWN:]}"
+                )
+            return _end_of(printed)
+
+
+def _end_of(stream: IO[bytes]) -> str:
+    """The last part of a file as text."""
+    stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, stream.tell() - _KEPT))
+    return stream.read().decode("utf8", "replace")
 
 
 def _filled(word: str, values: dict[str, str]) -> str:
@@ -92,7 +150,7 @@ def _filled(word: str, values: dict[str, str]) -> str:
 
 
 def _read(path: Path) -> Any:
-    # numpy appends .npz to a name that does not end in it, so the extension does not decide.
+    # numpy appends .npz to a name that does not end in it: the name does not tell the format.
     loaded = np.load(path, allow_pickle=False)
     if isinstance(loaded, np.lib.npyio.NpzFile):
         with loaded:
