@@ -2,7 +2,11 @@
 document$.subscribe(() => {
   for (const formula of document.querySelectorAll(".arithmatex")) {
     const text = formula.textContent.trim();
-    const display = text.startsWith("\\[");
-    katex.render(text.slice(2, -2), formula, { displayMode: display, throwOnError: false });
+    const displayMode = text.startsWith("\\[");
+    katex.render(text.slice(2, -2), formula, { displayMode, throwOnError: false });
+  }
+  // Notebooks keep their dollar signs.
+  for (const cell of document.querySelectorAll(".jp-RenderedMarkdown")) {
+    renderMathInElement(cell, { delimiters: [{ left: "$", right: "$", display: false }] });
   }
 });
