@@ -114,7 +114,7 @@ class Settings:
             )
         return CompleteSettings(
             preset=chosen.name,
-            adversary=self._adversary(),
+            adversary=self._adversary(chosen.adversary),
             runs=_or(self.runs, 5000),
             canaries=_or(self.canaries, 1),
             steps=steps,
@@ -136,8 +136,8 @@ class Settings:
             scores_out=self.scores_out,
         )
 
-    def _adversary(self) -> Adversary:
-        chosen = adversary(_or(self.adversary, SimulatedDimension.name))
+    def _adversary(self, default: str) -> Adversary:
+        chosen = adversary(_or(self.adversary, default))
         own = {
             name: value
             for name in ("simulation", "ranking", "simulations")
@@ -209,6 +209,7 @@ class CompleteSettings:
             noise_multiplier=self.noise_multiplier,
             seed=self.seed,
             data_dir=self.data_dir,
+            period=self.insertion.period,
         )
 
     def speed(self) -> Speed:

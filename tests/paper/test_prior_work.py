@@ -286,7 +286,7 @@ def test_each_says_what_the_table_shows(name: str) -> None:
     one = ADVERSARIES[name]
     assert one.name == name
     assert one.year is not None
-    assert 2020 <= one.year <= 2025
+    assert 2020 <= one.year <= 2026
     assert str(one.year) in one.paper
     crafted = one.craft(easy_training(), Insertion(), canaries=2 if one.many else 1, seed=0)
     assert one.canary == ("data point" if isinstance(crafted, CanaryPoints) else "gradient")
@@ -302,7 +302,7 @@ def test_every_row_of_the_papers_table_is_there() -> None:
             assert row.estimator in METHODS
         else:
             assert row.year == ADVERSARIES[row.adversary].year
-    own = {"random-dimension", "simulated-dimension"}
+    own = {"random-dimension", "simulated-dimension", "rare-feature"}
     assert {row.adversary for row in PRIOR_WORK} - {None} | own == set(ADVERSARIES)
 
 

@@ -14,6 +14,7 @@ from dpaudit.adversaries.one_run_white_box import OneRunWhiteBox
 from dpaudit.adversaries.one_shot_iterates import OneShotIterates
 from dpaudit.adversaries.random_dimension import RandomDimension
 from dpaudit.adversaries.random_direction import RandomDirection
+from dpaudit.adversaries.rare_feature import RareFeature
 from dpaudit.adversaries.registry import ADVERSARIES, adversary
 from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 from dpaudit.adversaries.static_poisoning import StaticPoisoning
@@ -66,6 +67,7 @@ __all__ = [
     "OneShotIterates",
     "RandomDimension",
     "RandomDirection",
+    "RareFeature",
     "SimulatedDimension",
     "StandardAdversary",
     "StandardView",

@@ -1,8 +1,9 @@
-"""A data point with a feature that no training example has."""
+"""A data point with a feature that no training example has, or the fewest."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
 
     from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 
-_LARGEST = 2.0**20
+_LARGEST_POWER = 20
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class RareFeature(HiddenStateAdversary):
-    r"""Inserts a record whose only feature is one that is 0 in all training examples.
+    r"""Inserts a record whose only feature is the rarest: at best it is 0 in all examples.
 
     Such features are common in one-hot and bag-of-words data. The record is clipped like any other;
     its value is chosen such that its gradient at the start is at least twice the clipping norm, so
-    that it fills the clipping norm for the whole training. The examples do not move in that
-    direction, so that nothing but noise disturbs what the record leaves there: for Lipschitz updates
-    this attains the upper bound of the hidden state.
+    that it fills the clipping norm for the whole training. If no example has the feature, nothing
+    but noise disturbs what the record leaves there: for Lipschitz updates this attains the upper
+    bound of the hidden state. On dense data, curvature forgets it, and the bound is not attained.
 
     The score is the movement of the parameters against the record's gradient at the start.
 
@@ -53,51 +54,31 @@ class RareFeature(HiddenStateAdversary):
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CanaryPoints:
-        """Draw ``canaries`` different unused features, and a value and a label for each."""
+        """Choose the ``canaries`` rarest features, and a value and a label for each."""
         import torch
 
         _validate.integer("canaries", canaries, at_least=1)
-        shape = mechanism.data.features.shape[1:]
-        used = np.any(mechanism.data.features.reshape(len(mechanism.data), -1) != 0, axis=0)
-        unused = np.flatnonzero(~used)
-        if canaries > len(unused):
+        data = mechanism.data
+        if data.classes is None:
             raise InvalidInput(
-                f"canaries must be at most the number of features that are 0 in every example "
-                f"({len(unused)}), got {canaries}; choose another adversary, such as "
-                "random-dimension"
+                "data must have classes for rare-feature, got real targets; choose another "
+                "adversary, such as random-dimension"
             )
-        chosen = generator(seed).choice(unused, size=canaries, replace=False)
-        points = np.zeros((canaries, used.size), dtype=np.float32)
+        counts = np.count_nonzero(data.features.reshape(len(data), -1), axis=0)
+        if canaries > len(counts):
+            raise InvalidInput(
+                f"canaries must be at most the number of features ({len(counts)}), got {canaries}"
+            )
+        # The rarest first; equally rare ones in random order.
+        order = generator(seed).permutation(len(counts))
+        chosen = order[np.argsort(counts[order], kind="stable")][:canaries]
+        points = np.zeros((canaries, len(counts)), dtype=np.float32)
         labels = np.zeros(canaries, dtype=np.int64)
         for row, column in enumerate(chosen.tolist()):
-            points[row, column], labels[row] = self._value_and_label(mechanism, column, used.size)
+            points[row, column], labels[row] = _value_and_label(mechanism, column, data.classes)
         return CanaryPoints(
-            features=torch.from_numpy(points.reshape(canaries, *shape)),
+            features=torch.from_numpy(points.reshape(canaries, *data.features.shape[1:])),
             targets=torch.from_numpy(labels),
-        )
-
-    def _value_and_label(self, mechanism: DPSGD, column: int, size: int) -> tuple[float, int]:
-        """The smallest power of two, and its label, whose gradient has norm 2C or more."""
-        import torch
-
-        classes = mechanism.data.classes or 1
-        shape = mechanism.data.features.shape[1:]
-        value = 1.0
-        while value <= _LARGEST:
-            points = torch.zeros(classes, size)
-            points[:, column] = value
-            gradients = _gradients(
-                dataclasses.replace(mechanism, clip_norm=2 * mechanism.clip_norm),
-                points.reshape(classes, *shape),
-                torch.arange(classes),
-            )
-            norms = gradients.norm(dim=1) / (2 * mechanism.clip_norm)
-            if norms.max() > 1 - 1e-5:
-                return value, int(norms.argmax())
-            value *= 2
-        raise InvalidInput(
-            f"feature {column} does not move the model: its gradient stays below twice the "
-            f"clipping norm ({mechanism.clip_norm:g}) up to a value of {_LARGEST:g}"
         )
 
     def score(self, view: HiddenStateView, canaries: Canaries) -> torch.Tensor:
@@ -107,9 +88,26 @@ class RareFeature(HiddenStateAdversary):
         return -(movement(view) @ directions.to(view.final).T) / view.mechanism.clip_norm
 
 
-def _gradients(
-    mechanism: DPSGD, features: torch.Tensor, targets: torch.Tensor
-) -> torch.Tensor:
+def _value_and_label(mechanism: DPSGD, column: int, classes: int) -> tuple[float, int]:
+    """The smallest power of two, and its label, whose gradient has norm 2C or more."""
+    import torch
+
+    shape = mechanism.data.features.shape[1:]
+    wide = dataclasses.replace(mechanism, clip_norm=2 * mechanism.clip_norm, smoothness=None)
+    for power in range(_LARGEST_POWER + 1):
+        points = torch.zeros(classes, math.prod(shape))
+        points[:, column] = 2.0**power
+        gradients = _gradients(wide, points.reshape(classes, *shape), torch.arange(classes))
+        norms = gradients.norm(dim=1)
+        if norms.max() > (1 - 1e-5) * wide.clip_norm:
+            return 2.0**power, int(norms.argmax())
+    raise InvalidInput(
+        f"feature {column} does not move the model: its gradient stays below twice the clipping "
+        f"norm ({mechanism.clip_norm:g}) up to a value of {2.0**_LARGEST_POWER:g}"
+    )
+
+
+def _gradients(mechanism: DPSGD, features: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The clipped gradients of the points at the starting model, shape (points, parameters)."""
     from dpaudit.engine.evaluate import clipped_gradients
     from dpaudit.engine.starting_points import flat_parameters, known_model

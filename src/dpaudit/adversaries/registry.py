@@ -27,6 +27,7 @@ ADVERSARIES: Registry[Adversary] = Registry(
         "one-shot-iterates": f"{_HERE}.one_shot_iterates:OneShotIterates",
         "one-run-black-box": f"{_HERE}.one_run_black_box:OneRunBlackBox",
         "one-run-white-box": f"{_HERE}.one_run_white_box:OneRunWhiteBox",
+        "rare-feature": f"{_HERE}.rare_feature:RareFeature",
     },
     make=lambda kind: kind(),
 )

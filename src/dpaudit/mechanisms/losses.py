@@ -30,4 +30,18 @@ def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return (outputs - targets.reshape(outputs.shape)).square().flatten(1).mean(1)
 
 
+def logistic(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The logistic loss of one output per example, for classes 0 and 1, shape (batch,)."""
+    from torch.nn import functional
+
+    return functional.softplus((1 - 2 * targets) * outputs.reshape(len(targets)))
+
+
+def hinge(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The hinge loss of one output per example, for classes 0 and 1, shape (batch,)."""
+    from torch.nn import functional
+
+    return functional.relu(1 + (1 - 2 * targets) * outputs.reshape(len(targets)))
+
+
 cross_entropy.__module__ = "dpaudit.presets"  # the name under which stores know it

@@ -77,7 +77,9 @@ class CraftedDesign:
             f"crafted network at noise multiplier {noise_multiplier:g}, got {batch_size}"
         )
 
-    def wells(self, batch_size: int, random: np.random.Generator) -> tuple[Array, NDArray[np.int64]]:
+    def wells(
+        self, batch_size: int, random: np.random.Generator
+    ) -> tuple[Array, NDArray[np.int64]]:
         """Features and labels of a batch that returns the position to the centre of its cell."""
         features, labels = _blank(batch_size, random, self.clip_norm)
         for example in range(math.floor(self.width / 2 / _SHARE + 0.5)):
@@ -173,7 +175,8 @@ class CraftedNetwork(nn.Module):
         compared = torch.relu(
             self.compare(torch.cat([distance, position, features[:, 1 : 2 + THRESHOLDS]], dim=1))
         )
-        return (self.output(compared) + self.head(features[:, -DETAILS:])).squeeze(1)
+        scores: Tensor = self.output(compared) + self.head(features[:, -DETAILS:])
+        return scores
 
 
 @final
@@ -198,11 +201,6 @@ class Fold(nn.Module):
 
     def forward(self, distance: Tensor) -> Tensor:
         return distance - 2 * torch.relu(distance - self.half)
-
-
-def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The hinge loss of every example, for labels 0 and 1, shape (batch,)."""
-    return torch.relu(1 - (2 * targets - 1) * outputs)
 
 
 def _frozen(

@@ -33,6 +33,9 @@ PRESETS: Registry[Preset] = Registry(
         "convnet": "dpaudit.presets._convnet:CONVNET",
         "resnet18": "dpaudit.presets._resnet18:RESNET18",
         "alexnet-head": "dpaudit.presets._alexnet_head:ALEXNET_HEAD",
+        "logistic": "dpaudit.presets._logistic:LOGISTIC",
+        "softmax-head": "dpaudit.presets._softmax_head:SOFTMAX_HEAD",
+        "crafted-network": "dpaudit.presets._crafted_network:CRAFTED_NETWORK",
     },
 )
 """Every registered preset. An entry point names a `Preset`."""

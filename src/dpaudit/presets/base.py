@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
-from dpaudit.errors import MissingExtra
+from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation
 from dpaudit.mechanisms.losses import cross_entropy
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from dpaudit.data import Examples
+    from dpaudit.mechanisms.smoothness import Smoothness
 
 INSERTIONS = 250
 """Number of insertions in one training of the paper, for every period."""
@@ -47,6 +48,11 @@ class Preset:
         learning_rate: Learning rate eta.
         clip_norm: Clip norm C.
         noise_multiplier: Noise multiplier sigma.
+        loss: Loss per example.
+        smoothness: Why the updates are Lipschitz, if they are, for hidden-state upper bounds.
+        adversary: Name of the adversary of an audit that names none.
+        make: Makes the whole training from all settings of `training`, for a preset whose data
+            depend on them; replaces ``read`` and ``model_for``.
 
     Example:
         >>> from dpaudit.presets import preset
@@ -57,12 +63,20 @@ class Preset:
 
     name: str
     summary: str
-    read: Callable[[DataDir], Examples]
-    model_for: Callable[[Examples], Callable[[], torch.nn.Module]]
+    read: Callable[[DataDir], Examples] | None = None
+    model_for: Callable[[Examples], Callable[[], torch.nn.Module]] | None = None
     batch_size: int = 128
     learning_rate: float = 0.01
     clip_norm: float = 1.0
     noise_multiplier: float = 4.0
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = cross_entropy
+    smoothness: Smoothness | None = None
+    adversary: str = "simulated-dimension"
+    make: Callable[..., DPSGD] | None = None
+
+    def __post_init__(self) -> None:
+        if self.make is None and (self.read is None or self.model_for is None):
+            raise InvalidInput(f"preset {self.name!r} needs read and model_for, or make")
 
     def training(
         self,
@@ -74,6 +88,7 @@ class Preset:
         noise_multiplier: float | None = None,
         seed: int = 0,
         data_dir: DataDir = None,
+        period: int | None = None,
     ) -> DPSGD:
         """The training, with the preset's value for every hyperparameter that is `None`.
 
@@ -85,21 +100,25 @@ class Preset:
             noise_multiplier: Noise multiplier sigma.
             seed: Random seed of the initialisation and of the batches.
             data_dir: The folder of the data, if it does not ship with the package.
+            period: Insertion period for which the data are made; only crafted data depend on it.
         """
         _require_torch()
+        batches = FixedBatches(batch_size=_given(batch_size, self.batch_size), seed=seed)
+        settings: dict[str, Any] = {
+            "name": self.name,
+            "loss": self.loss,
+            "batches": batches,
+            "steps": steps,
+            "learning_rate": _given(learning_rate, self.learning_rate),
+            "clip_norm": _given(clip_norm, self.clip_norm),
+            "noise_multiplier": _given(noise_multiplier, self.noise_multiplier),
+            "initialisation": FixedInitialisation(seed=seed),
+            "smoothness": self.smoothness,
+        }
+        if self.make is not None or self.read is None or self.model_for is None:
+            return cast("Callable[..., DPSGD]", self.make)(period=period, **settings)
         data = self.read(data_dir)
-        return DPSGD(
-            name=self.name,
-            build_model=self.model_for(data),
-            loss=cross_entropy,
-            data=data,
-            batches=FixedBatches(batch_size=_given(batch_size, self.batch_size), seed=seed),
-            steps=steps,
-            learning_rate=_given(learning_rate, self.learning_rate),
-            clip_norm=_given(clip_norm, self.clip_norm),
-            noise_multiplier=_given(noise_multiplier, self.noise_multiplier),
-            initialisation=FixedInitialisation(seed=seed),
-        )
+        return DPSGD(build_model=self.model_for(data), data=data, **settings)
 
 
 def _require_torch() -> None:

@@ -1,0 +1,58 @@
+"""A ReLU network on crafted data, where hiding the intermediate models hardly helps."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+from dpaudit.mechanisms.batches import FixedBatches
+from dpaudit.mechanisms.dpsgd import DPSGD
+from dpaudit.mechanisms.losses import hinge
+from dpaudit.presets.base import Preset
+
+
+def _make(*, period: int | None, batches: FixedBatches, **settings: Any) -> DPSGD:
+    """The training: the second batch of every period reads, the others are wells."""
+    import numpy as np
+
+    from dpaudit.data import Examples
+    from dpaudit.models.crafted_network import FEATURES, CraftedDesign, CraftedNetwork
+
+    period = 5 if period is None else _validate.integer("period", period, at_least=1)
+    if period < 2:
+        raise InvalidInput(
+            f"period must be at least 2 for crafted-network, got {period}; use --period 5"
+        )
+    size = batches.batch_size
+    design = CraftedDesign.fitted(
+        batch_size=size,
+        learning_rate=settings["learning_rate"],
+        clip_norm=settings["clip_norm"],
+        noise_multiplier=settings["noise_multiplier"],
+    )
+    features = np.zeros((period * size, FEATURES))
+    targets = np.zeros(period * size, dtype=np.int64)
+    random = np.random.default_rng(batches.seed)
+    for step in range(period):
+        # The batches are shuffled: put each kind where its batch will be.
+        places = batches.indices(step, len(targets))
+        batch = design.reading if step == 1 else design.wells
+        features[places], targets[places] = batch(size, random)
+    return DPSGD(
+        build_model=functools.partial(CraftedNetwork, design),
+        data=Examples(features=features, targets=targets, classes=2, name="crafted"),
+        batches=batches,
+        **settings,
+    )
+
+
+CRAFTED_NETWORK = Preset(
+    name="crafted-network",
+    summary="ReLU network on crafted data",
+    make=_make,
+    learning_rate=0.1,
+    loss=hinge,
+    adversary="rare-feature",
+)
