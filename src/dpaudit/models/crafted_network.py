@@ -193,14 +193,14 @@ class Absolute(nn.Module):
 
 @final
 class Fold(nn.Module):
-    """A residual ReLU layer that reflects distances above ``half``."""
+    """A residual ReLU layer that reflects distances above ``border``."""
 
-    def __init__(self, half: float) -> None:
+    def __init__(self, border: float) -> None:
         super().__init__()
-        self.half = half
+        self.border = border
 
     def forward(self, distance: Tensor) -> Tensor:
-        return distance - 2 * torch.relu(distance - self.half)
+        return distance - 2 * torch.relu(distance - self.border)
 
 
 def _frozen(
