@@ -177,3 +177,17 @@ def test_what_a_claim_assumes_is_in_its_test():
     assert Claim.from_epsilon(1.0, 0.0).assumptions == ()
     with pytest.raises(InvalidInput, match="epsilon must be above 0"):
         Claim.from_epsilon(0.0, 1e-5)
+
+
+def test_an_extended_pair_reports_the_verdict_on_the_bare_pair():
+    # Exactly 2-DP randomised response: the Gaussian reading flags it, the bare pair does not.
+    random = np.random.default_rng(0)
+    truth = np.repeat([True, False], 1000)
+    score = np.where(random.random(2000) < 1 / (1 + np.exp(-2.0)), truth, ~truth).astype(float)
+    scores = Scores(score=score, inserted=truth)
+    result = test_claim(scores, Claim.from_epsilon(2.0, 1e-5))
+    assert result.verdict == "violation"
+    assert result.bare_verdict != "violation"
+    assert result.bare_line == "bare (2, 1e-05): not refuted"
+    assert result.to_dict()["bare_verdict"] == result.bare_verdict
+    assert test_claim(scores, Claim.from_mu(2.0)).bare_line is None

@@ -145,7 +145,8 @@ def test_no_number_at_all_is_exit_code_2_with_every_reason(run, tmp_path):
     assert code == 2
     assert "gaussian-dp: no number" in out
     assert "clopper-pearson: no number" in out
-    assert err.startswith("dpaudit: no method") and err.count("\n") == 1
+    assert err.startswith("dpaudit: no method")
+    assert err.count("\n") == 1
     code, out, err = run("estimate", str(path), "--delta", "1e-5", "--json")
     assert (code, err.count("\n")) == (2, 1)
     answer = json.loads(out)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from dpaudit import Bound, ErrorCounts, Scores, estimate, estimate_all, lower_bound
 from dpaudit.errors import DpauditError, InvalidInput, InvalidScores
 from dpaudit.lower_bounds import METHODS
+from dpaudit.lower_bounds.evidence import with_failures
+from dpaudit.scores.failures import Failure
 from dpaudit.tradeoff import gaussian_epsilon
 
 RULES = ("pilot", "simultaneous", "bonferroni", "best", "fixed=0.5")
@@ -17,7 +19,8 @@ RULES = ("pilot", "simultaneous", "bonferroni", "best", "fixed=0.5")
 
 def gaussian_scores(mu: float, size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
-    return random.normal(mu, 1, size), random.normal(0, 1, size)
+    # Not exactly half, which the one-run methods refuse.
+    return random.normal(mu, 1, size), random.normal(0, 1, size + 7)
 
 
 def test_clopper_pearson_at_delta_zero():
@@ -46,7 +49,7 @@ def test_a_bound_carries_what_one_must_know(method):
     bound = lower_bound(*gaussian_scores(2, 500), delta=1e-5, method=method)
     assert (bound.side, bound.method, bound.delta) == ("lower", method, 1e-5)
     assert bound.confidence == 0.95
-    assert 0 < bound.sample_size <= 1000
+    assert 0 < bound.sample_size <= 1007
     assert 0 < bound.epsilon < 30
     plain = bound.to_dict()
     assert plain["epsilon"] == bound.epsilon
@@ -124,7 +127,7 @@ def test_equal_scores_claim_nothing_and_say_why(rule):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("method", METHODS)
 def test_perfect_separation_is_finite(method, rule):
-    ones, zeros = np.linspace(1, 2, 200), np.linspace(-2, -1, 200)
+    ones, zeros = np.linspace(1, 2, 200), np.linspace(-2, -1, 209)
     result = estimate_all(
         Scores.from_samples(ones, zeros), methods=[method], delta=1e-5, threshold=rule
     )
@@ -242,3 +245,22 @@ def test_bounds_refuse_what_is_no_bound():
     ):
         with pytest.raises(InvalidInput):
             Bound(**wrong)
+
+
+def test_failures_count_as_the_lowest_score():
+    # Randomised response with epsilon 1, where "not inserted" is reported by failing in half of the
+    # runs with the canary: exactly (1, 0)-DP if failure is an output, and not without the failures.
+    random, right = np.random.default_rng(0), 1 / (1 + math.exp(-1.0))
+    exceeded = {"dropped": 0, "lowest": 0}
+    for audit in range(40):
+        ones = random.random(2000) < right
+        zeros = random.random(2000) >= right
+        scores = Scores.from_samples(np.ones(int(ones.sum())), zeros)
+        failures = [
+            Failure(run=10_000 + i, inserted=1, canaries=1, error="", traceback="")
+            for i in range(int((~ones).sum()))
+        ]
+        for name, evidence in (("dropped", scores), ("lowest", with_failures(scores, failures))):
+            exceeded[name] += estimate(evidence, delta=0.0, seed=audit).epsilon > 1
+    assert exceeded["lowest"] <= 6
+    assert exceeded["dropped"] >= 35

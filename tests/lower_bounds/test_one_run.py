@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, gammaln, ndtr
 
+from dpaudit import Scores, estimate
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.guesses import count_guesses
 from dpaudit.lower_bounds.one_run import (
@@ -16,6 +17,7 @@ from dpaudit.lower_bounds.one_run import (
     one_run_epsilon,
     one_run_p_value,
 )
+from dpaudit.lower_bounds.one_run_method import check_fair_coins
 from dpaudit.tradeoff import gaussian_epsilon
 
 
@@ -255,3 +257,36 @@ def test_pilot_comes_close_to_the_best_plan() -> None:
         correct, guesses = count_guesses(scores[pilot:], coins[pilot:], plan.top, plan.bottom)
         found.append(one_run_epsilon(correct, guesses, remaining, delta=delta, significance=0.05))
     assert np.mean(found) > 0.85 * best
+
+
+def coins_of(inserted: int, total: int, runs: int = 1) -> Scores:
+    random = np.random.default_rng(0)
+    coins = np.arange(total) < inserted
+    run = np.arange(total) % runs
+    return Scores(score=random.normal(size=total), inserted=coins, run=run)
+
+
+@pytest.mark.parametrize("method", ["one-run", "one-run-fdp"])
+@pytest.mark.parametrize("inserted", [0.05, 0.4, 0.5])
+def test_unfair_coins_are_refused_with_the_reason(method: str, inserted: float) -> None:
+    count = round(2000 * inserted)
+    with pytest.raises(InvalidScores, match=f"fair coin.*{count:,}"):
+        estimate(coins_of(count, 2000), delta=1e-5, method=method)
+
+
+def test_exactly_half_in_every_run_is_refused() -> None:
+    coins = np.tile([True, False], 12)
+    scores = Scores(score=np.arange(24.0), inserted=coins, run=np.arange(24) // 4)
+    with pytest.raises(InvalidScores, match="exactly half"):
+        estimate(scores, delta=1e-5, method="one-run")
+
+
+def test_fair_coins_are_seldom_refused() -> None:
+    random, refused = np.random.default_rng(3), 0
+    for _ in range(400):
+        coins = random.random(500) < 0.5
+        try:
+            check_fair_coins(Scores(score=random.normal(size=500), inserted=coins), "one-run")
+        except InvalidScores:
+            refused += 1
+    assert refused <= 0.06 * 400 + 3 * np.sqrt(0.06 * 0.94 * 400)

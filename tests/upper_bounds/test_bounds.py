@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import resource
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpaudit.errors import DpauditError, InvalidInput
-from dpaudit.upper_bounds import PldAccountant, all_upper_bounds, upper_bound
+from dpaudit.testing.accountants import exact_delta
+from dpaudit.upper_bounds import NoisySteps, PldAccountant, all_upper_bounds, upper_bound
 
 TRAINING: dict[str, Any] = {"noise_multiplier": 4.0, "steps": 250}
 
@@ -95,3 +99,40 @@ def test_refuses(wrong: dict[str, Any], message: str) -> None:
     if "accountant" not in wrong:
         with pytest.raises(DpauditError, match=message):
             all_upper_bounds(**(TRAINING | wrong))
+
+
+@pytest.mark.parametrize(
+    ("noise", "steps", "rate", "delta"),
+    [(10.0, 1, 1e-5, 1e-6), (0.1, 10**6, 0.9, 1e-5), (1.0, 10**5, 1e-3, 1e-11)],
+)
+def test_the_default_is_the_least_valid_bound_at_the_edges(
+    noise: float, steps: int, rate: float, delta: float
+) -> None:
+    asked = {"noise_multiplier": noise, "steps": steps, "delta": delta}
+    bound = upper_bound(**asked, sampling_rate=rate)
+    renyi = upper_bound(**asked, sampling_rate=rate, accountant="rdp")
+    assert 0 <= bound.epsilon <= min(renyi.epsilon, upper_bound(**asked).epsilon)
+    assert math.isfinite(bound.epsilon)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24))
+def test_bounds_over_the_whole_range_of_settings(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    noise, rate = 10 ** random.uniform(-1, 2), 10 ** random.uniform(-5, 0)
+    steps, delta = int(10 ** random.uniform(0, 6)), 10 ** random.uniform(-15, -1)
+    if seed % 3 == 0:
+        steps = 1
+    described = NoisySteps(noise_multiplier=noise, steps=steps, sampling_rate=rate)
+    bound = upper_bound(noise_multiplier=noise, steps=steps, sampling_rate=rate, delta=delta)
+    assert math.isfinite(bound.epsilon)
+    unsampled = upper_bound(noise_multiplier=noise, steps=steps, delta=delta)
+    assert bound.epsilon <= unsampled.epsilon
+    # All steps together are no more private than the first of them.
+    one = replace(described, steps=1)
+    assert exact_delta(one, bound.epsilon) <= delta * (1 + 1e-9)
+    back = upper_bound(
+        noise_multiplier=noise, steps=steps, sampling_rate=rate, epsilon=bound.epsilon
+    )
+    assert back.delta <= max(delta * 1.01, 1e-9)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2**21  # kB: 2 GB, imports included

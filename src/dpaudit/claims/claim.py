@@ -42,6 +42,7 @@ class Claim:
         epsilons: Instead of ``mu``: the mechanism satisfies all these (epsilon, delta) pairs.
         deltas: One delta for each epsilon.
         assumptions: What was assumed to turn the claim into a trade-off function.
+        pair: The (epsilon, delta) that `from_epsilon` extended to a trade-off function.
 
     Example:
         >>> Claim.from_mu(1.0)
@@ -56,6 +57,12 @@ class Claim:
     epsilons: tuple[float, ...] = ()
     deltas: tuple[float, ...] = ()
     assumptions: tuple[str, ...] = ()
+    pair: tuple[float, float] | None = None
+
+    @property
+    def bare(self) -> Claim | None:
+        """The claimed pair alone, if it was extended to a trade-off function; otherwise `None`."""
+        return None if self.pair is None else Claim.from_points([self.pair])
 
     @classmethod
     def from_points(cls, points: Iterable[tuple[float, float]]) -> Claim:
@@ -137,8 +144,10 @@ class Claim:
             largest_epsilon=epsilon,
             assumptions=(
                 f"the claimed {pair} belongs to a training whose delta at every epsilon up to "
-                f"{epsilon:g} is at most that of {mu:.3g}-GDP, as it is for DP-SGD",
+                f"{epsilon:g} is at most that of {mu:.3g}-GDP, as it is for DP-SGD (and is not for "
+                "pure epsilon-DP mechanisms such as randomised response or Laplace noise)",
             ),
+            pair=(epsilon, delta),
         )
 
     def tradeoff(self, alpha: ArrayLike) -> Array:

@@ -21,11 +21,11 @@ from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.bands import upper_rate
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES, within_run_dependence
+from dpaudit.lower_bounds.evidence import Evidence
 from dpaudit.lower_bounds.joint_test import curve_p_value
 from dpaudit.lower_bounds.levels import Levels
 from dpaudit.lower_bounds.questions import AtDelta, Question
 from dpaudit.lower_bounds.thresholds import Fixed, Pilot, Ranking, ThresholdRule, threshold_rule
-from dpaudit.scores import Scores
 
 Array = NDArray[np.float64]
 
@@ -43,7 +43,10 @@ class ClaimTest:
         sample_size: Number of scores that the test was evaluated on.
         assumptions: What must be true for the test to be valid.
         notes: Diagnostics.
-        e_value: For an anytime-valid test: the largest wealth of the bets against the claim.
+        e_value: For an anytime-valid test: the wealth of the bets against the claim, whose
+            expectation is at most 1 if the claim is true.
+        bare_verdict: If a single pair was read as a trade-off function: the verdict on the pair
+            alone.
     """
 
     verdict: Verdict
@@ -54,6 +57,15 @@ class ClaimTest:
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     e_value: float | None = None
+    bare_verdict: Verdict | None = None
+
+    @property
+    def bare_line(self) -> str | None:
+        """The verdict on the bare pair as a line of text; `None` if no pair was extended."""
+        if self.bare_verdict is None or self.claim.pair is None:
+            return None
+        refuted = "refuted" if self.bare_verdict == "violation" else "not refuted"
+        return f"bare ({self.claim.pair[0]:g}, {self.claim.pair[1]:g}): {refuted}"
 
     def to_dict(self) -> dict[str, Any]:
         """The test as plain data."""
@@ -66,6 +78,7 @@ class ClaimTest:
             "sample_size": self.sample_size,
             "assumptions": list(self.assumptions),
             "notes": list(self.notes),
+            "bare_verdict": self.bare_verdict,
         }
 
     def __repr__(self) -> str:
@@ -73,7 +86,7 @@ class ClaimTest:
 
 
 def test_claim(
-    evidence: Scores | ErrorCounts,
+    evidence: Evidence,
     claim: Claim,
     *,
     confidence: float = 0.95,  # noqa: PT028
@@ -141,7 +154,17 @@ def test_claim(
         sample_size=counts.sample_size,
         assumptions=(*claim.assumptions, *assumptions),
         notes=notes,
+        bare_verdict=bare_verdict(evidence, claim, rule, confidence),
     )
+
+
+def bare_verdict(
+    evidence: Evidence, claim: Claim, rule: ThresholdRule, confidence: float
+) -> Verdict | None:
+    """The verdict on the claimed pair alone; `None` if the claim is not an extended pair."""
+    if claim.bare is None:
+        return None
+    return test_claim(evidence, claim.bare, confidence=confidence, threshold=rule).verdict
 
 
 # Pytest would collect a public function of this name wherever it is imported.
@@ -225,7 +248,7 @@ class _SmallestPValue(Ranking):
 
 
 def _evidence(
-    evidence: Scores | ErrorCounts, claim: Claim, rule: ThresholdRule, significance: float
+    evidence: Evidence, claim: Claim, rule: ThresholdRule, significance: float
 ) -> tuple[ErrorCounts, tuple[str, ...], tuple[str, ...]]:
     if isinstance(evidence, ErrorCounts):
         return evidence, Fixed.assumptions, ()

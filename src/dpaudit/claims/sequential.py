@@ -47,6 +47,7 @@ from scipy.special import expit, ndtr
 
 from dpaudit import _validate
 from dpaudit.claims.claim import Claim
+from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts, midpoints
 from dpaudit.tradeoff import gaussian_delta
 
@@ -194,7 +195,7 @@ class AnytimeTest:
         self._inserted: Array = np.empty(0)
         self._others: Array = np.empty(0)
         self._wealth = np.zeros(len(CAUTIONS))  # logarithms, one a gambler
-        self._largest = 0.0
+        self._wealth_now = self._largest = 0.0  # logarithms, of all gamblers together
         self._chosen_at = -1
         self._payoff = np.zeros((len(CAUTIONS), 4))
         self._threshold = np.zeros(len(CAUTIONS))
@@ -207,12 +208,15 @@ class AnytimeTest:
 
     @property
     def e_value(self) -> float:
-        """The largest wealth so far, from 1."""
-        return math.exp(min(self._largest, 700.0))
+        """The wealth now. Its expectation is at most 1 if the claim is true, at any stopping time.
+
+        The product of the e-values of independent audits is again an e-value.
+        """
+        return math.exp(min(self._wealth_now, 700.0))
 
     @property
     def p_value(self) -> float:
-        """An upper bound on the probability of ever seeing such wealth if the claim is kept."""
+        """The anytime-valid p-value: one over the largest wealth so far."""
         return math.exp(-self._largest)
 
     @property
@@ -233,6 +237,11 @@ class AnytimeTest:
         """
         new_inserted = np.atleast_1d(np.asarray(inserted, dtype=float))
         new_others = np.atleast_1d(np.asarray(others, dtype=float))
+        if new_inserted.shape != new_others.shape:
+            raise InvalidScores(
+                "pairs need as many scores with the canary as without it, got "
+                f"{new_inserted.size} and {new_others.size}; leave out the run without a partner"
+            )
         start, end = self.pairs, self.pairs + len(new_inserted)
         self._inserted = np.concatenate([self._inserted, new_inserted])
         self._others = np.concatenate([self._others, new_others])
@@ -280,6 +289,7 @@ class AnytimeTest:
         path = self._wealth + np.cumsum(won, axis=0)
         self._wealth = path[-1]
         together = np.logaddexp.reduce(path, axis=1) - math.log(len(CAUTIONS))
+        self._wealth_now = float(together[-1])
         self._largest = max(self._largest, float(together.max()))
         if self._refuted_at is None and self._largest >= self._goal:
             self._refuted_at = start + int(np.argmax(together >= self._goal)) + 1

@@ -35,7 +35,7 @@ def account(
         typer.Option(
             metavar="gaussian|pld|prv|rdp|all",
             help="Accountant to use. Without it: the exact closed form (gaussian) "
-            "if there is no sampling, otherwise pld.",
+            "if there is no sampling, otherwise the least of pld, rdp and the closed form.",
         ),
     ] = None,
     hidden_state: Annotated[

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES, within_run_dependence
 from dpaudit.scores import Scores
+from dpaudit.scores.failures import Failure
 
 Evidence = Scores | ErrorCounts
 
@@ -28,6 +31,25 @@ def dependence_of(scores: Scores) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if not scores.clustered:
         return (), ()
     return (INDEPENDENT_CANARIES,), (within_run_dependence(scores).sentence,)
+
+
+def with_failures(scores: Scores, failures: Sequence[Failure]) -> Scores:
+    """The scores, with every canary of a failed run at the lowest score, minus infinity.
+
+    A training that may fail is a mechanism with one more output value. Guessing "not inserted" for
+    it is a function of that output, so bounds and verdicts hold for the mechanism that includes
+    failures, also if failures depend on the canary. Leaving failures out has no such guarantee.
+    """
+    if not failures:
+        return scores
+    inserted = [np.arange(failure.canaries) < failure.inserted for failure in failures]
+    lost = Scores(
+        score=np.full(sum(map(len, inserted)), -np.inf),
+        inserted=np.concatenate(inserted),
+        run=np.repeat([one.run for one in failures], [one.canaries for one in failures]),
+        canary=np.concatenate([np.arange(len(one)) for one in inserted]),
+    )
+    return Scores.concat([scores, lost])
 
 
 def wrong_way(scores: Scores) -> tuple[str, ...]:

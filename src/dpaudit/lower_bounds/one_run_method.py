@@ -6,6 +6,7 @@ from abc import abstractmethod
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import bdtr, gammaln
 
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds.base import ScoreMethod
@@ -42,6 +43,7 @@ class OneRunMethod(ScoreMethod):
             raise InvalidScores(
                 f"{self.name} needs at least 2 canaries, got {len(scores)}; insert more"
             )
+        check_fair_coins(scores, self.name)
         pilot, rest = _pilot_rows(len(scores), task.pilot)
         coins, remaining = scores.inserted.astype(np.int64), len(rest)
         plan = self.plan(scores.score[pilot], coins[pilot], remaining, task)
@@ -57,6 +59,38 @@ class OneRunMethod(ScoreMethod):
             ),
             correct=correct,
             guesses=guesses,
+        )
+
+
+# Levels of the two tests: fair coins are refused with at most these probabilities.
+UNFAIR_BELOW = 0.001
+HALF_BELOW = 0.05
+
+
+def check_fair_coins(scores: Scores, method: str) -> None:
+    """Refuse canaries that were hardly inserted by a fair coin each.
+
+    An exact two-sided binomial test of the number inserted; and exactly half, in every run or
+    over all canaries, where fair coins would seldom hit it.
+    """
+    total, inserted = len(scores), int(scores.inserted.sum())
+    chance = min(1.0, 2 * float(bdtr(min(inserted, total - inserted), total, 0.5)))
+    if chance < UNFAIR_BELOW:
+        raise InvalidScores(
+            f"{method} needs canaries that were inserted by a fair coin each, and {inserted:,} of "
+            f"{total:,} inserted has probability {chance:.1g} under fair coins; insert each canary "
+            "with probability 1/2, or use clopper-pearson"
+        )
+    _, run, size = np.unique(scores.run, return_inverse=True, return_counts=True)
+    by_run = np.bincount(run, scores.inserted) if scores.clustered else np.array([inserted])
+    size = size if scores.clustered else np.array([total])
+    # The logarithm of P(Binomial(size, 1/2) = size/2), summed over runs.
+    half = gammaln(size + 1) - 2 * gammaln(size / 2 + 1) - size * np.log(2)
+    if (2 * by_run == size).all() and half.sum() < np.log(HALF_BELOW):
+        raise InvalidScores(
+            f"{method} needs canaries that were inserted by a fair coin each, and exactly half "
+            f"were ({inserted:,} of {total:,}), which fair coins give with probability "
+            f"{np.exp(half.sum()):.1g}; flip a coin for each canary, or use clopper-pearson"
         )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpaudit import _validate
-from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.errors import DpauditError, InvalidInput, NumericalError
 from dpaudit.privacy import Bound, Bounds, Unavailable
 from dpaudit.tradeoff import Array, gaussian_delta
 from dpaudit.upper_bounds.base import Accountant, NoisySteps
@@ -47,8 +49,9 @@ def upper_bound(
         sampling_rate: Probability with which each step takes a record (Poisson sampling). `None`
             where the record is in every step, as with fixed batches known to the adversary.
         accountant: ``"gaussian"``, ``"pld"``, ``"prv"``, ``"rdp"``, or an `Accountant` with
-            settings of your own. `None` for the sharpest one: the closed form where there is no
-            sampling (it is exact), else PLD.
+            settings of your own. `None` for the closed form if there is no sampling (it is
+            exact), otherwise the least of PLD, RDP and the closed form without amplification.
+            Memory stays below 1 GB.
         hidden_state: What is known about a training of which only the final model is released.
             ``steps`` are then all steps, and the bound is that of a hidden-state accountant: the
             one named by ``accountant``, or the smallest.
@@ -71,6 +74,8 @@ def upper_bound(
             )
         return hidden_state_bound(hidden, accountant, delta=delta, epsilon=epsilon)
     described = _described(noise_multiplier, steps, sampling_rate)
+    if accountant is None and described.subsampled:
+        return _least(described, delta, epsilon)
     return _ask(choose(accountant, described), described, delta, epsilon)
 
 
@@ -126,7 +131,8 @@ def privacy_profile(
 ) -> Array:
     r"""Upper bounds on delta at many epsilons: the curve :math:`\delta(\epsilon)`.
 
-    The closed form where there is no sampling, else PLD; both hold at every epsilon at once.
+    The closed form if there is no sampling, otherwise the smaller of PLD and the closed form
+    without amplification. All hold at every epsilon together.
 
     See also:
         `upper_bound`, for one point of it with its numerical error.
@@ -143,7 +149,27 @@ def privacy_profile(
         return np.ones_like(wanted)
     if not described.subsampled:
         return gaussian_delta(wanted, described.mu)
-    return PldAccountant().deltas(described, wanted.ravel()).reshape(wanted.shape)
+    sampled = PldAccountant().deltas(described, wanted.ravel()).reshape(wanted.shape)
+    return np.minimum(sampled, gaussian_delta(wanted, described.mu))
+
+
+def _least(steps: NoisySteps, delta: float | None, epsilon: float | None) -> Bound:
+    """The least of the valid bounds on sampled steps: PLD, RDP, and the closed form.
+
+    Sampling never increases the privacy loss, so the closed form without it is a bound too.
+    """
+    _check_given(delta, epsilon)
+    bounds: list[Bound] = []
+    reasons: list[str] = []
+    for name in ("pld", "rdp", "gaussian"):
+        described = replace(steps, sampling_rate=None) if name == "gaussian" else steps
+        try:
+            bounds.append(_ask(ACCOUNTANTS[name](), described, delta, epsilon))
+        except DpauditError as error:
+            reasons.append(str(error))
+    if not bounds:
+        raise NumericalError("no accountant gave a bound: " + "; ".join(reasons))
+    return min(bounds, key=lambda bound: bound.value)
 
 
 def _described(noise_multiplier: float, steps: int, sampling_rate: float | None) -> NoisySteps:
@@ -162,7 +188,7 @@ def _hidden(
 
 
 def choose(accountant: str | Accountant | None, steps: NoisySteps) -> Accountant:
-    """The accountant of that name; without a name the sharpest one for these steps."""
+    """The accountant of that name; without one the closed form, or PLD if steps are sampled."""
     if isinstance(accountant, Accountant):
         return accountant
     default = "pld" if steps.subsampled else "gaussian"

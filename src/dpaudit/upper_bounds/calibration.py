@@ -12,7 +12,7 @@ from dpaudit._roots import sign_change
 from dpaudit.errors import NumericalError
 from dpaudit.tradeoff import gaussian_mu
 from dpaudit.upper_bounds.base import Accountant, NoisySteps
-from dpaudit.upper_bounds.bounds import choose
+from dpaudit.upper_bounds.bounds import choose, upper_bound
 from dpaudit.upper_bounds.privacy_loss import PldAccountant
 
 # Relative accuracy of the noise multiplier; the epsilon asked for is never exceeded.
@@ -59,7 +59,12 @@ def noise_multiplier_for(
 
     def excess(sigma: float, judge: Accountant = accounted) -> float:
         described = replace(start, noise_multiplier=sigma)
-        return judge.epsilon(described, delta=delta).epsilon - target
+        epsilon = judge.epsilon(described, delta=delta).epsilon
+        if math.isinf(epsilon) and accountant is None:
+            epsilon = upper_bound(
+                noise_multiplier=sigma, steps=steps, sampling_rate=sampling_rate, delta=delta
+            ).epsilon
+        return epsilon - target
 
     neighbourhood = start.noise_multiplier
     if isinstance(accounted, PldAccountant) and start.subsampled:

@@ -32,12 +32,15 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from dpaudit import _validate
+from dpaudit._roots import sign_change
 from dpaudit.tradeoff import Array
 from dpaudit.upper_bounds.base import Accountant, Answer, NoisySteps
 
 _EPS = sys.float_info.epsilon
 # Share of delta spent on the event that the roundings of all steps add up to more than c.
 _SHARE = 1e-4
+# Grid points of a composition; its Fourier transforms then take less than 1 GB of memory.
+_MOST_POINTS = 2**21
 
 
 @final
@@ -137,21 +140,17 @@ class _Curve:
 
     def epsilon(self, delta: float) -> float:
         # Not dp-accounting's own inverse: it sums e^-loss, which underflows at losses above 745.
-        from scipy.optimize import brentq
-
         if self.floor >= delta:
             return math.inf
         if self.delta(0.0) <= delta:
             return 0.0
-        low, high = 0.0, 1.0
-        while self.delta(high) > delta:
-            low, high = high, 2 * high
-        tolerance = 1e-10 * max(1.0, low)
-        root = brentq(
-            lambda epsilon: math.log(self.delta(epsilon) / delta), low, high, xtol=tolerance
-        )
-        # Rounded to the safe side.
-        return min(float(root) + tolerance, high)
+
+        def excess(epsilon: float) -> float:
+            here = self.delta(epsilon)
+            return math.inf if here == 0 else math.log(delta / here)
+
+        # The upper end: its delta is at most the one asked for.
+        return sign_change(excess, 0.0, 1.0, tolerance=1e-11)[1]
 
 
 @lru_cache(maxsize=8)
@@ -163,11 +162,26 @@ def _composed(steps: NoisySteps, interval: float, points: int) -> _Curve:
         return _curve(1 / steps.mu, 1, 1.0, _affordable(1 / steps.mu, interval, points))
     # Roundings of many steps add up like the square root of their number.
     wanted = min(interval, 0.01 / math.sqrt(steps.steps))
+    least = _composed_range(steps) / _MOST_POINTS
     # A coarse grid finds the range of the composed loss.
-    sketch = _curve(sigma, steps.steps, rate, _affordable(sigma, 10 * wanted, points // 8))
+    coarse = max(_affordable(sigma, 10 * wanted, points // 8), 8 * least)
+    sketch = _curve(sigma, steps.steps, rate, coarse)
     reach = sketch.epsilon(max(1e-13, 10 * sketch.floor))
-    fine = max(_affordable(sigma, wanted, points), 2 * reach / points)
+    fine = max(_affordable(sigma, wanted, points), 2 * reach / points, least)
     return _curve(sigma, steps.steps, rate, fine)
+
+
+def _composed_range(steps: NoisySteps) -> float:
+    """About the range of losses that dp-accounting keeps of all steps together.
+
+    It bounds the tails by moments of limited order, which leaves more than the losses need where
+    steps are many.
+    """
+    sigma, rate = steps.noise_multiplier, float(steps.sampling_rate or 1.0)
+    one_step = 1 / sigma**2 + 24 / sigma
+    mixed = rate / sigma**2 + rate * (1 - rate) / (4 * sigma**4)
+    variance = min(mixed, rate**2 * math.expm1(min(1 / sigma**2, 500.0)))
+    return min(steps.steps * one_step, steps.steps * variance / one_step + 8 * one_step)
 
 
 def _affordable(sigma: float, wanted: float, points: int) -> float:
