@@ -36,7 +36,7 @@ from dpaudit.adversaries import (
 from dpaudit.audits import plan
 from dpaudit.claims import Claim, test_claim
 from dpaudit.engine import Speed, noise, simulate
-from dpaudit.engine.evaluate import clipped_gradients, genuine_sum, losses
+from dpaudit.engine.evaluate import GenuineSums, clipped_gradients, losses
 from dpaudit.engine.noise import Stream
 from dpaudit.engine.reference import clipped_sum
 from dpaudit.engine.starting_points import as_tensor, build_model, flat_parameters
@@ -229,12 +229,12 @@ def test_the_canife_point_keeps_out_of_the_others_way() -> None:
     assert after.mean() < 0.7 * before.mean()
 
 
-def test_the_genuine_sum_is_that_of_the_slow_twin() -> None:
+def test_genuine_sums_are_those_of_the_slow_twin() -> None:
     training = easy_training()
     models = [build_model(training, seed=seed) for seed in range(2)]
     current = torch.stack([flat_parameters(model, torch.float64) for model in models])
     iterates = torch.stack([current * (1 + step / 10) for step in range(6)])
-    found = genuine_sum(training, iterates, [1, 4])
+    found = GenuineSums(training, iterates).total([1, 4])
     for run in range(2):
         expected = torch.zeros(21, dtype=torch.float64)
         for step in (1, 4):

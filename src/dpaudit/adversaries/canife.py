@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from dpaudit import _validate
-from dpaudit.adversaries.crafting import insertion_steps, released_sums, the_points
+from dpaudit.adversaries.crafting import the_points
+from dpaudit.adversaries.inversion import noisy_sums
 from dpaudit.adversaries.poisoning import climb, starting_examples
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import (
@@ -111,9 +112,11 @@ class Canife(AdaptiveAdversary):
 
         mechanism, iterates = view.mechanism, view.iterates
         total = iterates.new_zeros(iterates.shape[1], canaries.count)
-        for step in insertion_steps(view):
+        for step, noisy in enumerate(noisy_sums(view)):
+            if not view.insertion.at(step):
+                continue
             moment = Moment(mechanism=mechanism, step=step, current=iterates[step])
             point = self.respond(moment, canaries)
             gradients = clipped_gradients(mechanism, iterates[step], point.features, point.targets)
-            total += torch.einsum("rcp,rp->rc", gradients, released_sums(view, [step]))
+            total += torch.einsum("rcp,rp->rc", gradients, noisy)
         return total

@@ -6,14 +6,17 @@ that commands can list and check them quickly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpaudit import _validate
+from dpaudit.adversaries.inversion import noisy_sums
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD
+from dpaudit.mechanisms.optimizers import SGD
+from dpaudit.mechanisms.schedules import ConstantRate
 from dpaudit.threat_models import (
     Canaries,
     CanaryPoints,
@@ -25,6 +28,8 @@ from dpaudit.threat_models import (
 
 if TYPE_CHECKING:
     import torch
+
+    from dpaudit.adversaries.inversion import Genuine
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -90,12 +95,11 @@ def wrong_targets(
     targets: np.ndarray = data.targets[chosen]
     if data.classes is not None:
         shift = random.integers(1, data.classes, size=targets.shape)
-        wrong: np.ndarray = (targets + shift) % data.classes
-        return wrong
+        return np.asarray((targets + shift) % data.classes)
     if not targets.size:
         raise InvalidInput(f"data must have targets for {adversary}, got {data!r}")
     low, high = data.targets.min(axis=0), data.targets.max(axis=0)
-    return np.where(targets - low > high - targets, low, high)
+    return np.asarray(np.where(targets - low > high - targets, low, high))
 
 
 def require_real_features(mechanism: DPSGD, adversary: str) -> None:
@@ -121,20 +125,42 @@ def the_gradients(canaries: Canaries) -> CraftedGradients:
 def movement(view: HiddenStateView) -> torch.Tensor:
     r"""The movement of each run, shape (runs, parameters): :math:`\theta_T - \theta_0`.
 
-    If the start is not public, it is :math:`\theta_T`. Usual initialisations are symmetric around
+    Weight decay shrinks the start, which is taken into account. If the start is not public, the
+    movement is :math:`\theta_T`. Usual initialisations are symmetric around
     0, so an unknown start only adds variance to the scores.
     """
-    return view.final if view.initial is None else view.final - view.initial
+    if view.initial is None:
+        return view.final
+    return view.final - start_weight(view.mechanism, view.steps) * view.initial
 
 
 def move_along_dimensions(view: HiddenStateView, canaries: Canaries) -> torch.Tensor:
-    """How far each run moved against the axis of each canary: descent subtracts gradients."""
+    """How far each run moved against the axis of each canary: descent subtracts gradients.
+
+    This is the score for every optimizer. With momentum, schedules and averaging the movement is
+    still a linear function of the noisy gradients. With Adam each coordinate is scaled by its own
+    gradients only, so the movement is all that the final model shows of the canary.
+    """
     if not isinstance(canaries, CraftedDimensions):
         raise _wrong_kind(canaries, "CraftedDimensions")
     # Select the columns first: the difference of all parameters would be large.
     dimensions = canaries.dimensions.to(view.final.device)
     moved = view.final[:, dimensions]
-    return -moved if view.initial is None else view.initial[dimensions] - moved
+    if view.initial is None:
+        return -moved
+    return start_weight(view.mechanism, view.steps) * view.initial[dimensions] - moved
+
+
+def start_weight(mechanism: DPSGD, steps: int) -> float:
+    """The share of the start in the released model: below 1 with weight decay, else 1."""
+    if not mechanism.weight_decay:
+        return 1.0
+    current = average = 1.0
+    for step in range(steps):
+        current *= 1 - mechanism.rate(step) * mechanism.weight_decay
+        if mechanism.averaging is not None:
+            average = mechanism.averaging.update(average, current, count=step + 1)
+    return current if mechanism.averaging is None else average
 
 
 def insertion_steps(view: StandardView) -> list[int]:
@@ -142,16 +168,27 @@ def insertion_steps(view: StandardView) -> list[int]:
     return [step for step in range(len(view.iterates) - 1) if view.insertion.at(step)]
 
 
-def released_sums(view: StandardView, steps: Sequence[int]) -> torch.Tensor:
+def released_sums(
+    view: StandardView, steps: Collection[int], genuine: Genuine | None = None
+) -> torch.Tensor:
     r"""The noisy sums of ``steps``, added up, shape (runs, parameters).
 
-    .. math:: \sum_t \frac{B}{\eta} ((1 - \eta\lambda) \theta_t - \theta_{t+1})
+    For plain DP-SGD they are :math:`\sum_t \frac{B}{\eta} ((1 - \eta\lambda) \theta_t -
+    \theta_{t+1})`. Other optimizers are inverted by `dpaudit.adversaries.inversion`, which needs
+    only what is public in the standard threat model.
 
-    The iterates, the learning rate and the batch size are public in the standard threat model.
+    Arguments:
+        view: The iterates.
+        steps: The steps to add up.
+        genuine: The genuine part of the sum of a step, if known.
     """
     mechanism, iterates = view.mechanism, view.iterates
-    size = mechanism.batches.expected_size(len(mechanism.data))
     total = iterates.new_zeros(iterates.shape[1:])
+    if not (mechanism.optimizer == SGD() and mechanism.schedule == ConstantRate()):
+        for step, noisy in enumerate(noisy_sums(view, genuine)):
+            total += noisy if step in steps else 0
+        return total
+    size = mechanism.batches.expected_size(len(mechanism.data))
     kept = 1 - mechanism.learning_rate * mechanism.weight_decay
     for step in steps:
         total = total + (kept * iterates[step] - iterates[step + 1])

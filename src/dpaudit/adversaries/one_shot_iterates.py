@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from dpaudit.adversaries.crafting import insertion_steps, released_sums, the_gradients
+from dpaudit.adversaries.crafting import the_gradients
+from dpaudit.adversaries.inversion import noisy_sums
 from dpaudit.adversaries.random_direction import RandomDirection
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import Canaries, CraftedGradients, StandardAdversary, StandardView
@@ -52,7 +53,7 @@ class OneShotIterates(StandardAdversary):
 
         directions = normalize(the_gradients(canaries).gradients.to(view.iterates), dim=1)
         best = view.iterates.new_full((view.iterates.shape[1], canaries.count), -1.0)
-        for step in insertion_steps(view):
-            moved = normalize(released_sums(view, [step]), dim=1)
-            best = torch.maximum(best, moved @ directions.T)
+        for step, noisy in enumerate(noisy_sums(view)):
+            if view.insertion.at(step):
+                best = torch.maximum(best, normalize(noisy, dim=1) @ directions.T)
         return best

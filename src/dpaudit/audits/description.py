@@ -89,6 +89,10 @@ def _mechanism(mechanism: DPSGD) -> dict[str, Any]:
         "clip_norm": mechanism.clip_norm,
         "noise_multiplier": mechanism.noise_multiplier,
         "initialisation": _parts(mechanism.initialisation),
+        **{
+            name: _parts(value) if dataclasses.is_dataclass(value) else value
+            for name, value in mechanism.further_settings().items()
+        },
     }
 
 

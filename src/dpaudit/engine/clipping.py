@@ -21,6 +21,7 @@ from torch import Tensor
 from dpaudit.engine.gradients import ParameterGradients
 from dpaudit.engine.rules.base import Notes
 from dpaudit.engine.tapping import Call, Recording, TappedModel
+from dpaudit.mechanisms.clipping import Clipping, FlatClipping
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -33,10 +34,18 @@ class ClippedSums:
         model: The tapped model.
         loss: One loss per example.
         calls: From `TappedModel.measure` on a batch of the size that will be used.
+        clipping: The kind of clipping; flat by default.
     """
 
-    def __init__(self, model: TappedModel, loss: Loss, calls: Sequence[Call]) -> None:
+    def __init__(
+        self,
+        model: TappedModel,
+        loss: Loss,
+        calls: Sequence[Call],
+        clipping: Clipping | None = None,
+    ) -> None:
         self._model, self._loss, self._calls = model, loss, tuple(calls)
+        self._clipping = FlatClipping() if clipping is None else clipping
 
     def __call__(
         self, flat: Tensor, features: Tensor, targets: Tensor, weights: Tensor, clip_norm: Tensor
@@ -49,14 +58,13 @@ class ClippedSums:
             targets: Their targets, shape (examples, …).
             weights: :math:`w`, shape (runs, examples): 0 for padding and for absent canaries,
                 otherwise 1.
-            clip_norm: :math:`C`, a scalar tensor; infinity clips nothing.
+            clip_norm: :math:`C`, a scalar tensor; infinity clips nothing in flat clipping.
         """
 
         def one_run(own: Tensor, own_weights: Tensor) -> Tensor:
             gradients = self._gradients(own, features, targets)
             norms = self._norms(gradients)
-            # C / 0 is infinite and the minimum 1: a zero gradient is not changed.
-            factors = own_weights * torch.clamp(clip_norm / norms, max=1.0)
+            factors = own_weights * self._clipping.factor(norms, clip_norm)
             return self._flat_sum(gradients, factors, own)
 
         with _quietly_looping():

@@ -4,6 +4,8 @@ r"""Many DP-SGD trainings at once: one step for all runs of a tile.
     \theta_r \leftarrow \theta_r - \frac{\eta}{B} \Big( \sum_b \mathrm{clip}(g_{rb}, C)
         + \text{canaries} + \sigma C \, Z_r \Big)
 
+or the update of another optimizer with the same noisy sum.
+
 Clipping, insertion, noise and update are one graph of fixed shapes. The slow twin is
 `dpaudit.games.reference.play`, which also plays the rest of a game.
 """
@@ -28,7 +30,10 @@ from dpaudit.engine.schedule import schedule
 from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import as_tensor, known_model, trainable
 from dpaudit.engine.tapping import TappedModel
+from dpaudit.mechanisms.clipping import FlatClipping
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.mechanisms.optimizers import SGD
+from dpaudit.mechanisms.schedules import ConstantRate
 from dpaudit.threat_models import Canaries
 
 Respond = Callable[[int, Tensor], Tensor]
@@ -100,12 +105,15 @@ class Engine:
         else:
             self._inserter = SumInserter()
         self._count = 0 if training.canaries is None else training.canaries.count
+        self._slots = mechanism.optimizer.slots + (mechanism.averaging is not None)
         self._product_dtype = speed.product_dtype
         self._features = self._cast(as_tensor(mechanism.data.features).to(device))
         self._targets = self._precise(as_tensor(mechanism.data.targets).to(device))
         features, _ = self._batch(self._batches[0])
         calls = model.measure([p.detach() for p in trainable(template)], features)
-        self._clipped_sums = ClippedSums(model, mechanism.loss, calls)
+        # A simulation without clipping has an infinite clip norm, which needs flat clipping.
+        clipping = mechanism.clipping if training.clipped else FlatClipping()
+        self._clipped_sums = ClippedSums(model, mechanism.loss, calls, clipping)
         self._step = Traced(
             self._one_step,
             self._example(),
@@ -120,7 +128,20 @@ class Engine:
         return self._model_notices + self._step.notices
 
     def play(self, start: Tensor, runs: Tensor, coins: Tensor) -> Iterator[Tensor]:
-        """The parameters (runs, parameters) after each step.
+        """The parameters (runs, parameters) after each step. Arguments as for `states`."""
+        return (self.parameters_in(state) for state in self.states(start, runs, coins))
+
+    def parameters_in(self, state: Tensor) -> Tensor:
+        """The parameters (runs, parameters) in a state."""
+        return state[0] if self._slots else state
+
+    def released_in(self, state: Tensor) -> Tensor:
+        """The model that a training would release: the average of iterates, if there is one."""
+        averaged = self._training.mechanism.averaging is not None
+        return state[-1] if averaged else self.parameters_in(state)
+
+    def states(self, start: Tensor, runs: Tensor, coins: Tensor) -> Iterator[Tensor]:
+        """The state after each step: the parameters, the optimizer's state and the average.
 
         Arguments:
             start: The initial parameters, shape (runs, parameters).
@@ -128,7 +149,7 @@ class Engine:
             coins: 1 where the canary is inserted, shape (runs, canaries).
         """
         mechanism, device = self._training.mechanism, self._device
-        current = start.to(device, self._dtype)
+        state = self._first_state(start.to(device, self._dtype))
         runs, coins = runs.to(device), coins.to(device, self._dtype)
         key = noise.key(self._training.seed, device)
         scalars = self._scalars()
@@ -139,24 +160,27 @@ class Engine:
         ).to(device)
         for step in range(mechanism.steps):
             batch = int(self._plan.at[step])
-            current = self._step(
-                current,
+            entering = self._entering(self.parameters_in(state), coins, runs, step)
+            state = self._step(
+                state,
                 self._batches[batch],
                 self._present[batch],
-                self._entering(current, coins, runs, step) * active[step],
+                entering * active[step],
                 runs,
                 steps[step],
                 key,
-                scalars,
+                scalars[step],
             )
-            yield current
+            yield state
 
     def genuine_sum(self, current: Tensor, step: int) -> Tensor:
         """The clipped sum of ``step``'s genuine examples at ``current``, (runs, parameters)."""
         batch = int(self._plan.at[step])
         features, targets = self._batch(self._batches[batch])
         weights = self._present[batch].expand(len(current), -1)
-        clip_norm = self._scalars()[1]
+        clip_norm = torch.tensor(
+            self._training.mechanism.clip_norm, dtype=self._dtype, device=self._device
+        )
         with torch.no_grad():
             return self._clipped_sums(
                 current.to(self._product_dtype), features, targets, weights, clip_norm
@@ -179,17 +203,35 @@ class Engine:
         added = training.respond(step, current).to(self._dtype)
         return torch.einsum("rc,rcp->rp", coins, added)
 
+    def _first_state(self, start: Tensor) -> Tensor:
+        if not self._slots:
+            return start
+        slots = [torch.zeros_like(start)] * self._training.mechanism.optimizer.slots
+        average = [] if self._training.mechanism.averaging is None else [start]
+        return torch.stack([start, *slots, *average])
+
     def _scalars(self) -> Tensor:
-        """Learning rate over batch size, clip norm and noise, as a tensor of variable values."""
+        """For each step what may change without compiling again, shape (steps, 6).
+
+        The learning rate over the batch size, the clip norm, the noise, the factor of weight decay,
+        the learning rate, and one over the batch size.
+        """
         mechanism = self._training.mechanism
-        rate = mechanism.learning_rate / mechanism.batches.expected_size(len(mechanism.data))
+        size = mechanism.batches.expected_size(len(mechanism.data))
         clip_norm = mechanism.clip_norm if self._training.clipped else float("inf")
         spread = mechanism.noise_multiplier * mechanism.clip_norm
-        return torch.tensor([rate, clip_norm, spread], dtype=self._dtype, device=self._device)
+        constant = isinstance(mechanism.schedule, ConstantRate)
+        rates = [mechanism.rate(step) for step in range(1 if constant else mechanism.steps)]
+        rows = [
+            [rate / size, clip_norm, spread, 1 - rate * mechanism.weight_decay, rate, 1 / size]
+            for rate in rates
+        ]
+        scalars = torch.tensor(rows, dtype=self._dtype, device=self._device)
+        return scalars.expand(mechanism.steps, -1)
 
     def _one_step(
         self,
-        current: Tensor,
+        state: Tensor,
         batch: Tensor,
         present: Tensor,
         coins: Tensor,
@@ -198,8 +240,8 @@ class Engine:
         key: Tensor,
         scalars: Tensor,
     ) -> Tensor:
-        training = self._training
-        rate, clip_norm, spread = scalars[0], scalars[1], scalars[2]
+        training, current = self._training, self.parameters_in(state)
+        clip_norm, spread = scalars[1], scalars[2]
         sampling_rate = training.mechanism.sampling_rate
         if sampling_rate is not None and self._count and training.respond is None:
             coins = coins * participation(key, runs, step, self._count, sampling_rate)
@@ -215,10 +257,22 @@ class Engine:
             update = update + spread * noise.normals(
                 key, training.stream, runs, step, self.parameters, self._dtype
             )
-        decay = training.mechanism.weight_decay * training.mechanism.learning_rate
-        if decay:
-            current = current * (1 - decay)
-        return current - rate * update
+        if training.mechanism.weight_decay:
+            current = current * scalars[3]
+        if not self._slots and isinstance(training.mechanism.optimizer, SGD):
+            return current - scalars[0] * update
+        return self._updated(current, update * scalars[5], state, step, scalars[4])
+
+    def _updated(
+        self, current: Tensor, gradient: Tensor, state: Tensor, step: Tensor, rate: Tensor
+    ) -> Tensor:
+        """The next state by the optimizer and the weight averaging."""
+        mechanism, count = self._training.mechanism, (step + 1).to(self._dtype)
+        slots = tuple(state[1 : 1 + mechanism.optimizer.slots])
+        current, slots = mechanism.optimizer.step(current, gradient, slots, rate=rate, count=count)
+        if mechanism.averaging is not None:
+            slots = (*slots, mechanism.averaging.update(state[-1], current, count=count))
+        return torch.stack([current, *slots]) if self._slots else current
 
     def _batch(self, batch: Tensor) -> tuple[Tensor, Tensor]:
         features, targets = self._features[batch], self._targets[batch]
@@ -243,14 +297,14 @@ class Engine:
     def _example(self) -> tuple[Tensor, ...]:
         device, runs = self._device, self._runs
         return (
-            torch.zeros(runs, self.parameters, dtype=self._dtype, device=device),
+            self._first_state(torch.zeros(runs, self.parameters, dtype=self._dtype, device=device)),
             self._batches[0],
             self._present[0],
             torch.zeros(runs, self._entries(), dtype=self._dtype, device=device),
             torch.arange(runs, device=device),
             torch.zeros((), dtype=torch.int64, device=device),
             noise.key(0, device),
-            self._scalars(),
+            self._scalars()[0],
         )
 
 

@@ -6,6 +6,7 @@ Plain `torch.func` without layer rules and without compilation: the examples are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import final
 
 import torch
 from torch import Tensor
@@ -76,8 +77,8 @@ def clipped_gradients(
         one_run, in_dims=(0, own, own), chunk_size=max(1, _NUMBERS // held)
     )(parameters, features, targets)
     norms = gradients.norm(dim=2, keepdim=True)
-    # C / 0 is infinite and the minimum 1: a zero gradient is not changed.
-    return gradients * torch.clamp(mechanism.clip_norm / norms, max=1.0)
+    factors: Tensor = mechanism.clipping.factor(norms, mechanism.clip_norm)
+    return gradients * factors
 
 
 def loss_slope(mechanism: DPSGD, parameters: Tensor, targets: Tensor) -> Callable[[Tensor], Tensor]:
@@ -139,27 +140,37 @@ def repeated(points: CanaryPoints, parameters: Tensor) -> tuple[Tensor, Tensor]:
     )
 
 
-def genuine_sum(mechanism: DPSGD, iterates: Tensor, steps: Sequence[int]) -> Tensor:
-    """The clipped sums of the genuine examples of ``steps``, added up, shape (runs, parameters).
+@final
+class GenuineSums:
+    """The clipped sums of the genuine examples along some iterates, shape (runs, parameters).
 
     Batches are public, so the standard threat model allows this.
 
     Arguments:
         mechanism: The training.
         iterates: Shape (steps + 1, runs, parameters); step t starts from the t-th.
-        steps: The steps to add up.
     """
-    precision: Precision = "float64" if iterates.dtype == torch.float64 else "float32"
-    engine = Engine(
-        Training(mechanism=mechanism, whole=check_mechanism(mechanism).whole),
-        runs=iterates.shape[1],
-        speed=Speed(device=str(iterates.device), precision=precision),
-        compiled=False,
-    )
-    total = torch.zeros_like(iterates[0])
-    for step in steps:
-        total += engine.genuine_sum(iterates[step], step)
-    return total
+
+    def __init__(self, mechanism: DPSGD, iterates: Tensor) -> None:
+        precision: Precision = "float64" if iterates.dtype == torch.float64 else "float32"
+        self._iterates = iterates
+        self._engine = Engine(
+            Training(mechanism=mechanism, whole=check_mechanism(mechanism).whole),
+            runs=iterates.shape[1],
+            speed=Speed(device=str(iterates.device), precision=precision),
+            compiled=False,
+        )
+
+    def __call__(self, step: int) -> Tensor:
+        """The sum of one step."""
+        return self._engine.genuine_sum(self._iterates[step], step)
+
+    def total(self, steps: Sequence[int]) -> Tensor:
+        """The sums of several steps, added up."""
+        total = torch.zeros_like(self._iterates[0])
+        for step in steps:
+            total += self(step)
+        return total
 
 
 def _answer(mechanism: DPSGD, parameters: Tensor) -> Answer:

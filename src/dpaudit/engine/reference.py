@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dpaudit.engine.clipping import Loss
 from dpaudit.engine.starting_points import trainable
+from dpaudit.mechanisms.clipping import (
+    AutomaticClipping,
+    Clipping,
+    FlatClipping,
+    NormalisedGradients,
+)
 
 
 def clipped_sum(
@@ -18,6 +25,7 @@ def clipped_sum(
     targets: Tensor,
     *,
     clip_norm: float,
+    clipping: Clipping | None = None,
     weights: Tensor | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Tensor:
@@ -29,6 +37,7 @@ def clipped_sum(
         features: Shape (examples, …).
         targets: Shape (examples, …).
         clip_norm: C; infinity clips nothing.
+        clipping: The kind of clipping; flat by default.
         weights: A factor for each example after clipping; 1 by default.
         dtype: The precision of the computation.
     """
@@ -37,14 +46,25 @@ def clipped_sum(
     total: Tensor | None = None
     for index in range(len(targets)):
         gradient = _gradient(model, loss, features[index : index + 1], targets[index : index + 1])
-        norm = float(gradient.norm())
-        factor = 1.0 if norm <= clip_norm else clip_norm / norm
+        factor = _factor(float(gradient.norm()), clip_norm, clipping)
         if weights is not None:
             factor *= float(weights[index])
         total = factor * gradient if total is None else total + factor * gradient
     if total is None:
         return torch.zeros(sum(p.numel() for p in trainable(model)), dtype=dtype)
     return total
+
+
+def _factor(norm: float, clip_norm: float, clipping: Clipping | None) -> float:
+    match clipping:
+        case None | FlatClipping():
+            return 1.0 if norm <= clip_norm else clip_norm / norm
+        case NormalisedGradients():
+            return clip_norm / norm if norm > 0 else 0.0
+        case AutomaticClipping():
+            return clip_norm / (norm + clipping.stability)
+        case _:
+            return float(clipping.factor(np.float64(norm), clip_norm))
 
 
 def _gradient(model: torch.nn.Module, loss: Loss, features: Tensor, targets: Tensor) -> Tensor:

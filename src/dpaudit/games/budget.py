@@ -72,7 +72,8 @@ def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
         if unit.rule is None
         for place in unit.parameters.values()
     )
-    numbers += 4 * unruled * examples + 6 * model.parameters
+    slots = mechanism.optimizer.slots + (mechanism.averaging is not None)
+    numbers += 4 * unruled * examples + (6 + 2 * slots) * model.parameters
     operations += 6 * unruled * examples
     if isinstance(game.adversary, StandardAdversary):
         numbers += 2 * (game.horizons[-1] + 1) * model.parameters

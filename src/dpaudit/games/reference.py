@@ -15,6 +15,9 @@ from dpaudit.engine.reference import clipped_sum
 from dpaudit.engine.starting_points import as_tensor, initial_parameters, known_model, trainable
 from dpaudit.games.coins import insertion_coins
 from dpaudit.games.game import Game
+from dpaudit.mechanisms.dpsgd import DPSGD
+from dpaudit.mechanisms.optimizers import SGD, Adam
+from dpaudit.mechanisms.schedules import ExponentialAverage, UniformAverage
 from dpaudit.threat_models import (
     AdaptedPoints,
     AdaptiveAdversary,
@@ -46,7 +49,8 @@ def play(game: Game, run: int, steps: int | None = None) -> Tensor:
     features, targets = as_tensor(mechanism.data.features), as_tensor(mechanism.data.targets)
     size = mechanism.batches.expected_size(len(mechanism.data))
     key = noise.key(game.seed)
-    iterates = [start]
+    iterates, parameter = [start], torch.nn.Parameter(start.clone())
+    optimizer = _torch_optimizer(mechanism, parameter)
     for step in range(game.horizons[-1] if steps is None else steps):
         when = torch.tensor(step)
         batch = torch.from_numpy(mechanism.batches.indices(step, len(mechanism.data)))
@@ -65,6 +69,7 @@ def play(game: Game, run: int, steps: int | None = None) -> Tensor:
             inputs,
             labels,
             clip_norm=mechanism.clip_norm,
+            clipping=mechanism.clipping,
             weights=weights,
         )
         # The canaries one by one, as in Algorithm 1.
@@ -75,10 +80,39 @@ def play(game: Game, run: int, steps: int | None = None) -> Tensor:
                 total += coin * canaries.gradients[canary].double()
         spread = mechanism.noise_multiplier * mechanism.clip_norm
         draws = noise.normals(key, Stream.NOISE, number, when, len(total), torch.float64)[0]
-        kept = 1 - mechanism.learning_rate * mechanism.weight_decay
-        moved = mechanism.learning_rate / size * (total + spread * draws)
-        iterates.append(kept * iterates[-1] - moved)
+        parameter.data *= 1 - mechanism.rate(step) * mechanism.weight_decay
+        optimizer.param_groups[0]["lr"] = mechanism.rate(step)
+        parameter.grad = (total + spread * draws) / size
+        optimizer.step()
+        iterates.append(parameter.detach().clone())
     return torch.stack(iterates)
+
+
+def released(game: Game, run: int, steps: int | None = None) -> Tensor:
+    """The model that one run releases: its last iterate, or the average of its iterates."""
+    iterates, averaging = play(game, run, steps), game.mechanism.averaging
+    match averaging:
+        case None:
+            return iterates[-1]
+        case UniformAverage():
+            return iterates[1:].mean(0)
+        case ExponentialAverage():
+            age = torch.arange(len(iterates) - 1, -1, -1, dtype=torch.float64)
+            weights = (1 - averaging.decay) * averaging.decay**age
+            weights[0] = averaging.decay ** age[0]
+            return weights @ iterates
+        case _:
+            raise NotImplementedError(f"no slow twin of {averaging!r}")
+
+
+def _torch_optimizer(mechanism: DPSGD, parameter: torch.nn.Parameter) -> torch.optim.Optimizer:
+    match mechanism.optimizer:
+        case SGD(momentum=momentum, nesterov=nesterov):
+            return torch.optim.SGD([parameter], momentum=momentum, nesterov=nesterov)
+        case Adam(beta1=beta1, beta2=beta2, epsilon=epsilon):
+            return torch.optim.Adam([parameter], betas=(beta1, beta2), eps=epsilon)
+        case other:
+            raise NotImplementedError(f"no slow twin of {other!r}")
 
 
 def _entering(game: Game, step: int, current: Tensor) -> Canaries:

@@ -91,8 +91,10 @@ class Player:
             self._game.mechanism, seed=self._game.seed, runs=filled, dtype=self._speed.dtype
         ).to(self._device)
         yield 0, start[: len(runs)]
-        for steps, current in enumerate(self._engine.play(start, filled, coins), start=1):
-            yield steps, current[: len(runs)]
+        engine, stepwise = self._engine, sees_iterates(self._game.adversary)
+        for steps, state in enumerate(engine.states(start, filled, coins), start=1):
+            shown = engine.parameters_in(state) if stepwise else engine.released_in(state)
+            yield steps, shown[: len(runs)]
             if steps == self._game.horizons[-1]:
                 return
 

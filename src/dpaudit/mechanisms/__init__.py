@@ -7,8 +7,23 @@ from dpaudit.mechanisms.batches import (
     PoissonBatches,
     ReshuffledEpochs,
 )
+from dpaudit.mechanisms.clipping import (
+    AutomaticClipping,
+    Clipping,
+    FlatClipping,
+    NormalisedGradients,
+)
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
 from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess, Scaling
+from dpaudit.mechanisms.optimizers import SGD, Adam, Optimizer
+from dpaudit.mechanisms.schedules import (
+    ConstantRate,
+    ExponentialAverage,
+    LearningRateSchedule,
+    UniformAverage,
+    WarmupDecay,
+    WeightAveraging,
+)
 from dpaudit.mechanisms.smoothness import (
     GivenLipschitz,
     LinearModel,
@@ -20,17 +35,27 @@ from dpaudit.mechanisms.smoothness import (
 
 __all__ = [
     "DPSGD",
+    "SGD",
+    "Adam",
+    "AutomaticClipping",
     "BatchLandscapes",
     "BatchPlan",
+    "Clipping",
+    "ConstantRate",
+    "ExponentialAverage",
     "FixedBatches",
     "FixedInitialisation",
+    "FlatClipping",
     "FreshInitialisation",
     "FullBatch",
     "GivenLipschitz",
     "Insertion",
     "Landscape",
     "LandscapeProcess",
+    "LearningRateSchedule",
     "LinearModel",
+    "NormalisedGradients",
+    "Optimizer",
     "PoissonBatches",
     "ReshuffledEpochs",
     "Scaling",
@@ -38,4 +63,7 @@ __all__ = [
     "Smoothness",
     "SoftmaxHead",
     "UnclippedConvex",
+    "UniformAverage",
+    "WarmupDecay",
+    "WeightAveraging",
 ]

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, final
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.batches import BatchPlan, PoissonBatches
+from dpaudit.mechanisms.clipping import Clipping, FlatClipping
+from dpaudit.mechanisms.optimizers import SGD, Optimizer
+from dpaudit.mechanisms.schedules import ConstantRate, LearningRateSchedule, WeightAveraging
 
 if TYPE_CHECKING:
     import torch
@@ -98,6 +101,10 @@ class DPSGD:
         name: A short name for tables and the store.
         weight_decay: Decoupled weight decay :math:`\lambda`: every step multiplies the parameters
             by :math:`1 - \eta\lambda`, outside the clipping.
+        optimizer: How the noisy gradient changes the parameters; plain SGD by default.
+        schedule: A factor of the learning rate for each step; constant by default.
+        averaging: The average of iterates that is released as the final model; none by default.
+        clipping: How per-example gradients are clipped; flat clipping by default.
         smoothness: Why the update of the genuine examples is Lipschitz, if it is; upper bounds for
             the hidden state need it.
     """
@@ -113,6 +120,10 @@ class DPSGD:
     initialisation: Initialisation = field(default_factory=FixedInitialisation)
     name: str = "custom"
     weight_decay: float = 0.0
+    optimizer: Optimizer = field(default_factory=SGD)
+    schedule: LearningRateSchedule = field(default_factory=ConstantRate)
+    averaging: WeightAveraging | None = None
+    clipping: Clipping = field(default_factory=FlatClipping)
     smoothness: Smoothness | None = None
 
     def __post_init__(self) -> None:
@@ -132,6 +143,27 @@ class DPSGD:
                 f"period must be at most the number of steps ({self.steps}), "
                 f"got {insertion.period}; insert more often or train longer"
             )
+
+    def rate(self, step: int) -> float:
+        """The learning rate of ``step`` (0, 1, …)."""
+        return self.learning_rate * self.schedule.factor(step, self.steps)
+
+    def further_settings(self) -> dict[str, object]:
+        """The settings beyond the basic ones that differ from their defaults, by name."""
+        defaults = {
+            "weight_decay": 0.0,
+            "optimizer": SGD(),
+            "schedule": ConstantRate(),
+            "averaging": None,
+            "clipping": FlatClipping(),
+        }
+        given = {name: getattr(self, name) for name in defaults}
+        return {name: value for name, value in given.items() if value != defaults[name]}
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each step is that of plain DP-SGD, with or without weight decay."""
+        return self.further_settings().keys() <= {"weight_decay"}
 
     @property
     def sampling_rate(self) -> float | None:

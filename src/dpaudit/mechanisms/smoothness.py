@@ -36,6 +36,12 @@ class Smoothness(ABC):
         Raises:
             InvalidInput: if the assumption does not hold for this training.
         """
+        if not mechanism.is_plain:
+            raise InvalidInput(
+                "mechanism must be plain DP-SGD for a Lipschitz constant of the update, got "
+                f"{mechanism.optimizer!r}, {mechanism.schedule!r}, {mechanism.averaging!r} and "
+                f"{mechanism.clipping!r}; use the defaults"
+            )
         if isinstance(mechanism.batches, PoissonBatches):
             raise InvalidInput(
                 "batches must have a fixed size for a Lipschitz constant of the update, got "

@@ -1,0 +1,110 @@
+r"""Optimizers: how a noisy gradient changes the parameters.
+
+They are post-processing of the noisy gradients, so upper bounds do not depend on them. Each is
+written with arithmetic operators only and works for torch tensors and numpy arrays.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, final
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+
+
+class Optimizer(ABC):
+    """Changes parameters by noisy gradients, with a state of several arrays."""
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """Number of state arrays, each of the shape of the parameters and initially zero."""
+
+    @abstractmethod
+    def step(
+        self, parameters: Any, gradient: Any, state: tuple[Any, ...], *, rate: Any, count: Any
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """The new parameters and the new state.
+
+        Arguments:
+            parameters: The parameters.
+            gradient: The noisy sum divided by the batch size.
+            state: The state arrays.
+            rate: The learning rate of this step.
+            count: The number of the step, counted from 1.
+        """
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SGD(Optimizer):
+    r"""Stochastic gradient descent, with momentum as in `torch.optim.SGD`.
+
+    .. math:: v \leftarrow \beta v + g, \qquad
+        \theta \leftarrow \theta - \eta v \quad\text{or}\quad \theta - \eta (g + \beta v)
+
+    The second form is Nesterov's.
+
+    Arguments:
+        momentum: :math:`\beta`, from 0 (none) to below 1.
+        nesterov: Whether to use Nesterov's form.
+    """
+
+    momentum: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        _validate.between("momentum", self.momentum, 0, 1, closed_low=True)
+        if self.nesterov and not self.momentum:
+            raise InvalidInput("momentum must be above 0 for nesterov=True, got 0; use 0.9")
+
+    @property
+    def slots(self) -> int:
+        return 1 if self.momentum else 0
+
+    def step(
+        self, parameters: Any, gradient: Any, state: tuple[Any, ...], *, rate: Any, count: Any
+    ) -> tuple[Any, tuple[Any, ...]]:
+        if not self.momentum:
+            return parameters - rate * gradient, ()
+        velocity = self.momentum * state[0] + gradient
+        direction = gradient + self.momentum * velocity if self.nesterov else velocity
+        return parameters - rate * direction, (velocity,)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Adam(Optimizer):
+    r"""Adam as in `torch.optim.Adam`. With the mechanism's ``weight_decay`` it is AdamW.
+
+    Paper: Kingma, Ba (ICLR 2015), Algorithm 1; Loshchilov, Hutter (ICLR 2019), Algorithm 2, for the
+    decoupled weight decay.
+
+    Arguments:
+        beta1: Decay of the mean of gradients, from 0 to below 1.
+        beta2: Decay of the mean of squared gradients, from 0 to below 1.
+        epsilon: Added to the root of the mean of squares, above 0.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        _validate.between("beta1", self.beta1, 0, 1, closed_low=True)
+        _validate.between("beta2", self.beta2, 0, 1, closed_low=True)
+        _validate.positive("epsilon", self.epsilon)
+
+    @property
+    def slots(self) -> int:
+        return 2
+
+    def step(
+        self, parameters: Any, gradient: Any, state: tuple[Any, ...], *, rate: Any, count: Any
+    ) -> tuple[Any, tuple[Any, ...]]:
+        mean = self.beta1 * state[0] + (1 - self.beta1) * gradient
+        square = self.beta2 * state[1] + (1 - self.beta2) * gradient * gradient
+        size = (square / (1 - self.beta2**count)) ** 0.5 + self.epsilon
+        return parameters - rate * (mean / (1 - self.beta1**count)) / size, (mean, square)

@@ -1,0 +1,168 @@
+"""Optimizers, schedules, averaging and kinds of clipping: slow twins and the scores under them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dpaudit import audit
+from dpaudit.adversaries import (
+    DiracGradient,
+    OneRunWhiteBox,
+    RandomDimension,
+    SimulatedDimension,
+)
+from dpaudit.adversaries.inversion import noisy_sums
+from dpaudit.engine import Speed
+from dpaudit.engine.evaluate import GenuineSums
+from dpaudit.errors import InvalidInput
+from dpaudit.games import Game, Player, prepare, reference
+from dpaudit.mechanisms import (
+    DPSGD,
+    SGD,
+    Adam,
+    AutomaticClipping,
+    ExponentialAverage,
+    LinearModel,
+    NormalisedGradients,
+    UniformAverage,
+    WarmupDecay,
+)
+from dpaudit.testing import easy_training
+from dpaudit.threat_models import CraftedDimensions, StandardView
+
+EXACT = Speed(device="cpu", precision="float64", compile=False, workers=1)
+FAST = Speed(device="cpu", compile=False, workers=1)
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "momentum": {"optimizer": SGD(momentum=0.9)},
+    "nesterov": {"optimizer": SGD(momentum=0.8, nesterov=True)},
+    "adam": {"optimizer": Adam(), "learning_rate": 0.05},
+    "adamw, warm-up, cosine": {
+        "optimizer": Adam(beta1=0.8, beta2=0.99),
+        "weight_decay": 0.3,
+        "schedule": WarmupDecay(warmup=2),
+        "learning_rate": 0.05,
+    },
+    "linear decay": {"schedule": WarmupDecay(decay="linear", last=0.1)},
+    "exponential average": {"averaging": ExponentialAverage(decay=0.8)},
+    "momentum, uniform average, decay": {
+        "optimizer": SGD(momentum=0.5),
+        "averaging": UniformAverage(),
+        "weight_decay": 0.1,
+    },
+    "normalised gradients": {"clipping": NormalisedGradients()},
+    "automatic clipping": {"clipping": AutomaticClipping(stability=0.1)},
+}
+
+
+def training(name: str, **more: Any) -> DPSGD:
+    return replace(easy_training(noise_multiplier=1.0), **{"steps": 5, **SETTINGS[name], **more})
+
+
+def game(mechanism: DPSGD, adversary: Any, runs: int = 2) -> Game:
+    canaries = CraftedDimensions(dimensions=torch.tensor([4]), norm=1.0)
+    return Game(mechanism=mechanism, adversary=adversary, canaries=canaries, runs=runs)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_iterates_equal_the_slow_twins(name: str) -> None:
+    described = game(training(name), DiracGradient())
+    trained = Player(prepare(described, EXACT))._train(torch.arange(2))
+    iterates = torch.stack([current.clone() for _, current in trained])
+    for run in range(2):
+        expected = reference.play(described, run)
+        torch.testing.assert_close(iterates[:, run], expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_released_models_equal_the_slow_twins(name: str) -> None:
+    described = game(training(name), RandomDimension())
+    *_, (_, released) = Player(prepare(described, EXACT))._train(torch.arange(2))
+    for run in range(2):
+        expected = reference.released(described, run)
+        torch.testing.assert_close(released[run], expected, rtol=1e-8, atol=1e-10)
+
+
+def test_clipped_norms_are_at_most_the_clip_norm() -> None:
+    norms = torch.tensor([0.0, 1e-3, 0.5, 1.0, 30.0], dtype=torch.float64)
+    for clipping in (NormalisedGradients(), AutomaticClipping(), training("momentum").clipping):
+        clipped = norms * clipping.factor(norms, 0.7)
+        assert bool((clipped <= 0.7 * (1 + 1e-12)).all()), clipping
+        assert float(clipped[0]) == 0
+
+
+@pytest.mark.parametrize("name", ["momentum", "nesterov", "linear decay"])
+def test_linear_optimizers_are_inverted_exactly(name: str) -> None:
+    described = game(training(name), DiracGradient())
+    iterates = reference.play(described, 1).unsqueeze(1)
+    view = StandardView(mechanism=described.mechanism, iterates=iterates)
+    found = torch.stack([noisy[0] for noisy in noisy_sums(view)])
+    genuine = GenuineSums(described.mechanism, iterates)
+    plain = game(replace(described.mechanism, optimizer=SGD()), DiracGradient())
+    noise = reference.play(plain, 1)  # the first step has the same noise and canary
+    first = (noise[0] - noise[1]) * 30 / described.mechanism.rate(0)
+    torch.testing.assert_close(found[0], first, rtol=1e-7, atol=1e-8)
+    left = found - torch.stack([genuine(step)[0] for step in range(5)])
+    assert float(left.std()) == pytest.approx(1.0, abs=0.35)  # noise of the sum: sigma C = 1
+
+
+def separation(mechanism: DPSGD, adversary: Any, runs: int) -> float:
+    scores = audit(mechanism, adversary, runs=runs, speed=FAST).scores
+    ones, zeros = scores.inserted_scores, scores.other_scores
+    return float((ones.mean() - zeros.mean()) / np.sqrt((ones.var() + zeros.var()) / 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["momentum", "nesterov"])
+def test_a_gc_stays_within_five_percent_of_the_accountant_under_momentum(name: str) -> None:
+    mechanism = training(name, steps=250, noise_multiplier=4.0, learning_rate=0.001)
+    accountant = np.sqrt(250) / 4
+    found = separation(mechanism, SimulatedDimension(), runs=2000)
+    assert found == pytest.approx(accountant, rel=0.05 + 3 / np.sqrt(1000) / accountant)
+
+
+def test_inverting_adam_beats_the_movement() -> None:
+    mechanism = training("adam", steps=50, noise_multiplier=4.0, learning_rate=0.01)
+    accountant = np.sqrt(50) / 4
+    naive = separation(mechanism, RandomDimension(), runs=1200)
+    adapted = separation(mechanism, DiracGradient(), runs=1200)
+    assert adapted > naive
+    assert adapted == pytest.approx(accountant, rel=0.12)
+
+
+def test_one_run_scores_are_adapted_too() -> None:
+    """At every other step the sum of movements would mix canary and momentum."""
+    from dpaudit.mechanisms import Insertion
+
+    mechanism = training("momentum", steps=40, noise_multiplier=2.0, learning_rate=0.005)
+    result = audit(mechanism, OneRunWhiteBox(), runs=400, insertion=Insertion(period=2), speed=FAST)
+    ones, zeros = result.scores.inserted_scores, result.scores.other_scores
+    found = (ones.mean() - zeros.mean()) / np.sqrt((ones.var() + zeros.var()) / 2)
+    assert found == pytest.approx(np.sqrt(20) / 2, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: SGD(momentum=1.0), "momentum"),
+        (lambda: SGD(nesterov=True), "momentum"),
+        (lambda: Adam(beta2=1.0), "beta2"),
+        (lambda: Adam(epsilon=0.0), "epsilon"),
+        (lambda: WarmupDecay(decay="steps"), "decay"),
+        (lambda: ExponentialAverage(decay=1.0), "decay"),
+        (lambda: AutomaticClipping(stability=0.0), "stability"),
+    ],
+)
+def test_invalid_settings_are_refused(make: Any, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        make()
+
+
+def test_lipschitz_constants_are_for_plain_dp_sgd() -> None:
+    with pytest.raises(InvalidInput, match="plain"):
+        LinearModel(loss="logistic").step_lipschitz(training("momentum"))
