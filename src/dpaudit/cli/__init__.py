@@ -8,6 +8,7 @@ docstring line is its line in ``dpaudit --help``.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -69,16 +70,21 @@ class _LazyCommands(TyperGroup):
         one.command(cmd_name, context_settings=_HELP)(COMMANDS[cmd_name])
         return get_command(one)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            COMMANDS[args[0]]  # raises the error with the commands and the closest name
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, _help_line(name)) for name in COMMANDS])
 
 
 _HELP = {"help_option_names": ["-h", "--help"]}
+_COMPLETING = "_DPAUDIT_COMPLETE"  # set by the shell's completion script
 
 app = typer.Typer(
     cls=_LazyCommands,
-    add_completion=False,
     # Help with rich would import every command for its first line.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -106,6 +112,11 @@ def root(
 
 def main() -> None:
     """Run the command line."""
+    if _COMPLETING in os.environ or sys.argv[1:2] in (
+        ["--install-completion"],
+        ["--show-completion"],
+    ):
+        app(prog_name="dpaudit")  # a shell reads the output; typer exits by itself
     run_app(app, "dpaudit")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -13,6 +14,7 @@ from dpaudit.lower_bounds.task import Task
 from dpaudit.lower_bounds.thresholds import ThresholdRule
 from dpaudit.privacy import Bound, Bounds, Unavailable
 from dpaudit.scores import Scores
+from dpaudit.scores.dataframes import is_frame
 
 
 def lower_bound(
@@ -59,7 +61,7 @@ def lower_bound(
 
 
 def estimate(
-    evidence: Evidence,
+    evidence: Evidence | Any,
     *,
     delta: float | None = None,
     epsilon: float | None = None,
@@ -70,17 +72,18 @@ def estimate(
 ) -> Bound:
     """A lower bound by one method, from a table of scores or from the four counts.
 
-    Arguments as in `lower_bound`. The threshold behind counts was chosen elsewhere, so
+    The table is a `Scores`, or a data frame with the columns ``score`` and ``inserted``. Other
+    arguments as in `lower_bound`. The threshold behind counts was chosen elsewhere, so
     ``threshold`` does not apply to them, and methods that need the scores refuse them.
     """
     task = Task.asking(
         delta=delta, epsilon=epsilon, threshold=threshold, confidence=confidence, seed=seed
     )
-    return METHODS[method]().bound(evidence, task)
+    return METHODS[method]().bound(_table(evidence), task)
 
 
 def estimate_all(
-    evidence: Evidence,
+    evidence: Evidence | Any,
     *,
     methods: Iterable[str] = METHODS,
     delta: float | None = None,
@@ -96,6 +99,7 @@ def estimate_all(
     task = Task.asking(
         delta=delta, epsilon=epsilon, threshold=threshold, confidence=confidence, seed=seed
     )
+    evidence = _table(evidence)
     if isinstance(evidence, Scores):
         check_both_kinds(evidence)
     bounds: list[Bound] = []
@@ -106,3 +110,8 @@ def estimate_all(
         except DpauditError as error:
             unavailable.append(Unavailable(method=name, reason=str(error)))
     return Bounds(bounds=tuple(bounds), unavailable=tuple(unavailable))
+
+
+def _table(evidence: Evidence | Any) -> Evidence:
+    """A data frame as scores; anything else as it is."""
+    return Scores.from_pandas(evidence) if is_frame(evidence) else evidence

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit.errors import InvalidScores
+from dpaudit.scores.dataframes import columns_of, frame_of
 
 
 @final
@@ -105,6 +106,21 @@ class Scores:
         ones, zeros = _numbers(inserted, "inserted"), _numbers(not_inserted, "not_inserted")
         labels = np.repeat([True, False], [len(ones), len(zeros)])
         return cls(score=np.concatenate([ones, zeros]), inserted=labels)
+
+    @classmethod
+    def from_pandas(cls, frame: Any) -> Scores:
+        """Scores from a data frame of pandas, polars or pyarrow.
+
+        Arguments:
+            frame: The columns ``score`` and ``inserted``, and perhaps ``run`` and ``canary``; other
+                columns are ignored.
+        """
+        return cls(**columns_of(frame))
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas data frame with the columns run, canary, inserted and score."""
+        names = ("run", "canary", "inserted", "score")
+        return frame_of({name: getattr(self, name) for name in names})
 
     @classmethod
     def concat(cls, parts: Iterable[Scores]) -> Scores:
