@@ -1,6 +1,7 @@
 """Examples in the documentation run, its commands exist, and its tables match the registries."""
 
 import doctest
+import importlib
 import importlib.util
 import re
 from functools import cache
@@ -104,12 +105,29 @@ def test_the_readme_lists_every_lower_bound_threshold_rule_and_accountant():
     assert sorted(shown) == sorted(METHODS)
     assert all(f"`{rule.partition('=')[0]}`" in README for rule in RULES)
     shown = [names_in(row[0])[0] for row in table(README, "`--accountant`")]
-    assert sorted(shown) == sorted(getattr(one, "name", one) for one in ACCOUNTANTS)
+    assert sorted(shown) == sorted(ACCOUNTANTS)
 
 
 def test_the_readme_counts_the_bugs_of_the_catalogue():
     wrong = list((ROOT / "examples" / "bugs").glob("[a-z]*.py"))
     assert f"[{len(wrong)} bugs]" in README
+
+
+def test_the_contributing_guide_lists_every_kind_of_plugin():
+    """Each row names a registry that exists, and a contract test that exists."""
+    rows = table(CONTRIBUTING, "I want to add ...")
+    for _, _, registry, group, contract in rows:
+        source = (ROOT / "src" / names_in(registry)[0]).read_text(encoding="utf8")
+        assert f'"{names_in(group)[0]}"' in source, group
+        module, _, name = names_in(contract)[0].rpartition(".")
+        if module.endswith("testing"):
+            assert callable(getattr(importlib.import_module(module), name))
+        else:
+            assert (ROOT / names_in(contract)[0]).exists()
+    group = re.compile(r'^[A-Z_]+: .* = Registry\(\s*"[^"]+",\s*"(dpaudit\.\w+)"', re.MULTILINE)
+    sources = (path.read_text(encoding="utf8") for path in (ROOT / "src").rglob("*.py"))
+    groups = [found for source in sources for found in group.findall(source)]
+    assert sorted(names_in(row[3])[0] for row in rows) == sorted(groups)
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
