@@ -5,7 +5,7 @@ Source: meta-pytorch/opacus PR #203, review of zero_grad: "in the second one you
     much data points but only add noise that covers one batch worth of data".
 Leak: in step t the canary is in the sum t times, under one draw of noise.
 Fix: start every step with an empty sum.
-Found by: an audit in a few runs; `dpaudit check` ("every gradient counts once").
+Found by: an audit in a few runs; `dpaudit check` ("contribution to its own step only").
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Source: meta-pytorch/opacus #115: clipping alone, the engine asked for no noise;
     #136: what epsilon is without noise.
 Leak: the training is a function of the data: one run with the canary is proof.
 Fix: noise_multiplier=3.0, the number that the accountant was told.
-Found by: an audit in a few runs; `dpaudit check` ("noise is there").
+Found by: an audit in a few runs; `dpaudit check` ("noise in every parameter").
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Source: IBM/differential-privacy-library #31 (seeds wanted for models, and the d
     fedbiomed/fedbiomed #973 and #1443, point 1 (is the noise's seed secure?).
 Leak: the noise is a constant: subtract it, and there is none.
 Fix: seed from the operating system's entropy; here, from the run.
-Found by: an audit in a few runs; `dpaudit check` ("noise is there").
+Found by: an audit in a few runs; `dpaudit check` ("noise in every parameter").
 """
 
 from __future__ import annotations

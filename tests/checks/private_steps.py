@@ -197,6 +197,14 @@ def seed_cut_to_a_digit(gradients, seed):
     return correct(gradients, seed % 10)
 
 
+def empty_batch_skipped(gradients, seed):
+    return correct(gradients, seed) if len(gradients) else np.zeros(gradients.shape[1])
+
+
+def empty_batch_fails(gradients, seed):
+    return correct(gradients / bool(len(gradients)), seed) if len(gradients) else gradients[0]
+
+
 class GradientsNotZeroed:
     """Keeps its sum, as an optimizer does whose zero_grad is never called."""
 
@@ -211,8 +219,9 @@ class GradientsNotZeroed:
 
 
 BOUNDED = "bounded contribution"
-WHOLE = "one norm for the whole gradient"
-THERE = "noise is there"
+TOTAL = "bounded total change"
+WHOLE = "bounded dense contribution"
+THERE = "noise in every parameter"
 SIZE = "noise size"
 PARAMETERS = "noise differs between parameters"
 RUNS = "noise differs between runs"
@@ -237,12 +246,14 @@ BUGS = (
     (one_draw_for_everything, {PARAMETERS}),
     (noise_with_a_common_part, {PARAMETERS}),
     (clipped_per_tensor, {WHOLE}),
-    (clipped_per_entry, {WHOLE}),
+    (clipped_per_entry, {WHOLE, TOTAL}),
     (nan_survives, {STRANGE}),
     (overflowing_norm_not_clipped, {HUGE}),
     (zero_over_zero, {HUGE}),
-    (divided_by_the_actual_batch, {"batch size stays private"}),
+    (divided_by_the_actual_batch, {"zero gradient has no effect"}),
     (seed_cut_to_a_byte, {RUNS}),
     (seed_cut_to_a_digit, {RUNS}),
-    (GradientsNotZeroed(), {"every gradient counts once"}),
+    (empty_batch_skipped, {"empty batches"}),
+    (empty_batch_fails, {"empty batches"}),
+    (GradientsNotZeroed(), {"contribution to its own step only"}),
 )

@@ -24,11 +24,12 @@ def names(findings):
 
 @pytest.mark.parametrize("step", steps.CORRECT, ids=lambda step: step.__name__)
 @pytest.mark.parametrize("parameters", [68, 1000, 5000])
-def test_correct_steps_pass_every_rule_that_one_step_shows(step, parameters):
+def test_correct_steps_pass_every_rule(step, parameters):
     result = checked(step, parameters=parameters)
     verdicts = {finding.rule.name: finding.verdict for finding in result}
-    assert set(verdicts) == {rule.name for rule in RULES}
-    assert verdicts.pop("noise differs between steps") == "could not tell"
+    assert set(verdicts) <= {rule.name for rule in RULES}
+    if parameters < 200:
+        assert verdicts.pop("Gaussian noise") == "could not tell"
     assert set(verdicts.values()) == {"passed"}, result
 
 
@@ -47,10 +48,10 @@ def test_a_bug_breaks_its_own_rule_and_no_other(step, expected):
 def test_a_public_batch_size_is_no_leak_and_its_noise_is_judged_all_the_same():
     result = checked(steps.divided_by_the_actual_batch, fixed_batch_size=True)
     assert result.passed
-    assert result["batch size stays private"].verdict == "could not tell"
+    assert result["zero gradient has no effect"].verdict == "left out"
     assert result["noise size"].verdict == "passed"
     short = checked(steps.divided_by_the_actual_batch, noise_multiplier=1.3, batch_size=3)
-    assert names(short.broken) == {"batch size stays private", "noise size"}
+    assert names(short.broken) == {"zero gradient has no effect", "noise size"}
 
 
 def test_too_much_noise_is_wasteful_and_not_broken():
@@ -73,8 +74,8 @@ def half_precision(gradients, seed):
 
 def test_norms_in_half_precision_are_caught_where_entries_underflow():
     result = check_step(half_precision, clip_norm=0.005, noise_multiplier=1.1, parameters=4000)
-    assert "small entries add up" in names(result.broken)
-    assert names(result.broken) <= {"small entries add up", "bounded contribution"}
+    assert "bounded contribution of small entries" in names(result.broken)
+    assert names(result.broken) <= {"bounded contribution of small entries", "bounded contribution"}
 
 
 def test_without_a_seed_large_faults_are_still_found():

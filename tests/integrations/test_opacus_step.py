@@ -27,19 +27,17 @@ def names(findings):
     return {finding.rule.name for finding in findings}
 
 
-# An infinite or NaN gradient turns parameters into NaN in Opacus 1.6: a leak, strictly read.
-KNOWN = {"infinite and NaN gradients"}
-
-
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_opacus_passes_every_rule_for_finite_gradients(reduction):
+def test_stock_opacus_passes_with_a_note_about_infinite_gradients(reduction):
     result = check_optimizer(optimizer(loss_reduction=reduction))
-    assert names(result.broken) == KNOWN, result
-    told = {finding.verdict for finding in result if finding.rule.name not in KNOWN}
-    assert told == {"passed", "could not tell"}
-    vouched = check_optimizer(optimizer(loss_reduction=reduction), finite_gradients=True)
-    assert vouched.passed
-    assert vouched["infinite and NaN gradients"].verdict == "could not tell"
+    assert result.passed
+    assert {finding.verdict for finding in result} == {"passed", "warning"}
+    note = result["infinite and NaN gradients"]
+    assert note.verdict == "warning"
+    assert "nan_to_num" in note.explanation
+    assert DPOptimizer.clip_and_accumulate.__name__ == "clip_and_accumulate"
+    declared = check_optimizer(optimizer(loss_reduction=reduction), finite_gradients=True)
+    assert declared["infinite and NaN gradients"].verdict == "left out"
 
 
 def test_opacus_with_gradients_made_finite_passes_all():
@@ -58,10 +56,10 @@ def test_opacus_with_gradients_made_finite_passes_all():
 def test_clipping_per_layer_bounds_the_norm_of_all_layers_together():
     layered = optimizer(DPPerLayerOptimizer, max_grad_norm=[0.35] * len(SHAPES))
     assert OpacusStep(layered).clip_norm == pytest.approx(0.7)
-    assert names(check_optimizer(layered).broken) == KNOWN
+    assert check_optimizer(layered).passed
     # The same optimizer, with a claim that the whole gradient is clipped to 0.35.
     result = check_optimizer(layered, clip_norm=0.35, noise_multiplier=2.2)
-    assert names(result.broken) - KNOWN == {"one norm for the whole gradient"}
+    assert names(result.broken) == {"bounded dense contribution"}
 
 
 class ClipNormIgnored(DPOptimizer):
@@ -88,7 +86,7 @@ class OneKeyForAll(DPOptimizer):
     ],
 )
 def test_optimizers_with_a_bug(kind, rule):
-    assert names(check_optimizer(optimizer(kind)).broken) - KNOWN == {rule}
+    assert names(check_optimizer(optimizer(kind)).broken) - {"infinite and NaN gradients"} == {rule}
 
 
 def test_the_users_objects_are_not_changed():

@@ -25,6 +25,9 @@ class ShapedCanary:
         gradient: The gradient before clipping, flat.
         clip_norm: C, the norm that the training claims to clip to.
         asked: Collects the names of the methods that the training called.
+        only: The canary takes part only in these calls of `rows` or `clipped_sum`, counted from 0;
+            in all of them by default.
+        companions: Rows that are always there, also without the canary.
 
     Example:
         >>> canary = ShapedCanary(gradient=np.array([3.0, 4.0]), clip_norm=1.0)
@@ -37,6 +40,9 @@ class ShapedCanary:
     gradient: Array
     clip_norm: float
     asked: set[str] = field(default_factory=set, repr=False)
+    only: range | None = None
+    companions: Array | None = None
+    _calls: list[str] = field(default_factory=list, repr=False)
 
     @property
     def parameters(self) -> int:
@@ -56,13 +62,26 @@ class ShapedCanary:
 
     def rows(self, inserted: ArrayLike) -> Array:
         """The gradient as one row if it is inserted, else no row."""
-        self.asked.add("rows")
-        return self.gradient[None, :] if _coin(inserted) else np.zeros((0, self.parameters))
+        beside = np.zeros((0, self.parameters)) if self.companions is None else self.companions
+        return np.vstack([beside, self.gradient]) if self._present("rows", inserted) else beside
 
     def clipped_sum(self, inserted: ArrayLike) -> Array:
         """The gradient after correct clipping; zero if an entry is not finite."""
-        self.asked.add("clipped_sum")
-        if not _coin(inserted) or not np.all(np.isfinite(self.gradient)):
+        present = self._present("clipped_sum", inserted)
+        return self._clipped() if present else np.zeros(self.parameters)
+
+    @property
+    def calls(self) -> int:
+        """Number of calls of `rows` and `clipped_sum` so far."""
+        return len(self._calls)
+
+    def _present(self, method: str, inserted: ArrayLike) -> bool:
+        self.asked.add(method)
+        self._calls.append(method)
+        return _coin(inserted) and (self.only is None or self.calls - 1 in self.only)
+
+    def _clipped(self) -> Array:
+        if not np.all(np.isfinite(self.gradient)):
             return np.zeros(self.parameters)
         largest = float(np.abs(self.gradient).max())
         if largest == 0:
@@ -77,7 +96,7 @@ class ShapedCanary:
         moved = np.asarray(final, dtype=np.float64)
         if initial is not None:
             moved = moved - np.asarray(initial, dtype=np.float64)
-        direction = self.clipped_sum(True)
+        direction = self._clipped()
         length = float(np.linalg.norm(direction)) or 1.0
         return np.array([-float(moved @ direction) / length])
 

@@ -10,13 +10,17 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.checks.findings import CheckResult, Finding
+from dpaudit.checks.layout import Tensor
 from dpaudit.checks.limits import FALSE_ALARM
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules import CHECKS
 from dpaudit.checks.rules.accumulation import RULE as ACCUMULATION
+from dpaudit.checks.rules.base import hidden_by
+from dpaudit.checks.rules.canary_effect import RULE as CANARY_EFFECT
+from dpaudit.checks.rules.empty_batch import RULE as EMPTY_BATCH
 from dpaudit.checks.rules.not_finite import RULE as NOT_FINITE
 from dpaudit.checks.rules.zero_gradient import RULE as ZERO_GRADIENT
-from dpaudit.checks.subject import StepSubject, Subject, TrainingSubject
+from dpaudit.checks.subject import StepSubject, Subject, TrainingSubject, usual_steps
 from dpaudit.errors import InvalidInput
 
 Array = NDArray[np.float64]
@@ -42,12 +46,13 @@ def check_training(
     canary: Canary,
     *,
     noise_multiplier: float,
-    steps: int = 1,
+    steps: int | None = None,
     insertions: int | None = None,
     runs: int = RUNS,
     seed: int = 1000,
     finite_gradients: bool = False,
     fixed_batch_size: bool = False,
+    public_transform: bool = False,
 ) -> CheckResult:
     r"""Check a user's own training against the rules of private training, before any statistics.
 
@@ -67,12 +72,14 @@ def check_training(
             arrays in order, or all iterates, one per row. It must add ``canary.rows(inserted)`` to
             the per-example gradients of every step *before clipping*, draw all its randomness from
             ``seed``, and use plain SGD, with or without momentum. If it also takes ``steps``, rules
-            about one step are checked after one step, and rules about several after four.
+            about one step are checked after one step, and rules about several after a few and after
+            the number of steps that is really used. Global random generators are seeded for every
+            call and restored after it.
         canary: The canary of an audit of the same training, such as a `GradientCanary`. It is not
             inserted; only its number of parameters and its clip norm C are read.
         noise_multiplier: The claimed sigma.
-        steps: Number of steps of ``train``, if it does not take ``steps``. The rules are sharpest
-            after one step.
+        steps: Number of steps of ``train``. If it takes ``steps``, the default is the default of
+            that argument; else it is 1. The rules are sharpest if ``train`` takes ``steps``.
         insertions: Number of steps in which the canary takes part; all of them by default.
         runs: Number of seeds over which noise is measured, at least 8.
         seed: The first seed.
@@ -80,6 +87,8 @@ def check_training(
             such gradients is left out.
         fixed_batch_size: The caller knows that the batch size is fixed and public, as where
             neighbouring data sets *replace* a record; the rule about it is left out.
+        public_transform: The parameters are a public function of the noisy gradients that hides
+            single coordinates, such as top-k; rules that need to see through it are left out.
 
     Example:
         >>> def train(canary, inserted, seed, steps=1):
@@ -106,7 +115,9 @@ def check_training(
             )
     if not callable(train):
         raise InvalidInput(f"train must be a function train(canary, inserted, seed), got {train!r}")
-    steps = _validate.integer("steps", steps, at_least=1)
+    steps = _validate.integer(
+        "steps", usual_steps(train) or 1 if steps is None else steps, at_least=1
+    )
     insertions = (
         steps if insertions is None else _validate.integer("insertions", insertions, at_least=1)
     )
@@ -119,6 +130,7 @@ def check_training(
         noise_multiplier=_sigma(noise_multiplier),
         steps=steps,
         insertions=insertions,
+        public_transform=public_transform,
     )
     left_out = _left_out(finite_gradients, fixed_batch_size)
     axes = np.atleast_1d(getattr(canary, "dimensions", canary.parameters // 2))
@@ -136,6 +148,8 @@ def check_step(
     seed: int = 1000,
     finite_gradients: bool = False,
     fixed_batch_size: bool = False,
+    public_transform: bool = False,
+    tensors: Mapping[str, int] | None = None,
 ) -> CheckResult:
     r"""Check one private step: per-example gradients in, private gradient out.
 
@@ -155,6 +169,8 @@ def check_step(
         seed: The first seed.
         finite_gradients: As in `check_training`.
         fixed_batch_size: As in `check_training`.
+        public_transform: As in `check_training`.
+        tensors: Names and sizes of the parameter tensors, in order, for the report.
 
     Example:
         >>> def private_step(gradients, seed):
@@ -177,6 +193,8 @@ def check_step(
         parameters=_validate.integer("parameters", parameters, at_least=1),
         clip_norm=_validate.positive("clip_norm", clip_norm),
         noise_multiplier=_sigma(noise_multiplier),
+        public_transform=public_transform,
+        tensors=_tensors(tensors),
     )
     left_out = _left_out(finite_gradients, fixed_batch_size)
     return _checked(subject, runs, seed, subject.parameters // 2, left_out)
@@ -195,22 +213,34 @@ def _checked(
     found: dict[str, Finding] = {}
     for check in CHECKS.values():
         name = check.rule.name
+        if not check.applies(subject):
+            continue
         if measured.remembers and check.rule is not ACCUMULATION:
             found[name] = check.rule.unknown(f"Repair '{ACCUMULATION.name}' first.")
         elif name in left_out:
-            found[name] = check.rule.unknown(left_out[name])
+            found[name] = Finding(rule=check.rule, verdict="left out", explanation=left_out[name])
         else:
-            found[name] = check.run(measured, found)
+            reason = hidden_by(found, CANARY_EFFECT)
+            found[name] = check.rule.unknown(reason) if reason else check.run(measured, found)
     return CheckResult(findings=tuple(found.values()), calls=subject.calls, false_alarm=FALSE_ALARM)
+
+
+def _tensors(sizes: Mapping[str, int] | None) -> tuple[Tensor, ...]:
+    found, start = [], 0
+    for name, size in (sizes or {}).items():
+        found.append(Tensor(name=name, start=start, stop=start + size))
+        start += size
+    return tuple(found)
 
 
 def _left_out(finite_gradients: bool, fixed_batch_size: bool) -> dict[str, str]:
     """The rules that the caller excludes, with the reason for the report."""
     reasons = {}
     if finite_gradients:
-        reasons[NOT_FINITE.name] = "Left out: gradients are declared to be always finite."
+        reasons[NOT_FINITE.name] = "Gradients are declared to be always finite."
     if fixed_batch_size:
-        reasons[ZERO_GRADIENT.name] = "Left out: the batch size is declared fixed and public."
+        for rule in (ZERO_GRADIENT, EMPTY_BATCH):
+            reasons[rule.name] = "The batch size is declared to be fixed and public."
     return reasons
 
 

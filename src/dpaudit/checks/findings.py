@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-RuleVerdict = Literal["passed", "broken", "warning", "could not tell"]
+RuleVerdict = Literal["passed", "broken", "warning", "could not tell", "left out"]
 
 
 @final
@@ -70,7 +70,8 @@ class Finding:
     Arguments:
         rule: The rule that was checked.
         verdict: ``"broken"`` is a leak. ``"warning"`` is no leak, but probably a mistake.
-            ``"could not tell"`` has its reason in ``explanation``.
+            ``"could not tell"`` has its reason in ``explanation``. The caller excluded a rule that
+            is ``"left out"``.
         measured: What was measured.
         allowed: What the rule allows.
         explanation: What was seen, in words; the reason where the verdict is "could not tell".
@@ -173,16 +174,27 @@ class CheckResult:
     @property
     def summary(self) -> str:
         """One sentence about all findings."""
+        rest = (
+            f" {len(self.unknown)} of {len(self.findings)} rules could not be checked."
+            if self.unknown
+            else ""
+        )
         if self.broken:
-            return f"Broken: {', '.join(found.rule.name for found in self.broken)}."
-        rest = f" {len(self.unknown)} could not be checked." if self.unknown else ""
+            return f"Broken: {', '.join(found.rule.name for found in self.broken)}.{rest}"
         return f"No rule was seen to be broken.{rest} This is not a proof of privacy."
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of findings with each verdict."""
+        verdicts = [found.verdict for found in self.findings]
+        return {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data."""
         return {
             "passed": self.passed,
             "summary": self.summary,
+            "counts": self.counts,
             "calls": self.calls,
             "false_alarm": self.false_alarm,
             "findings": [found.to_dict() for found in self.findings],

@@ -16,10 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.checks.canaries import ShapedCanary
+from dpaudit.checks.isolation import seeded_generators
+from dpaudit.checks.layout import Tensor, tensors_of
 from dpaudit.errors import InvalidInput
 from dpaudit.trainings.parameters import flat_parameters
 
 Array = NDArray[np.float64]
+
+
+class TrainingFailed(InvalidInput):
+    """The user's own code raised an exception."""
 
 
 class Subject(abc.ABC):
@@ -31,6 +37,9 @@ class Subject(abc.ABC):
         noise_multiplier: The claimed sigma: noise has standard deviation sigma C on the sum.
         steps: Number of noisy steps of one output.
         insertions: Number of steps in which the crafted gradient takes part.
+        tensors: Names and places of the parameter tensors; read from the output by default.
+        public_transform: Whether the output is a public function of the noisy gradient, such as
+            top-k, that rules about noise and contributions cannot see through.
     """
 
     noun: str
@@ -44,29 +53,65 @@ class Subject(abc.ABC):
         noise_multiplier: float,
         steps: int,
         insertions: int,
+        tensors: tuple[Tensor, ...] = (),
+        public_transform: bool = False,
     ) -> None:
         self.parameters = parameters
         self.clip_norm = clip_norm
         self.noise_multiplier = noise_multiplier
         self.steps = steps
         self.insertions = insertions
+        self.tensors = tensors
+        self.public_transform = public_transform
         self.calls = 0
 
     @abc.abstractmethod
-    def call(self, gradient: Array | None, seed: int, steps: int) -> Any:
+    def call(
+        self,
+        gradient: Array | None,
+        seed: int,
+        steps: int,
+        only: int | None,
+        companions: Array | None,
+    ) -> Any:
         """Run the user's code once."""
 
     @abc.abstractmethod
     def clipping_is_skipped(self) -> bool:
         """Whether the user's code inserts gradients that are clipped already."""
 
-    def output(self, gradient: Array | None, seed: int, steps: int) -> Array:
-        """The flat vector of one call, checked for its shape."""
+    @property
+    def places_per_step(self) -> int | None:
+        """How often the training reads the canary in one step, if that is the same in each."""
+        return None
+
+    def output(
+        self,
+        gradient: Array | None,
+        seed: int,
+        steps: int,
+        *,
+        only: int | None = None,
+        companions: Array | None = None,
+    ) -> Array:
+        """The flat vector of one call, checked for its shape.
+
+        Arguments:
+            gradient: The crafted gradient; `None` without it.
+            seed: The seed that the user's code gets.
+            steps: Number of steps.
+            only: The gradient takes part in this step only, counted from 0; in all by default.
+            companions: Gradients that are in the batch in any case, before the crafted one.
+        """
         self.calls += 1
-        with np.errstate(all="ignore"), warnings.catch_warnings():
+        with (
+            np.errstate(all="ignore"),
+            warnings.catch_warnings(),
+            seeded_generators(seed),
+        ):
             # Huge gradients overflow on purpose; other warnings are shown once, not at every call.
             warnings.simplefilter("ignore", RuntimeWarning if self.calls == 1 else Warning)
-            returned = self.call(gradient, seed, steps)
+            returned = self.call(gradient, seed, steps, only, companions)
         shape: tuple[int, ...] = tuple(getattr(returned, "shape", ()))
         if len(shape) == 2 and shape[1] == self.parameters:
             returned = returned[-1]  # all iterates; the last one is the model
@@ -76,6 +121,8 @@ class Subject(abc.ABC):
                 f"{self.noun} must return {self.parameters} numbers, one for each parameter, got "
                 f"{flat.size}; the checks need the parameters themselves, not a score"
             )
+        if not self.tensors:
+            self.tensors = tensors_of(returned)
         return flat
 
 
@@ -89,12 +136,27 @@ class TrainingSubject(Subject):
         super().__init__(**described)
         self._train = train
         self._asked: set[str] = set()
-        self.steps_can_vary = _takes_steps(train)
+        self._read: dict[int, int] = {}
+        self.steps_can_vary = usual_steps(train) is not None
 
-    def call(self, gradient: Array | None, seed: int, steps: int) -> Any:
+    def call(
+        self,
+        gradient: Array | None,
+        seed: int,
+        steps: int,
+        only: int | None,
+        companions: Array | None,
+    ) -> Any:
         absent = gradient is None
         shape = np.zeros(self.parameters) if gradient is None else gradient
-        canary = ShapedCanary(gradient=shape, clip_norm=self.clip_norm, asked=self._asked)
+        each = self.places_per_step or 1
+        canary = ShapedCanary(
+            gradient=shape,
+            clip_norm=self.clip_norm,
+            asked=self._asked,
+            only=None if only is None else range(only * each, (only + 1) * each),
+            companions=companions,
+        )
         more = {"steps": steps} if self.steps_can_vary else {}
         try:
             return self._train(canary, not absent, seed, **more)
@@ -103,9 +165,22 @@ class TrainingSubject(Subject):
                 f"train failed with a canary of norm {canary.norm:g}, inserted={not absent}, "
                 f"seed={seed}: {type(error).__name__}: {error}"
             ) from error
+        finally:
+            self._read[steps] = canary.calls
 
     def clipping_is_skipped(self) -> bool:
         return self._asked == {"clipped_sum"}
+
+    @property
+    def canary_was_read(self) -> bool:
+        """Whether the training ever read the canary's gradient."""
+        return bool(self._asked)
+
+    @property
+    def places_per_step(self) -> int | None:
+        counts = {read / steps for steps, read in self._read.items()}
+        each = counts.pop() if len(counts) == 1 else 0.0
+        return int(each) if each >= 1 and each == int(each) else None
 
 
 @final
@@ -126,8 +201,23 @@ class StepSubject(Subject):
         # Norms from far below the clip norm to far above it.
         self._others = others * self.clip_norm * np.geomspace(0.1, 10, batch_size - 1)[:, None]
 
-    def call(self, gradient: Array | None, seed: int, steps: int) -> Any:
-        rows = self._others if gradient is None else np.vstack([self._others, gradient])
+    def call(
+        self,
+        gradient: Array | None,
+        seed: int,
+        steps: int,
+        only: int | None,
+        companions: Array | None,
+    ) -> Any:
+        own = np.zeros((0, self.parameters)) if gradient is None else gradient[None]
+        beside = np.zeros((0, self.parameters)) if companions is None else companions
+        # With companions the crafted gradient is in the middle of the batch, else at its end.
+        split = len(self._others) if companions is None else len(self._others) // 2
+        rows = [self._others[:split], beside, own, self._others[split:]]
+        return self.step(np.vstack(rows), seed)
+
+    def step(self, rows: Array, seed: int) -> Any:
+        """The user's step on these rows."""
         try:
             return self._step(rows.copy(), seed)
         except (Exception, SystemExit) as error:
@@ -136,16 +226,24 @@ class StepSubject(Subject):
                 f"{type(error).__name__}: {error}"
             ) from error
 
+    def empty_batch(self, seed: int) -> Array:
+        """The output of the step for a batch without examples."""
+        self.calls += 1
+        with np.errstate(all="ignore"), warnings.catch_warnings(), seeded_generators(seed):
+            warnings.simplefilter("ignore")
+            return flat_parameters(self.step(np.zeros((0, self.parameters)), seed))
+
     def clipping_is_skipped(self) -> bool:
         return False
 
 
-class TrainingFailed(InvalidInput):
-    """The user's own code raised an exception."""
-
-
-def _takes_steps(train: Callable[..., Any]) -> bool:
+def usual_steps(train: Callable[..., Any]) -> int | None:
+    """The default of the argument ``steps`` of a training: 1 without one, `None` if not taken."""
     try:
-        return "steps" in inspect.signature(train).parameters
+        taken = inspect.signature(train).parameters.get("steps")
     except (TypeError, ValueError):
-        return False
+        return None
+    if taken is None:
+        return None
+    default = taken.default
+    return default if isinstance(default, int) and default >= 1 else 1

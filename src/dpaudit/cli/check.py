@@ -44,7 +44,7 @@ def check(
     steps: Annotated[
         int | None,
         typer.Option(
-            help="Steps of one training; the rules are sharpest after one.", show_default="1"
+            help="Number of steps of the training.", show_default="of train's argument steps, or 1"
         ),
     ] = None,
     runs: Annotated[int, typer.Option(help="Number of seeds over which noise is measured.")] = 16,
@@ -78,13 +78,27 @@ def check(
             help="Leave out the rule about the batch size: it is fixed and public.",
         ),
     ] = False,
+    public_transform: Annotated[
+        bool,
+        typer.Option(
+            "--public-transform",
+            help="The parameters are a public function of the noisy gradients that hides single "
+            "coordinates, such as top-k: rules that cannot see through it are not judged.",
+        ),
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Exit with 3 if a rule could not be checked."),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check your own training against the rules of private training, in seconds.
 
     Each contribution must be at most C, also that of a huge or infinite gradient.
-    Noise must be there, large enough, and independent.
-    Exit code 0: no rule was seen to be broken; 1: a rule is broken; 2: wrong use of the command.
+    Noise must be in every parameter and step, large enough, Gaussian and independent.
+    MODULE:FUNCTION may also name a DP optimizer of Opacus.
+    Exit code 0: no rule was seen to be broken; 1: a rule is broken; 2: wrong use of the command;
+    3: with --strict, a rule could not be checked.
 
     Check a training in my_training.py:
     [bold]dpaudit check my_training:train --clip-norm 1 --noise-multiplier 1.1[/]
@@ -95,9 +109,18 @@ def check(
     [bold]  --noise-multiplier 1.1 --parameters 1000[/]
     """
     from dpaudit.checks import check_step, check_training
+    from dpaudit.integrations import integration_of
     from dpaudit.trainings import GradientCanary
     from dpaudit.trainings.importing import canary_beside, load
 
+    settings: dict[str, Any] = {
+        "noise_multiplier": noise_multiplier,
+        "runs": runs,
+        "seed": seed,
+        "finite_gradients": finite_gradients,
+        "fixed_batch_size": fixed_batch_size,
+        "public_transform": public_transform,
+    }
     if step and steps is not None:
         raise InvalidInput(
             f"--steps cannot be used with --step, got {steps}; a private step is one step"
@@ -115,14 +138,12 @@ def check(
             result = check_step(
                 function,
                 clip_norm=_given("--clip-norm", clip_norm),
-                noise_multiplier=noise_multiplier,
                 parameters=1000 if parameters is None else parameters,
                 batch_size=16 if batch_size is None else batch_size,
-                runs=runs,
-                seed=seed,
-                finite_gradients=finite_gradients,
-                fixed_batch_size=fixed_batch_size,
+                **settings,
             )
+        elif not callable(function):
+            result = integration_of(function).check(function, clip_norm=clip_norm, **settings)
         else:
             made = canary_beside(function) if canary is None else _canary(canary)
             if not (hasattr(made, "clip_norm") and hasattr(made, "parameters")):
@@ -132,16 +153,7 @@ def check(
                 )
             _agree("--clip-norm", clip_norm, made.clip_norm)
             _agree("--parameters", parameters, made.parameters)
-            result = check_training(
-                function,
-                made,
-                noise_multiplier=noise_multiplier,
-                steps=1 if steps is None else steps,
-                runs=runs,
-                seed=seed,
-                finite_gradients=finite_gradients,
-                fixed_batch_size=fixed_batch_size,
-            )
+            result = check_training(function, made, steps=steps, **settings)
     if json:
         from dpaudit.cli._render import print_json
 
@@ -150,6 +162,8 @@ def check(
         _print(result, train)
     if not result.passed:
         raise typer.Exit(1)
+    if strict and result.unknown:
+        raise typer.Exit(3)
 
 
 def _canary(where: str) -> Any:
@@ -185,7 +199,13 @@ def _given(option: str, value: Any) -> Any:
     return value
 
 
-_STYLES = {"passed": "green", "broken": "bold red", "warning": "yellow", "could not tell": "dim"}
+_STYLES = {
+    "passed": "green",
+    "broken": "bold red",
+    "warning": "yellow",
+    "could not tell": "magenta",
+    "left out": "dim",
+}
 
 
 def _print(result: CheckResult, what: str) -> None:

@@ -15,6 +15,7 @@ CHECKS: Registry[Check] = Registry(
     "rule",
     "dpaudit.checks",
     {
+        "canary-effect": f"{_HERE}.canary_effect:CHECK",
         "repeatable": f"{_HERE}.repeatable:CHECK",
         "bounded": f"{_HERE}.bounded:CHECK",
         "whole-gradient": f"{_HERE}.whole_gradient:CHECK",
@@ -22,12 +23,18 @@ CHECKS: Registry[Check] = Registry(
         "huge": f"{_HERE}.huge:CHECK",
         "not-finite": f"{_HERE}.not_finite:CHECK",
         "zero-gradient": f"{_HERE}.zero_gradient:CHECK",
+        "total-change": f"{_HERE}.total_change:CHECK",
         "noise-presence": f"{_HERE}.noise_presence:CHECK",
         "noise-between-parameters": f"{_HERE}.noise_between_parameters:CHECK",
         "noise-between-runs": f"{_HERE}.noise_between_runs:CHECK",
         "noise-size": f"{_HERE}.noise_size:CHECK",
+        "noise-shape": f"{_HERE}.noise_shape:CHECK",
+        "empty-batch": f"{_HERE}.empty_batch:CHECK",
+        "coverage": f"{_HERE}.coverage:CHECK",
         "noise-between-steps": f"{_HERE}.noise_between_steps:CHECK",
         "accumulation": f"{_HERE}.accumulation:CHECK",
+        "noise-at-steps": f"{_HERE}.noise_at_steps:CHECK",
+        "effect-against-noise": f"{_HERE}.effect_against_noise:CHECK",
     },
 )
 

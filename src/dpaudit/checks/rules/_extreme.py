@@ -43,7 +43,7 @@ def judge_entries(measured: Measurements, rule: Rule, entries: Mapping[str, floa
                 measured="an exception",
                 allowed=allowed,
             )
-        if seen is not None and seen.excess > 0:
+        if seen is not None and seen.excess > 0 and not seen.covered_by(measured.cover):
             return rule.broken(
                 f"A gradient with {name} is not clipped.", measured=seen.words, allowed=allowed
             )

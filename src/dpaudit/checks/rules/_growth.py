@@ -16,7 +16,7 @@ import numpy as np
 
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, smallest_ratio
 from dpaudit.checks.measuring import SEVERAL, Measurements
-from dpaudit.checks.rules._noise import noise_size, varies_too_much
+from dpaudit.checks.rules._noise import noise_size, unsuited, varies_too_much
 from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
 
 SAME = 0.85
@@ -85,4 +85,4 @@ def _cannot(measured: Measurements) -> str:
             "Let train take one more argument, `steps`, and train that many steps: then one step "
             f"can be compared with {SEVERAL}."
         )
-    return "" if measured.repeatable else UNREPEATABLE
+    return unsuited(measured) if measured.repeatable else UNREPEATABLE

@@ -11,7 +11,10 @@ import numpy as np
 from dpaudit.checks.arithmetic import Array
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
+from dpaudit.checks.rules._noise import unsuited
 from dpaudit.checks.units import Response, Unit
+
+COVERED = "Larger than short gradients suggest, and so is the noise: {:.3g} times."
 
 
 @final
@@ -35,6 +38,10 @@ class Contribution:
     def excess(self) -> float:
         """By how much it exceeds what is allowed, after subtracting all errors."""
         return self.size - self.blur - (1 + self.slack)
+
+    def covered_by(self, noise: float) -> bool:
+        """Whether noise that is larger by this factor hides the contribution all the same."""
+        return np.isfinite(self.size) and self.size - self.blur <= 1.03 * noise
 
     @property
     def words(self) -> str:
@@ -71,13 +78,21 @@ def largest(contributions: Iterable[Contribution | None]) -> Contribution | None
 
 
 def judged(
-    rule: Rule, worst: Contribution | None, *, broken: str, passed: str = "", seen_in: str = ""
+    rule: Rule,
+    measured: Measurements,
+    worst: Contribution | None,
+    *,
+    broken: str,
+    passed: str = "",
+    seen_in: str = "",
 ) -> Finding:
     """The finding about the largest contribution."""
     if worst is None:
         return rule.unknown("Rounding hides the contributions of such gradients.")
     seen = {"measured": worst.words, "allowed": worst.allowed}
     if worst.excess > 0:
+        if worst.covered_by(measured.cover):
+            return rule.passed(explanation=COVERED.format(measured.cover), **seen)
         return rule.broken(broken, seen_in=seen_in, **seen)
     if worst.blur > 0.5:
         return rule.unknown("Rounding or noise hides contributions of this size.", **seen)
@@ -86,8 +101,9 @@ def judged(
 
 def why_not(measured: Measurements) -> str:
     """The reason why contributions cannot be judged; empty if they can."""
-    if not measured.unit.known:
-        return f"Nothing to compare with: {measured.unit.why_not}."
+    reason = unsuited(measured)
+    if reason:
+        return reason
     if measured.subject.clipping_is_skipped():
         return (
             "The training inserts canary.clipped_sum(inserted), which is clipped already. To check "

@@ -6,14 +6,20 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.checks.arithmetic import Array
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio
 from dpaudit.checks.measuring import Measurements
 
-BLOCKS = 8
 TOLERATED = 0.01
 """Relative error that is allowed in a standard deviation: contributions are rounded too."""
+
+
+NOT_LINEAR = (
+    "Some coordinates of the output do not react to short gradients, as behind Adam, top-k or "
+    "clamping: check the private gradient before it with check_step (--step)."
+)
 
 
 @final
@@ -24,13 +30,15 @@ class NoiseSize:
     Arguments:
         ratio: Over all coordinates that were measured.
         degrees: Degrees of freedom of ``ratio``.
-        blocks: The same for eight blocks of neighbouring coordinates.
+        names: Names of the tensors that are looked at one by one.
+        blocks: The same for each of them.
         block_degrees: Degrees of freedom of each of ``blocks``.
         blur: Relative error of the unit in which noise is measured.
     """
 
     ratio: float
     degrees: int
+    names: tuple[str, ...]
     blocks: Array
     block_degrees: Array
     blur: float
@@ -59,14 +67,37 @@ def noise_size(
     expected = scales[trained] / insertions * np.sqrt(steps) * measured.subject.noise_multiplier
     freedom = len(noise) - 1
     squares = ((noise / expected) ** 2).sum(axis=0)
-    pieces = np.array_split(squares, min(BLOCKS, len(squares)))
+    parts = _parts(measured, measured.spread[trained])
+    pieces = [squares[part] for part in parts.values()]
     return NoiseSize(
         ratio=float(squares.sum() / (freedom * len(squares))),
-        degrees=freedom * len(squares),
+        # Behind a public linear map the coordinates are not independent of each other.
+        degrees=freedom if measured.mixes else freedom * len(squares),
+        names=() if measured.mixes else tuple(parts),
         blocks=np.array([piece.mean() / freedom for piece in pieces]),
         block_degrees=np.array([freedom * len(piece) for piece in pieces]),
         blur=blur,
     )
+
+
+def _parts(measured: Measurements, places: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """The positions in ``places`` of the coordinates of each tensor."""
+    parts = {
+        tensor.name: np.flatnonzero((places >= tensor.start) & (places < tensor.stop))
+        for tensor in measured.tensors
+    }
+    return {name: part for name, part in parts.items() if len(part)}
+
+
+def unsuited(measured: Measurements) -> str:
+    """The reason why noise cannot be read from the output; empty if it can."""
+    if measured.subject.public_transform:
+        return "A public transform of the noisy gradient is declared: check the step before it."
+    if measured.thresholded:
+        return NOT_LINEAR
+    if not measured.unit.known:
+        return f"Nothing to compare with: {measured.unit.why_not}."
+    return ""
 
 
 def varies_too_much(measured: Measurements) -> bool:

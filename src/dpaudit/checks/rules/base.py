@@ -8,6 +8,7 @@ from typing import final
 
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
+from dpaudit.checks.subject import Subject
 
 Found = Mapping[str, Finding]
 """The findings so far, by the name of their rule."""
@@ -21,10 +22,12 @@ class Check:
     Arguments:
         rule: The rule, for the report.
         run: Looks for a violation: a function of the measurements and of the earlier findings.
+        applies: Whether the rule has a meaning for a training, or for a step; for all by default.
     """
 
     rule: Rule
     run: Callable[[Measurements, Found], Finding]
+    applies: Callable[[Subject], bool] = lambda subject: True
 
 
 def hidden_by(found: Found, *rules: Rule) -> str:

@@ -35,11 +35,12 @@ def check(measured: Measurements, found: Found) -> Finding:
         for length in lengths
     }
     worst = largest(seen.values())
-    if worst is None or worst.excess <= 0:
-        return judged(RULE, worst, broken="")
+    if worst is None or worst.excess <= 0 or worst.covered_by(measured.cover):
+        return judged(RULE, measured, worst, broken="")
     cause, precedent = _likely(measured, seen)
     return judged(
         RULE,
+        measured,
         worst,
         broken=f"A gradient of norm {worst.length:.3g} C contributes {worst.words}. {cause}",
         seen_in=precedent,

@@ -16,7 +16,7 @@ from dpaudit.checks.rules._directions import (
     equal_runs,
     noise_directions,
 )
-from dpaudit.checks.rules._noise import varies_too_much
+from dpaudit.checks.rules._noise import unsuited, varies_too_much
 from dpaudit.checks.rules.base import Check, Found
 from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
 
@@ -30,15 +30,18 @@ RULE = Rule(
 )
 
 _LAGS = 4
-_TESTS = 3
+_LONG = 128  # parameters, for the normal approximation at every distance
+_TESTS = 4
 
 
 def check(measured: Measurements, found: Found) -> Finding:
     """Repeated draws, neighbours, halves, and the sum of all parameters."""
     if not measured.noise_is_there:
         return RULE.unknown(f"See '{PRESENCE.name}' first.")
-    if not measured.unit.known:
-        return RULE.unknown(f"The effect of noise is unknown: {measured.unit.why_not}.")
+    if unsuited(measured):
+        return RULE.unknown(unsuited(measured))
+    if measured.mixes:
+        return RULE.unknown("A public linear map mixes the parameters, and their noise with them.")
     directions = noise_directions(measured)
     if len(directions) < FEWEST:
         return RULE.unknown(f"Only {len(directions)} parameters have noise well above rounding.")
@@ -83,7 +86,7 @@ def repeated(directions: Directions) -> NDArray[np.bool_]:
 
 
 def largest_dependence(directions: Array) -> tuple[str, float]:
-    """The strongest of three dependences, relative to its limit at the false-alarm level."""
+    """The strongest of four dependences, relative to its limit at the false-alarm level."""
     count, seeds = directions.shape
     freedom = seeds - 1
     limit = standard_deviations(FALSE_ALARM / _TESTS)
@@ -95,8 +98,21 @@ def largest_dependence(directions: Array) -> tuple[str, float]:
     total = directions.sum(axis=0)
     together = float(total @ total) / count
     excesses["sum of all"] = together / largest_ratio(freedom, FALSE_ALARM / _TESTS)
+    excesses["a fixed distance"] = _shifted(directions, freedom)
     name = max(excesses, key=lambda key: excesses[key])
     return name, excesses[name]
+
+
+def _shifted(directions: Array, freedom: int) -> float:
+    """The strongest correlation between parameters at any fixed distance, relative to its limit."""
+    count = len(directions)
+    if count < _LONG:
+        return 0.0
+    spectrum = np.fft.rfft(directions, 2 * count, axis=0)
+    products = np.fft.irfft((np.abs(spectrum) ** 2).sum(axis=1))[1 : count - _LONG // 2]
+    pairs = count - np.arange(1, len(products) + 1)
+    limit = standard_deviations(FALSE_ALARM / _TESTS / len(products))
+    return float(np.abs(products * np.sqrt(freedom / pairs)).max()) / limit
 
 
 def _mean_product(one: Array, other: Array, freedom: int) -> float:

@@ -8,7 +8,7 @@ from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, standard_deviations
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules._directions import FEWEST, equal_runs, noise_directions
-from dpaudit.checks.rules._noise import varies_too_much
+from dpaudit.checks.rules._noise import unsuited, varies_too_much
 from dpaudit.checks.rules.base import Check, Found, hidden_by
 from dpaudit.checks.rules.noise_between_parameters import RULE as PARAMETERS
 from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
@@ -39,8 +39,8 @@ def check(measured: Measurements, found: Found) -> Finding:
     reason = hidden_by(found, PARAMETERS)
     if reason:
         return RULE.unknown(reason)
-    if not measured.unit.known:
-        return RULE.unknown(f"The effect of noise is unknown: {measured.unit.why_not}.")
+    if unsuited(measured):
+        return RULE.unknown(unsuited(measured))
     rows = noise_directions(measured).rows
     count, seeds = rows.shape
     if count < FEWEST:

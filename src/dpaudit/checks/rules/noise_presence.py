@@ -9,7 +9,7 @@ from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules.base import Check, Found
 
 RULE = Rule(
-    name="noise is there",
+    name="noise in every parameter",
     requirement="Every trained parameter gets noise, and other noise under another seed.",
     cause="Noise is not added, or not to every tensor, or its generator is seeded with a constant.",
     remedy="Add noise to the clipped sum of every tensor, from a generator seeded with `seed`.",
@@ -37,9 +37,10 @@ def check(measured: Measurements, found: Found) -> Finding:
     share = float(silent.mean())
     if share == 0:
         return RULE.passed(measured="all", allowed=allowed)
+    names = dict.fromkeys(measured.tensor_at(int(index)).name for index in trained[silent])
     return RULE.broken(
-        f"{int(silent.sum()):,} of {len(trained):,} trained parameters get no noise, the first of "
-        f"them at index {int(trained[silent][0]):,}.",
+        f"{int(silent.sum()):,} of {len(trained):,} trained parameters that were looked at get no "
+        f"noise: in {', '.join(names)}.",
         measured=f"{1 - share:.3g} of all",
         allowed=allowed,
     )

@@ -8,7 +8,7 @@ from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, smallest_ratio
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules import _noise
-from dpaudit.checks.rules._noise import NoiseSize, dynamics, noise_size
+from dpaudit.checks.rules._noise import NoiseSize, dynamics, noise_size, unsuited
 from dpaudit.checks.rules.base import Check, Found, hidden_by
 from dpaudit.checks.rules.noise_between_parameters import RULE as PARAMETERS
 from dpaudit.checks.rules.noise_between_runs import RULE as RUNS
@@ -32,6 +32,8 @@ def check(measured: Measurements, found: Found) -> Finding:
     reason = hidden_by(found, RUNS, PARAMETERS)
     if reason:
         return RULE.unknown(reason)
+    if unsuited(measured):
+        return RULE.unknown(unsuited(measured))
     if 1e-5 < measured.raw_share < 0.9:
         return RULE.unknown("Part of the raw gradient gets through: there is no contribution of C.")
     if not measured.repeatable:
@@ -57,11 +59,19 @@ def check(measured: Measurements, found: Found) -> Finding:
         return RULE.broken(
             f"Noise is {np.sqrt(size.ratio):.3g} times as large as the claim says.", **seen
         )
-    worst = _smallest_block(size, give)
-    if worst is not None:
+    short = _short_tensors(size, give)
+    if short:
         return RULE.broken(
-            f"In a part of the parameters noise is only {np.sqrt(worst):.3g} times as large as "
-            "the claim says.",
+            "In some tensors noise is smaller than the claim says: "
+            + ", ".join(f"{name} ({np.sqrt(ratio):.3g} times)" for name, ratio in short.items())
+            + ".",
+            **seen,
+        )
+    if size.ratio > high * give and measured.steps > 1:
+        return RULE.unknown(
+            f"Outputs vary {np.sqrt(size.ratio):.3g} times as much as {measured.steps} steps with "
+            "noise of their own would: the starting point may depend on the seed, or the same "
+            "noise is added in every step, which is a leak. Let train take `steps`.",
             **seen,
         )
     if size.ratio > high * give:
@@ -69,12 +79,15 @@ def check(measured: Measurements, found: Found) -> Finding:
     return RULE.passed(**seen)
 
 
-def _smallest_block(size: NoiseSize, give: float) -> float | None:
-    """The ratio of a block with too little noise, if there is one."""
+def _short_tensors(size: NoiseSize, give: float) -> dict[str, float]:
+    """The tensors with too little noise, with the ratio of their variance."""
     level = FALSE_ALARM / 2 / len(size.blocks)
-    limits = np.array([smallest_ratio(int(degrees), level) for degrees in size.block_degrees])
-    short = size.blocks < limits / give
-    return float(size.blocks[short].min()) if short.any() else None
+    parts = zip(size.names, size.blocks, size.block_degrees, strict=False)
+    return {
+        name: float(ratio)
+        for name, ratio, degrees in parts
+        if ratio < smallest_ratio(int(degrees), level) / give
+    }
 
 
 def _too_large(measured: Measurements, size: NoiseSize) -> str:
@@ -93,12 +106,12 @@ def _too_large(measured: Measurements, size: NoiseSize) -> str:
         )
     if abs(times / measured.subject.clip_norm - 1) < 0.05:
         return (
-            f"Noise is {times:.3g} times as large as claimed, which is C: its standard deviation "
-            "is sigma C^2. Wasteful, not a leak (seen in SPRINT_gan #5)."
+            f"Noise of one step is {times:.3g} times as large as claimed, which is C: its standard "
+            "deviation is sigma C^2 (seen in SPRINT_gan #5). This costs accuracy, not privacy."
         )
     return (
-        f"Noise is {times:.3g} times as large as claimed, or more than the noise depends on the "
-        "seed. Wasteful, not a leak."
+        f"Noise of one step is {times:.3g} times as large as claimed, or more than the noise "
+        "depends on the seed. This costs accuracy, not privacy."
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from dpaudit.checks.findings import Finding, Rule
+from dpaudit.checks.libraries import known_weakness
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules._extreme import judge_entries
 from dpaudit.checks.rules._judging import why_not
@@ -27,9 +30,16 @@ def check(measured: Measurements, found: Found) -> Finding:
     reason = why_not(measured) or hidden_by(found, BOUNDED)
     if reason:
         return RULE.unknown(reason)
-    return judge_entries(
+    finding = judge_entries(
         measured, RULE, {"an infinite entry": float(np.inf), "a NaN entry": float(np.nan)}
     )
+    if finding.verdict != "broken":
+        return finding
+    infinite = measured.along_axis(float(np.inf))
+    known = known_weakness(
+        lambda: measured.subject.output(infinite, measured.seeds[0], measured.steps)
+    )
+    return replace(finding, verdict="warning", explanation=known) if known else finding
 
 
 CHECK = Check(rule=RULE, run=check)

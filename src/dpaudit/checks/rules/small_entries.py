@@ -12,7 +12,7 @@ from dpaudit.checks.rules.bounded import RULE as BOUNDED
 from dpaudit.checks.rules.whole_gradient import RULE as WHOLE_GRADIENT
 
 RULE = Rule(
-    name="small entries add up",
+    name="bounded contribution of small entries",
     requirement="A gradient of many small entries is clipped by the norm of all of them.",
     cause="Squares of small entries underflow to zero in half precision, or get lost in a long "
     "sum, so that the norm is too small and too little is clipped.",
@@ -50,7 +50,7 @@ def check(measured: Measurements, found: Found) -> Finding:
         else f"A gradient of norm {worst.length:.3g} C, made of many small entries, contributes "
         f"{worst.words}."
     )
-    return judged(RULE, worst, passed="" if reaches else note, broken=broken)
+    return judged(RULE, measured, worst, passed="" if reaches else note, broken=broken)
 
 
 CHECK = Check(rule=RULE, run=check)

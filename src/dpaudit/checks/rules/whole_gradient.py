@@ -11,7 +11,7 @@ from dpaudit.checks.rules.base import Check, Found, hidden_by
 from dpaudit.checks.rules.bounded import RULE as BOUNDED
 
 RULE = Rule(
-    name="one norm for the whole gradient",
+    name="bounded dense contribution",
     requirement="A gradient spread over all parameters moves the sum by at most C in total.",
     cause="Each parameter tensor, or each entry, is clipped to C on its own, where the claim is "
     "about the whole gradient: with K tensors an example contributes up to sqrt(K) C.",
@@ -31,6 +31,7 @@ def check(measured: Measurements, found: Found) -> Finding:
     size = "" if worst is None else worst.words
     return judged(
         RULE,
+        measured,
         worst,
         broken=f"Spread over many of the {measured.subject.parameters:,} parameters, an example "
         f"contributes at least {size}, while along one coordinate it contributes at most C.",

@@ -11,7 +11,7 @@ from dpaudit.checks.rules.bounded import RULE as BOUNDED
 from dpaudit.checks.rules.huge import RULE as HUGE
 
 RULE = Rule(
-    name="batch size stays private",
+    name="zero gradient has no effect",
     requirement="One more example, with a gradient of zero, changes nothing.",
     cause="The noisy sum is divided by the actual number of examples in the batch, so one more "
     "example rescales the noise and all other gradients.",

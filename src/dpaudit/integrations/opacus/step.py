@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from dpaudit.checks import CheckResult, check_step
 from dpaudit.checks.checking import RUNS
 from dpaudit.errors import InvalidInput, MissingExtra
+from dpaudit.integrations.opacus.coverage import coverage_finding, named_sizes
 
 Array = NDArray[np.float64]
 
@@ -107,6 +109,9 @@ def check_optimizer(
     runs: int = RUNS,
     seed: int = 1000,
     finite_gradients: bool = False,
+    fixed_batch_size: bool = False,
+    public_transform: bool = False,
+    model: Any = None,
 ) -> CheckResult:
     """Check the private step of a ``DPOptimizer`` against its own settings or another claim.
 
@@ -120,6 +125,10 @@ def check_optimizer(
         runs: Number of seeds over which noise is measured, at least 8.
         seed: The first seed.
         finite_gradients: As in `dpaudit.check_training`.
+        fixed_batch_size: As in `dpaudit.check_training`.
+        public_transform: As in `dpaudit.check_training`.
+        model: The model, for the names of its parameters, and to find trainable parameters that the
+            optimizer does not train.
 
     Example:
         >>> import torch
@@ -136,7 +145,7 @@ def check_optimizer(
         ('broken', 'passed')
     """
     step = OpacusStep(optimizer)
-    return check_step(
+    result = check_step(
         step,
         clip_norm=step.clip_norm if clip_norm is None else clip_norm,
         noise_multiplier=step.noise_multiplier if noise_multiplier is None else noise_multiplier,
@@ -145,4 +154,10 @@ def check_optimizer(
         runs=runs,
         seed=seed,
         finite_gradients=finite_gradients,
+        fixed_batch_size=fixed_batch_size,
+        public_transform=public_transform,
+        tensors=named_sizes(optimizer, model),
     )
+    if model is None:
+        return result
+    return replace(result, findings=(*result.findings, coverage_finding(optimizer, model)))

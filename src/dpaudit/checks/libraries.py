@@ -1,0 +1,46 @@
+"""Libraries with a known, documented weakness that a check should explain, not report as a bug."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from dpaudit._registry import Registry
+
+
+class Library(Protocol):
+    """A library as it is published.
+
+    `dpaudit.integrations` provides these objects, which are found by name.
+    """
+
+    module: str
+    """Name of its top-level module."""
+
+    infinite_gradients: str
+    """What its own clipping does with an infinite gradient, and the remedy; empty if nothing."""
+
+    def watching(self) -> AbstractContextManager[list[str]]:
+        """Collect the calls of the library's own clipping inside the block."""
+
+
+LIBRARIES: Registry[Library] = Registry(
+    "library",
+    "dpaudit.checks.libraries",
+    {"opacus": "dpaudit.integrations.opacus.stock:STOCK"},
+)
+
+
+def known_weakness(call: Callable[[], Any]) -> str:
+    """What is known of the library whose own clipping ``call`` uses; empty if there is none."""
+    for name in LIBRARIES:
+        if name not in sys.modules:
+            continue
+        library = LIBRARIES[name]
+        with library.watching() as calls:
+            call()
+        if calls:
+            return library.infinite_gradients
+    return ""

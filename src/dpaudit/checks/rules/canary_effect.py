@@ -1,0 +1,41 @@
+"""The canary has an effect: otherwise nothing can be checked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpaudit.checks.findings import Finding, Rule
+from dpaudit.checks.measuring import Measurements
+from dpaudit.checks.rules.base import Check, Found
+
+RULE = Rule(
+    name="canary has an effect",
+    requirement="A training with the canary differs from one without it.",
+    cause="The training ignores `inserted` or the canary, returns the untrained parameters, or "
+    "returns another model than the one it trains.",
+    remedy="Add canary.rows(inserted) to the per-example gradients of every step, before clipping, "
+    "and return the trained parameters.",
+)
+
+_SEEDS = 6
+
+
+def check(measured: Measurements, found: Found) -> Finding:
+    """Long gradients along an axis and along all parameters, under several seeds."""
+    clip_norm, subject = measured.subject.clip_norm, measured.subject
+    long = (measured.dense(10 * clip_norm), measured.along_axis(10 * clip_norm))
+    for steps in dict.fromkeys((measured.steps, max(measured.steps, subject.steps))):
+        for seed in measured.seeds[:_SEEDS]:
+            for gradient in long:
+                plus, minus = (subject.output(s * gradient, seed, steps) for s in (1.0, -1.0))
+                if not np.array_equal(plus, minus):
+                    return RULE.passed()
+    why = (
+        "train never calls canary.rows or canary.clipped_sum"
+        if not getattr(subject, "canary_was_read", True)
+        else f"gradients of norm {10 * clip_norm:g} change nothing under {_SEEDS} seeds"
+    )
+    return RULE.broken(f"The canary has no effect: {why}. No other rule was checked.")
+
+
+CHECK = Check(rule=RULE, run=check)

@@ -1,0 +1,125 @@
+"""Noise is as large as claimed in every step, and independent between steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpaudit.checks.findings import Finding, Rule
+from dpaudit.checks.limits import FALSE_ALARM, smallest_ratio, standard_deviations
+from dpaudit.checks.measuring import Measurements
+from dpaudit.checks.rules._noise import varies_too_much
+from dpaudit.checks.rules.accumulation import RULE as ACCUMULATION
+from dpaudit.checks.rules.base import Check, Found, hidden_by
+from dpaudit.checks.rules.bounded import RULE as BOUNDED
+from dpaudit.checks.rules.noise_between_steps import RULE as SAME_NOISE
+from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
+from dpaudit.checks.rules.noise_size import RULE as SIZE
+from dpaudit.checks.rules.small_entries import RULE as SMALL_ENTRIES
+from dpaudit.checks.rules.total_change import RULE as TOTAL_CHANGE
+from dpaudit.checks.rules.whole_gradient import RULE as WHOLE_GRADIENT
+from dpaudit.checks.subject import Subject
+from dpaudit.checks.trajectory import Trajectory, trajectory
+
+RULE = Rule(
+    name="noise in every step",
+    requirement="The noise of every step is as large as claimed, relative to what an example can "
+    "contribute to that step, and independent of the noise of other steps.",
+    cause="Noise decays with the steps, stops after some of them, or does not grow with the clip "
+    "norm; or draws are cached, reused or negated, so that a combination of iterates has no noise.",
+    remedy="Draw new noise of standard deviation sigma C in every step, with the C of that step.",
+    seen_in="noise schedules that the accountant does not know; noise cached for speed",
+)
+
+_SHARPER = (
+    BOUNDED,
+    WHOLE_GRADIENT,
+    SMALL_ENTRIES,
+    TOTAL_CHANGE,
+    PRESENCE,
+    SIZE,
+    SAME_NOISE,
+    ACCUMULATION,
+)
+_CORRELATED = 0.25
+_REPEATED = 0.9
+_TOLERATED = 0.05  # other examples react to earlier noise, which changes the response a little
+
+
+def check(measured: Measurements, found: Found) -> Finding:
+    """The canary in one step at a time; the noise of the first steps and of the last one."""
+    reason = hidden_by(found, *_SHARPER)
+    if reason:
+        return RULE.unknown(reason)
+    if found[PRESENCE.name].verdict != "passed":
+        return RULE.unknown(f"See '{PRESENCE.name}' first.")
+    seen = trajectory(measured)
+    if isinstance(seen, str):
+        return RULE.unknown(seen)
+    return _correlation(seen) or _size(measured, seen) or _passed(measured, seen)
+
+
+def _correlation(seen: Trajectory) -> Finding | None:
+    matrix = seen.correlations()
+    np.fill_diagonal(matrix, 0.0)
+    place = int(np.abs(matrix).argmax())
+    first, second = sorted(np.unravel_index(place, matrix.shape))
+    value = float(matrix[first, second])
+    pairs = len(seen.steps) * (len(seen.steps) - 1) / 2
+    limit = standard_deviations(FALSE_ALARM / pairs) / np.sqrt(seen.degrees)
+    # Reacting examples carry the noise of a step into the following ones.
+    limit = min(max(_CORRELATED, limit) + 2 * seen.reaction, _REPEATED)
+    if abs(value) <= limit:
+        return None
+    if max(first, second) >= seen.linked and value > 0 and value < _REPEATED:
+        return None  # momentum links late steps too, and was not measured there
+    how = "the same" if value > 0.95 else "negated" if value < -0.95 else "correlated"
+    return RULE.broken(
+        f"The noise of steps {seen.steps[first]} and {seen.steps[second]} is {how} "
+        f"(correlation {value:.2f}): "
+        f"the {'difference' if value > 0 else 'sum'} of the two updates has less noise or none.",
+        measured=f"correlation {value:.2f}",
+        allowed=f"at most {limit:.2g}",
+    )
+
+
+def _size(measured: Measurements, seen: Trajectory) -> Finding | None:
+    sigma = measured.subject.noise_multiplier
+    relative = seen.sizes() / sigma
+    level = FALSE_ALARM / len(relative)
+    least = float(np.sqrt(smallest_ratio(seen.degrees, level))) * (1 - _TOLERATED)
+    worst = int(relative.argmin())
+    if relative[worst] >= least:
+        return None
+    return RULE.broken(
+        f"In step {seen.steps[worst]} noise is {relative[worst]:.3g} times as large as the claim "
+        "says, relative to what an example contributes to that step.",
+        measured=f"{relative[worst]:.3g} x sigma",
+        allowed=f"at least {least:.3g} x sigma",
+    )
+
+
+def _passed(measured: Measurements, seen: Trajectory) -> Finding:
+    relative = seen.sizes() / measured.subject.noise_multiplier
+    told = {
+        "measured": f"{relative.min():.3g} to {relative.max():.3g} x sigma",
+        "allowed": "at least 1 x sigma",
+    }
+    growing = relative[: seen.linked]
+    schedule = growing.max() > 1.5 * growing.min() and seen.reaction < 0.1
+    if schedule and not varies_too_much(measured):
+        return Finding(
+            rule=RULE,
+            verdict="warning",
+            explanation="Noise differs between steps by more than half, and is nowhere too small. "
+            "Is this schedule intended, and does the accountant know it?",
+            **told,
+        )
+    return RULE.passed(**told)
+
+
+def applies(subject: Subject) -> bool:
+    """Only a training has several steps."""
+    return subject.noun == "train"
+
+
+CHECK = Check(rule=RULE, run=check, applies=applies)
