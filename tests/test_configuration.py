@@ -138,6 +138,8 @@ def test_bad_settings_are_found_without_reading_data(given: Settings, message: s
         ("horizons = [1.5]", r"horizons in .* must be a list of whole numbers, got \[1.5\]"),
         ("runs = ", "is not TOML"),
         ("runs = 1\nruns = 2", "is not TOML"),
+        ("clip_norm = 1\nclip-norm = 2", "the same key"),
+        (f"runs = {'[' * 10_000}{']' * 10_000}", "is not TOML"),
     ],
 )
 def test_bad_files(tmp_path: Path, text: str, message: str) -> None:

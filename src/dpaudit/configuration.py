@@ -19,6 +19,7 @@ from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.presets import INSERTIONS, preset
+from dpaudit.scores.files import check_replaceable
 from dpaudit.threat_models import Adversary
 
 if TYPE_CHECKING:
@@ -198,6 +199,7 @@ class CompleteSettings:
             _validate.integer("horizons", horizon, at_least=1)
         if self.scores_out is not None:
             _validate.file_to_write("scores_out", Path(self.scores_out))
+            check_replaceable(Path(self.scores_out))
 
     def training(self) -> DPSGD:
         """The training; reads its data and imports torch."""
@@ -234,11 +236,13 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidInput(f"cannot read {file}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"{file} is not TOML: {error}") from None
     fields = {field.name: str(field.type) for field in dataclasses.fields(Settings)}
     for key, value in content.items():
         name = key.replace("-", "_")
+        if name != key and name in content:
+            raise InvalidInput(f"{file} gives {key!r} and {name!r}, which are the same key")
         if name not in fields:
             raise InvalidInput(
                 f"{file} has an unknown key {key!r}; the known ones are {', '.join(fields)}"

@@ -137,6 +137,17 @@ def test_bad_files_are_refused_by_row(tmp_path: Path, text: str, message: str) -
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be read"):
         Table.from_file(tmp_path / "absent.csv", batch_size=4)
+    giant = tmp_path / "giant.csv"
+    giant.write_text(f"position,gradient\n0,{'9' * 200_000}\n")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        Table.from_file(giant, batch_size=4)
+
+
+def test_a_period_longer_than_the_process_is_refused():
+    with pytest.raises(InvalidInput, match="period must be at most the number of steps, 10"):
+        LandscapeProcess(
+            noise_multiplier=4, batch_size=8, steps=10, landscape=Constant(), period=11
+        )
 
 
 @pytest.mark.parametrize(

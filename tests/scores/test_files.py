@@ -233,6 +233,17 @@ def test_a_failed_write_leaves_the_old_file(
     assert same(read_scores(path), awkward)
 
 
+@pytest.mark.parametrize("name", ["thesis.csv", "thesis.parquet", "thesis"])
+def test_a_file_that_dpaudit_did_not_write_is_not_replaced(
+    awkward: Scores, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    path.write_text("ten years of work")
+    with pytest.raises(InvalidInput, match="does not hold scores"):
+        write_scores(awkward, path)
+    assert path.read_text() == "ten years of work"
+
+
 def test_a_stream_stays_open_for_its_owner() -> None:
     stream = io.BytesIO(b"score,inserted\n1,1\n")
     read_scores(stream)

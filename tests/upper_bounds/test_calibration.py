@@ -62,3 +62,15 @@ def test_an_epsilon_below_the_accountants_error_is_out_of_reach() -> None:
 def test_refuses(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         noise_multiplier_for(**({"epsilon": 1.0, "delta": 1e-5, "steps": 10} | wrong))
+
+
+@pytest.mark.parametrize("epsilon", [1e300, 1e7])
+def test_an_epsilon_beyond_all_formulas_is_refused(epsilon):
+    with pytest.raises(InvalidInput, match="epsilon must be at most"):
+        noise_multiplier_for(epsilon=epsilon, delta=1e-5, steps=100)
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e6])
+def test_extreme_epsilons_have_a_noise(epsilon):
+    sigma = noise_multiplier_for(epsilon=epsilon, delta=1e-5, steps=100)
+    assert 0 < sigma < float("inf")

@@ -108,7 +108,7 @@ class Table(Landscape):
         try:
             with path.open(newline="", encoding="utf-8") as stream:
                 rows = [row for row in csv.reader(stream) if row and not row[0].startswith("#")]
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise InvalidInput(
                 f"landscape file {str(path)!r} cannot be read ({error}); give a CSV file with "
                 "columns position,gradient or one of the named shapes"
@@ -119,7 +119,7 @@ class Table(Landscape):
             if len(row) != 2 or not all(_is_number(cell) for cell in row):
                 raise InvalidInput(
                     f"row {number} of {str(path)!r} must be two numbers, position,gradient, "
-                    f"got {','.join(row)!r}"
+                    f"got {','.join(row)[:80]!r}"
                 )
         if len(rows) < 2:
             raise InvalidInput(f"{str(path)!r} must hold at least 2 rows, got {len(rows)}")

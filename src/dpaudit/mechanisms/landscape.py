@@ -117,6 +117,11 @@ class LandscapeProcess:
         _validate.positive("clip", self.clip)
         if self.period is not None:
             _validate.integer("period", self.period, at_least=1, remedy="use 1 for every step")
+            if self.period > self.steps:
+                raise InvalidInput(
+                    f"period must be at most the number of steps, {self.steps}, got {self.period}; "
+                    "leave it out to insert the canary at the first step only"
+                )
         if not isinstance(self.landscape, Landscape | BatchLandscapes):
             raise InvalidInput(
                 f"landscape must be a Landscape, got {self.landscape!r}; "

@@ -24,6 +24,7 @@ _FORMATS = ("csv", "parquet")
 _NEEDED, _OPTIONAL = ("score", "inserted"), ("run", "canary")
 _CHUNK = 65_536  # rows converted at once: fast, and little memory beside the result
 _MOST_ROWS = 200_000_000
+_HEADER = "score,inserted,run,canary\n"
 
 
 def read_scores(
@@ -64,7 +65,8 @@ def write_scores(
 
     Arguments:
         scores: The table to write.
-        path: The file to write; an existing one is replaced.
+        path: The file to write; an existing one is replaced if it holds scores, and otherwise
+            refused.
         format: ``"csv"`` or ``"parquet"``; by default from the file's ending.
 
     Example:
@@ -83,6 +85,7 @@ def write_scores(
         if path.exists() and not path.is_file():
             write(scores, path)  # a pipe or /dev/stdout must not be replaced by a file
             return
+        check_replaceable(path)
         target = path.resolve()
         # In the same folder, because only there is the final rename atomic.
         draft = target.with_name(f".{target.name}.{os.getpid()}.part")
@@ -93,6 +96,18 @@ def write_scores(
             draft.unlink(missing_ok=True)
     except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise where a file exists that `write_scores` did not write, so that it is not lost."""
+    if not path.is_file():
+        return
+    with path.open("rb") as stream:
+        start = stream.read(len(_HEADER))
+    if start not in (b"", _HEADER.encode()) and not start.startswith(b"PAR1"):
+        raise InvalidInput(
+            f"{path} exists and does not hold scores of dpaudit; choose another file, or remove it"
+        )
 
 
 def _format_of(path: Path) -> Format:
@@ -233,7 +248,7 @@ def _blame(
 def _write_csv(scores: Scores, path: Path) -> None:
     columns = (scores.score, scores.inserted.view(np.int8), scores.run, scores.canary)
     with path.open("w", encoding="utf-8", newline="") as stream:
-        stream.write("score,inserted,run,canary\n")
+        stream.write(_HEADER)
         for start in range(0, len(scores), _CHUNK):
             part = [column[start : start + _CHUNK].tolist() for column in columns]
             # repr of a float is the shortest text that reads back as the same float.

@@ -9,7 +9,7 @@ from functools import cache
 
 from dpaudit import _validate
 from dpaudit._roots import sign_change
-from dpaudit.errors import NumericalError
+from dpaudit.errors import InvalidInput, NumericalError
 from dpaudit.tradeoff import gaussian_mu
 from dpaudit.upper_bounds.base import Accountant, NoisySteps
 from dpaudit.upper_bounds.bounds import choose, upper_bound
@@ -17,6 +17,9 @@ from dpaudit.upper_bounds.privacy_loss import PldAccountant
 
 # Relative accuracy of the noise multiplier; the epsilon asked for is never exceeded.
 _TOLERANCE = 1e-5
+
+# Beyond it the formulas overflow, and no training has such an epsilon.
+_LARGEST = 1e6
 
 
 def noise_multiplier_for(
@@ -47,6 +50,8 @@ def noise_multiplier_for(
         4.0
     """
     target = _validate.positive("epsilon", epsilon, remedy="no finite noise gives epsilon 0")
+    if target > _LARGEST:
+        raise InvalidInput(f"epsilon must be at most {_LARGEST:g}, got {epsilon!r}")
     delta = _validate.between("delta", delta, 0, 1, remedy="a common choice is 1e-5")
     steps = _validate.integer("steps", steps, at_least=1)
     # The closed form without sampling is an upper end: sampling never hurts.
