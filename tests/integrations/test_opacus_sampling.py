@@ -145,5 +145,7 @@ def test_no_accountant_no_default():
 
 
 def test_a_batch_of_everything_is_never_left_out():
-    rule = participation(private(batch=EXAMPLES).optimizer, "from accountant", count=3, seed=0)
+    rule = participation(
+        private(batch=EXAMPLES).optimizer, "from accountant", canaries=np.arange(3), seed=0
+    )
     assert all(rule.draw(1) is None for _ in range(20))

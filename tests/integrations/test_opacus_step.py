@@ -5,6 +5,7 @@ import pytest
 import torch
 from opacus.optimizers import DPOptimizer
 from opacus.optimizers.perlayeroptimizer import DPPerLayerOptimizer
+from opacus_trainings import OPACUS_WARNINGS, network, private
 
 from dpaudit.checks import check_step
 from dpaudit.errors import InvalidInput
@@ -109,3 +110,49 @@ def test_the_users_objects_are_not_changed():
 def test_other_optimizers_are_refused():
     with pytest.raises(InvalidInput, match="must be a DPOptimizer, got SGD"):
         check_optimizer(torch.optim.SGD(parameters(), lr=0.1))
+
+
+@OPACUS_WARNINGS
+class TestGhostClipping:
+    """Version 0.1 refused ghost clipping here, and sent the user in a circle."""
+
+    def test_noise_is_checked_without_a_model(self):
+        training = private(grad_sample_mode="ghost", noise=1.0)
+        assert check_optimizer(training.optimizer)["noise size"].verdict == "passed"
+        result = check_optimizer(training.optimizer, noise_multiplier=2.0)
+        assert names(result.broken) == {"noise size"}
+        assert "examples=" in result["bounded contribution"].explanation
+
+    def checked(self, training):
+        examples = next(iter(training.loader))
+        return check_optimizer(
+            training.optimizer,
+            model=training.model,
+            criterion=training.criterion,
+            examples=examples,
+        )
+
+    def test_clipping_is_checked_with_a_batch_of_examples(self):
+        training = private(grad_sample_mode="ghost", noise=1.0)
+        result = self.checked(training)
+        assert result.passed, result
+        assert result["bounded contribution"].verdict == "passed"
+        assert all(p.grad is None for p in training.model.parameters())
+
+    def test_ghost_clipping_that_ignores_the_norm_is_found(self, monkeypatch):
+        training = private(grad_sample_mode="ghost", noise=1.0)
+        monkeypatch.setattr(
+            type(training.model),
+            "get_clipping_coef",
+            lambda self: torch.ones_like(self.get_norm_sample()),
+        )
+        assert names(self.checked(training).broken) == {"bounded contribution"}
+
+
+@OPACUS_WARNINGS
+def test_parameters_outside_the_private_optimizer_are_named():
+    module = network()
+    training = private(noise=1.0, module=module, parameters=module[0].parameters())
+    result = check_optimizer(training.optimizer, model=training.model)
+    assert names(result.broken) == {"every tensor is private"}
+    assert "2.weight" in result["every tensor is private"].explanation

@@ -15,12 +15,13 @@ from dpaudit.privacy import ThreatModel
 from dpaudit.trainings.canaries import GradientCanary
 from dpaudit.trainings.parameters import as_array, flat_parameters, looks_like_parameters
 from dpaudit.trainings.predictions import Predictions
+from dpaudit.trainings.private_gradients import PrivateGradients
 
 Array = NDArray[np.float64]
-Kind = Literal["score", "parameters", "predictions", "own"]
+Kind = Literal["score", "parameters", "predictions", "private gradients", "own"]
 AdversaryLike = Callable[[Any, Any], Any] | str | None
 
-NAMES = ("score", "parameters", "predictions")
+NAMES = ("score", "parameters", "predictions", "private gradients")
 
 
 class UnscorableReturn(InvalidInput):
@@ -70,6 +71,8 @@ class Scorer:
             return self.adversary  # type: ignore[return-value]  # checked above
         if isinstance(returned, Predictions):
             return "predictions"
+        if isinstance(returned, PrivateGradients):
+            return "private gradients"
         if isinstance(self.canary, GradientCanary):
             size = _size(returned)
             if size == self.canary.parameters or size not in (None, self.canaries):
@@ -103,7 +106,7 @@ class Scorer:
         try:
             if kind == "own":
                 return np.atleast_1d(as_array(self._own(returned)))
-            if kind == "score":
+            if kind in ("score", "private gradients"):
                 return np.atleast_1d(as_array(returned))
             if kind == "predictions":
                 if not isinstance(returned, Predictions):
@@ -134,6 +137,7 @@ _ADVERSARIES: dict[Kind, str] = {
     "score": "adversary 'score'",
     "parameters": "adversary 'parameters'",
     "predictions": "adversary 'predictions'",
+    "private gradients": "adversary 'private gradients'",
     "own": "function given as adversary",
 }
 
@@ -141,6 +145,7 @@ THREAT_MODELS: dict[Kind, ThreatModel | None] = {
     "score": None,
     "parameters": ThreatModel.HIDDEN_STATE,
     "predictions": ThreatModel.BLACK_BOX,
+    "private gradients": ThreatModel.STANDARD,
     "own": None,
 }
 """What each adversary sees; `None` where only the user knows what the score was made of."""

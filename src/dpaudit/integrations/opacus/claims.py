@@ -22,7 +22,12 @@ History = Sequence[tuple[float, float, int]]
 
 
 def claim_of(
-    source: Any, *, delta: float = 1e-5, steps: int | None = None, curve: bool = True
+    source: Any,
+    *,
+    delta: float = 1e-5,
+    steps: int | None = None,
+    curve: bool = True,
+    every_step: bool = False,
 ) -> Claim:
     r"""Read the privacy claim of a training from its accountant.
 
@@ -45,6 +50,9 @@ def claim_of(
         steps: Claim this many future steps, with the optimizer's noise multiplier and the sampling
             rate of its step hook. By default the history is read, after training.
         curve: Whether to claim the whole curve, or only the pair (epsilon, delta).
+        every_step: The claim for an example that is in every step, without amplification by
+            sampling. Use it with ``insert_canary(..., sampling="every step")``, which finds bugs
+            with the fewest runs.
 
     Example:
         >>> from opacus.accountants import RDPAccountant
@@ -61,6 +69,9 @@ def claim_of(
     accountant = _accountant_of(source)
     if steps is not None:
         accountant = _planned(source, accountant, _validate.integer("steps", steps, at_least=1))
+    if every_step:
+        sampled, accountant = accountant.history, copy.copy(accountant)
+        accountant.history = [(noise, 1.0, count) for noise, _, count in sampled]
     history = _merged(getattr(accountant, "history", None) or ())
     if not history:
         raise InvalidInput(

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
+import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
@@ -25,6 +26,7 @@ from dpaudit.integrations.opacus.layout import (
     trained_slots,
 )
 from dpaudit.integrations.opacus.patching import ReplacedMethods
+from dpaudit.integrations.opacus.recording import GradientRecorder
 from dpaudit.integrations.opacus.refusals import (
     coins,
     require_insertable,
@@ -33,8 +35,14 @@ from dpaudit.integrations.opacus.refusals import (
 )
 from dpaudit.integrations.opacus.rows import CanaryRows, Mask
 from dpaudit.integrations.opacus.rowwise import are_the_sums, sums_by_definition
-from dpaudit.integrations.opacus.sampling import FROM_ACCOUNTANT, Participation, participation
+from dpaudit.integrations.opacus.sampling import (
+    FROM_ACCOUNTANT,
+    OWN_STEP,
+    Participation,
+    participation,
+)
 from dpaudit.integrations.opacus.sums import add_clipped, add_raw
+from dpaudit.trainings.private_gradients import PrivateGradients
 
 MEMORY = 2**29
 """Bytes that the rows of all canaries may take by default: half a gibibyte."""
@@ -55,7 +63,7 @@ def insert_canary(
     apart: bool | None = None,
     model: nn.Module | None = None,
     memory: int = MEMORY,
-) -> Iterator[None]:
+) -> Iterator[PrivateGradients]:
     r"""Insert crafted gradients into every logical step of an Opacus optimizer.
 
     The user's own training runs unedited inside the ``with`` block; as a decorator,
@@ -73,6 +81,11 @@ def insert_canary(
     takes a canary once. Steps that bypass the DP optimizer, by the optimizer that it wraps, take
     the canary unclipped, like any example; so keep steps on public data outside the block.
 
+    The block yields a `PrivateGradients`, which records the noisy gradient of every step. A
+    training that returns it is audited in the standard threat model, where the adversary sees every
+    step: this finds bugs in few runs, also with Adam and sampling. A training that returns the
+    model is audited in the hidden-state threat model.
+
     See also: `canary_for`, `claim_of`; `dpaudit.audit_training`, which runs the audit.
 
     Paper: Cebere, Bellet, Papernot (ICLR 2025), A_GC; a crafted gradient in the clipped sum as in
@@ -88,7 +101,9 @@ def insert_canary(
             independently, with the sampling rate that the accountant uses, as a claim with
             amplification by sampling assumes. A number: with that probability. ``"every step"``:
             in all steps, for claims without sampling only. ``"once an epoch"``: in one random step
-            of every epoch, as with a shuffling loader.
+            of every epoch, as with a shuffling loader. ``"own step"``: canary ``i`` in step ``i``
+            only, so that one training of T steps with T canaries gives T trials of a single step;
+            its claim is ``claim_of(optimizer, steps=1, every_step=True)``.
         through_clipping: Whether the training itself clips the canaries.
         apart: Whether it clips them in a physical batch of their own, as ``BatchMemoryManager``
             might make one, which saves copying the batch. By default one step is made with the
@@ -125,18 +140,23 @@ def insert_canary(
     count, rows, axes, values = entries_of(canary, coins(inserted, canary.count))
     if through_clipping:
         require_memory(count * total * slots[0].parameter.element_size(), memory)
+    present = np.flatnonzero(coins(inserted, canary.count))
+    taking_part = participation(optimizer, sampling, canaries=present, seed=seed)
     insertion = _Insertion(
         optimizer,
         canary,
         entries=entries_in(slots, rows=rows, axes=axes, values=values),
         count=count,
-        participation=participation(optimizer, sampling, count=count, seed=seed),
+        participation=taking_part,
         through_clipping=through_clipping,
         apart=apart,
     )
-    insertion.begin()
+    recorder = GradientRecorder(
+        optimizer, canary, slots, rate=taking_part.rate, own_step=sampling == OWN_STEP
+    )
+    insertion.begin(recorder)
     try:
-        yield
+        yield recorder.gradients
     finally:
         insertion.end()
     insertion.check()
@@ -172,7 +192,8 @@ class _Insertion:
         self._methods = ReplacedMethods(optimizer)
         self._hook: Any = None
 
-    def begin(self) -> None:
+    def begin(self, recorder: GradientRecorder) -> None:
+        self._recorder = recorder
         self._methods.wrap("step", self._around_step)
         self._methods.wrap("pre_step", self._around_pre_step)
         if self._apart is not False or not self._through_clipping:
@@ -236,11 +257,13 @@ class _Insertion:
         self._steps += 1
         if self._step_is_private or self._inside_step:
             self._step_is_private = False
+            self._recorder.record()
             return
         # The wrapped optimizer was called directly: its step neither clips nor adds noise.
         self._chances += 1
         expected = getattr(self._optimizer, "expected_batch_size", None)
         add_raw(self._optimizer, self._holding, self._participation.draw(1), expected)
+        self._recorder.record()
 
     # What happens in them.
 

@@ -23,12 +23,16 @@ Mask = NDArray[np.bool_]
 FROM_ACCOUNTANT = "from accountant"
 EVERY_STEP = "every step"
 ONCE_AN_EPOCH = "once an epoch"
+OWN_STEP = "own step"
 # Separates these random numbers from every other use of the run's seed.
 _PURPOSE = 0x0C0175
 
 
 class Participation(abc.ABC):
     """Decides which canaries take part in the next step."""
+
+    rate: float
+    """Probability that a canary takes part in a step."""
 
     @abc.abstractmethod
     def draw(self, batches: int) -> Mask | None:
@@ -43,6 +47,8 @@ class Participation(abc.ABC):
 class EveryStep(Participation):
     """Every canary takes part in every step: no amplification by sampling."""
 
+    rate = 1.0
+
     def draw(self, batches: int) -> Mask | None:
         return None
 
@@ -52,10 +58,10 @@ class Poisson(Participation):
     """Each canary takes part in each step with the same probability, independently."""
 
     def __init__(self, rate: float, count: int, random: np.random.Generator) -> None:
-        self._rate, self._count, self._random = rate, count, random
+        self.rate, self._count, self._random = rate, count, random
 
     def draw(self, batches: int) -> Mask | None:
-        rate = self._rate * batches
+        rate = self.rate * batches
         return None if rate >= 1 else self._random.random(self._count) < rate
 
 
@@ -65,6 +71,7 @@ class OnceAnEpoch(Participation):
 
     def __init__(self, steps: int, count: int, random: np.random.Generator) -> None:
         self._steps, self._count, self._random = steps, count, random
+        self.rate = 1 / steps
         self._done = 0
         self._turns = np.zeros(count, dtype=np.int64)
 
@@ -76,8 +83,25 @@ class OnceAnEpoch(Participation):
         return np.asarray(self._turns == turn)
 
 
-def participation(optimizer: Any, sampling: str | float, *, count: int, seed: int) -> Participation:
-    """The participation named by ``sampling``, for ``count`` canaries of the run with this seed."""
+@final
+class OwnStep(Participation):
+    """Canary ``i`` takes part in step ``i`` only: every canary tests one step."""
+
+    rate = 1.0
+
+    def __init__(self, canaries: NDArray[np.int64]) -> None:
+        self._canaries, self._done = canaries, 0
+
+    def draw(self, batches: int) -> Mask | None:
+        self._done += 1
+        return np.asarray(self._canaries == self._done - 1)
+
+
+def participation(
+    optimizer: Any, sampling: str | float, *, canaries: NDArray[np.int64], seed: int
+) -> Participation:
+    """The participation named by ``sampling``, for these canaries of the run with this seed."""
+    count = len(canaries)
     random = np.random.default_rng([_PURPOSE, _validate.integer("seed", seed)])
     if not isinstance(sampling, str):
         rate = _validate.between("sampling", sampling, 0, 1, closed_high=True)
@@ -85,16 +109,18 @@ def participation(optimizer: Any, sampling: str | float, *, count: int, seed: in
     _validate.one_of(
         "sampling",
         sampling,
-        (FROM_ACCOUNTANT, EVERY_STEP, ONCE_AN_EPOCH),
+        (FROM_ACCOUNTANT, EVERY_STEP, ONCE_AN_EPOCH, OWN_STEP),
         remedy="or give the probability with which a step takes an example",
     )
+    if sampling == OWN_STEP:
+        return OwnStep(canaries)
     if sampling == EVERY_STEP:
         assumed = hook_variables(optimizer).get("sample_rate")
         if assumed is not None and assumed < 1:
             warnings.warn(
                 f"the canary is in every step, but the accountant uses a sampling rate of "
                 f"{assumed:g}: its claim assumes sampling, so a correct training would seem to "
-                "violate it. Test a claim without sampling, or use sampling='from accountant'",
+                "violate it. Use claim_of(..., every_step=True), or sampling='from accountant'",
                 stacklevel=2,
             )
         return EveryStep()

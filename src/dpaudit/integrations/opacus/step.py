@@ -13,6 +13,7 @@ from dpaudit.checks import CheckResult, check_step
 from dpaudit.checks.checking import RUNS
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.integrations.opacus.coverage import coverage_finding, named_sizes
+from dpaudit.integrations.opacus.ghost import clipped_rows, ghost_findings
 
 Array = NDArray[np.float64]
 
@@ -28,8 +29,9 @@ class OpacusStep:
     See also: `check_optimizer`; `dpaudit.checks.check_step`.
 
     Arguments:
-        optimizer: A ``DPOptimizer``, flat or per layer. Ghost clipping does not use per-example
-            gradients: check such a training with `dpaudit.check_training`.
+        optimizer: A ``DPOptimizer``, flat or per layer. For ghost clipping, which happens in the
+            backward pass and not in the optimizer, rows are clipped here, by the definition; see
+            `ghost_clipping_finding` for the clipping itself.
     """
 
     def __init__(self, optimizer: Any) -> None:
@@ -45,11 +47,7 @@ class OpacusStep:
                 f"optimizer must be a DPOptimizer, got {type(optimizer).__name__}; "
                 "PrivacyEngine.make_private returns one"
             )
-        if isinstance(optimizer, DPOptimizerFastGradientClipping):
-            raise InvalidInput(
-                "optimizer must work on per-example gradients, got "
-                f"{type(optimizer).__name__}, which clips without them; use check_training"
-            )
+        self.clips = not isinstance(optimizer, DPOptimizerFastGradientClipping)
         self._optimizer = _copy(optimizer)
         self._parameters = list(self._optimizer.params)
         self._sizes = [parameter.numel() for parameter in self._parameters]
@@ -76,11 +74,16 @@ class OpacusStep:
         device = self._parameters[0].device
         self._optimizer.generator = torch.Generator(device).manual_seed(seed)
         edges = np.cumsum(self._sizes)[:-1]
+        if not self.clips:
+            gradients = clipped_rows(gradients, self.clip_norm)
         for parameter, part in zip(
             self._parameters, np.split(gradients, edges, axis=1), strict=True
         ):
             rows = torch.as_tensor(part, dtype=parameter.dtype, device=device)
-            parameter.grad_sample = rows.reshape(len(gradients), *parameter.shape)
+            if self.clips:
+                parameter.grad_sample = rows.reshape(len(gradients), *parameter.shape)
+            else:
+                parameter.grad = rows.sum(dim=0).reshape(parameter.shape)
             parameter.summed_grad = None
         self._optimizer.pre_step()
         flat = [parameter.grad.reshape(-1).double().cpu() for parameter in self._parameters]
@@ -112,6 +115,8 @@ def check_optimizer(
     fixed_batch_size: bool = False,
     public_transform: bool = False,
     model: Any = None,
+    criterion: Any = None,
+    examples: tuple[Any, Any] | None = None,
 ) -> CheckResult:
     """Check the private step of a ``DPOptimizer`` against its own settings or another claim.
 
@@ -129,6 +134,9 @@ def check_optimizer(
         public_transform: As in `dpaudit.check_training`.
         model: The model, for the names of its parameters, and to find trainable parameters that the
             optimizer does not train.
+        criterion: For ghost clipping: the loss function that ``make_private`` returned.
+        examples: For ghost clipping: a batch (inputs, labels). With model, criterion and examples
+            the clipping in the backward pass is checked on these examples.
 
     Example:
         >>> import torch
@@ -158,6 +166,9 @@ def check_optimizer(
         public_transform=public_transform,
         tensors=named_sizes(optimizer, model),
     )
-    if model is None:
-        return result
-    return replace(result, findings=(*result.findings, coverage_finding(optimizer, model)))
+    findings = list(result.findings)
+    if not step.clips:
+        findings = ghost_findings(findings, model, criterion, examples, clip_norm=step.clip_norm)
+    if model is not None:
+        findings.append(coverage_finding(optimizer, model))
+    return replace(result, findings=tuple(findings))
