@@ -20,7 +20,7 @@ from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.presets import preset
 from dpaudit_paper.lipschitz import jacobian_norm
 
-STEPS = (0, 10, 50, 100, 249)
+STEPS = (0, 25, 100, 249)
 
 
 def main() -> None:
@@ -43,10 +43,12 @@ def main() -> None:
         current = start.to(given.device)
         for step in range(STEPS[-1] + 1):
             if step in STEPS:
-                chunk = 8 if name == "resnet18" else 64
+                chunk = 64 if given.device == "cuda" else 16
                 norms[step] = jacobian_norm(training, current[0], step=step, chunk=chunk)
             current = next(iterates)
-        print(json.dumps({"preset": name, "norms": norms, "largest": max(norms.values())}))
+        print(
+            json.dumps({"preset": name, "norms": norms, "largest": max(norms.values())}), flush=True
+        )
 
 
 if __name__ == "__main__":

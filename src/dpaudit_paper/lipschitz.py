@@ -1,14 +1,17 @@
-r"""Estimates of the Lipschitz constant of a training step, by power iteration.
+r"""Estimates of the Lipschitz constant of a training step, by Lanczos iterations.
 
 The update is :math:`\varphi(\theta) = \theta - \frac\eta B \sum_i \mathrm{clip}(g_i(\theta))`. Its
-Jacobian at :math:`\theta` is :math:`J = I - \frac\eta B \sum_i P_i H_i` with the Hessians
-:math:`H_i` of the examples and the Jacobians :math:`P_i` of clipping, both symmetric. Power
-iteration on :math:`J^T J` gives the norm of :math:`J` at one point. A Lipschitz constant is the
+Jacobian at :math:`\theta` is :math:`J = I - A` with :math:`A = \frac\eta B \sum_i P_i H_i`, the
+Hessians :math:`H_i` of the examples and the Jacobians :math:`P_i` of clipping, both symmetric. All
+singular values of :math:`J` are close to 1, so that the largest eigenvalue of
+:math:`J^T J - I = A^T A - A - A^T` is computed by Lanczos iterations. A Lipschitz constant is the
 largest norm over all points, so that this is an estimate from below and never a bound.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,13 +19,15 @@ if TYPE_CHECKING:
 
     from dpaudit.mechanisms.dpsgd import DPSGD
 
+    Product = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
 
 def jacobian_norm(
     mechanism: DPSGD,
     parameters: torch.Tensor,
     *,
     step: int,
-    iterations: int = 12,
+    iterations: int = 20,
     chunk: int = 32,
     seed: int = 0,
 ) -> float:
@@ -32,7 +37,7 @@ def jacobian_norm(
         mechanism: The training.
         parameters: The model, shape (parameters,).
         step: The step whose batch is used, from 0.
-        iterations: Number of power iterations.
+        iterations: Number of Lanczos iterations.
         chunk: Examples that are differentiated together.
         seed: Random seed of the first vector.
     """
@@ -48,7 +53,8 @@ def jacobian_norm(
     rate = mechanism.learning_rate / mechanism.batches.expected_size(len(mechanism.data))
 
     def loss(flat: torch.Tensor, point: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-        return mechanism.loss(answer(flat, point[None]), label[None]).sum()
+        found: torch.Tensor = mechanism.loss(answer(flat, point[None]), label[None]).sum()
+        return found
 
     gradient = torch.func.grad(loss)
 
@@ -56,14 +62,16 @@ def jacobian_norm(
         norm = g.norm()
         unit = g / norm.clamp(min=1e-30)
         clipped = mechanism.clip_norm / norm * (v - unit * (unit @ v))
-        return torch.where(norm > mechanism.clip_norm, clipped, v)
+        found: torch.Tensor = torch.where(norm > mechanism.clip_norm, clipped, v)
+        return found
 
     def times(point: torch.Tensor, label: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         def at(flat: torch.Tensor) -> torch.Tensor:
             return gradient(flat, point, label)
 
         g, product = torch.func.jvp(at, (parameters,), (v,))
-        return clip_slope(g, product)
+        found: torch.Tensor = clip_slope(g, product)
+        return found
 
     def transposed(point: torch.Tensor, label: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         def at(flat: torch.Tensor) -> torch.Tensor:
@@ -73,19 +81,44 @@ def jacobian_norm(
         found: torch.Tensor = torch.func.jvp(at, (parameters,), (turned,))[1]
         return found
 
-    def applied(one: object, v: torch.Tensor) -> torch.Tensor:
+    def applied(one: Product, v: torch.Tensor) -> torch.Tensor:
         total = torch.zeros_like(v)
-        for some, labels in zip(features.split(chunk), targets.split(chunk), strict=True):
-            total += torch.func.vmap(one, in_dims=(0, 0, None))(some, labels, v).sum(0)  # type: ignore[arg-type]
-        return v - rate * total
+        for first in range(0, len(targets), chunk):
+            some, labels = features[first : first + chunk], targets[first : first + chunk]
+            total += torch.func.vmap(one, in_dims=(0, 0, None))(some, labels, v).sum(0)
+        return rate * total
+
+    def excess(v: torch.Tensor) -> torch.Tensor:
+        """The product of v with J^T J - I."""
+        moved = applied(times, v)
+        return applied(transposed, moved) - moved - applied(transposed, v)
 
     random = torch.Generator().manual_seed(seed)
-    v = torch.randn(len(parameters), generator=random).to(parameters)
-    v /= v.norm()
-    norm = 0.0
-    for _ in range(iterations):
-        moved = applied(times, v)
-        norm = float(moved.norm())
-        v = applied(transposed, moved)
-        v /= v.norm()
-    return norm
+    start = torch.randn(len(parameters), generator=random).to(parameters)
+    return math.sqrt(max(0.0, 1 + _largest_eigenvalue(excess, start, iterations)))
+
+
+def _largest_eigenvalue(
+    product: Callable[[torch.Tensor], torch.Tensor], start: torch.Tensor, iterations: int
+) -> float:
+    """The largest Ritz value of a symmetric operator, with full reorthogonalisation."""
+    import torch
+
+    basis = [start / start.norm()]
+    diagonal: list[float] = []
+    below: list[float] = []
+    for _ in range(min(iterations, len(start))):
+        image = product(basis[-1])
+        diagonal.append(float(image @ basis[-1]))
+        for _ in range(2):
+            for vector in basis:
+                image = image - (image @ vector) * vector
+        size = float(image.norm())
+        if size < 1e-12:
+            break
+        below.append(size)
+        basis.append(image / size)
+    matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
+    for i in range(len(diagonal) - 1):
+        matrix[i, i + 1] = matrix[i + 1, i] = below[i]
+    return float(torch.linalg.eigvalsh(matrix)[-1])
