@@ -84,6 +84,14 @@ class Unpicklable(Exception):
     pass
 
 
+class Visible(Player):
+    def open(self):
+        def play(tile, notify):
+            time.sleep(0.3)
+            return os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("OMP_NUM_THREADS")
+        return play
+
+
 class Local(Player):
     def open(self):
         return lambda tile, notify: (lambda: tile)
@@ -200,6 +208,12 @@ def test_files_of_the_working_directory_are_not_imported(players, tmp_path, monk
 def test_the_standard_library_of_the_audit_is_that_of_its_workers(players, tmp_path, monkeypatch):
     (tmp_path / "random.py").write_text("raise SystemExit('imported')")  # in sys.path, and first
     assert len(played(players.Faulty("nothing", tmp_path))[0]) == 6
+
+
+def test_each_worker_sees_one_gpu(players):
+    settings = {"environment": {"OMP_NUM_THREADS": "1"}, "gpus": ("3", "GPU-5"), "workers": 3}
+    found, _ = played(players.Visible(), **settings)
+    assert set(found.values()) == {("3", "1"), ("GPU-5", "1")}
 
 
 SCRIPT = """

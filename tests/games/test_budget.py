@@ -15,7 +15,7 @@ from dpaudit.engine import Speed
 from dpaudit.engine.speed import cores
 from dpaudit.errors import InvalidInput
 from dpaudit.games import Game, prepare
-from dpaudit.games.budget import CACHE
+from dpaudit.games.budget import CACHE, gpus
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import Canaries, CraftedDimensions, HiddenStateAdversary
@@ -140,3 +140,32 @@ def test_tiles_are_not_counted_at_an_open_speed(cases: dict[str, Any]) -> None:
     prepared = prepare(game(cases["fcnn"], runs=4, steps=5, batch_size=12), Speed(device="cpu"))
     with pytest.raises(InvalidInput, match="tile_size"):
         _ = prepared.at(Speed()).tiles
+
+
+def test_a_tile_is_at_most_the_game(case: Any) -> None:
+    described = game(case, runs=10, steps=2, batch_size=4)
+    assert settled(described, Speed(device="cpu", tile_size=10**9)).tile_size == 10
+
+
+def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert gpus(torch.device("cuda")) == ("0", "1", "2", "3")
+    assert gpus(torch.device("cuda:2")) == ("2",)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-7")
+    assert gpus(torch.device("cuda")) == ("5", "GPU-7")
+
+
+@pytest.mark.parametrize(("count", "asked", "workers"), [(4, None, 4), (1, None, 1), (1, 2, 2)])
+def test_one_process_per_gpu(
+    case: Any, monkeypatch: pytest.MonkeyPatch, count, asked, workers
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8 * 2**30, 8 * 2**30))
+    monkeypatch.setattr("dpaudit.games.budget.can_be_sent", lambda game: True)
+    described = game(case, runs=1000, steps=2, batch_size=4)
+    speed = settled(described, Speed(device="cuda", workers=asked))
+    assert speed.workers == workers
+    assert speed.tile_size is not None
+    assert -(-1000 // speed.tile_size) >= workers

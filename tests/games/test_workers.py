@@ -167,3 +167,20 @@ def test_games_that_cannot_be_sent_are_recognised(parts: ModuleType) -> None:
     settings: dict[str, Any] = {**vars(sendable.mechanism), "build_model": here}
     local = Game(**{**vars(sendable), "mechanism": DPSGD(**settings)})
     assert not can_be_sent(local)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_two_processes_share_a_gpu_and_give_the_bits_of_one(parts: ModuleType) -> None:
+    alone, together = (
+        dict(
+            play(
+                prepare(
+                    game(parts),
+                    Speed(device="cuda", compile=False, tile_size=2, workers=workers),
+                )
+            )
+        )
+        for workers in (1, 2)
+    )
+    for tile, block in alone.items():
+        np.testing.assert_array_equal(block.score, together[tile].score)

@@ -28,8 +28,9 @@ class Speed:
         compile: Whether to use `torch.compile`; ``"auto"`` compiles if the game is long enough.
         tile_size: Number of runs trained together; `None` chooses it from the model and the free
             memory.
-        workers: Number of processes on a CPU, each with one thread; `None` starts one per core for
-            long games. Scores do not depend on it.
+        workers: Number of processes. On a CPU each has one thread, and `None` starts one per core
+            for long games; on GPUs they take the GPUs in turn, and `None` starts one per GPU.
+            Scores do not depend on it.
         convolutions: ``"product"`` computes convolutions as batched matrix products, ``"library"``
             in the vendor's library; ``"auto"`` chooses the one expected to be faster.
 

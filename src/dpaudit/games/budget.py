@@ -6,6 +6,7 @@ These are estimates: a tile that does not fit in memory is halved while it is pl
 from __future__ import annotations
 
 import math
+import os
 import pickle
 from dataclasses import dataclass, replace
 from typing import final
@@ -91,15 +92,20 @@ def settle(game: Game, speed: Speed, price: Cost) -> Speed:
     """
     device = speed.torch_device()
     seconds = price.operations * game.runs / EAGER_RATE[device.type]
+    places = cores() if device.type == "cpu" else len(gpus(device))
+    workers = speed.workers or 0
+    if workers == 0:
+        worth = device.type != "cpu" or seconds > WORTH_WORKERS
+        workers = places if places > 1 and worth and can_be_sent(game) else 1
     size = speed.tile_size
     if size is None:
-        size = max(1, min(MOST_RUNS, _memory(device) // price.bytes, game.runs))
-        tiles = math.ceil(game.runs / size)
-        size = math.ceil(game.runs / tiles)  # no small tile at the end
+        sharing = 1 if device.type == "cpu" else math.ceil(workers / places)
+        size = max(1, min(MOST_RUNS, _memory(device) // sharing // price.bytes, game.runs))
+        # Every worker has tiles, and no tile at the end is small.
+        tiles = max(math.ceil(game.runs / size), 1 if device.type == "cpu" else workers)
+        size = math.ceil(game.runs / tiles)
+    size = min(size, game.runs)
     tiles = math.ceil(game.runs / size)
-    workers = 1 if device.type != "cpu" else speed.workers or 0
-    if workers == 0:
-        workers = cores() if seconds > WORTH_WORKERS and can_be_sent(game) else 1
     compiled = seconds > WORTH_COMPILING if speed.compile == "auto" else speed.compile
     return replace(
         speed,
@@ -108,6 +114,14 @@ def settle(game: Game, speed: Speed, price: Cost) -> Speed:
         workers=min(workers, tiles),
         compile=compiled,
     )
+
+
+def gpus(device: torch.device) -> tuple[str, ...]:
+    """The GPUs that a device stands for, as values of ``CUDA_VISIBLE_DEVICES``; one for cuda:N."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    visible = [one.strip() for one in given.split(",") if one.strip()]
+    visible = visible or [str(number) for number in range(torch.cuda.device_count())]
+    return tuple(visible) if device.index is None else (visible[device.index],)
 
 
 def can_be_sent(game: Game) -> bool:

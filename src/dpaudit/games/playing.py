@@ -10,6 +10,7 @@ from typing import final
 from dpaudit import executors
 from dpaudit.errors import DpauditError
 from dpaudit.executors import Executor, InProcess, LocalProcesses, Lost, Notify, PlayTile
+from dpaudit.games.budget import gpus
 from dpaudit.games.prepared import Prepared
 from dpaudit.games.tiles import Player
 from dpaudit.scores import ScoreBlock
@@ -69,7 +70,12 @@ def play(
     tiles = [tile for tile in range(prepared.tiles) if tile not in frozenset(done)]
     workers = min(prepared.speed.workers or 1, len(tiles))
     if executor is None and workers > 1:
-        executor = LocalProcesses(workers=workers, environment=_ONE_THREAD)
+        device = prepared.speed.torch_device()
+        if device.type == "cpu":
+            executor = LocalProcesses(workers=workers, environment=_ONE_THREAD)
+        else:
+            shared = gpus(device) if device.index is None else ()  # cuda:N keeps its number
+            executor = LocalProcesses(workers=workers, gpus=shared)
     executor = InProcess() if executor is None else executor
     lost: dict[int, Lost] = {}
     for tile, result in executor.play(GamePlayer(prepared=prepared), tiles, tell):
