@@ -6,10 +6,11 @@ training, or as the single pair of such a training. Each is a trade-off function
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,6 +44,7 @@ class Claim:
         deltas: One delta for each epsilon.
         assumptions: What was assumed to turn the claim into a trade-off function.
         pair: The (epsilon, delta) that `from_epsilon` extended to a trade-off function.
+        settings: The arguments from which the claim was made, if they say all of it.
 
     Example:
         >>> Claim.from_mu(1.0)
@@ -58,6 +60,22 @@ class Claim:
     deltas: tuple[float, ...] = ()
     assumptions: tuple[str, ...] = ()
     pair: tuple[float, float] | None = None
+    settings: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The claim as plain data."""
+        plain = dataclasses.asdict(self)
+        return {
+            key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Claim:
+        """Read what `to_dict` wrote."""
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()
+        }
+        return cls(**fields)
 
     @property
     def bare(self) -> Claim | None:
@@ -76,13 +94,16 @@ class Claim:
         words = ", ".join(f"({epsilon:g}, {delta:g})" for epsilon, delta in pairs[:3])
         more = f" and {len(pairs) - 3} more" if len(pairs) > 3 else ""
         epsilons, deltas = zip(*pairs, strict=True)
-        return cls(description=f"{words}{more}-DP", epsilons=epsilons, deltas=deltas)
+        given = {"epsilon": epsilons[0], "delta": deltas[0]} if len(pairs) == 1 else {}
+        return cls(
+            description=f"{words}{more}-DP", epsilons=epsilons, deltas=deltas, settings=given
+        )
 
     @classmethod
     def from_mu(cls, mu: float) -> Claim:
         """The mechanism is mu-GDP."""
         mu = _validate.non_negative("mu", mu)
-        return cls(description=f"{mu:g}-GDP", mu=mu)
+        return cls(description=f"{mu:g}-GDP", mu=mu, settings={"mu": mu})
 
     @classmethod
     def from_dpsgd(
@@ -100,8 +121,9 @@ class Claim:
         )
         steps = _validate.integer("steps", steps, at_least=1)
         words = f"DP-SGD with noise multiplier {noise:g}, {steps} steps"
+        given = {"noise_multiplier": noise, "steps": steps}
         if sampling_rate is None:
-            return cls(description=words, mu=math.sqrt(steps) / noise)
+            return cls(description=words, mu=math.sqrt(steps) / noise, settings=given)
         epsilons = np.concatenate([np.linspace(0, 4, 81), np.linspace(4.25, 40, 144)])
         deltas = privacy_profile(
             noise_multiplier=noise, steps=steps, sampling_rate=sampling_rate, epsilons=epsilons
@@ -110,6 +132,7 @@ class Claim:
             description=f"{words}, Poisson sampling rate {sampling_rate:g}",
             epsilons=tuple(epsilons.tolist()),
             deltas=tuple(np.clip(deltas, 0.0, 1.0).tolist()),
+            settings={**given, "sampling_rate": float(sampling_rate)},
         )
 
     @classmethod
@@ -142,6 +165,7 @@ class Claim:
             description=f"{pair}-DP, read as {mu:.3g}-GDP up to epsilon {epsilon:g}",
             mu=mu,
             largest_epsilon=epsilon,
+            settings={"epsilon": epsilon, "delta": delta},
             assumptions=(
                 f"the claimed {pair} belongs to a training whose delta at every epsilon up to "
                 f"{epsilon:g} is at most that of {mu:.3g}-GDP, as it is for DP-SGD (and is not for "

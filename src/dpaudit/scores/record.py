@@ -124,11 +124,19 @@ class AuditRecord:
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Mark the audit as finished, with its results for ``dpaudit list`` and ``show``."""
+        self._summarise(summary, finished=now())
+
+    def annotate(self, summary: Mapping[str, Any]) -> None:
+        """Store what is known before the audit is finished."""
+        self._summarise(summary, finished=None)
+
+    def _summarise(self, summary: Mapping[str, Any], *, finished: str | None) -> None:
         try:
             text = json.dumps(dict(summary))
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"summary must be plain data: {error}") from None
-        row = (*self._row()[:4], now(), text, len(self._rows_of_tiles()))
+        tiles = None if finished is None else len(self._rows_of_tiles())
+        row = (*self._row()[:4], finished, text, tiles)
         with self.database.transaction() as connection:
             connection.execute(
                 "UPDATE audits SET finished = ?, summary = ?, tiles = ?, seal = ? WHERE id = ?",

@@ -95,6 +95,15 @@ class Scores:
     def _run_sizes(self) -> NDArray[np.int64]:
         return np.unique(self.run, return_counts=True)[1]
 
+    def where(self, rows: NDArray[np.bool_]) -> Scores:
+        """The rows that a boolean mask selects."""
+        return Scores(
+            score=self.score[rows],
+            inserted=self.inserted[rows],
+            run=self.run[rows],
+            canary=self.canary[rows],
+        )
+
     @classmethod
     def from_samples(cls, inserted: ArrayLike, not_inserted: ArrayLike) -> Scores:
         """Scores from two samples, one run for each number.

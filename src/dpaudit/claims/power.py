@@ -1,0 +1,218 @@
+"""What a test of a claim could have detected: too little noise, by how much and how surely.
+
+The power is computed from the scores themselves, not from the claim: scores that hardly depend on
+the canary could not have shown any bug, whatever the claim says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from dpaudit.claims.claim import Claim
+from dpaudit.claims.sequential import AnytimeTest
+from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.joint_test import curve_p_value
+from dpaudit.scores import Scores
+
+Array = NDArray[np.float64]
+
+SURE = 0.9
+"""Probability with which the stated factor would have been found."""
+
+LARGEST_FACTOR = 100.0
+"""Noise that is too small by more than this factor counts as no noise at all."""
+
+_AUDITS = 20  # simulated audits of an anytime-valid test
+_MOST_PAIRS = 2000
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Power:
+    """The probability that an audit finds noise that is too small.
+
+    Arguments:
+        mu: How far apart the scores are, in standard deviations of their own noise.
+        detect: The fraction of the claimed noise that must be detectable, such as 0.5.
+        probability: Probability that noise of this fraction is found.
+        found: Noise this many times too small is found with probability 90 %; `None` if even
+            noise `LARGEST_FACTOR` times too small is not.
+        missed: Noise up to this many times too small is more likely missed than found; `None`
+            if noise of any size is.
+    """
+
+    mu: float
+    detect: float
+    probability: float
+    found: float | None
+    missed: float | None
+
+    @property
+    def sentence(self) -> str:
+        """The power in words."""
+        if self.found is None:
+            return (
+                "this audit could not have found too little noise, by however much: the scores "
+                f"hardly depend on the canary (mu = {self.mu:.2g} in units of their own noise)"
+            )
+        missed = 1.0 if self.missed is None else self.missed
+        return (
+            f"this audit would have found noise {self.found:.3g} times too small with probability "
+            f"{100 * SURE:.0f} %; noise {missed:.3g} times too small would more likely have been "
+            "missed"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The power as plain data."""
+        return {
+            "mu": self.mu if math.isfinite(self.mu) else "inf",
+            "detect_noise": self.detect,
+            "probability": round(self.probability, 4),
+            "found_noise_factor": self.found,
+            "missed_noise_factor": self.missed,
+            "sentence": self.sentence,
+        }
+
+
+def detection_power(
+    scores: Scores,
+    claim: Claim,
+    *,
+    confidence: float = 0.95,
+    detect: float = 0.5,
+    pilot_share: float = 0.1,
+    anytime: bool = False,
+) -> Power:
+    """The power of a claim's test on scores like these, if their noise were smaller.
+
+    Noise that is ``k`` times smaller puts the scores ``k`` times as many of their own standard
+    deviations apart. The scores are taken to be normal with equal variances; the result is an
+    estimate, not a bound.
+
+    Arguments:
+        scores: The scores of the audit.
+        claim: The claim that was tested.
+        confidence: Confidence of the test.
+        detect: The fraction of the claimed noise that must be detectable.
+        pilot_share: Share of the scores that chooses the threshold.
+        anytime: Whether the scores were tested as they came.
+
+    Example:
+        >>> random = np.random.default_rng(0)
+        >>> scores = Scores.from_samples(random.normal(1, 1, 200), random.normal(0, 1, 200))
+        >>> detection_power(scores, Claim.from_mu(1.0)).probability > 0.9
+        True
+    """
+    mu = separation(scores)
+    inserted, others = len(scores.inserted_scores), len(scores.other_scores)
+
+    if anytime:
+        simulated = _simulated(min(inserted, others))
+
+        def power(factor: float) -> float:
+            return _anytime_power(claim, factor * mu, simulated, confidence)
+    else:
+        sizes = [max(1, round((1 - pilot_share) * size)) for size in (inserted, others)]
+        curve = _interpolated(claim)
+
+        def power(factor: float) -> float:
+            return _power(curve, factor * mu, sizes[0], sizes[1], 1 - confidence)
+
+    power = lru_cache(maxsize=None)(power)  # the two searches share most of their factors
+    return Power(
+        mu=mu,
+        detect=detect,
+        probability=power(1 / detect),
+        found=_factor(power, SURE),
+        missed=_factor(power, 0.5),
+    )
+
+
+def separation(scores: Scores) -> float:
+    """The difference of the means in standard deviations, at least 0; infinite without noise."""
+    with_canary, without = (
+        group[np.isfinite(group)] for group in (scores.inserted_scores, scores.other_scores)
+    )
+    if len(with_canary) < 2 or len(without) < 2:
+        return 0.0
+    spread = math.sqrt((with_canary.var(ddof=1) + without.var(ddof=1)) / 2)
+    difference = float(with_canary.mean() - without.mean())
+    if spread == 0:
+        return math.inf if difference > 0 else 0.0
+    return max(0.0, difference / spread)
+
+
+def _factor(power: Callable[[float], float], wanted: float) -> float | None:
+    """The smallest factor, to about 5 %, at which the power reaches ``wanted``."""
+    if power(LARGEST_FACTOR) < wanted:
+        return None
+    low, high = 0.0, math.log(LARGEST_FACTOR)
+    while high - low > 0.05:
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(math.exp(middle)) >= wanted else (middle, high)
+    return math.exp(high)
+
+
+def _interpolated(claim: Claim) -> Callable[[Array], Array]:
+    """The claim's trade-off function from a table: fast enough to be evaluated a million times."""
+    rates = np.concatenate([[0.0], ndtr(np.linspace(-9.0, 9.0, 1001)), [1.0]])
+    values = claim.tradeoff(rates)
+    return lambda alpha: np.interp(alpha, rates, values)
+
+
+def _power(
+    curve: Callable[[Array], Array], mu: float, inserted: int, others: int, significance: float
+) -> float:
+    """Probability that the test rejects, at the threshold that suits such scores best.
+
+    Errors that exceed their expectation by z standard deviations along the diagonal still refute
+    the claim for z up to some limit; the probability of staying below that limit is the power.
+    """
+    if mu == 0:
+        return 0.0
+    mu = min(mu, 60.0)
+    thresholds = np.linspace(min(-1.0, mu / 2 - 4), max(mu + 1.0, mu / 2 + 4), 32)
+    rates = ndtr(-thresholds), ndtr(thresholds - mu)
+    expected = _counts(rates[0] * others, rates[1] * inserted, inserted, others)
+    best = int(np.argmin(curve_p_value(expected, curve, cells=80)))
+    shifts = np.linspace(-3.5, 3.5, 15)
+    unlucky = [
+        size * rate[best] + shifts * math.sqrt(size * rate[best] * (1 - rate[best]) / 2)
+        for size, rate in zip((others, inserted), rates, strict=True)
+    ]
+    p_values = curve_p_value(_counts(unlucky[0], unlucky[1], inserted, others), curve, cells=600)
+    refuted = np.flatnonzero(p_values <= significance)
+    return 0.0 if len(refuted) == 0 else float(ndtr(shifts[refuted[-1]]))
+
+
+def _counts(false_positives: Array, false_negatives: Array, inserted: int, others: int) -> Any:
+    return ErrorCounts(
+        false_positives=np.clip(np.rint(false_positives), 0, others).astype(np.int64),
+        false_negatives=np.clip(np.rint(false_negatives), 0, inserted).astype(np.int64),
+        negatives=others,
+        positives=inserted,
+        thresholds=np.zeros(len(false_positives)),
+    )
+
+
+def _simulated(pairs: int) -> Array:
+    """Noise of simulated audits, shape (audits, 2, pairs); the same for every factor."""
+    return np.random.default_rng(0).normal(size=(_AUDITS, 2, min(pairs, _MOST_PAIRS)))
+
+
+def _anytime_power(claim: Claim, mu: float, simulated: Array, confidence: float) -> float:
+    """Share of simulated audits that the anytime-valid test would have stopped."""
+    refuted = 0
+    for inserted, others in simulated:
+        test = AnytimeTest(claim, confidence=confidence)
+        test.add(inserted + min(mu, 60.0), others)
+        refuted += test.refuted
+    return refuted / len(simulated)
