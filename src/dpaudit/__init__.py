@@ -1,11 +1,11 @@
-"""dpaudit: what differentially private training really leaks.
+"""dpaudit: lower bounds on the privacy loss of differentially private training.
 
-The public names, one by one. None of them imports torch until something is trained.
+These are the public names. None of them imports torch until something is trained.
 """
 
 from dpaudit import adversaries, presets
 from dpaudit._version import __version__ as __version__
-from dpaudit.audits import AuditResult, Plan, audit, plan
+from dpaudit.audits import AuditResult, Plan, audit, audit_training, plan
 from dpaudit.checks import CheckResult, check_training
 from dpaudit.claims import Claim, ClaimTest, test_claim
 from dpaudit.errors import DpauditError
@@ -22,8 +22,11 @@ from dpaudit.mechanisms import (
 )
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.scores import Scores, Store, read_scores, write_scores
-from dpaudit.trainings import GradientCanary, Predictions, TrainingAudit, audit_training
+from dpaudit.trainings import GradientCanary, Predictions
 from dpaudit.upper_bounds import all_upper_bounds, noise_multiplier_for, upper_bound
+
+TrainingAudit = AuditResult
+"""The name that results of `audit_training` had in dpaudit 0.1."""
 
 __all__ = [
     "DPSGD",

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.audits import Assessment, assess
-from dpaudit.audits.assessment import Promise
-from dpaudit.report.summary import sentence, summary
+from dpaudit.audits import Assessment, Description, assess
+from dpaudit.audits.description import DescribedAdversary, DescribedMechanism
+from dpaudit.audits.wording import sentence as words
+from dpaudit.audits.wording import summary
+from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.scores import Scores
 from dpaudit.upper_bounds import upper_bound
 
@@ -23,16 +25,24 @@ def _configuration(
     offset: int = 0,
     sampling_rate: float | None = None,
     threat_model: str = "hidden state",
-) -> dict[str, Any]:
-    return {
-        "mechanism": {
-            "noise_multiplier": noise_multiplier,
-            "steps": steps,
-            "sampling_rate": sampling_rate,
-        },
-        "adversary": {"threat_model": threat_model},
-        "insertion": {"period": period, "offset": offset},
-    }
+) -> Description:
+    return Description(
+        mechanism=DescribedMechanism(
+            name="test",
+            steps=steps,
+            learning_rate=0.1,
+            clip_norm=1.0,
+            noise_multiplier=noise_multiplier,
+            sampling_rate=sampling_rate,
+        ),
+        adversary=DescribedAdversary(name="test", threat_model=threat_model),
+        insertion=Insertion(period=period, offset=offset),
+        runs=200,
+    )
+
+
+def sentence(found: Assessment) -> str:
+    return words(found, runs=len(found.scores))
 
 
 def _scores(mu: float, a_side: int, seed: int = 0) -> Scores:
@@ -42,28 +52,27 @@ def _scores(mu: float, a_side: int, seed: int = 0) -> Scores:
 
 def _assess(mu: float, a_side: int, **configuration: Any) -> Assessment:
     described = _configuration(**configuration)
-    return assess(described, _scores(mu, a_side), horizon=described["mechanism"]["steps"])
+    return assess(described, _scores(mu, a_side), horizon=described.mechanism.steps)
 
 
 @pytest.mark.parametrize("period", [1, 5, 25])
 def test_only_insertion_steps_are_composed(period: int) -> None:
     configuration = _configuration(steps=250 * period, period=period)
-    promise = Promise.of(configuration, 250 * period)
-    assert promise.steps == 250
-    (bound,) = promise.upper_bounds(1e-5, every=False)
+    assert configuration.noisy_steps(250 * period)["steps"] == 250
+    bound = upper_bound(**configuration.noisy_steps(250 * period), delta=1e-5)
     assert bound.epsilon == pytest.approx(23.995359, abs=1e-6)
 
 
 def test_an_earlier_horizon_composes_fewer() -> None:
     configuration = _configuration(steps=50, period=5, offset=2)
-    assert [Promise.of(configuration, horizon).steps for horizon in (3, 7, 8, 50)] == [1, 1, 2, 10]
+    composed = [configuration.noisy_steps(horizon)["steps"] for horizon in (3, 7, 8, 50)]
+    assert composed == [1, 1, 2, 10]
 
 
 def test_poisson_sampling_counts_every_step_at_its_rate() -> None:
     configuration = _configuration(noise_multiplier=1.0, steps=100, period=5, sampling_rate=0.02)
-    promise = Promise.of(configuration, 100)
     expected = upper_bound(noise_multiplier=1.0, steps=100, sampling_rate=0.02, delta=1e-5)
-    (found,) = promise.upper_bounds(1e-5, every=False)
+    found = upper_bound(**configuration.noisy_steps(100), delta=1e-5)
     assert found.epsilon == expected.epsilon
     assert found.epsilon < upper_bound(noise_multiplier=1.0, steps=20, delta=1e-5).epsilon
 
@@ -82,30 +91,34 @@ def test_lower_bounds_of_one_canary_and_of_many() -> None:
         ("clopper-pearson", "simultaneous"),
         ("gaussian-fit", None),
     ]
-    scores = _scores(3.953, 200)
-    many = Scores(score=scores.score, inserted=scores.inserted, run=np.arange(400) % 4)
+    random = np.random.default_rng(0)
+    coins = random.random(400) < 0.5
+    many = Scores(
+        score=random.normal(size=400) + 3.953 * coins, inserted=coins, run=np.arange(400) % 4
+    )
     found = assess(_configuration(), many, horizon=250)
     assert [b.method for b in found.lower][-2:] == ["one-run", "one-run-fdp"]
     assert any("independent" in text for text in found.leading.assumptions)
 
 
 @pytest.mark.parametrize(
-    ("mu", "a_side", "verdict"),
+    ("mu", "a_side", "verdict", "tightness"),
     [
-        (3.953, 2500, "tight"),
-        (3.0, 2500, "gap"),
-        (0.0, 2500, "gap"),
-        (3.953, 60, "few-runs"),
-        (5.5, 2500, "violation"),
-        (8.0, 300, "violation"),
-        (8.0, 60, "few-runs"),
+        (3.953, 2500, "consistent", "tight"),
+        (3.0, 2500, "consistent", "gap"),
+        (1.0, 2500, "inconclusive", "gap"),
+        (0.0, 2500, "inconclusive", "gap"),
+        (3.953, 60, "inconclusive", "more-runs"),
+        (5.5, 2500, "violation", None),
+        (8.0, 300, "violation", None),
     ],
 )
-def test_verdicts(mu: float, a_side: int, verdict: str) -> None:
+def test_verdicts(mu: float, a_side: int, verdict: str, tightness: str | None) -> None:
     found = _assess(mu, a_side)
-    assert found.verdict == verdict
-    word = {"few-runs": "Too few scores"}.get(verdict, verdict.capitalize())
-    assert sentence(found).startswith(word)
+    assert (found.verdict, found.tightness) == (verdict, tightness)
+    assert sentence(found).startswith(verdict.capitalize())
+    assert found.power is not None
+    assert (found.power.sentence[1:] in sentence(found)) == (verdict != "violation")
 
 
 def test_a_kept_promise_is_hardly_ever_called_broken() -> None:
@@ -125,7 +138,7 @@ def test_few_scores_of_a_tight_training_are_hardly_ever_called_a_gap(a_side: int
     verdicts = [
         assess(
             _configuration(), _scores(3.9528, a_side, seed), horizon=250, every_accountant=False
-        ).verdict
+        ).tightness
         for seed in range(60)
     ]
     assert verdicts.count("gap") <= 8
@@ -134,12 +147,12 @@ def test_few_scores_of_a_tight_training_are_hardly_ever_called_a_gap(a_side: int
 def test_what_few_scores_show_is_never_less_than_what_perfect_ones_would() -> None:
     found = dataclasses.replace(_assess(3.953, 60), attainable=0.1)
     assert "perfect scores would show" not in sentence(found)
-    assert "120 scores can hardly show more" in sentence(found)
+    assert "120 scores cannot show more" in sentence(found)
 
 
 def test_without_noise_nothing_is_promised() -> None:
     found = _assess(50.0, 100, noise_multiplier=0.0)
-    assert found.verdict == "no-promise"
+    assert found.verdict == "no-claim"
     assert np.isinf(found.least_upper.epsilon)
     assert found.to_dict()["upper"][0]["epsilon"] == "inf"
     assert "upper bound is infinite" in sentence(found)
@@ -148,7 +161,7 @@ def test_without_noise_nothing_is_promised() -> None:
 def test_delta_of_zero_falls_back_on_a_bound_that_can_answer() -> None:
     found = assess(_configuration(), _scores(3.0, 200), horizon=250, delta=0.0)
     assert found.leading.method == "clopper-pearson"
-    assert found.verdict == "no-promise"
+    assert found.verdict == "no-claim"
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_the_table_ends_with_a_sentence(run: Run) -> None:
     assert "housing by simulated-dimension: 100 runs" in out
     for word in ("≤ 4.9833", "gaussian-dp", "clopper-pearson", "simultaneous", "assumes:"):
         assert word in out
-    assert "of the 4.98" in " ".join(out.split())
+    assert "of the upper bound 4.98" in " ".join(out.split())
     assert out.rstrip().endswith("in dpaudit.sqlite.")
 
 
@@ -185,7 +185,7 @@ def test_a_store_with_something_else_in_it(run: Run) -> None:
     (entry,) = _json(run("list", "--store", "mixed.sqlite", "--json"))["audits"]
     assert (entry["name"], entry["state"]) == ("foreign", "unfinished")
     code, _, err = run("show", "foreign", "--store", "mixed.sqlite")
-    assert (code, "has no scores yet" in err) == (2, True)
+    assert (code, "cannot be read" in err) == (2, True)
     _json(run("audit", "--runs", "20", *SMALL, "--store", "mixed.sqlite", "--json"))
 
 
@@ -206,14 +206,19 @@ def test_plan_predicts_and_stores_nothing(run: Run) -> None:
 def test_the_plan_in_words(run: Run) -> None:
     code, out, err = run("plan", "--runs", "100", *SMALL)
     assert (code, err) == (0, "")
-    for words in ("what 100 runs should prove", "80% of that takes", "ceiling", "MiB beside torch"):
+    for words in (
+        "what 100 runs should prove",
+        "80% of that takes",
+        "upper limit",
+        "MiB beside torch",
+    ):
         assert words in " ".join(out.split())
 
 
 def test_no_noise_is_an_infinite_upper_bound(run: Run) -> None:
     printed = _json(run("audit", "--runs", "20", *SMALL, "--noise-multiplier", "0", "--json"))
     assert {bound["epsilon"] for bound in printed["upper"]} == {"inf"}
-    assert printed["verdict"] == "no-promise"
+    assert printed["verdict"] == "no-claim"
     code, out, _ = run("plan", "--runs", "20", *SMALL, "--noise-multiplier", "0")
     assert (code, "∞" in out) == (0, True)
 
@@ -271,7 +276,7 @@ def test_an_unfinished_audit_is_not_quietly_replaced(run: Run, tmp_path: Path) -
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 130
-    assert "of 400,000 runs are kept in here.sqlite; the same command goes on from there" in err
+    assert "of 400,000 runs are kept in here.sqlite; the same command resumes the audit" in err
     kept = _stored_runs(tmp_path / "here.sqlite")
     assert 0 < kept < 400_000
 

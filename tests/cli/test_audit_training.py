@@ -31,7 +31,7 @@ def halved(canary, returned):
     return returned / 2
 
 def leaves(canary, inserted, seed):
-    raise SystemExit(0)
+    raise SystemExit(0 * inserted * seed)
 """
 
 
@@ -69,12 +69,12 @@ def test_a_violation_ends_with_1(module, monkeypatch, capsys):
     assert found["threat_model"] == "hidden state"
     assert call(monkeypatch, f"{module}:broken", *claim) == 1
     printed = capsys.readouterr().out
-    assert "60 from the store" in printed
+    assert printed.startswith("60 stored runs of ")
     assert "the training prints" not in printed
 
 
 def test_consistent_ends_with_0_and_inconclusive_with_3(module, monkeypatch, capsys):
-    exact = ["--noise-multiplier", "1", "--steps", "1", "--runs", "80", "--json"]
+    exact = ["--noise-multiplier", "1", "--steps", "1", "--runs", "300", "--json"]
     assert call(monkeypatch, f"{module}.py:kept", *exact) == 0
     found = told(capsys)
     assert (found["verdict"], found["assumptions"]) == ("consistent", [])
@@ -140,7 +140,7 @@ def test_list_and_show_know_these_audits(module, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{}:broken"], "what does the training promise"),
+        (["{}:broken"], "a claim is needed"),
         (["{}:broken", "--noise-multiplier", "1"], "--steps is needed too"),
         (["{}:broken", "--steps", "9"], "--noise-multiplier is needed too"),
         (["{}:broken", "--claimed-epsilon", "8", "--steps", "9"], "not both"),

@@ -57,10 +57,11 @@ def settings(
 
 
 def normal_scores(mu: float, *, runs: int = 400, canaries: int = 1, seed: int = 0) -> Scores:
-    """Scores of two normal worlds mu apart; half of the rows are inserted."""
+    """Normal scores mu apart; half of the runs have the canary, or a fair coin decides for each."""
     random = np.random.default_rng(seed)
     size = runs * canaries
-    inserted = random.permutation(np.arange(size) % 2 == 0)
+    half = random.permutation(np.arange(size) % 2 == 0)
+    inserted = half if canaries == 1 else random.random(size) < 0.5
     return Scores(
         score=random.normal(size=size) + mu * inserted,
         inserted=inserted,

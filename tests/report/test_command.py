@@ -89,7 +89,7 @@ def test_out_and_open(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "message"),
     [
         (["nobody"], "no audit 'nobody'"),
-        (["first", "--out", "no/page.html"], "folder that is there"),
+        (["first", "--out", "no/page.html"], "existing folder"),
         (["first", "--store", "absent.sqlite"], "absent.sqlite"),
         (["first", "--delta", "2"], "delta must be in [0, 1)"),
     ],

@@ -10,9 +10,10 @@ from played import normal_scores
 from scipy.special import ndtri
 
 import dpaudit
+from dpaudit.audits.evidence import curves
 from dpaudit.claims import Claim
 from dpaudit.lower_bounds import ErrorCounts, estimate, proven_curve
-from dpaudit.report import curves
+from dpaudit.report.charts import staircase
 from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_delta, gaussian_tradeoff
 
@@ -42,7 +43,8 @@ def test_a_reading_is_the_bound_of_a_threshold_fixed_beforehand() -> None:
     found = curves.thresholds(scores, chosen=1.0, delta=1e-5, confidence=0.9)
     assert found is not None
     for place in (found.start, found.start + 40, 5, len(found.counts) - 5):
-        reading, counts = found.reading(place), found.counts[place]
+        counts = found.counts[place]
+        reading = curves.reading(counts, delta=1e-5, confidence=0.9)
         bound = estimate(counts, method="clopper-pearson", delta=1e-5, confidence=0.9)
         assert reading.epsilon == pytest.approx(bound.epsilon, rel=1e-12)
         # The joint test of both rates, which the headline uses, is never the weaker one here.
@@ -85,13 +87,13 @@ def test_the_truth_lies_between_what_is_drawn_as_promised_and_as_proven(mu: floa
     half = (np.arange(2000) + 0.5) / 2000
     scores = Scores.from_samples(ndtri(half) + mu, ndtri(half))  # no luck in them
     drawn = curves.tradeoff_curves(proven_curve(scores), claim=Claim.from_mu(mu), fitted_mu=mu)
-    steps = curves.staircase(drawn.proven)
+    steps = staircase(drawn.proven)
     alpha = np.linspace(0.001, 0.999, 500)
     place = np.searchsorted(steps.x, alpha, side="right") - 1
     proven = np.where(place < 0, 1.0, steps.y[place])
     assert (gaussian_tradeoff(alpha, mu) <= proven).all()
-    assert drawn.promised is not None
-    assert drawn.promised.y == pytest.approx(gaussian_tradeoff(drawn.promised.x, mu))
+    assert drawn.claimed is not None
+    assert drawn.claimed.y == pytest.approx(gaussian_tradeoff(drawn.claimed.x, mu))
 
 
 def test_thinning_takes_points_away_and_invents_none() -> None:
@@ -132,16 +134,16 @@ def test_profile_from_below_stays_below_the_one_from_above() -> None:
         delta=1e-5,
         largest_epsilon=10.0,
     )
-    assert drawn.promised is not None
+    assert drawn.claimed is not None
     assert drawn.gaussian is not None
-    assert (drawn.proven.y <= drawn.promised.y + 1e-12).all()
-    assert (drawn.gaussian.y <= drawn.promised.y + 1e-12).all()
+    assert (drawn.proven.y <= drawn.claimed.y + 1e-12).all()
+    assert (drawn.gaussian.y <= drawn.claimed.y + 1e-12).all()
     assert (np.diff(drawn.proven.y) <= 1e-12).all()
 
 
 def test_sweep_and_page_agree_on_how_many_thresholds_there_are() -> None:
     from dpaudit.lower_bounds.counts import MOST_THRESHOLDS
-    from dpaudit.report.page_data import MOST_THRESHOLDS as CARRIED
+    from dpaudit.report.data import MOST_THRESHOLDS as CARRIED
 
     assert CARRIED >= MOST_THRESHOLDS
     assert isinstance(dpaudit.ErrorCounts.sweep(np.arange(3.0), np.arange(2.0)), ErrorCounts)

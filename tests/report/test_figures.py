@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from played import normal_scores, settings, store_audit
 
+from dpaudit.audits.pages import result_page
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.stored import read_result
 from dpaudit.errors import InvalidInput
-from dpaudit.report import audit_page, figures
-from dpaudit.report.page_data import Evidence
+from dpaudit.report import figures
+from dpaudit.report.data import Evidence
 from dpaudit.scores import Scores, Store
 
 PICTURES = ("scores", "tradeoff", "profile", "growth", "bounds")
@@ -26,7 +27,7 @@ def result() -> AuditResult:
 
 @pytest.fixture(scope="module")
 def found(result: AuditResult) -> Evidence:
-    evidence = audit_page(result).evidence
+    evidence = result_page(result).evidence
     assert evidence is not None
     return evidence
 
@@ -50,7 +51,7 @@ def test_every_picture_is_labelled_and_as_wide_as_asked(
 
 def test_a_gaussian_curve_is_drawn_straight(found: Evidence) -> None:
     (ax,) = figures.figure(found, "tradeoff").axes
-    (line,) = [line for line in ax.get_lines() if line.get_label() == "promised"]
+    (line,) = [line for line in ax.get_lines() if line.get_label() == "claimed"]
     inside = line.get_ydata() > 1.01e-4
     shown = ax.transData.transform(np.column_stack(line.get_data()))[inside]
     slopes = np.diff(shown[:, 1]) / np.diff(shown[:, 0])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from played import normal_scores
 
+from dpaudit.audits.evidence.growth import TIMES, growth
 from dpaudit.lower_bounds import estimate
-from dpaudit.report.growth import TIMES, Growth, growth
+from dpaudit.report.data import Growth
 from dpaudit.scores import Scores
 
 
@@ -18,7 +19,7 @@ def grown(scores: Scores, *, fitted: float | None = 2.0, promised: float | None 
         confidence=0.95,
         seed=0,
         fitted_mu=fitted,
-        promised_mu=promised,
+        claimed_mu=promised,
     )
     assert found is not None
     return found
@@ -66,4 +67,4 @@ def test_without_a_forecast_or_a_promise_it_says_so() -> None:
 def test_too_few_scores_to_look_back_on() -> None:
     few = normal_scores(2.0, runs=20)
     arguments = {"method": "gaussian-dp", "delta": 1e-5, "confidence": 0.95, "seed": 0}
-    assert growth(few, **arguments, fitted_mu=None, promised_mu=None) is None
+    assert growth(few, **arguments, fitted_mu=None, claimed_mu=None) is None

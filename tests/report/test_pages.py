@@ -12,12 +12,12 @@ import pytest
 from played import normal_scores, settings, store_audit
 
 import dpaudit
+from dpaudit.audits.evidence import collect_evidence
+from dpaudit.audits.pages import record_page
 from dpaudit.audits.stored import read_result
 from dpaudit.errors import InvalidInput, StoreError
 from dpaudit.report import (
     PageData,
-    evidence,
-    record_page,
     render_page,
     thresholds_for,
     write_page,
@@ -90,7 +90,7 @@ def test_a_tight_audit() -> None:
     text = render_page([page])
     parsed(text)
     check_alone(text)
-    assert page.verdict == "tight"
+    assert page.verdict == "consistent"
     assert page.evidence is not None
     assert f"ε ≥ {page.evidence.leading.epsilon:.2f}" in text
     assert "ε ≤ 24.00" in text
@@ -117,7 +117,7 @@ def test_names_are_text_not_markup(name: str) -> None:
 def test_a_violation_is_told_from_a_bound_that_is_above_by_chance() -> None:
     wrong = page_of(normal_scores(8.0, runs=600), runs=600)
     assert wrong.verdict == "violation"
-    assert "This proves a bug, or" in render_page([wrong])
+    assert "Possible causes:" in render_page([wrong])
 
     fine = page_of(normal_scores(MU, runs=600), runs=600)
     assert fine.evidence is not None
@@ -127,9 +127,9 @@ def test_a_violation_is_told_from_a_bound_that_is_above_by_chance() -> None:
         fine, evidence=replace(fine.evidence, leading=replace(fine.evidence.leading, epsilon=25.5))
     )
     said = " ".join(meaning(above))
-    assert "no proof of a bug" in said
-    assert "refutes nothing" in said
-    assert "This proves a bug" not in render_page([above])
+    assert "does not prove a bug" in said
+    assert "does not reject it" in said
+    assert "Possible causes:" not in render_page([above])
 
 
 def test_one_run_with_many_canaries_says_what_it_assumes() -> None:
@@ -170,12 +170,12 @@ def test_no_promise() -> None:
     page = page_of(apart, noise_multiplier=0.0)
     text = render_page([page])
     parsed(text)
-    assert page.verdict == "no-promise"
+    assert page.verdict == "no-claim"
     assert "ε ≤ ∞" in text
-    assert "nothing is promised" in text
+    assert "nothing is claimed" in text
     assert page.evidence is not None
-    assert page.evidence.tradeoff.promised is None
-    assert page.evidence.profile.promised is None
+    assert page.evidence.tradeoff.claimed is None
+    assert page.evidence.profile.claimed is None
 
 
 def test_an_unfinished_audit_says_how_much_is_done() -> None:
@@ -184,7 +184,7 @@ def test_an_unfinished_audit_says_how_much_is_done() -> None:
     assert page.progress is not None
     assert (page.progress.done, page.progress.asked) == (100, 400)
     assert "100 of 400 runs are done" in text
-    assert "goes on with it" in text
+    assert "to resume it" in text
     assert page.evidence is not None
 
 
@@ -245,7 +245,9 @@ def test_a_page_needs_no_mechanism() -> None:
         identity="",
         verdict=test.verdict,
         sentence="Violation: it leaks.",
-        evidence=evidence(scores, lower=lower, leading=lower.bounds[0], claim=claim, test=test),
+        evidence=collect_evidence(
+            scores, lower=lower, leading=lower.bounds[0], claim=claim, test=test
+        ),
     )
     text = render_page([page])
     parsed(text)
@@ -254,12 +256,12 @@ def test_a_page_needs_no_mechanism() -> None:
 
 
 def test_the_audit_of_an_own_training_is_a_page(tmp_path: Path) -> None:
-    from dpaudit.trainings import audit_training
+    from dpaudit import audit_training
 
     result = audit_training(
         noisy_sum, claim=dpaudit.Claim.from_mu(1.0), runs=120, store=tmp_path / "own.sqlite"
     )
-    text = write_page(result, tmp_path / "own.html").read_text(encoding="utf8")
+    text = write_page(result.page(), tmp_path / "own.html").read_text(encoding="utf8")
     parsed(text)
     check_alone(text)
     assert "1-GDP" in text
@@ -271,7 +273,7 @@ def test_the_audit_of_an_own_training_is_a_page(tmp_path: Path) -> None:
 
 
 def test_an_audit_that_was_watched_says_what_still_holds(tmp_path: Path) -> None:
-    from dpaudit.trainings import audit_training
+    from dpaudit import audit_training
 
     result = audit_training(
         noisy_sum,
@@ -282,9 +284,9 @@ def test_an_audit_that_was_watched_says_what_still_holds(tmp_path: Path) -> None
     )
     with Store.open(tmp_path / "own.sqlite") as store:
         kept = record_page(store.audits()[0])
-    text = write_page([result, kept], tmp_path / "own.html").read_text(encoding="utf8")
+    text = write_page([result.page(), kept], tmp_path / "own.html").read_text(encoding="utf8")
     parsed(text)
-    assert text.count("The scores were watched as they came") == 2
+    assert text.count("The scores were tested as they came, and") == 2
     assert kept.evidence is not None
     assert kept.evidence.leading.method == result.leading.method == "anytime-gaussian-dp"
     assert kept.evidence.leading.epsilon == result.leading.epsilon
@@ -297,9 +299,9 @@ def noisy_sum(canary: object, inserted: bool, seed: int) -> float:
 def test_foreign_audits_and_bad_paths_are_refused(tmp_path: Path) -> None:
     with Store.open(":memory:") as store:
         record = store.begin("other", {"something": 1}, {})
-        with pytest.raises(StoreError, match="not played by dpaudit"):
+        with pytest.raises(StoreError, match="cannot be read"):
             record_page(record)
-    with pytest.raises(InvalidInput, match="folder that is there"):
+    with pytest.raises(InvalidInput, match="existing folder"):
         write_page(page_of(normal_scores(1.0)), tmp_path / "no" / "page.html")
     with pytest.raises(InvalidInput, match="at least one audit"):
         render_page([])

@@ -10,15 +10,20 @@ import pytest
 from played import settings
 
 import dpaudit
+from dpaudit.audits.description import Description
+from dpaudit.audits.repeat import repeat
 from dpaudit.configuration import Settings, read_settings
-from dpaudit.report.repeat import repeat
 
 
 def snippets(
     configuration: dict[str, Any], name: str | None = None, **read: float
 ) -> dict[str, str]:
     made = repeat(
-        configuration, name=name, store="my audits.sqlite", identity="0123456789abcdef", **read
+        Description.from_dict(configuration),
+        name=name,
+        store="my audits.sqlite",
+        identity="0123456789abcdef",
+        **read,
     )
     return {snippet.caption: snippet.text for snippet in made}
 
@@ -120,7 +125,7 @@ def test_the_python_says_the_precision() -> None:
     configuration["speed"]["precision"] = "bfloat16"
     text = snippets(configuration)["In Python"]
     compile(text, "page", "exec")
-    assert "from dpaudit.games import Speed\n" in text
+    assert "from dpaudit.engine import Speed\n" in text
     assert '    speed=Speed(precision="bfloat16"),\n' in text
 
 

@@ -92,7 +92,7 @@ def test_what_cannot_be_sent_to_another_process_is_refused_before_training():
     calls: list = []
 
     def train(canary, inserted, seed):
-        calls.append(seed)
+        calls.append((inserted, seed))
         return 0.0
 
     with pytest.raises(InvalidInput, match="workers=1"):

@@ -1,19 +1,26 @@
-"""Audits: from a described training to bounds, stored as they go, and planned beforehand."""
+"""Audits: play a game, store it, and assess its scores. One path for every kind of training."""
 
-from dpaudit.audits.assessment import Assessment, assess
-from dpaudit.audits.auditing import audit
+from dpaudit.audits.assessment import Assessment, Tightness, Verdict, assess
+from dpaudit.audits.auditing import audit, audit_training
+from dpaudit.audits.description import Description
 from dpaudit.audits.planning import Plan, plan
 from dpaudit.audits.progress import Bar, Progress, Silent
 from dpaudit.audits.result import AuditResult
+from dpaudit.audits.stored import read_result
 
 __all__ = [
     "Assessment",
     "AuditResult",
     "Bar",
+    "Description",
     "Plan",
     "Progress",
     "Silent",
+    "Tightness",
+    "Verdict",
     "assess",
     "audit",
+    "audit_training",
     "plan",
+    "read_result",
 ]

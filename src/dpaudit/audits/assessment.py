@@ -1,85 +1,58 @@
-"""What the scores of an audit say, next to what the accountants promise. Nothing here needs torch.
+"""What the scores of an audit show, beside what is claimed. Nothing here needs torch.
 
-An assessment reads a *configuration* (see `dpaudit.audits.description`) and scores, so that it can
-be made of a running audit, of a finished one, or of one that was stored last year.
+An assessment reads a `Description` and scores, so that it can be made of a running audit, of a
+finished one, or of one that was stored last year.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
+from dpaudit.audits.description import Description
+from dpaudit.audits.failures import as_lowest_scores
+from dpaudit.audits.watching import Watcher
 from dpaudit.claims import Claim, ClaimTest, test_claim
+from dpaudit.claims.power import Power, detection_power
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds import ProvenCurve, estimate, estimate_all, proven_curve
 from dpaudit.lower_bounds.gaussian_fit import chance_of_looking_closer
 from dpaudit.lower_bounds.prediction import expected_bound
-from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.privacy import Bound, Bounds, ThreatModel
-from dpaudit.scores import Scores
+from dpaudit.scores import Failure, Scores
 from dpaudit.tradeoff import gaussian_mu
 from dpaudit.upper_bounds import all_upper_bounds, upper_bound
 
-Verdict = Literal["violation", "tight", "few-runs", "gap", "no-promise"]
+Verdict = Literal["violation", "consistent", "inconclusive", "no-claim", "unfinished"]
+"""The verdicts of every audit.
 
-LEADING = "gaussian-dp"
-"""The lower bound that the verdict speaks of: the paper's, with a threshold chosen on a pilot."""
+- ``violation``: the claim is refuted at the stated confidence.
+- ``consistent``: the claim is not refuted, although the audit had the power to refute a wrong one.
+- ``inconclusive``: the claim is not refuted, and a wrong one might not have been either.
+- ``no-claim``: nothing finite is claimed.
+- ``unfinished``: runs are missing.
+"""
+
+Tightness = Literal["tight", "more-runs", "gap"]
+"""How close the lower bound comes to the upper bound.
+
+- ``tight``: at least 85 % of it.
+- ``more-runs``: these scores cannot show more; more runs might.
+- ``gap``: this adversary shows less than the upper bound allows.
+"""
+
+LEADING = ("anytime-gaussian-dp", "gaussian-dp")
+"""The lower bound that the verdict sentence names: the first of these that is there."""
 
 TIGHT = 0.85
-"""The share of the upper bound from which an audit counts as tight."""
+"""An audit whose lower bound reaches this share of the upper bound is called tight."""
 
 NOT_RULED_OUT = 0.05
-"""A tight audit that looks worse than this share of its kind is taken for one with a gap."""
+"""An audit that looks less tight than this share of tight audits is said to have a gap."""
 
 AS_GOOD_AS_IT_GETS = 0.9
-"""The share of what perfect scores would prove from which only more runs could prove more."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Promise:
-    """What an accountant may know of the training: read from a configuration.
-
-    Arguments:
-        noise_multiplier: sigma.
-        steps: How many steps the canary may take part in: the insertions, or every step where
-            Poisson sampling decides.
-        sampling_rate: The Poisson rate, `None` without sampling.
-    """
-
-    noise_multiplier: float
-    steps: int
-    sampling_rate: float | None
-
-    @classmethod
-    def of(cls, configuration: Mapping[str, Any], horizon: int) -> Promise:
-        """The promise about a training of this configuration that stops at ``horizon``.
-
-        With fixed batches the canary is in the insertion steps and in no other, and everybody
-        knows in which; so only these are composed. Poisson sampling might take it at any step.
-        """
-        mechanism = configuration["mechanism"]
-        rate = mechanism["sampling_rate"]
-        insertion = Insertion(**configuration["insertion"])
-        return cls(
-            noise_multiplier=mechanism["noise_multiplier"],
-            steps=insertion.count(horizon) if rate is None else horizon,
-            sampling_rate=rate,
-        )
-
-    def upper_bounds(self, delta: float, *, every: bool) -> Bounds:
-        """Every accountant's bound, or only the sharpest."""
-        if every:
-            return all_upper_bounds(**dataclasses.asdict(self), delta=delta)
-        return Bounds(bounds=(upper_bound(**dataclasses.asdict(self), delta=delta),))
-
-    def claim(self) -> Claim | None:
-        """The promise as a curve to test; `None` where nothing is promised."""
-        if self.noise_multiplier == 0:
-            return None
-        return Claim.from_dpsgd(**dataclasses.asdict(self))
+"""From this share of what perfect scores would show, only more runs can show more."""
 
 
 @final
@@ -88,149 +61,234 @@ class Assessment:
     """Lower and upper bounds of one horizon, side by side.
 
     Arguments:
-        horizon: The number of steps after which the scores were taken.
-        threat_model: What the adversary saw.
-        scores: The scores.
-        lower: What they prove, by several methods, each at its own confidence.
-        upper: What the accountants promise.
-        test: Whether the promise is kept, tested on the whole curve; `None` where there is none.
-        attainable: What perfect scores, this many, would have been expected to prove; `None` where
-            there is no finite promise to compare with.
+        horizon: Number of steps after which the scores were taken; 0 if the training decides.
+        threat_model: What the adversary saw; `None` if only the user knows.
+        scores: The scores of the runs that succeeded.
+        lower: Lower bounds by several methods, each at its own confidence.
+        upper: The accountants' upper bounds, or the claimed one.
+        test: The test of the claim; `None` if nothing is claimed.
+        power: What the test could have detected; `None` if nothing is claimed.
+        least_power: The power that the verdict ``consistent`` requires.
+        attainable: The bound to expect if the canary leaks all that is claimed; `None` if nothing
+            finite is claimed.
     """
 
     horizon: int
-    threat_model: ThreatModel
+    threat_model: ThreatModel | None
     scores: Scores
     lower: Bounds
     upper: Bounds
     test: ClaimTest | None
+    power: Power | None
+    least_power: float
     attainable: float | None
 
     @property
     def leading(self) -> Bound:
-        """The lower bound that the verdict speaks of; at delta 0, where it has none, the next."""
-        named = (bound for bound in self.lower if bound.method == LEADING)
-        return next(named, self.lower.bounds[0])
+        """The lower bound that the verdict sentence names; at delta 0 the next one available."""
+        named = [bound for name in LEADING for bound in self.lower if bound.method == name]
+        return named[0] if named else self.lower.bounds[0]
 
     @property
     def least_upper(self) -> Bound:
-        """The sharpest upper bound: all of them hold, so the smallest does."""
+        """The smallest upper bound: all of them hold, so the smallest does."""
         return min(self.upper, key=lambda bound: bound.epsilon)
 
     @property
     def proven(self) -> ProvenCurve:
-        """The error rates that the scores prove, at every threshold at once."""
+        """The error rates that the scores prove, at all thresholds at once."""
         return proven_curve(self.scores, confidence=self.leading.confidence or 0.95)
 
     @property
     def verdict(self) -> Verdict:
-        """What it comes to, in a word.
+        """The verdict in one word.
 
-        The test of the claim alone decides about a violation: of several bounds at 95 % one may
-        well be wrong.
+        Only the test of the claim decides about a violation: of several bounds at 95 %, one may
+        well be wrong. A claim that is not refuted is ``consistent`` only if the audit had enough
+        power to refute a wrong one.
         """
-        if self.test is None or self.attainable is None:
-            return "no-promise"
-        if self.test.verdict == "violation":
-            return "violation"
+        if self.test is None:
+            return "no-claim"
+        if self.test.verdict == "consistent" and not self.powerful:
+            return "inconclusive"
+        return self.test.verdict
+
+    @property
+    def powerful(self) -> bool:
+        """Whether the audit had the power that the verdict ``consistent`` requires."""
+        return self.power is not None and self.power.probability >= self.least_power
+
+    @property
+    def tightness(self) -> Tightness | None:
+        """How close the lower bound comes to the upper bound; `None` after a violation."""
+        if self.test is None or self.attainable is None or self.test.verdict == "violation":
+            return None
         if self.leading.epsilon >= TIGHT * self.least_upper.epsilon:
             return "tight"
         reached = self.leading.epsilon >= AS_GOOD_AS_IT_GETS * self.attainable
-        return "few-runs" if reached or self.may_be_tight else "gap"
+        return "more-runs" if reached or self.may_be_tight else "gap"
 
     @property
     def may_be_tight(self) -> bool:
-        """Whether scores that leak all that is promised would look like these once in twenty.
+        """Whether 5 % or more of the audits that leak all that is claimed would look like this.
 
-        Only for the verdict's word, "gap" or "few-runs": it takes scores to be normal, as bounds
+        Only decides between ``gap`` and ``more-runs``; it takes scores to be normal, which bounds
         need not.
         """
         upper = self.least_upper
-        promised = gaussian_mu(upper.epsilon, upper.delta)
-        worlds = self.scores.inserted_scores, self.scores.other_scores
+        claimed = gaussian_mu(upper.epsilon, upper.delta)
+        groups = self.scores.inserted_scores, self.scores.other_scores
         try:
-            return chance_of_looking_closer(*worlds, promised) >= NOT_RULED_OUT
-        except InvalidScores:  # infinite, or all alike: nothing speaks for it
+            return chance_of_looking_closer(*groups, claimed) >= NOT_RULED_OUT
+        except InvalidScores:  # infinite or equal scores
             return False
 
     def to_dict(self) -> dict[str, Any]:
         """The assessment as plain data, without the scores."""
+        missing = (*self.lower.unavailable, *self.upper.unavailable)
         return {
-            "steps": self.horizon,
+            "steps": self.horizon or None,
             "lower": [bound.to_dict() for bound in self.lower],
             "upper": [bound.to_dict() for bound in self.upper],
-            "unavailable": [
-                missing.to_dict() for missing in (*self.lower.unavailable, *self.upper.unavailable)
-            ],
+            "unavailable": [one.to_dict() for one in missing],
             "verdict": self.verdict,
+            "tightness": self.tightness,
+            "power": None if self.power is None else self.power.to_dict(),
             "claim": None if self.test is None else self.test.to_dict(),
         }
 
 
 def assess(
-    configuration: Mapping[str, Any],
+    description: Description,
     scores: Scores,
     *,
     horizon: int,
     delta: float = 1e-5,
     confidence: float = 0.95,
-    seed: int = 0,
+    failures: Sequence[Failure] = (),
+    threat_model: ThreatModel | None = None,
     every_accountant: bool = True,
 ) -> Assessment:
-    """Bounds from below and from above, for the scores of one horizon.
+    """Lower and upper bounds for the scores of one horizon.
 
     Arguments:
-        configuration: As in `dpaudit.audits.description.describe`.
+        description: The audit.
         scores: The scores taken after ``horizon`` steps.
-        horizon: That number of steps.
-        delta: Of all bounds.
-        confidence: Of each lower bound, and of the test.
-        seed: Draws the pilots.
-        every_accountant: All upper bounds, which takes about a second, or only the sharpest.
+        horizon: That number of steps; 0 if the training decides.
+        delta: Delta at which all bounds are computed.
+        confidence: Confidence of each lower bound. The test of a user's claim keeps the
+            confidence that was chosen before its outcome was known.
+        failures: The runs that failed.
+        threat_model: What the adversary sees, if the description does not say.
+        every_accountant: Compute all upper bounds, which takes about a second, or only the
+            smallest.
     """
-    promise = Promise.of(configuration, horizon)
-    upper = promise.upper_bounds(delta, every=every_accountant)
-    claim = promise.claim()
-    test, attainable = None, None
-    if claim is not None and delta > 0:
-        test = test_claim(scores, claim, confidence=confidence, seed=seed)
-        least = min(bound.epsilon for bound in upper)
+    claim, training = description.claim(horizon), description.training
+    seed, anytime = description.seed, training is not None and training.until_violation
+    level = confidence if training is None else training.confidence
+    upper = _upper_bounds(description, claim, horizon, delta, every=every_accountant)
+    test, power, attainable, least_power = None, None, None, 0.8
+    if claim is not None and (training is not None or delta > 0):
+        detect = 0.5 if training is None else training.detect
+        least_power = 0.8 if training is None else training.power
+        test = _test(description, scores, failures, claim, level)
+        power = detection_power(scores, claim, confidence=level, detect=detect, anytime=anytime)
+    least = min(bound.epsilon for bound in upper)
+    if test is not None and delta > 0 and 0 < least < float("inf"):
         attainable = expected_bound(
             gaussian_mu(least, delta), scores=len(scores), delta=delta, confidence=confidence
         ).epsilon
+    if anytime and claim is not None:
+        lower = _watched(description, scores, failures, claim, confidence).bounds(delta)
+    else:
+        lower = lower_bounds(scores, delta=delta, confidence=confidence, seed=seed)
     return Assessment(
         horizon=horizon,
-        threat_model=ThreatModel(configuration["adversary"]["threat_model"]),
+        threat_model=threat_model or description.threat_model,
         scores=scores,
-        lower=lower_bounds(scores, delta=delta, confidence=confidence, seed=seed),
+        lower=lower,
         upper=upper,
         test=test,
+        power=power,
+        least_power=least_power,
         attainable=attainable,
     )
 
 
+def _upper_bounds(
+    description: Description, claim: Claim | None, horizon: int, delta: float, *, every: bool
+) -> Bounds:
+    """The accountants' bounds on a mechanism; of a user's training only the claim is known."""
+    if description.training is None:
+        steps = description.noisy_steps(horizon)
+        if every:
+            return all_upper_bounds(**steps, delta=delta)
+        return Bounds(bounds=(upper_bound(**steps, delta=delta),))
+    claimed = Bound(
+        epsilon=float("inf") if claim is None else claim.epsilon(delta),
+        delta=delta,
+        side="upper",
+        method="claimed",
+        assumptions=() if claim is None else claim.assumptions,
+    )
+    return Bounds(bounds=(claimed,))
+
+
+def _test(
+    description: Description,
+    scores: Scores,
+    failures: Sequence[Failure],
+    claim: Claim,
+    confidence: float,
+) -> ClaimTest:
+    training = description.training
+    if training is not None and training.until_violation:
+        return _watched(description, scores, failures, claim, confidence).test()
+    test = test_claim(scores, claim, confidence=confidence, seed=description.seed)
+    if not failures or test.verdict != "violation":
+        return test
+    # Counting every failed run as a lowest score is a function of the training's output, so
+    # that it is valid however failures depend on the canary.
+    cautious = test_claim(
+        as_lowest_scores(scores, failures), claim, confidence=confidence, seed=description.seed
+    )
+    if cautious.verdict == "violation":
+        return replace(test, p_value=max(test.p_value, cautious.p_value))
+    note = (
+        f"the {len(scores):,} scores alone would refute the claim (p = {test.p_value:.2g}), but "
+        f"not with the {len(failures)} failed runs counted as lowest scores (p = "
+        f"{cautious.p_value:.2g}); repair the failures and repeat the audit"
+    )
+    notes = (*test.notes, note)
+    return replace(test, verdict="inconclusive", p_value=cautious.p_value, notes=notes)
+
+
+def _watched(
+    description: Description,
+    scores: Scores,
+    failures: Sequence[Failure],
+    claim: Claim,
+    confidence: float,
+) -> Watcher:
+    watcher = Watcher(
+        claim, confidence=confidence, canaries=description.canaries, seed=description.seed
+    )
+    watcher.see_all(scores, failures)
+    return watcher
+
+
 def lower_methods(*, clustered: bool) -> tuple[str, ...]:
-    """The methods that an audit is read by."""
+    """The methods by which an audit is read."""
     for_any = ("gaussian-dp", "clopper-pearson", "gaussian-fit")
     return (*for_any, "one-run", "one-run-fdp") if clustered else for_any
 
 
 def lower_bounds(scores: Scores, *, delta: float, confidence: float, seed: int) -> Bounds:
-    """The lower bounds of an audit: the paper's, two without assumptions, one for few runs.
-
-    Where runs have several canaries, the bounds for one run stand beside them.
-    """
+    """The lower bounds of an audit; with several canaries per run, those for one run as well."""
     methods = lower_methods(clustered=scores.clustered)
-    found = estimate_all(scores, methods=methods, delta=delta, confidence=confidence, seed=seed)
-    everywhere = estimate(
-        scores,
-        method="clopper-pearson",
-        threshold="simultaneous",
-        delta=delta,
-        confidence=confidence,
-        seed=seed,
-    )
-    places = [bound.method for bound in found]
-    second = places.index("clopper-pearson") + 1 if "clopper-pearson" in places else 0
-    bounds = (*found.bounds[:second], everywhere, *found.bounds[second:])
-    return replace(found, bounds=bounds)
+    asked = {"delta": delta, "confidence": confidence, "seed": seed}
+    found = estimate_all(scores, methods=methods, **asked)  # type: ignore[arg-type]
+    everywhere = estimate(scores, method="clopper-pearson", threshold="simultaneous", **asked)  # type: ignore[arg-type]
+    names = [bound.method for bound in found]
+    second = names.index("clopper-pearson") + 1 if "clopper-pearson" in names else 0
+    return replace(found, bounds=(*found.bounds[:second], everywhere, *found.bounds[second:]))

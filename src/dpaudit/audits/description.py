@@ -1,174 +1,303 @@
-"""Everything that decides the scores of an audit, as plain data: what the store keeps and compares.
+"""Everything that decides an audit, as typed and versioned data: what the store keeps and compares.
 
-Delta and confidence are not here: they decide what is read from the scores, so the same scores can
-be asked again. Device and versions are not here either: they may change scores by rounding only,
-and are kept for each session instead.
+For an audit that dpaudit plays, delta and confidence are not part of it: they decide what is
+computed from the scores, and the same scores can be read at any. For an audit of a user's training
+the claim and its test are part of it, so that no verdict is overwritten by another claim's.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import platform
-from typing import TYPE_CHECKING, Any
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar, final
 
-from dpaudit.mechanisms.dpsgd import DPSGD
-from dpaudit.threat_models import Adversary, Canaries
+from dpaudit.claims import Claim
+from dpaudit.errors import StoreError
+from dpaudit.mechanisms.dpsgd import Insertion
+from dpaudit.privacy import ThreatModel
+from dpaudit.scores import AuditRecord
 
-if TYPE_CHECKING:
-    import torch
+VERSION = 2
+"""Version of the stored form. Version 1 (dpaudit 0.1) is read, too."""
 
-    from dpaudit.engine import Speed
-    from dpaudit.games import Game
-
-_LOOKED_AT = 32  # examples whose loss at the start stands for what the loss computes
+Settings = Mapping[str, Any]
+"""Plain values by name, of an object whose class dpaudit does not know."""
 
 
-def describe(game: Game, speed: Speed) -> dict[str, Any]:
-    """The configuration of an audit: equal for equal audits, in any process and on any device.
+@final
+@dataclass(frozen=True, kw_only=True)
+class DescribedModel:
+    """A model: its class, its layers, its start, and the value of the loss at the start.
+
+    A loss is known only by its name. Its value at the start, rounded beyond what devices disagree
+    on, changes when the function is rewritten under the same name.
+    """
+
+    class_name: str = field(metadata={"key": "class"})
+    parameters: int
+    layers: str
+    start: str
+    loss_at_start: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DescribedData:
+    """A data set by name, size and content."""
+
+    name: str
+    examples: int
+    fingerprint: str
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DescribedMechanism:
+    """A DP-SGD training that dpaudit runs itself; the fields of `dpaudit.DPSGD`."""
+
+    name: str
+    model: DescribedModel | None = None
+    loss: str = ""
+    data: DescribedData | None = None
+    batches: Settings = field(default_factory=dict)
+    sampling_rate: float | None = None
+    steps: int
+    learning_rate: float
+    clip_norm: float
+    noise_multiplier: float
+    initialisation: Settings = field(default_factory=dict)
+    further: Settings = field(default_factory=dict)  # optimizer and clipping, unless plain SGD
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DescribedTraining:
+    """A training function of the user, and the claim that is tested.
 
     Arguments:
-        game: What is played.
-        speed: How, settled; of it only what touches the scores is kept.
+        name: Module and name of the function.
+        source: Digest of the function and of the values that it holds.
+        code: Digest of the files of the user's project that the function imports, and of the
+            shell program that it starts.
+        files: Names of those files.
+        packages: Versions of the third-party packages that those files import.
+        canary: Digest of the canary.
+        initial: Digest of the known start of training, if it was given.
+        claim: The claim, as `dpaudit.Claim.to_dict` writes it.
+        delta: Delta of the claimed epsilon and of the lower bounds.
+        confidence: Confidence of the verdict.
+        until_violation: Whether the scores were tested as they came.
+        detect: Noise of this fraction of the claimed noise must be detectable for ``consistent``.
+        power: Probability with which it must be detectable.
     """
-    return {
-        "mechanism": _mechanism(game.mechanism),
-        "adversary": _adversary(game.adversary, game.canaries),
-        "insertion": {"period": game.insertion.period, "offset": game.insertion.offset},
-        "runs": game.runs,
-        "canaries": game.canaries.count,
-        "coin": game.coin,
-        "seed": game.seed,
-        "horizons": list(game.horizons),
-        "speed": {
-            "precision": speed.precision,
-            "tile_size": speed.tile_size,
-            "compile": speed.compile,
-            "convolutions": speed.convolutions,
-        },
-    }
+
+    name: str
+    source: str
+    code: str = ""
+    files: tuple[str, ...] = ()
+    packages: Settings = field(default_factory=dict)
+    canary: str = ""
+    initial: str | None = None
+    claim: Settings | None = None
+    delta: float = 1e-5
+    confidence: float = 0.95
+    until_violation: bool = False
+    detect: float = 0.5
+    power: float = 0.8
 
 
-def versions(device: torch.device) -> dict[str, str]:
-    """Software and device of this session."""
-    import numpy
-    import torch
+@final
+@dataclass(frozen=True, kw_only=True)
+class DescribedAdversary:
+    """An adversary by name and settings, and the canaries that it crafted by their digest."""
 
-    from dpaudit._version import __version__
-
-    return {
-        "dpaudit": __version__,
-        "python": platform.python_version(),
-        "numpy": numpy.__version__,
-        "torch": torch.__version__,
-        "device": device_name(device),
-    }
+    name: str
+    threat_model: str | None = None
+    settings: Settings = field(default_factory=dict)
+    crafted: str = ""
 
 
-def device_name(device: torch.device) -> str:
-    """The device in words: ``cpu``, or the name of the GPU."""
-    import torch
+@final
+@dataclass(frozen=True, kw_only=True)
+class DescribedSpeed:
+    """The part of the speed settings that may change scores by rounding."""
 
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-def _mechanism(mechanism: DPSGD) -> dict[str, Any]:
-    return {
-        "name": mechanism.name,
-        "model": _model(mechanism),
-        "loss": _function(mechanism.loss),
-        "data": {
-            "name": mechanism.data.name,
-            "examples": len(mechanism.data),
-            "fingerprint": mechanism.data.fingerprint,
-        },
-        "batches": _parts(mechanism.batches),
-        "sampling_rate": mechanism.sampling_rate,
-        "steps": mechanism.steps,
-        "learning_rate": mechanism.learning_rate,
-        "clip_norm": mechanism.clip_norm,
-        "noise_multiplier": mechanism.noise_multiplier,
-        "initialisation": _parts(mechanism.initialisation),
-        **{
-            name: _parts(value) if dataclasses.is_dataclass(value) else value
-            for name, value in mechanism.further_settings().items()
-        },
-    }
+    precision: str = "float32"
+    tile_size: int = 1
+    compile: bool = False
+    convolutions: str = "auto"
 
 
-def _model(mechanism: DPSGD) -> dict[str, Any]:
-    """The model by its layers and its starting point, and by what the loss makes of it.
+@final
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """One audit. Equal audits have equal descriptions, in any process and on any device.
 
-    A function is only known by its name. Its value at the start, rounded beyond what devices
-    disagree on, changes when somebody rewrites the function under the same name.
+    Arguments:
+        mechanism: The training.
+        adversary: The adversary.
+        insertion: At which steps the canary is inserted; `None` if the training decides.
+        runs: Number of trainings.
+        canaries: Canaries per run.
+        coin: ``half``: the canary is in exactly half of the runs; ``fair``: a coin per canary.
+        seed: Random seed.
+        horizons: Numbers of steps after which scores are taken; empty if the training decides.
+        speed: Precision, tile size and compilation.
+        attempt: Counts the audits with otherwise equal settings (``--fresh``).
     """
-    import torch
 
-    from dpaudit.engine.starting_points import as_tensor, known_model, trainable
+    mechanism: DescribedMechanism | DescribedTraining
+    adversary: DescribedAdversary
+    insertion: Insertion | None = None
+    runs: int
+    canaries: int = 1
+    coin: Literal["half", "fair"] = "half"
+    seed: int = 0
+    horizons: tuple[int, ...] = ()
+    speed: DescribedSpeed = field(default_factory=DescribedSpeed)
+    attempt: int = 1
 
-    model = known_model(mechanism)
-    values = [*model.named_parameters(), *model.named_buffers()]
-    start = hashlib.blake2b(digest_size=8)
-    for name, value in values:
-        start.update(f"{name}{tuple(value.shape)}{value.dtype}{value.requires_grad}".encode())
-        start.update(value.detach().cpu().contiguous().numpy().tobytes())
-    features = as_tensor(mechanism.data.features[:_LOOKED_AT])
-    if features.is_floating_point():
-        features = features.to(trainable(model)[0].dtype)
-    with torch.no_grad():
-        losses = mechanism.loss(model(features), as_tensor(mechanism.data.targets[:_LOOKED_AT]))
-    return {
-        "class": type(model).__qualname__,
-        "parameters": sum(parameter.numel() for parameter in trainable(model)),
-        "layers": hashlib.blake2b(str(model).encode(), digest_size=8).hexdigest(),
-        "start": start.hexdigest(),
-        "loss_at_start": float(f"{float(losses.double().mean()):.4g}"),
-    }
+    @property
+    def training(self) -> DescribedTraining | None:
+        """The user's training; `None` for an audit that dpaudit plays itself."""
+        return self.mechanism if isinstance(self.mechanism, DescribedTraining) else None
 
+    @property
+    def title(self) -> str:
+        """The training and the adversary in a few words."""
+        link = "by" if self.training is None else "scored by"
+        return f"{self.mechanism.name} {link} {self.adversary.name}"
 
-def _adversary(adversary: Adversary, canaries: Canaries) -> dict[str, Any]:
-    import torch
+    @property
+    def threat_model(self) -> ThreatModel | None:
+        """What the adversary sees; `None` if only the user knows."""
+        name = self.adversary.threat_model
+        return None if name is None else ThreatModel(name)
 
-    crafted = hashlib.blake2b(digest_size=8)
-    for name, value in sorted(vars(canaries).items()):
-        crafted.update(name.encode())
-        if isinstance(value, torch.Tensor):
-            crafted.update(value.detach().cpu().contiguous().numpy().tobytes())
-        else:
-            crafted.update(repr(value).encode())
-    return {
-        "name": adversary.name,
-        "threat_model": adversary.threat_model.value,
-        "settings": _parts(adversary),
-        "crafted": crafted.hexdigest(),
-    }
+    def runs_of(self, tile: int) -> int:
+        """Number of runs in a tile."""
+        return max(0, min(self.speed.tile_size, self.runs - tile * self.speed.tile_size))
 
+    def claim(self, steps: int) -> Claim | None:
+        """The claim about a training that stops after ``steps``; `None` if nothing is claimed.
 
-def _parts(owner: object) -> dict[str, Any]:
-    """A frozen object as its class and its fields; fields that are not plain as their text."""
-    if dataclasses.is_dataclass(owner):
-        values = {
-            field.name: getattr(owner, field.name)
-            for field in dataclasses.fields(owner)
-            if field.init
+        With fixed batches the canary is in the insertion steps and in no other, and these are
+        known, so only they are composed. Poisson sampling may take the canary at any step.
+        """
+        mechanism = self.mechanism
+        if isinstance(mechanism, DescribedTraining):
+            return None if mechanism.claim is None else Claim.from_dict(mechanism.claim)
+        if mechanism.noise_multiplier == 0:
+            return None
+        return Claim.from_dpsgd(**self.noisy_steps(steps))
+
+    def noisy_steps(self, steps: int) -> dict[str, Any]:
+        """The arguments of an accountant for a training that stops after ``steps``."""
+        mechanism, insertion = self.mechanism, self.insertion or Insertion()
+        if isinstance(mechanism, DescribedTraining):
+            raise TypeError("the settings of a user's training are not known")
+        sampled = mechanism.sampling_rate is not None
+        return {
+            "noise_multiplier": mechanism.noise_multiplier,
+            "steps": steps if sampled else insertion.count(steps),
+            "sampling_rate": mechanism.sampling_rate,
         }
-    else:
-        values = {name: value for name, value in vars(owner).items() if not name.startswith("_")}
-    plain = (bool, int, float, str, type(None))
-    return {
-        "class": type(owner).__qualname__,
-        **{
-            name: value if isinstance(value, plain) else repr(value)
-            for name, value in values.items()
-        },
-    }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The description as plain data."""
+        kind = "mechanism" if self.training is None else "training"
+        plain = {"version": VERSION, "kind": kind, **_plain(self)}
+        if self.attempt == 1:
+            del plain["attempt"]
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Settings) -> Description:
+        """Read what `to_dict` wrote, or what dpaudit 0.1 stored.
+
+        Numbers are normalised: ``1`` and ``1.0`` are the same setting.
+        """
+        version, rest = plain.get("version", 1), dict(plain)
+        rest.pop("version", None)
+        kind = rest.pop("kind", "mechanism")
+        if version > VERSION:
+            raise ValueError(f"version {version} is newer than this dpaudit; update dpaudit")
+        if version == 1 and kind == "your training":
+            kind = "training"
+            moved = {key: rest.pop(key, None) for key in ("canary", "initial")}
+            rest["mechanism"] = {**rest["mechanism"], **moved}
+        part = DescribedMechanism if kind == "mechanism" else DescribedTraining
+        mechanism: Any = _read(part, rest.pop("mechanism"))
+        return _read(cls, rest, mechanism=mechanism)
+
+    @classmethod
+    def of(cls, record: AuditRecord) -> Description:
+        """The description of a stored audit; `StoreError` if dpaudit cannot read it."""
+        try:
+            description = cls.from_dict(record.configuration)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(
+                f"audit {record.label} in {record.database.path} cannot be read: {error}; was it "
+                "stored by another program or a newer dpaudit?"
+            ) from None
+        training = description.training
+        if training is None or training.claim is not None:
+            return description
+        # dpaudit 0.1 stored the claim with the result, at the end of the audit.
+        kept = record.summary or {}
+        if "promise" not in kept:
+            raise StoreError(
+                f"audit {record.label} was stored by an earlier dpaudit without its claim; repeat "
+                "the command that made it, which trains again"
+            )
+        whole = kept.get("result", {})
+        claimed = replace(
+            training,
+            claim=kept["promise"],
+            delta=float(kept["delta"]),
+            confidence=float(whole.get("confidence", 0.95)),
+            until_violation=whole.get("e_value") is not None,
+            power=0.0,
+        )
+        return replace(description, mechanism=claimed)
 
 
-def _function(function: object) -> str:
-    """A function, a `functools.partial` of one, or a callable object, by name."""
-    inner = getattr(function, "func", None)
-    if inner is not None:
-        given = getattr(function, "args", ()), getattr(function, "keywords", {})
-        return f"{_function(inner)}{given}"
-    name = getattr(function, "__qualname__", None)
-    return f"{function.__module__}.{name}" if name else repr(function)
+T = TypeVar("T")
+
+
+def _plain(value: Any) -> Any:
+    """A described object as dictionaries and lists; a field may be stored under another key."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            one.metadata.get("key", one.name): _plain(getattr(value, one.name))
+            for one in dataclasses.fields(value)
+        }
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value
+
+
+def _read(kind: type[T], plain: Settings, **given: Any) -> T:
+    """An object of a described class from plain data; unknown keys are ignored."""
+    hints = typing.get_type_hints(kind)
+    values = dict(given)
+    for one in dataclasses.fields(kind):  # type: ignore[arg-type]
+        key = one.metadata.get("key", one.name)
+        if one.name not in given and key in plain:
+            values[one.name] = _typed(hints[one.name], plain[key])
+    return kind(**values)
+
+
+def _typed(hint: Any, value: Any) -> Any:
+    if isinstance(hint, types.UnionType):
+        if value is None:
+            return None
+        hint = next(arm for arm in typing.get_args(hint) if arm is not types.NoneType)
+    if dataclasses.is_dataclass(hint):
+        return _read(typing.cast(type[Any], hint), value)
+    if hint in (float, int, str, bool):
+        return hint(value)
+    return tuple(value) if typing.get_origin(hint) is tuple else value

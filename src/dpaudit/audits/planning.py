@@ -1,4 +1,4 @@
-"""What an audit will find and cost, before anything is trained."""
+"""Predictions of an audit: its bounds, runs, time and memory, before anything is trained."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
     from dpaudit.games import Game
 
 SHARES = (0.8, 0.9, 0.95)
-"""Shares of the predicted epsilon for which the plan says how many runs they take."""
+"""Shares of the predicted epsilon for which the plan gives the number of runs."""
 
 _PROBE_SECONDS = 2.0
 _PROBE_STEPS = 20
 
 PREDICTION = (
-    "genuine gradients neither grow nor shrink the canary's trace: right for a dimension that "
-    "training leaves alone, a ceiling for other canaries"
+    "genuine gradients neither amplify nor reduce the effect of the canary: true for a dimension "
+    "that training does not move, an upper limit for other canaries"
 )
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What an audit will find, what it costs, and how many runs it takes to get close.
+    """The expected bounds of an audit, its cost, and the number of runs that it needs.
 
     Arguments:
-        upper: What the accountant promises.
-        mu: How far apart the worlds will be, in standard deviations.
-        epsilon: What infinitely many runs would prove.
-        lower: What the runs asked for are expected to prove, by method.
-        runs: How many runs were asked for.
-        canaries: In each.
-        runs_needed: For each of several shares of ``epsilon``, how many runs prove it; `None`
-            where a million scores would not.
-        seconds: About how long it takes, from a short probe of the training itself.
-        bytes: About how much memory the runs take that are played together.
-        speed: How it would be played.
-        device: On what.
-        notices: What the user should know besides.
+        upper: The accountant's upper bound.
+        mu: Expected distance of the scores with and without the canary, in standard deviations.
+        epsilon: The lower bound that infinitely many runs would show.
+        lower: The lower bounds to expect from the runs asked for, by method.
+        runs: Number of runs asked for.
+        canaries: Canaries per run.
+        runs_needed: For several shares of ``epsilon``, the number of runs that shows it; `None`
+            if a million scores would not.
+        seconds: Estimated duration, from timing a few steps.
+        bytes: Estimated memory of the runs that are played together.
+        speed: The speed settings that would be used.
+        device: Device used.
+        notices: Further remarks for the user.
     """
 
     upper: Bound
@@ -111,7 +111,7 @@ def plan(
     """
     insertion = Insertion() if insertion is None else insertion
     began = time.perf_counter()
-    # Whoever simulates whole trainings to choose a dimension may as well insert in any, for a plan.
+    # Simulating whole trainings to choose a dimension would take too long; any dimension will do.
     stand_in = RandomDimension() if isinstance(adversary, SimulatedDimension) else adversary
     game, asked = make_game(
         mechanism,
@@ -129,7 +129,7 @@ def plan(
     cost = _probe(game, asked)
     rate = mechanism.sampling_rate
     insertions = insertion.count(mechanism.steps)
-    # Whoever sees the iterates looks at the insertion steps alone, and at no other step's noise.
+    # An adversary who sees the iterates reads only the insertion steps, without other noise.
     seen = insertions if adversary.threat_model is ThreatModel.STANDARD else mechanism.steps
     mu = predicted_mu(
         noise_multiplier=mechanism.noise_multiplier,
@@ -176,7 +176,7 @@ def _runs_needed(
 
 
 def _simulating(adversary: SimulatedDimension, mechanism: DPSGD) -> float:
-    """Seconds that the adversary's simulations take, from two short ones."""
+    """Seconds that the adversary's simulations take, extrapolated from two short ones."""
     from dpaudit.engine import simulate
 
     def seconds(steps: int) -> float:
@@ -189,7 +189,7 @@ def _simulating(adversary: SimulatedDimension, mechanism: DPSGD) -> float:
         )
         return time.perf_counter() - began
 
-    seconds(1)  # the first call of anything in torch is slow
+    seconds(1)  # the first call in torch is slow
     short, longer = seconds(1), seconds(4)
     return short + max(0.0, longer - short) / 3 * (mechanism.steps - 1)
 
@@ -208,7 +208,7 @@ def _probe(game: Game, asked: Speed) -> _Cost:
     """Time a few steps of the first tile, compiled if the audit would be."""
     import torch
 
-    from dpaudit.audits.description import device_name
+    from dpaudit.audits._describing import device_name
     from dpaudit.engine.compilation import CHECKED_CALLS, numerics
     from dpaudit.engine.engine import Engine
     from dpaudit.engine.starting_points import initial_parameters
@@ -224,7 +224,7 @@ def _probe(game: Game, asked: Speed) -> _Cost:
     with numerics(speed.precision, device):
         engine = Engine(training, runs=size, speed=speed, compiled=bool(speed.compile))
         steps = engine.play(start, runs, torch.zeros(size, game.canaries.count))
-        # The first compiles, and compiled ones are checked for a few steps: they take longer.
+        # The first step compiles, and the first compiled steps are checked: both are slow.
         for _ in islice(steps, CHECKED_CALLS if speed.compile else 1):
             pass
         _wait(device)
@@ -246,7 +246,7 @@ def _probe(game: Game, asked: Speed) -> _Cost:
 
 
 def _wait(device: Any) -> None:
-    """A GPU is handed work and does it later; a clock must wait for it."""
+    """Wait for the GPU, which works asynchronously, before reading the clock."""
     import torch
 
     if device.type == "cuda":

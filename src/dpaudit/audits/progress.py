@@ -1,4 +1,4 @@
-"""Telling how an audit goes on. Nothing here decides anything."""
+"""Progress of an audit, for people and for programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Self, final
 
 
 class Progress(ABC):
-    """Who is told how an audit goes on; a context manager around the playing."""
+    """Receives the progress of an audit; a context manager around the playing."""
 
     def __enter__(self) -> Self:
         return self
@@ -23,11 +23,11 @@ class Progress(ABC):
 
     @abstractmethod
     def begin(self, *, runs: int, done: int) -> None:
-        """Playing begins: this many runs in all, this many of them in the store already."""
+        """Playing begins: the number of runs, and how many of them are in the store already."""
 
     @abstractmethod
     def advance(self, runs: int) -> None:
-        """So many more runs are done and stored."""
+        """More runs are done."""
 
     @abstractmethod
     def bound(self, epsilon: float) -> None:
@@ -35,21 +35,21 @@ class Progress(ABC):
 
     @abstractmethod
     def notice(self, text: str) -> None:
-        """What the user should know."""
+        """A remark for the user."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Playing has ended, well or badly."""
+        """Playing has ended, with or without an error."""
 
     @property
     @abstractmethod
     def wants_bounds(self) -> bool:
-        """Whether computing the bound so far is worth it."""
+        """Whether the bound so far should be computed."""
 
 
 @final
 class Silent(Progress):
-    """Says nothing."""
+    """Shows nothing."""
 
     def begin(self, *, runs: int, done: int) -> None:
         pass
@@ -73,9 +73,9 @@ class Silent(Progress):
 
 @final
 class Bar(Progress):
-    """A bar on standard error: runs done, rate, time left, and the bound so far.
+    """A progress bar on standard error: runs done, rate, time left, and the bound so far.
 
-    Where standard error is no terminal there is no bar; notices are still printed.
+    If standard error is not a terminal, only notices are printed.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Bar(Progress):
         )
         self._task = self._bar.add_task("runs", total=runs, rate="", found="")
         self._bar.start()
-        # Runs from the store took no time: they must not count in the rate.
+        # Runs from the store took no time, so they do not count in the rate.
         self._bar.reset(self._task, completed=done, total=runs)
 
     def advance(self, runs: int) -> None:
@@ -132,5 +132,5 @@ class Bar(Progress):
 
 
 def _rate(speed: float) -> str:
-    """Runs of a user's own training may take minutes each."""
+    """The rate; runs of a user's training may take minutes each."""
     return f"{speed:,.0f} runs/s" if speed >= 2 else f"{60 * speed:,.3g} runs/min"

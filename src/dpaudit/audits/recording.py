@@ -1,97 +1,233 @@
-"""Finding an audit's place in a store: go on with it, begin it, or refuse a changed one."""
+"""An audit's place in a store: resume it, start it, or refuse changed settings."""
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any, Self, final
 
-from dpaudit.errors import ConfigurationChanged
-from dpaudit.scores import AuditRecord, Store
+import numpy as np
+
+from dpaudit.audits.description import DescribedTraining, Description
+from dpaudit.errors import ConfigurationChanged, StoreError
+from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Store
 from dpaudit.scores.comparing import canonical_json, differences
 
-if TYPE_CHECKING:
-    from dpaudit.engine import Speed
+_SECONDS_AT_RISK = 0.5
+"""A commit waits for the disk, so results that are faster than this are written together."""
+
+_CODE = ("source", "code", "files", "packages")
+_QUESTION = ("claim", "delta", "confidence", "until_violation", "detect", "power")
 
 
 def begin(
     store: Store,
     name: str | None,
-    configuration: Mapping[str, Any],
+    description: Description,
     versions: Mapping[str, Any],
     *,
-    asked: Speed,
-    settled: Speed,
-) -> tuple[AuditRecord, Speed]:
-    """The record of this audit, and the speed it must be played at.
+    open_choices: Collection[str] = (),
+    fresh: bool = False,
+) -> tuple[AuditRecord, Description, tuple[str, ...]]:
+    """The record of an audit, its description as it is played, and notices for the user.
 
-    The tile size may have been settled from the memory that was free when the audit was begun. Its
-    tiles are numbered by it, so that an audit that goes on keeps it, unless the user asked for
+    The tile size may have been chosen from the memory that was free when the audit was started.
+    Its tiles are numbered by it, so that a resumed audit keeps it unless the user asks for
     another.
 
     Arguments:
-        store: Where.
-        name: What the user calls the audit, if anything.
-        configuration: With the settled speed in it.
-        versions: Of this session.
-        asked: The speed as the user gave it: what is open there may be taken from the record.
-        settled: The speed as it would be played from scratch.
+        store: The store.
+        name: The name of the audit, if the user gave one.
+        description: The audit, with all choices of speed made.
+        versions: Versions of the software of this session.
+        open_choices: The speed settings that the user left open: ``tile_size``, ``compile``.
+        fresh: Start a new audit even if the store has an equal one.
     """
-    for known in store.audits():
-        adopted = _adopt(configuration, known.configuration, asked)
-        same = canonical_json(adopted) == canonical_json(known.configuration)
-        if same and (known.name == name if name is not None else True):
-            speed = adopted["speed"]
-            settled = replace(settled, tile_size=speed["tile_size"], compile=speed["compile"])
-            return store.begin(known.name, adopted, versions), settled
+    known = [(record, found) for record in store.audits() if (found := _read(record)) is not None]
+    if fresh:
+        same = [one for _, one in known if _without_attempt(one) == _without_attempt(description)]
+        attempt = 1 + max((one.attempt for one in same), default=0)
+        description, open_choices = replace(description, attempt=attempt), ()
+    for record, found in known if not fresh else ():
+        adopted = _adopted(description, found, open_choices)
+        if adopted == found and name in (None, record.name):
+            store.begin(record.name, record.configuration, versions)
+            return record, replace(found, runs=description.runs), ()
+    notices: tuple[str, ...] = ()
+    taken = {record.name: found for record, found in known if record.name is not None}
+    if name in taken and (fresh or _same_but_identity(taken[name], description)):
+        name, asked = _free_name(name, taken), name
+        notices = (
+            f"the store has an audit {asked!r} of other code or another claim; it is kept, and "
+            f"this audit is called {name!r}",
+        )
     if name is None:
-        _refuse_a_change(store, configuration)
-    return store.begin(name, configuration, versions), settled
+        _refuse_a_change(store, known, description)
+    record = store.begin(name, description.to_dict(), versions)
+    return record, description, (*notices, *_copy_runs(record, known, description, fresh))
 
 
-def _adopt(
-    configuration: Mapping[str, Any], known: Mapping[str, Any], asked: Speed
-) -> dict[str, Any]:
-    """The configuration with what was left open taken from a known one."""
-    adopted = copy.deepcopy(dict(configuration))
-    there = known.get("speed", {})
-    if asked.tile_size is None and "tile_size" in there:
-        adopted["speed"]["tile_size"] = there["tile_size"]
-    if asked.compile == "auto" and "compile" in there:
-        adopted["speed"]["compile"] = there["compile"]
-    return adopted
+def _read(record: AuditRecord) -> Description | None:
+    """The description of a stored audit; `None` if it cannot be compared."""
+    try:
+        return Description.of(record)
+    except StoreError:
+        return None
 
 
-def _refuse_a_change(store: Store, configuration: Mapping[str, Any]) -> None:
-    """Raise where the store holds an unfinished audit of the same training and adversary.
+def _adopted(
+    description: Description, known: Description, open_choices: Collection[str]
+) -> Description:
+    """The description with what was left open taken from a known one.
 
-    Somebody who was interrupted and comes back with another option most likely wants the old
-    audit; to have both, one of them needs a name.
+    An anytime-valid test may be given more runs at any time.
     """
-    for known in store.audits():
-        other = known.configuration
-        if known.name is None and _begun(known) and _kin(other, configuration):
-            changed = "; ".join(differences(other, json.loads(canonical_json(configuration))))
+    chosen = {choice: getattr(known.speed, choice) for choice in open_choices}
+    adopted = replace(description, speed=replace(description.speed, **chosen))
+    training, attempt = description.training, known.attempt
+    runs = known.runs if training is not None and training.until_violation else adopted.runs
+    return replace(adopted, runs=runs, attempt=attempt)
+
+
+def _without_attempt(description: Description) -> Description:
+    return replace(description, attempt=1)
+
+
+def _same_but_identity(one: Description, other: Description) -> bool:
+    """Whether two audits of a user's training differ at most in code, claim or its test."""
+    return _anonymous(one) is not None and _anonymous(one) == _anonymous(other)
+
+
+def _anonymous(description: Description) -> Description | None:
+    training = description.training
+    if training is None:
+        return None
+    values = {
+        key: getattr(DescribedTraining(name="", source=""), key) for key in (*_CODE, *_QUESTION)
+    }
+    return replace(description, mechanism=replace(training, **values), attempt=1)
+
+
+def _free_name(name: str, taken: Collection[str | None]) -> str:
+    number = 2
+    while f"{name}-{number}" in taken:
+        number += 1
+    return f"{name}-{number}"
+
+
+def _copy_runs(
+    record: AuditRecord,
+    known: list[tuple[AuditRecord, Description]],
+    description: Description,
+    fresh: bool,
+) -> tuple[str, ...]:
+    """Copy the runs of an audit of the same code under another claim: they need no training.
+
+    A test for a fixed number of runs may not reuse runs whose number was chosen by looking at
+    them, so such an audit starts anew.
+    """
+    training = description.training
+    if training is None or fresh or record.finished_tiles():
+        return ()
+    for other, found in known:
+        theirs = found.training
+        if theirs is None or not other.finished_tiles():
+            continue
+        asked = {key: getattr(training, key) for key in _QUESTION}
+        same = replace(found, mechanism=replace(theirs, **asked), attempt=1, runs=description.runs)
+        fixed = found.runs == description.runs and not theirs.until_violation
+        if same == _without_attempt(description) and (training.until_violation or fixed):
+            _copy(record, other)
+            kept = other.summary or {}
+            record.annotate({"adversary": kept.get("adversary")})
+            return (
+                f"the runs of audit {other.label} of {other.created} are used, which tested "
+                "another claim on the same code",
+            )
+    return ()
+
+
+def _copy(record: AuditRecord, other: AuditRecord) -> None:
+    scores = other.scores()
+    tiles: list[tuple[int, ScoreBlock | Failure]] = [
+        (failure.run, failure) for failure in other.failures()
+    ]
+    for run in np.unique(scores.run).tolist():
+        part = scores.where(scores.run == run)
+        block = ScoreBlock(
+            run=part.run,
+            canary=part.canary,
+            horizon=np.zeros(len(part), dtype=np.int64),
+            inserted=part.inserted,
+            score=part.score,
+        )
+        tiles.append((run, block))
+    record.add_tiles(tiles)
+
+
+def _refuse_a_change(
+    store: Store, known: list[tuple[AuditRecord, Description]], description: Description
+) -> None:
+    """Raise if the store has an unfinished audit of the same training with other settings.
+
+    A user who was interrupted and returns with another option most likely wants the old audit.
+    Changed code or another claim is always a new audit.
+    """
+    for record, found in known:
+        same = (
+            found.mechanism.name == description.mechanism.name
+            and found.adversary.name == description.adversary.name
+            and (found.training is None) == (description.training is None)
+        )
+        unfinished = record.name is None and record.finished is None
+        if not (same and unfinished) or _same_but_identity(found, description):
+            continue
+        done = sum(found.runs_of(tile) for tile in record.finished_tiles())
+        if 0 < done < found.runs:
+            old, new = (json.loads(canonical_json(one.to_dict())) for one in (found, description))
+            changed = "; ".join(differences(old, new))
             raise ConfigurationChanged(
-                f"{store.path} has an unfinished audit {known.id[:8]} with other settings: "
-                f"{changed}; go on with those, or give this audit a name or another store"
+                f"{store.path} has an unfinished audit {record.id[:8]} with other settings: "
+                f"{changed}; resume it with those, or give this audit a name or another store"
             )
 
 
-def _begun(known: AuditRecord) -> bool:
-    """Whether something is played and something is left to play.
+@final
+class Keeper:
+    """Stores results as they come; a context manager that writes everything at its end.
 
-    Without a single tile nothing could be lost; with all of them, but no result (too few scores
-    for a bound), nothing could be gained.
+    Arguments:
+        record: The audit in the store.
     """
-    tiles, other = known.finished_tiles(), known.configuration
-    played = len(tiles) * other.get("speed", {}).get("tile_size", 1)
-    return known.finished is None and 0 < played < other.get("runs", 0)
 
+    def __init__(self, record: AuditRecord) -> None:
+        self._record = record
+        self._waiting: list[tuple[int, ScoreBlock | Failure]] = []
+        self._written = time.perf_counter()
 
-def _kin(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(
-        one.get(part, {}).get("name") == other[part]["name"] for part in ("mechanism", "adversary")
-    )
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.write()
+
+    def keep(self, *results: tuple[int, ScoreBlock | Failure]) -> None:
+        """Store results by the number of their tile."""
+        self._waiting += results
+        if time.perf_counter() - self._written > _SECONDS_AT_RISK:
+            self.write()
+
+    def write(self) -> None:
+        """Write everything that waits."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._record.add_tiles(waiting)
+        self._written = time.perf_counter()

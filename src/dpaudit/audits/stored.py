@@ -1,62 +1,163 @@
-"""An audit read back from a store: finished or not, and without torch."""
+"""Results read back from a store, finished or not, without torch."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from dpaudit import _validate
 from dpaudit.audits.assessment import assess
+from dpaudit.audits.description import Description
+from dpaudit.audits.failures import failure_notes
 from dpaudit.audits.result import AuditResult
-from dpaudit.errors import StoreError
-from dpaudit.scores import AuditRecord
+from dpaudit.audits.watching import Watcher
+from dpaudit.errors import StoreError, TrainingFailed
+from dpaudit.scores import AuditRecord, Failure, Scores
+from dpaudit.trainings.scoring import THREAT_MODELS
 
 
 def read_result(
     record: AuditRecord,
     *,
-    delta: float = 1e-5,
-    confidence: float = 0.95,
-    seconds: float = 0.0,
+    delta: float | None = None,
+    confidence: float | None = None,
+    runs: int | None = None,
+    seconds: float | None = None,
     device: str = "",
     resumed: int = 0,
     notices: tuple[str, ...] = (),
 ) -> AuditResult:
-    """What the scores of a stored audit prove; while tiles are missing, what they prove so far.
+    """What the scores of a stored audit show; while runs are missing, what they show so far.
 
     Arguments:
         record: The audit.
-        delta: Of the bounds; any, whatever the audit was played for.
-        confidence: Of each lower bound.
-        seconds: How long the caller worked on it.
-        device: On what.
-        resumed: How many runs were there before.
-        notices: What the user should know.
+        delta: Delta at which all bounds are computed; by default the audit's own.
+        confidence: Confidence of each lower bound; by default the audit's own.
+        runs: Number of runs asked for, if that is not the stored number.
+        seconds: Duration of the caller's work; by default the stored duration.
+        device: Device used; by default the devices of all sessions.
+        resumed: Number of runs that were in the store before.
+        notices: Further remarks for the user.
     """
-    horizons = record.horizons()
+    description, kept = Description.of(record), record.summary or {}
+    training, horizons = description.training, record.horizons()
+    failures = record.failures()
     if not horizons:
-        raise StoreError(
-            f"audit {record.label} has no scores yet: it was stopped before its first tile; "
-            "the command that began it goes on with it"
+        _refuse_empty(record, failures)
+    delta, confidence = read_at(record, delta, confidence)
+    _validate.delta(delta)
+    _validate.confidence(confidence)
+    asked = int(kept.get("asked", description.runs)) if runs is None else runs
+    used, stopped_at = asked, None
+    # A single scoring rule is known from the description; otherwise the first training decided.
+    adversary = str(kept.get("adversary") or description.adversary.name)
+    threat_model = description.threat_model
+    if training is not None:
+        threat_model = THREAT_MODELS.get(adversary)  # type: ignore[call-overload]
+        if training.until_violation:
+            used, stopped_at = _used(description, record, asked)
+        failures = tuple(failure for failure in failures if failure.run < used)
+    assessments = []
+    for horizon in horizons:
+        scores = record.scores(horizon)
+        if training is not None:
+            scores = scores.where(scores.run < used)
+            check_both_groups(scores, failures)
+        assessments.append(
+            assess(
+                description,
+                scores,
+                horizon=horizon,
+                delta=delta,
+                confidence=confidence,
+                failures=failures,
+                threat_model=threat_model,
+                every_accountant=horizon == horizons[-1],
+            )
         )
-    configuration = record.configuration
-    assessments = tuple(
-        assess(
-            configuration,
-            record.scores(horizon),
-            horizon=horizon,
-            delta=delta,
-            confidence=confidence,
-            seed=configuration["seed"],
-            every_accountant=horizon == horizons[-1],
-        )
-        for horizon in horizons
-    )
+    final = assessments[-1].scores
+    if training is not None:
+        notices = (*notices, *failure_notes(final, failures), *repetition_notes(final))
     return AuditResult(
         audit=record.id,
         name=record.name,
-        configuration=configuration,
-        horizons=assessments,
-        runs=assessments[-1].scores.runs,
-        canaries=configuration["canaries"],
-        seconds=seconds,
-        device=device or ", ".join(dict.fromkeys(v["device"] for v in record.versions)),
+        description=description,
+        horizons=tuple(assessments),
+        runs=final.runs + len(failures) if stopped_at is None else stopped_at,
+        asked=asked,
+        failures=failures,
+        adversary=adversary,
+        stopped_at=stopped_at,
+        seconds=float(kept.get("seconds", 0.0)) if seconds is None else seconds,
+        device=device or ", ".join(dict.fromkeys(one["device"] for one in record.versions)),
         resumed=resumed,
         notices=notices,
+    )
+
+
+def read_at(
+    record: AuditRecord, delta: float | None, confidence: float | None
+) -> tuple[float, float]:
+    """Delta and confidence at which to read an audit: as given, as it was read, or the default."""
+    lower, training = (record.summary or {}).get("lower", {}), Description.of(record).training
+    usual = (1e-5, 0.95) if training is None else (training.delta, training.confidence)
+    delta = lower.get("delta", usual[0]) if delta is None else delta
+    confidence = (lower.get("confidence") or usual[1]) if confidence is None else confidence
+    return float(delta), float(confidence)
+
+
+def _used(description: Description, record: AuditRecord, asked: int) -> tuple[int, int | None]:
+    """The runs that an anytime-valid test uses, and where it stopped at a violation."""
+    training, claim = description.training, description.claim(0)
+    if training is None or claim is None:
+        return asked, None
+    watcher = Watcher(
+        claim,
+        confidence=training.confidence,
+        canaries=description.canaries,
+        seed=description.seed,
+    )
+    scores = record.scores()
+    failures = [failure for failure in record.failures() if failure.run < asked]
+    watcher.see_all(scores.where(scores.run < asked), failures)
+    return (watcher.runs, watcher.runs) if watcher.refuted else (asked, None)
+
+
+def _refuse_empty(record: AuditRecord, failures: tuple[Failure, ...]) -> None:
+    if failures:
+        check_both_groups(Scores(score=np.empty(0), inserted=np.empty(0, dtype=bool)), failures)
+    raise StoreError(
+        f"audit {record.label} has no scores yet: it was stopped before its first runs were "
+        "stored; repeat the command that started it to resume it"
+    )
+
+
+def check_both_groups(scores: Scores, failures: tuple[Failure, ...]) -> None:
+    """Raise if no run with the canary, or none without it, has a score."""
+    inserted = int(scores.inserted.sum())
+    if 0 < inserted < len(scores):
+        return
+    which = "with" if inserted == 0 else "without"
+    problem = f"no run {which} the canary gave a score, and an audit compares runs with and without"
+    if failures:
+        last = failures[-1]
+        raise TrainingFailed(
+            f"{problem}; {len(failures)} runs failed, the last (run {last.run}) with {last.error}"
+            f"\n{last.traceback}"
+        )
+    raise TrainingFailed(f"{problem}; increase runs")
+
+
+def repetition_notes(scores: Scores) -> tuple[str, ...]:
+    """A warning if different runs with (or without) the canary gave exactly the same scores."""
+    order = np.lexsort((scores.run, scores.inserted, scores.canary))
+    canary, group, run = scores.canary[order], scores.inserted[order], scores.run[order]
+    follows = (np.diff(canary) == 0) & (np.diff(group) == 0) & (np.diff(run) != 0)
+    same = np.diff(scores.score[order]) == 0
+    # Scores that are counts or accuracies repeat now and then; scores with noise do not.
+    if follows.sum() < 4 or same[follows].mean() <= 0.9:
+        return ()
+    return (
+        "different runs gave exactly the same scores: the training adds no noise, or it does not "
+        "draw its noise from the seed that it is given; in the second case the runs are not "
+        "independent and the verdict does not hold",
     )

@@ -1,4 +1,4 @@
-"""The options that ``dpaudit audit`` and ``dpaudit plan`` share, and what they come to."""
+"""The options that several commands share."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Config = Annotated[
     Path | None,
     typer.Argument(
         metavar="CONFIG.toml",
-        help="Settings from a file: the options below by name, and delta, confidence, horizons, "
-        "precision, tile_size, simulation, ranking, simulations. Options on the command line go "
-        "before it, and it before the preset.",
+        help="File with settings: the options below by name, and confidence, horizons, precision, "
+        "tile_size, simulation, ranking, simulations. Options on the command line take "
+        "precedence over the file, and the file over the preset.",
     ),
 ]
 Preset = Annotated[
     str | None,
     typer.Option(
         metavar="housing|convnet|resnet18|alexnet-head",
-        help="One of the paper's trainings.",
+        help="Training to audit.",
         show_default="housing",
     ),
 ]
@@ -35,60 +35,73 @@ Adversary = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help=f"Who crafts the canary and scores the models: {', '.join(ADVERSARIES)}.",
+        help=f"Adversary that crafts the canary and scores the models: {', '.join(ADVERSARIES)}.",
         show_default="simulated-dimension",
     ),
 ]
 ReadDelta = Annotated[
-    float | None, typer.Option(help="Of all bounds.", show_default="that of the audit")
+    float | None,
+    typer.Option(help="Delta at which all bounds are computed.", show_default="that of the audit"),
 ]
 ReadConfidence = Annotated[
     float | None,
-    typer.Option(help="Probability that a lower bound holds.", show_default="that of the audit"),
+    typer.Option(help="Confidence of each lower bound.", show_default="that of the audit"),
 ]
-Runs = Annotated[int | None, typer.Option(metavar="N", help="Trainings.", show_default="5000")]
+Runs = Annotated[
+    int | None, typer.Option(metavar="N", help="Number of trainings.", show_default="5000")
+]
 CanaryCount = Annotated[
     int | None,
-    typer.Option(metavar="M", help="Canaries in each training, a coin for each.", show_default="1"),
+    typer.Option(metavar="M", help="Canaries per training.", show_default="1"),
 ]
 Steps = Annotated[
     int | None,
-    typer.Option(metavar="T", help="Steps of a training.", show_default="250 times the period"),
+    typer.Option(
+        metavar="T", help="Number of steps of a training.", show_default="250 times the period"
+    ),
 ]
 Period = Annotated[
-    int | None, typer.Option(metavar="k", help="Insert at every k-th step.", show_default="1")
+    int | None,
+    typer.Option(metavar="k", help="Insert the canary at every k-th step.", show_default="1"),
 ]
 NoiseMultiplier = Annotated[
     float | None,
     typer.Option(
-        metavar="s", help="Standard deviation of the noise over the clip norm.", show_default="4"
+        metavar="s",
+        help="Noise multiplier: standard deviation of the noise over the clip norm.",
+        show_default="4",
     ),
 ]
 ClipNorm = Annotated[
     float | None,
-    typer.Option(metavar="C", help="Largest norm of one example's gradient.", show_default="1"),
+    typer.Option(
+        metavar="C", help="Norm to which the gradient of each example is clipped.", show_default="1"
+    ),
 ]
 BatchSize = Annotated[
     int | None,
-    typer.Option(metavar="B", help="Examples in a batch.", show_default="400; 128 on CIFAR-10"),
+    typer.Option(metavar="B", help="Examples per batch.", show_default="400; 128 on CIFAR-10"),
 ]
 LearningRate = Annotated[
-    float | None, typer.Option(metavar="e", help="Step size.", show_default="0.1; 0.01 on CIFAR-10")
+    float | None,
+    typer.Option(metavar="e", help="Learning rate.", show_default="0.1; 0.01 on CIFAR-10"),
 ]
-Delta = Annotated[float | None, typer.Option(help="Of all bounds.", show_default="1e-5")]
-Seed = Annotated[
-    int | None, typer.Option(metavar="S", help="Of everything that is drawn.", show_default="1")
+Delta = Annotated[
+    float | None, typer.Option(help="Delta at which all bounds are computed.", show_default="1e-5")
 ]
+Seed = Annotated[int | None, typer.Option(metavar="S", help="Random seed.", show_default="1")]
 DataDir = Annotated[
     str | None,
     typer.Option(
-        metavar="D", help="Folder with CIFAR-10.", show_default="the environment's DPAUDIT_DATA"
+        metavar="D",
+        help="Folder with the data set CIFAR-10.",
+        show_default="the environment's DPAUDIT_DATA",
     ),
 ]
 Device = Annotated[
     str | None,
     typer.Option(
-        metavar="auto|cpu|cuda", help="Where to train.", show_default="auto, a GPU if there is one"
+        metavar="auto|cpu|cuda", help="Device used.", show_default="auto, a GPU if there is one"
     ),
 ]
 StoreFile = Annotated[
@@ -96,20 +109,20 @@ StoreFile = Annotated[
     typer.Option(
         "--store",
         metavar="FILE",
-        help="Where audits are kept, and from which the same command goes on.",
+        help="File in which audits are kept. The same command resumes an interrupted audit.",
         show_default="the environment's DPAUDIT_STORE, or dpaudit.sqlite",
     ),
 ]
 Name = Annotated[
     str | None,
     typer.Option(
-        help="What to call the audit in the store; the same name with other settings is refused."
+        help="Name of the audit in the store. The same name with other settings is refused."
     ),
 ]
 ScoresOut = Annotated[
-    str | None, typer.Option(metavar="FILE.csv", help="Write the scores to this file too.")
+    str | None, typer.Option(metavar="FILE.csv", help="Also write the scores to this file.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
 # The field of `Settings` that each option fills, in the order of the help.
 SETTINGS: dict[str, Any] = {
@@ -134,10 +147,10 @@ SETTINGS: dict[str, Any] = {
 
 
 def takes_settings(command: Callable[[CompleteSettings, bool], None]) -> Callable[..., None]:
-    """A command of settings and ``--json``, as a command of CONFIG.toml and every option above.
+    """Turn a command that takes complete settings into one that takes all options above.
 
-    Typer reads a command's signature, so the options are written once, here, and the commands take
-    what the options come to: options over the file over the preset, checked.
+    Typer reads the signature of a command. The options are defined once, here; the command
+    receives checked settings: options over the file over the preset.
     """
     options = {"config": Config, **SETTINGS}
     parameters = [

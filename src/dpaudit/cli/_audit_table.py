@@ -1,4 +1,4 @@
-"""The table of an audit: upper bound, lower bounds, what each assumes, and what it means."""
+"""The printed result of an audit: upper and lower bounds, what each assumes, and the verdict."""
 
 from __future__ import annotations
 
@@ -18,12 +18,23 @@ if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_COLOURS = {"violation": "bold red", "consistent": "bold green", "inconclusive": "bold yellow"}
 
 
-def print_result(result: AuditResult, *, where: str) -> None:
-    """Print every horizon's table, then the sentence about the whole training."""
+def print_result(result: AuditResult, *, where: str, took: bool = True) -> None:
+    """Print the bounds of every horizon, then notices, failures and the verdict.
+
+    Arguments:
+        result: The result.
+        where: The store.
+        took: Whether to print the duration and the number of stored runs of this call.
+    """
     screen = console()
-    screen.print(Text(_title(result), style="bold"))
+    if took and result.description.training is not None and result.resumed:
+        screen.print(Text(result.notices[0], style="bold"))
+    screen.print(Text(_title(result, took=took), style="bold"))
+    if result.test is not None and result.description.training is not None:
+        screen.print(Text(f"Claim: {result.test.claim.description}. {_seen(result)}"))
     for assessment in result.horizons:
         stopped = (
             "" if assessment is result.final else f", training stopped at {assessment.horizon}"
@@ -32,19 +43,29 @@ def print_result(result: AuditResult, *, where: str) -> None:
         print_side_by_side(screen, bounds, leading=assessment.leading, what=stopped)
         for missing in assessment.lower.unavailable:
             screen.print(Text(f"{missing.method}: no number. {missing.reason}", style="dim"))
-    for notice in result.notices:
-        screen.print(Text(notice, style="dim"))
+    for note in result.notes:
+        screen.print(Text(note, style="dim"))
+    for failure in result.failures[:3]:
+        screen.print(Text(f"run {failure.run} failed: {failure.error}", style="dim"))
     screen.print()
-    screen.print(Text(result.sentence, style="bold"))
+    word, colon, rest = result.sentence.partition(":")
+    style = _COLOURS.get(result.verdict, "bold")
+    screen.print(Text.assemble((word + colon, style), (rest, "bold")))
     screen.print(Text(f"Audit {result.audit[:8]} in {where}.", style="dim"))
+
+
+def _seen(result: AuditResult) -> str:
+    if result.threat_model is None:
+        return "Threat model: unknown; it depends on what your score was made of."
+    return f"Threat model: {result.threat_model.value}, scored by {result.adversary}."
 
 
 def print_side_by_side(
     screen: Console, bounds: Sequence[Bound], *, leading: Bound, what: str = ""
 ) -> None:
-    """Print upper and lower bounds, narrow enough for a terminal of 80 columns.
+    """Print upper and lower bounds in 80 columns.
 
-    What a bound assumes has a letter in its row, and is spelt out below.
+    Each assumption has a letter, which stands in the rows of the bounds that make it.
     """
     assumptions = dict.fromkeys(text for bound in bounds for text in bound.assumptions)
     letters = dict(zip(assumptions, _LETTERS, strict=False))
@@ -59,11 +80,11 @@ def print_side_by_side(
     screen.print(table)
     for text, letter in letters.items():
         screen.print(Text(f" {letter}  assumes: {text}"))
-    said: dict[str, dict[str, None]] = {}  # each note once, with everybody it belongs to
+    methods_of: dict[str, dict[str, None]] = {}  # each note is printed once, with its methods
     for bound in bounds:
         for note in bound.notes:
-            said.setdefault(note, {})[bound.method] = None
-    for note, methods in said.items():
+            methods_of.setdefault(note, {})[bound.method] = None
+    for note, methods in methods_of.items():
         screen.print(Text(f"{', '.join(methods)}: {note}", style="dim"))
 
 
@@ -89,9 +110,10 @@ def _cells(bound: Bound) -> tuple[str, ...]:
     )
 
 
-def _title(result: AuditResult) -> str:
+def _title(result: AuditResult, *, took: bool) -> str:
     runs = "1 run" if result.runs == 1 else f"{result.runs:,} runs"
     canaries = "" if result.canaries == 1 else f" with {result.canaries:,} canaries"
-    stored = f", {result.resumed:,} from the store" if result.resumed else ""
-    took = f", in {result.seconds:.1f} s" if result.seconds else ""
-    return f"{result.title}: {runs}{canaries}{stored}{took} on {result.device}"
+    failed = f", {len(result.failures):,} failed" if result.failures else ""
+    stored = f", {result.resumed:,} from the store" if result.resumed and took else ""
+    seconds = f", in {result.seconds:.1f} s" if result.seconds and took else ""
+    return f"{result.title}: {runs}{canaries}{failed}{stored}{seconds} on {result.device}"

@@ -1,4 +1,4 @@
-"""``dpaudit list`` and ``dpaudit show``: what is in the store. Neither needs torch."""
+"""``dpaudit list`` and ``dpaudit show``: the audits in a store. Neither needs torch."""
 
 from __future__ import annotations
 
@@ -30,48 +30,45 @@ def list_audits(store: StoreFile = None, json: Json = False) -> None:
 
 def show(
     audit: Annotated[
-        str, typer.Argument(metavar="AUDIT", help="Its name, or the first digits of its identity.")
+        str,
+        typer.Argument(
+            metavar="AUDIT", help="Name of the audit, or the first digits of its identity."
+        ),
     ],
     store: StoreFile = None,
     delta: ReadDelta = None,
     confidence: ReadConfidence = None,
     json: Json = False,
 ) -> None:
-    """Show one audit: its settings, its bounds, and how much of it is done.
+    """Show one audit: its settings, its bounds and its verdict.
 
-    Bounds are read from the stored scores, so delta and confidence may be any.
+    Bounds are computed from the stored scores, at any delta and confidence.
     [bold]dpaudit show 3f2a91 --delta 1e-6[/]
     """
-    from dpaudit.audits.stored import read_result
+    from dpaudit.audits import read_result
 
     with _open(store) as opened:
         record = opened.audit(audit)
-        delta, confidence = read_at(record, delta, confidence)
-        if record.configuration.get("kind") == "your training":
-            from dpaudit.cli.audit_training import show_stored
-
-            return show_stored(
-                record, _entry(record), json=json, delta=delta, confidence=confidence
-            )
         result = read_result(record, delta=delta, confidence=confidence)
-        entry = _entry(record)
-        path = opened.path
+        entry, path = _entry(record), opened.path
         sessions = [dict(one) for one in record.versions]
     if json:
         from dpaudit.cli._render import print_json
 
         state = {key: entry[key] for key in ("state", "created", "finished", "runs_asked")}
         print_json({**result.to_dict(), **state, "sessions": sessions, "store": path})
-    else:
-        _print_one(result, entry, path)
+        return
+    from rich.text import Text
 
+    from dpaudit.cli._audit_table import print_result
+    from dpaudit.cli._render import console
 
-def read_at(record: Any, delta: float | None, confidence: float | None) -> tuple[float, float]:
-    """At which delta and confidence to read a stored audit: as asked, as it was read, or usual."""
-    lower = (record.summary or {}).get("lower", {})
-    delta = lower.get("delta", 1e-5) if delta is None else delta
-    confidence = (lower.get("confidence") or 0.95) if confidence is None else confidence
-    return delta, confidence
+    screen = console()
+    for line in setting_lines(result.configuration):
+        screen.print(Text(line, style="dim"))
+    for failure in result.failures:
+        screen.print(Text(f"run {failure.run} failed: {failure.error}\n{failure.traceback}"))
+    print_result(result, where=path, took=False)
 
 
 def _open(store: str | None) -> Any:
@@ -81,28 +78,33 @@ def _open(store: str | None) -> Any:
 
 
 def _entry(record: Any) -> dict[str, Any]:
-    """One audit for a list, without reading its scores; others than ours may be in the store."""
-    configuration, summary = record.configuration, record.summary or {}
-    runs = configuration.get("runs", 0)
-    size = configuration.get("speed", {}).get("tile_size", 0)
-    tiles = record.finished_tiles()
-    if size == 1 and tiles:
-        runs = max(runs, max(tiles) + 1)  # an audit until a violation may be given more runs
+    """One audit for a list, without reading its scores."""
+    from dpaudit.audits import Description
+    from dpaudit.errors import StoreError
+
+    summary = record.summary or {}
+    try:
+        description = Description.of(record)
+    except StoreError:  # another program's audit, or one of dpaudit 0.1 that is not finished
+        training, adversary, runs, asked, canaries = "", "", 0, 0, None
+    else:
+        training, adversary = description.mechanism.name, description.adversary.name
+        done = sum(description.runs_of(tile) for tile in record.finished_tiles())
+        asked, canaries = int(summary.get("asked", description.runs)), description.canaries
+        runs = int(summary.get("runs", done))
     return {
         "audit": record.id,
         "name": record.name,
-        "training": configuration.get("mechanism", {}).get("name", ""),
-        "adversary": configuration.get("adversary", {}).get("name", ""),
-        # An audit that stopped at a violation may rest on fewer runs than the store has.
-        "runs": summary.get("result", {}).get(
-            "runs", sum(min(size, runs - tile * size) for tile in tiles)
-        ),
-        "runs_asked": runs,
-        "canaries": configuration.get("canaries"),
+        "training": training,
+        "adversary": summary.get("adversary") or adversary,
+        "runs": runs,
+        "runs_asked": max(asked, runs),
+        "canaries": canaries,
         "state": "finished" if record.finished else "unfinished",
         "created": record.created,
         "finished": record.finished,
         "verdict": summary.get("verdict"),
+        "tightness": summary.get("tightness"),
         "lower": summary.get("lower", {}).get("epsilon"),
         "upper": summary.get("upper", {}).get("epsilon"),
         "delta": summary.get("lower", {}).get("delta"),
@@ -115,7 +117,7 @@ def _print_list(entries: list[dict[str, Any]], path: str) -> None:
 
     from dpaudit.cli._render import console
 
-    # One delta stands above the table; several need a column.
+    # A single delta is printed above the table; several need a column.
     deltas = sorted({entry["delta"] for entry in entries if entry["delta"] is not None})
     several = len(deltas) > 1
     common = f", epsilon at delta = {deltas[0]:g}" if len(deltas) == 1 else ""
@@ -142,7 +144,7 @@ def _print_list(entries: list[dict[str, Any]], path: str) -> None:
 
 
 def _what(entry: Mapping[str, Any]) -> str:
-    """In one column, because three of them would not fit beside the numbers."""
+    """Name, training and adversary in one column; three would not fit in 80 characters."""
     played = f"{entry['training']} by {entry['adversary']}" if entry["training"] else ""
     return ": ".join(part for part in (entry["name"], played) if part)
 
@@ -159,22 +161,3 @@ def setting_lines(configuration: Mapping[str, Any], indent: str = "") -> Iterato
             yield from setting_lines(value, indent + "  ")
         else:
             yield f"{indent}{key}: {value}"
-
-
-def _print_one(result: Any, entry: dict[str, Any], path: str) -> None:
-    from rich.text import Text
-
-    from dpaudit.cli._audit_table import print_result
-    from dpaudit.cli._render import console
-
-    screen = console()
-    for line in setting_lines(result.configuration):
-        screen.print(Text(line, style="dim"))
-    print_result(result, where=path)
-    if entry["runs"] < entry["runs_asked"]:
-        screen.print(
-            Text(
-                f"Unfinished: {entry['runs']:,} of {entry['runs_asked']:,} runs are done; the "
-                "command that began it goes on with it."
-            )
-        )

@@ -1,4 +1,4 @@
-"""``dpaudit report``: the page of an audit, or of several side by side. It needs no torch."""
+"""``dpaudit report``: write the page of one audit, or of several side by side."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def report(
         list[str] | None,
         typer.Argument(
             metavar="AUDIT|STORE...",
-            help="Audits, by name or by the first digits of their identity, or store files, of "
-            "which every audit is shown.",
+            help="Audits by name or by the first digits of their identity; or store files, whose "
+            "audits are all shown.",
             show_default="every audit in the store",
         ),
     ] = None,
@@ -26,7 +26,7 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="PAGE.html", help="Where to write.", show_default="named after the audit"
+            metavar="PAGE.html", help="File to write.", show_default="named after the audit"
         ),
     ] = None,
     delta: ReadDelta = None,
@@ -34,9 +34,9 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     json: Json = False,
 ) -> None:
-    """Write an audit as one HTML file, to be opened, sent or printed; it needs no network.
+    """Write the report of an audit as one HTML file that needs no network.
 
-    Several audits are compared side by side. Unfinished audits are shown as far as they are.
+    Several audits are compared side by side. Unfinished audits show their results so far.
 
     [bold]dpaudit report 3f2a91 --out housing.html --open[/]
 
@@ -71,12 +71,12 @@ def report(
 def _pages(
     audits: list[str], store: str | None, *, delta: float | None, confidence: float | None
 ) -> list[tuple[Any, tuple[int, int]]]:
-    """The pages of the audits named, in the order they were named in, and their `_runs`."""
+    """The pages of the audits in the order given, and the numbers of their runs."""
     from contextlib import ExitStack
 
-    from dpaudit.cli.audits import read_at
+    from dpaudit.audits.pages import record_page
     from dpaudit.errors import StoreError
-    from dpaudit.report import record_page, thresholds_for
+    from dpaudit.report import thresholds_for
     from dpaudit.scores import AuditRecord, Store
 
     usual = store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE
@@ -98,26 +98,24 @@ def _pages(
             raise StoreError(f"there is no audit in {', '.join(audits) or usual} to report on")
         unique = list({(record.database.path, record.id): record for record in records}.values())
         most = thresholds_for(len(unique))
-        read = [read_at(record, delta, confidence) for record in unique]
         pages = [
-            record_page(record, delta=at, confidence=sure, most_thresholds=most)
-            for record, (at, sure) in zip(unique, read, strict=True)
+            record_page(record, delta=delta, confidence=confidence, most_thresholds=most)
+            for record in unique
         ]
         return [(page, _runs(page, record)) for page, record in zip(pages, unique, strict=True)]
 
 
 def _runs(page: Any, record: Any) -> tuple[int, int]:
-    """How many runs the page rests on, and how many were asked for."""
+    """The number of runs that the page uses, and the number asked for."""
     if page.progress is not None:
         return page.progress.done, page.progress.asked
-    asked = int(record.configuration["runs"])
-    # An audit that may stop at a violation needs fewer, and may have been given more since.
-    done = int((record.summary or {}).get("result", {}).get("runs", asked))
-    return done, max(done, asked)
+    kept, asked = record.summary or {}, int(record.configuration["runs"])
+    done = int(kept.get("runs", asked))
+    return done, max(done, int(kept.get("asked", asked)))
 
 
 def _entry(page: Any, runs: tuple[int, int]) -> dict[str, Any]:
-    """One audit for machines; ``dpaudit show --json`` has all of it."""
+    """One audit for ``--json``; ``dpaudit show --json`` prints all of it."""
     found = page.evidence
     upper = None if found is None else found.least_upper
     return {

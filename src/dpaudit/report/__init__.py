@@ -1,15 +1,6 @@
-"""Reports: figures, pages and sentences. They render what the library computed."""
+"""Figures and pages of audits. They render plain data that `dpaudit.audits` computed."""
 
-from dpaudit.report.from_audit import audit_page, record_page
-from dpaudit.report.page_data import (
-    Evidence,
-    Facts,
-    Horizon,
-    PageData,
-    Progress,
-    Snippet,
-    evidence,
-)
+from dpaudit.report.data import Evidence, Facts, Horizon, PageData, Progress, Snippet
 from dpaudit.report.rendering import render_page, thresholds_for, write_page
 
 __all__ = [
@@ -19,9 +10,6 @@ __all__ = [
     "PageData",
     "Progress",
     "Snippet",
-    "audit_page",
-    "evidence",
-    "record_page",
     "render_page",
     "thresholds_for",
     "write_page",

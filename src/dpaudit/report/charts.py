@@ -1,6 +1,6 @@
-"""Curves as places on a square of 100 by 100, with ticks: all that a template needs to draw them.
+"""Charts of a page: curves as paths in a square of 100 by 100, with ticks, labels and legends.
 
-The square is stretched to whatever width a screen or sheet has, while text keeps its size.
+The square is stretched to the width of the screen or sheet, while text keeps its size.
 """
 
 from __future__ import annotations
@@ -14,9 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from dpaudit.report import curves
-from dpaudit.report.curves import Curve, staircase
-from dpaudit.report.growth import Growth
+from dpaudit.report.data import (
+    SMALLEST_DELTA,
+    SMALLEST_RATE,
+    Curve,
+    Growth,
+    Histogram,
+    ProfileCurves,
+    TradeoffCurves,
+)
 
 Array = NDArray[np.float64]
 
@@ -24,7 +30,7 @@ Array = NDArray[np.float64]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Tick:
-    """A mark on an axis: where, in percent, what it says, and whether a phone can do without."""
+    """A tick: its place in percent, its label, and whether narrow screens leave it out."""
 
     at: float
     label: str
@@ -37,11 +43,11 @@ class Mark:
     """A line or an area.
 
     Arguments:
-        role: Its colour's name, and its class in the style sheet.
-        label: What the legend says; nothing for what needs no word.
-        path: In the commands of SVG, on the square of 100 by 100.
-        filled: An area instead of a line.
-        dots: Places to mark on it, in percent from the left and from the bottom.
+        role: The name of its colour and its class in the style sheet.
+        label: Its text in the legend; empty for marks without a legend entry.
+        path: SVG path commands in the square of 100 by 100.
+        filled: Whether it is an area instead of a line.
+        dots: Points to mark on it, in percent from the left and from the bottom.
     """
 
     role: str
@@ -62,7 +68,7 @@ class Chart:
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     marks: tuple[Mark, ...]
-    references: tuple[Tick, ...] = ()  # horizontal lines with a word
+    references: tuple[Tick, ...] = ()  # horizontal lines with a label
     clipped: int = 0
 
 
@@ -72,7 +78,7 @@ class Axis:
     """From numbers to percent.
 
     Arguments:
-        transform: To a scale on which the axis is even.
+        transform: Maps numbers to a scale on which the axis is linear.
         low: The number at 0 %.
         high: The number at 100 %.
     """
@@ -97,12 +103,12 @@ class Axis:
 
 
 def linear(low: float, high: float) -> Axis:
-    """An even axis."""
+    """A linear axis."""
     return Axis(transform=lambda values: values, low=low, high=high)
 
 
 def round_steps(low: float, high: float, about: int = 6) -> list[float]:
-    """Round numbers that cut an interval into about so many pieces.
+    """Round numbers that cut an interval into about this many pieces.
 
     Example:
         >>> round_steps(0.0, 26.0)
@@ -116,8 +122,8 @@ def round_steps(low: float, high: float, about: int = 6) -> list[float]:
     return [round((first + k) * step, 12) for k in range(count)]
 
 
-def histogram_chart(shown: curves.Histogram) -> Chart:
-    """Both worlds as filled outlines."""
+def histogram_chart(shown: Histogram) -> Chart:
+    """The scores with and without the canary as filled outlines."""
     axis = linear(float(shown.edges[0]), float(shown.edges[-1]))
     top = 1.06 * max(float(shown.inserted.max()), float(shown.others.max()), 1e-9)
     height = linear(0.0, top)
@@ -134,10 +140,10 @@ def histogram_chart(shown: curves.Histogram) -> Chart:
         )
     )
     return Chart(
-        alternative="Histograms of the scores of both worlds",
+        alternative="Histograms of the scores with and without the canary",
         x_label="score",
-        y_label="share of each world",
-        # The plot reaches from edge to edge: a label at its very end would hang over.
+        y_label="share of the runs",
+        # A label at the very end of the axis would overhang the plot.
         x_ticks=tuple(
             tick
             for tick in axis.ticks(round_steps(axis.low, axis.high, 5), _short)
@@ -149,26 +155,45 @@ def histogram_chart(shown: curves.Histogram) -> Chart:
     )
 
 
-def tradeoff_chart(shown: curves.TradeoffCurves) -> Chart:
-    """Error rates on normal quantiles: there every Gaussian curve is a straight line."""
-    smallest = curves.SMALLEST_RATE
+def staircase(curve: Curve) -> Curve:
+    """A falling curve of points as steps, from the top to the right end of the unit square.
+
+    A bound at one false-positive rate holds at every larger one, so the steps between the points
+    claim nothing new.
+
+    Example:
+        >>> steps = staircase(Curve(x=np.array([0.1, 0.3]), y=np.array([0.5, 0.2])))
+        >>> steps.x.tolist(), steps.y.tolist()
+        ([0.1, 0.1, 0.3, 0.3, 1.0], [1.0, 0.5, 0.5, 0.2, 0.2])
+    """
+    if len(curve.x) == 0:
+        return Curve(x=np.array([0.0, 1.0]), y=np.array([1.0, 1.0]))
+    return Curve(
+        x=np.append(np.repeat(curve.x, 2), 1.0),
+        y=np.append(np.append(1.0, np.repeat(curve.y, 2)[:-1]), curve.y[-1]),
+    )
+
+
+def tradeoff_chart(shown: TradeoffCurves) -> Chart:
+    """Error rates on normal quantiles, where a Gaussian trade-off function is a straight line."""
+    smallest = SMALLEST_RATE
     axis = Axis(transform=ndtri, low=smallest, high=1 - smallest)
     marks = []
-    if shown.promised is not None:
-        path = _line(shown.promised, axis, axis)
+    if shown.claimed is not None:
+        path = _line(shown.claimed, axis, axis)
         marks.append(Mark(role="forbidden", label="", path=f"{path}L0,100Z", filled=True))
-        marks.append(Mark(role="promised", label="promised by the accountant", path=path))
+        marks.append(Mark(role="claimed", label="claimed", path=path))
     if shown.fitted is not None:
-        label = "Gaussian curve fitted to the scores"
+        label = "Gaussian fit to the scores"
         marks.append(Mark(role="fitted", label=label, path=_line(shown.fitted, axis, axis)))
     path = _line(staircase(shown.seen), axis, axis)
-    marks.append(Mark(role="others", label="seen", path=path))
-    label = f"proven: the truth is below it ({100 * shown.confidence:g} %)"
+    marks.append(Mark(role="others", label="observed", path=path))
+    label = f"proven: the true curve is below ({100 * shown.confidence:g} %)"
     path = _line(staircase(shown.proven), axis, axis)
     marks.append(Mark(role="proven", label=label, path=path))
     ticks = axis.ticks((0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999), _percent)
     return Chart(
-        alternative="Trade-off curve: false-negative against false-positive rate",
+        alternative="Trade-off function: false-negative against false-positive rate",
         x_label="false-positive rate",
         y_label="false-negative rate",
         x_ticks=tuple(replace(tick, minor=tick.label in ("1 %", "99 %")) for tick in ticks),
@@ -177,20 +202,16 @@ def tradeoff_chart(shown: curves.TradeoffCurves) -> Chart:
     )
 
 
-def profile_chart(shown: curves.ProfileCurves) -> Chart:
+def profile_chart(shown: ProfileCurves) -> Chart:
     """Delta on a logarithmic axis against epsilon."""
     x = linear(0.0, float(shown.proven.x[-1]))
-    y = Axis(transform=np.log10, low=curves.SMALLEST_DELTA, high=1.0)
+    y = Axis(transform=np.log10, low=SMALLEST_DELTA, high=1.0)
     marks = []
-    if shown.promised is not None:
-        promised = Mark(
-            role="promised",
-            label="promised: at most",
-            path=_line(_ended(shown.promised), x, y),
-        )
-        marks.append(promised)
+    if shown.claimed is not None:
+        path = _line(_ended(shown.claimed), x, y)
+        marks.append(Mark(role="claimed", label="claimed: at most", path=path))
     if shown.gaussian is not None:
-        label = "shown: at least, if the trade-off curve is Gaussian"
+        label = "shown: at least, if the trade-off function is Gaussian"
         path = _line(_ended(shown.gaussian), x, y)
         marks.append(Mark(role="fitted", label=label, path=path))
     label = f"proven: at least ({100 * shown.confidence:g} %)"
@@ -207,24 +228,24 @@ def profile_chart(shown: curves.ProfileCurves) -> Chart:
     )
 
 
-def growth_chart(shown: Growth, promised: float | None) -> Chart:
+def growth_chart(shown: Growth, claimed: float | None) -> Chart:
     """The bound against the number of runs, on a logarithmic axis."""
     every = [shown.bounds, shown.free, shown.expected, shown.attainable]
     drawn = [curve for curve in every if curve is not None]
     furthest = max(float(curve.x[-1]) for curve in drawn)
     x = Axis(transform=np.log10, low=float(shown.bounds.x[0]), high=furthest * 1.0001)
-    highest = max([promised or 0.0, *(float(curve.y.max()) for curve in drawn), 0.1])
+    highest = max([claimed or 0.0, *(float(curve.y.max()) for curve in drawn), 0.1])
     y = linear(0.0, 1.12 * highest)
     marks = []
     if shown.attainable is not None:
-        label = "to expect of worlds as far apart as the promise allows"
-        marks.append(Mark(role="promised", label=label, path=_line(shown.attainable, x, y)))
+        label = "expected if the canary leaks all that is claimed"
+        marks.append(Mark(role="claimed", label=label, path=_line(shown.attainable, x, y)))
     if shown.expected is not None:
-        label = "to expect of worlds as far apart as these look"
+        label = "expected if the scores stay as far apart as these"
         marks.append(Mark(role="fitted", label=label, path=_line(shown.expected, x, y)))
-    marks.append(_dotted("proven", "shown by the first so many", shown.bounds, x, y))
-    marks.append(_dotted("free", "the same, whatever the shape of the curve", shown.free, x, y))
-    references = () if promised is None else y.ticks([promised], lambda e: f"promised: {e:.2f}")
+    marks.append(_dotted("proven", "shown by the runs so far", shown.bounds, x, y))
+    marks.append(_dotted("free", "the same without an assumption", shown.free, x, y))
+    references = () if claimed is None else y.ticks([claimed], lambda e: f"claimed: {e:.2f}")
     return Chart(
         alternative=f"Lower bound against the number of {shown.unit}",
         x_label=shown.unit,
@@ -246,8 +267,8 @@ def horizon_chart(
     y = linear(0.0, 1.12 * max([*finite, *lower, 0.1]))
     marks = []
     if len(finite) == len(upper):
-        promised = Curve(x=places, y=np.asarray(finite))
-        marks.append(_dotted("promised", "promised: at most", promised, x, y))
+        claimed = Curve(x=places, y=np.asarray(finite))
+        marks.append(_dotted("claimed", "claimed: at most", claimed, x, y))
     shown = Curve(x=places, y=np.asarray(lower))
     marks.append(_dotted("proven", "shown: at least", shown, x, y))
     return Chart(
@@ -286,8 +307,8 @@ def _outline(edges: Array, heights: Array) -> str:
 
 
 def _ended(curve: Curve) -> Curve:
-    """A falling curve up to where it leaves the axis, so that nothing crawls along the bottom."""
-    below = np.flatnonzero(curve.y <= curves.SMALLEST_DELTA)
+    """A falling curve up to where it leaves the axis."""
+    below = np.flatnonzero(curve.y <= SMALLEST_DELTA)
     end = len(curve.x) if len(below) == 0 else int(below[0]) + 1
     return Curve(x=curve.x[:end], y=curve.y[:end])
 

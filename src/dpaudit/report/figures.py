@@ -1,55 +1,42 @@
-"""Figures of an audit for papers: one function for each picture, each drawing into axes of yours.
+"""Figures of an audit for papers: one function per picture, each drawing into given axes.
 
-They draw the numbers of `dpaudit.report.curves`, as the page does, in the same colours. Figures are
-3.3 inches wide (a column) or 7 (both); line styles and labels repeat what colours say.
+They draw the same numbers as the page, in the same colours. Figures are 3.3 inches wide (one
+column) or 7 (two columns); line styles and labels repeat what colours say.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from dpaudit import _validate
 from dpaudit.errors import MissingExtra
-from dpaudit.privacy import Bound, Bounds
-from dpaudit.report import curves
-from dpaudit.report.growth import Growth
-from dpaudit.report.page_data import Evidence, fitted_mu
-from dpaudit.report.palette import FITTED, INSERTED, OTHERS, PROMISED, PROVEN
+from dpaudit.privacy import Bound
+from dpaudit.report.charts import staircase
+from dpaudit.report.data import (
+    SMALLEST_DELTA,
+    SMALLEST_RATE,
+    Evidence,
+    Growth,
+    Histogram,
+    ProfileCurves,
+    TradeoffCurves,
+)
+from dpaudit.report.palette import CLAIMED, FITTED, INSERTED, OTHERS, PROVEN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from dpaudit.claims import ClaimTest
-    from dpaudit.lower_bounds.profile import ProvenCurve
-    from dpaudit.scores import Scores
 
 COLUMN, DOUBLE = 3.3, 7.0
 """Inches: one column of a two-column paper, and both."""
 
 
-class Drawable(Protocol):
-    """What `audit_figure` needs of an assessment, or of the audit of a user's own training."""
-
-    @property
-    def scores(self) -> Scores: ...
-    @property
-    def proven(self) -> ProvenCurve: ...
-    @property
-    def test(self) -> ClaimTest | None: ...
-    @property
-    def lower(self) -> Bounds: ...
-    @property
-    def leading(self) -> Bound: ...
-    @property
-    def least_upper(self) -> Bound: ...
-
-
-def draw_scores(shown: curves.Histogram, *, ax: Any, threshold: float | None = None) -> None:
-    """The scores of both worlds, and the threshold that a bound was read at."""
+def draw_scores(shown: Histogram, *, ax: Any, threshold: float | None = None) -> None:
+    """The scores with and without the canary, and the threshold of the leading bound."""
     for share, role, label in (
         (shown.others, OTHERS, "not inserted"),
         (shown.inserted, INSERTED, "inserted"),
@@ -58,28 +45,26 @@ def draw_scores(shown: curves.Histogram, *, ax: Any, threshold: float | None = N
         ax.stairs(share, shown.edges, color=role.light, lw=1.0, label=label)
     if threshold is not None:
         ax.axvline(threshold, color="black", lw=0.8, linestyle=":", label="threshold")
-    ax.set(xlabel="score", ylabel="share of each world", ylim=(0, None))
+    ax.set(xlabel="score", ylabel="share of the runs", ylim=(0, None))
     ax.set_xlim(shown.edges[0], shown.edges[-1])
     _legend_above(ax, columns=3)
 
 
-def draw_tradeoff(shown: curves.TradeoffCurves, *, ax: Any) -> None:
-    """Error rates on normal quantiles, where every Gaussian trade-off curve is straight."""
-    smallest = curves.SMALLEST_RATE
-    if shown.promised is not None:
-        promised = np.maximum(shown.promised.y, smallest)
-        ax.fill_between(
-            shown.promised.x, smallest, promised, color=PROMISED.light, alpha=0.14, lw=0
-        )
-        ax.plot(shown.promised.x, promised, color=PROMISED.light, ls="--", label="promised")
+def draw_tradeoff(shown: TradeoffCurves, *, ax: Any) -> None:
+    """Error rates on normal quantiles, where a Gaussian trade-off function is a straight line."""
+    smallest = SMALLEST_RATE
+    if shown.claimed is not None:
+        claimed = np.maximum(shown.claimed.y, smallest)
+        ax.fill_between(shown.claimed.x, smallest, claimed, color=CLAIMED.light, alpha=0.14, lw=0)
+        ax.plot(shown.claimed.x, claimed, color=CLAIMED.light, ls="--", label="claimed")
     if shown.fitted is not None:
         fitted = np.maximum(shown.fitted.y, smallest)
         ax.plot(shown.fitted.x, fitted, color=FITTED.light, ls=":", label="Gaussian fit")
     for curve, role, label in (
-        (shown.seen, OTHERS, "seen"),
+        (shown.seen, OTHERS, "observed"),
         (shown.proven, PROVEN, f"proven ({100 * shown.confidence:g} %)"),
     ):
-        steps = curves.staircase(curve)
+        steps = staircase(curve)
         inside = [np.clip(rate, smallest, 1 - smallest) for rate in (steps.x, steps.y)]
         ax.plot(*inside, color=role.light, label=label)
     for axis, scale in ((ax.xaxis, ax.set_xscale), (ax.yaxis, ax.set_yscale)):
@@ -93,44 +78,42 @@ def draw_tradeoff(shown: curves.TradeoffCurves, *, ax: Any) -> None:
     _legend_above(ax, columns=2)
 
 
-def draw_profile(shown: curves.ProfileCurves, *, ax: Any) -> None:
-    """Delta against epsilon, from below and from above."""
+def draw_profile(shown: ProfileCurves, *, ax: Any) -> None:
+    """Delta against epsilon: proven and claimed."""
     for curve, role, style, label in (
-        (shown.promised, PROMISED, "--", "promised: at most"),
+        (shown.claimed, CLAIMED, "--", "claimed: at most"),
         (shown.gaussian, FITTED, ":", "shown, if Gaussian"),
         (shown.proven, PROVEN, "-", f"proven ({100 * shown.confidence:g} %)"),
     ):
         if curve is not None:
-            height = np.where(curve.y > 0, curve.y, curves.SMALLEST_DELTA / 10)
+            height = np.where(curve.y > 0, curve.y, SMALLEST_DELTA / 10)
             ax.plot(curve.x, height, color=role.light, ls=style, label=label)
     if shown.delta > 0:
         ax.axhline(shown.delta, color="black", lw=0.6)
-    ax.set(xlabel="epsilon", ylabel="delta", yscale="log", ylim=(curves.SMALLEST_DELTA, 1.5))
+    ax.set(xlabel="epsilon", ylabel="delta", yscale="log", ylim=(SMALLEST_DELTA, 1.5))
     ax.set_xlim(0, shown.proven.x[-1])
     _legend_above(ax, columns=2)
 
 
-def draw_growth(shown: Growth, *, ax: Any, promised: float | None = None) -> None:
-    """The bound against the number of runs, and what to expect of more."""
-    if promised is not None:
-        ax.axhline(promised, color="black", lw=0.6)
+def draw_growth(shown: Growth, *, ax: Any, claimed: float | None = None) -> None:
+    """The bound against the number of runs, and the bounds to expect from more."""
+    if claimed is not None:
+        ax.axhline(claimed, color="black", lw=0.6)
     for curve, role, style, label in (
-        (shown.attainable, PROMISED, "--", "as far apart as promised"),
-        (shown.expected, FITTED, ":", "as far apart as they look"),
+        (shown.attainable, CLAIMED, "--", "all that is claimed"),
+        (shown.expected, FITTED, ":", "as far apart as these"),
     ):
         if curve is not None:
             ax.plot(curve.x, curve.y, color=role.light, ls=style, label=label)
     bounds, free = shown.bounds, shown.free
     ax.plot(bounds.x, bounds.y, color=PROVEN.light, marker="o", ms=3, label="shown")
-    ax.plot(
-        free.x, free.y, color=OTHERS.light, marker="o", ms=3, mfc="none", label="any shape of curve"
-    )
+    ax.plot(free.x, free.y, color=OTHERS.light, marker="o", ms=3, mfc="none", label="no assumption")
     ax.set(xlabel=shown.unit, ylabel="epsilon", xscale="log", ylim=(0, None))
     _legend_above(ax, columns=2)
 
 
 def draw_bounds(lower: Iterable[Bound], *, ax: Any, upper: Bound | None = None) -> None:
-    """Every lower bound as a bar, beside the accountant's line."""
+    """Every lower bound as a bar, beside the upper bound as a line."""
     bounds = list(lower)
     names = [
         "\n".join(filter(None, (bound.method, bound.details.get("threshold_rule"))))
@@ -144,40 +127,32 @@ def draw_bounds(lower: Iterable[Bound], *, ax: Any, upper: Bound | None = None) 
     furthest = max([*epsilons, 0.1])
     if upper is not None and math.isfinite(upper.epsilon):
         furthest = max(furthest, upper.epsilon)
-        label = f"promised: {upper.epsilon:.2f}"
-        ax.axvline(upper.epsilon, color=PROMISED.light, linestyle="--", label=label)
+        label = f"claimed: {upper.epsilon:.2f}"
+        ax.axvline(upper.epsilon, color=CLAIMED.light, linestyle="--", label=label)
         _legend_above(ax, columns=1)
     ax.set_xlim(0, 1.2 * furthest)
     if bounds:
         ax.set(xlabel=f"epsilon at delta = {bounds[0].delta:g}")
 
 
-def audit_figure(assessment: Drawable, *, title: str = "") -> Figure:
-    """Scores of both worlds, error rates beside the promised curve, and the bounds.
+def audit_figure(found: Evidence, *, title: str = "") -> Figure:
+    """The scores, the error rates beside the claimed trade-off function, and the bounds.
 
     See also: `dpaudit.AuditResult.plot`; `figure`, for the other pictures.
 
     Arguments:
-        assessment: What to draw: the bounds of one horizon, or anything with the same parts.
-        title: What was audited.
+        found: The numbers to draw.
+        title: The title above the figure.
     """
-    scores, test = assessment.scores, assessment.test
-    histogram = curves.histogram(scores)
-    tradeoff = curves.tradeoff_curves(
-        assessment.proven,
-        claim=None if test is None else test.claim,
-        fitted_mu=fitted_mu(scores),
-    )
     with _style():
         made = _new_figure(10.0, 3.6)
         left, middle, right = made.subplots(1, 3)
         if title:
             made.suptitle(title)
-        if histogram is not None:
-            threshold = assessment.leading.details.get("threshold")
-            draw_scores(histogram, ax=left, threshold=threshold)
-        draw_tradeoff(tradeoff, ax=middle)
-        draw_bounds(assessment.lower, ax=right, upper=assessment.least_upper)
+        if found.histogram is not None:
+            draw_scores(found.histogram, ax=left, threshold=found.leading.details.get("threshold"))
+        draw_tradeoff(found.tradeoff, ax=middle)
+        draw_bounds(found.lower, ax=right, upper=found.least_upper)
     return made
 
 
@@ -185,12 +160,10 @@ def figure(found: Evidence, picture: str, *, width: float = COLUMN) -> Figure:
     """One picture as a figure of its own.
 
     Arguments:
-        found: What to draw; `dpaudit.report.audit_page` of a result has it.
-        picture: scores, tradeoff, profile, growth or bounds.
-        width: `COLUMN` or `DOUBLE`, in inches.
+        found: The numbers to draw; `dpaudit.AuditResult.evidence` returns them.
+        picture: One of scores, tradeoff, profile, growth, bounds.
+        width: The width in inches, for example `COLUMN` or `DOUBLE`.
     """
-    from dpaudit import _validate
-
     _validate.one_of("picture", picture, ("scores", "tradeoff", "profile", "growth", "bounds"))
     _validate.positive("width", width)
     with _style():
@@ -204,7 +177,7 @@ def figure(found: Evidence, picture: str, *, width: float = COLUMN) -> Figure:
             draw_profile(found.profile, ax=ax)
         elif picture == "growth" and found.growth is not None:
             upper = None if found.least_upper is None else found.least_upper.epsilon
-            draw_growth(found.growth, ax=ax, promised=upper)
+            draw_growth(found.growth, ax=ax, claimed=upper)
         elif picture == "bounds":
             draw_bounds(found.lower, ax=ax, upper=found.least_upper)
     return made
@@ -213,12 +186,12 @@ def figure(found: Evidence, picture: str, *, width: float = COLUMN) -> Figure:
 def _new_figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
-    # Not pyplot's: a library must not touch the user's current figure.
+    # Not from pyplot: a library must not change the user's current figure.
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def _style() -> Any:
-    """The house's style, for as long as a figure is drawn."""
+    """The style of all figures, as a context."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -239,12 +212,12 @@ def _style() -> Any:
 
 
 def _quantile(rates: Any) -> Any:
-    """Normal quantiles that stay finite: matplotlib also asks at the ends."""
+    """Normal quantiles that stay finite at 0 and 1, where matplotlib evaluates them too."""
     return ndtri(np.clip(rates, 1e-12, 1 - 1e-12))
 
 
 def _legend_above(ax: Any, *, columns: int) -> None:
-    """Over the axes, where it hides nothing."""
+    """Put the legend above the axes, where it hides nothing."""
     ax.legend(
         frameon=False,
         ncols=columns,

@@ -1,4 +1,4 @@
-"""Rendering: from `PageData` to one HTML file that needs nothing but itself."""
+"""Render `PageData` as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -10,42 +10,31 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 
+from dpaudit._version import __version__
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.privacy import Bound
-from dpaudit.report import charts, curves, palette
-from dpaudit.report.from_audit import audit_page
-from dpaudit.report.from_training import training_page
-from dpaudit.report.page_data import MOST_THRESHOLDS, Evidence, PageData
+from dpaudit.report import charts, palette
+from dpaudit.report.data import MOST_THRESHOLDS, SMALLEST_RATE, Evidence, PageData, Reading
 from dpaudit.report.words import assumed, meaning, typeset, verdict_word
 
-if TYPE_CHECKING:
-    from dpaudit.audits.result import AuditResult
-    from dpaudit.trainings.result import TrainingAudit
 
-    Showable = PageData | AuditResult | TrainingAudit
-
-
-def write_page(
-    audits: Showable | Sequence[Showable],
-    path: str | os.PathLike[str],
-) -> Path:
+def write_page(pages: PageData | Sequence[PageData], path: str | os.PathLike[str]) -> Path:
     """Write one audit, or several side by side, as one self-contained HTML file.
 
     See also: `dpaudit.AuditResult.report`; ``dpaudit report``.
 
     Arguments:
-        audits: Results, or pages that were made of something else.
-        path: Where to write.
+        pages: The audits to show.
+        path: The file to write.
     """
-    given = list(audits) if isinstance(audits, Sequence) else [audits]
     target = Path(path)
     if not target.absolute().parent.is_dir():
-        raise InvalidInput(f"path must be in a folder that is there, got {str(target)!r}")
-    text = render_page(given)
+        raise InvalidInput(f"path must be in an existing folder, got {str(target)!r}")
+    text = render_page([pages] if isinstance(pages, PageData) else pages)
     try:
         target.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -53,31 +42,19 @@ def write_page(
     return target
 
 
-def render_page(audits: Sequence[Showable]) -> str:
+def render_page(pages: Sequence[PageData]) -> str:
     """The HTML of one page."""
-    if not audits:
-        raise InvalidInput("audits must hold at least one audit, got none")
-    most = thresholds_for(len(audits))
-    pages = [_page(audit, most) for audit in audits]
-    views = [_view(page, f"audit-{place}") for place, page in enumerate(pages, start=1)]
+    if not pages:
+        raise InvalidInput("pages must hold at least one audit, got none")
+    views = [_view(page, f"audit-{index}") for index, page in enumerate(pages, start=1)]
     return str(_template().render(views=views, several=len(views) > 1, **_parts(pages)))
 
 
-def _page(audit: Showable, most: int) -> PageData:
-    from dpaudit.trainings.result import TrainingAudit
-
-    if isinstance(audit, PageData):
-        return audit
-    if isinstance(audit, TrainingAudit):
-        return training_page(audit, most_thresholds=most)
-    return audit_page(audit, most_thresholds=most)
-
-
 def thresholds_for(audits: int) -> int:
-    """How many thresholds each of so many audits may carry, for a page of at most 3 MB.
+    """How many thresholds each audit may carry, for a page of at most 3 MB.
 
-    A threshold takes 22 bytes, everything else of an audit about 65,000. A hundred audits, which
-    would not fit, have 500 thresholds each all the same.
+    A threshold takes 22 bytes, everything else of an audit about 65,000. Each audit carries at
+    least 500, even if the page then grows beyond 3 MB.
     """
     room = (2_700_000 // audits - 65_000) // 22
     return max(500, min(MOST_THRESHOLDS, room))
@@ -114,7 +91,7 @@ class _View:
     profile: charts.Chart | None
     growth: charts.Chart | None
     horizons: charts.Chart | None
-    reading: curves.Reading | None
+    reading: Reading | None
     live: dict[str, Any] | None
 
 
@@ -146,13 +123,13 @@ def _view(page: PageData, key: str) -> _View:
             else charts.growth_chart(found.growth, upper)
         ),
         horizons=_horizons(page),
-        reading=None if limits is None else limits.reading(limits.start),
+        reading=None if limits is None else limits.reading,
         live=None if found is None else _live(found),
     )  # fmt: skip
 
 
 def _without(word: str, sentence: str) -> str:
-    """The sentence without the word before its colon, which stands beside it already."""
+    """The sentence without its first word, if the badge beside it shows that word already."""
     first, colon, rest = sentence.partition(": ")
     if not colon or first.split()[:2] != word.split()[:2]:
         return sentence
@@ -183,7 +160,7 @@ def _percent(axis: charts.Axis, value: float) -> float:
 
 
 def _horizons(page: PageData) -> charts.Chart | None:
-    """Both bounds over steps, the whole training included."""
+    """Lower and upper bounds against steps, the whole training included."""
     if not page.horizons or page.evidence is None:
         return None
     uppers = [None if stop.upper is None else stop.upper.epsilon for stop in page.horizons]
@@ -195,7 +172,7 @@ def _horizons(page: PageData) -> charts.Chart | None:
 
 
 def _live(found: Evidence) -> dict[str, Any] | None:
-    """What the page's script needs to read any threshold: exact counts, packed."""
+    """The exact counts at every threshold, packed for the script of the page."""
     limits, shown = found.thresholds, found.histogram
     if limits is None or shown is None:
         return None
@@ -208,7 +185,7 @@ def _live(found: Evidence) -> dict[str, Any] | None:
         "start": limits.start,
         "low": float(shown.edges[0]),
         "high": float(shown.edges[-1]),
-        "smallestRate": curves.SMALLEST_RATE,
+        "smallestRate": SMALLEST_RATE,
         "thresholds": _packed(counts.thresholds, "<f8"),
         "falsePositives": _packed(counts.false_positives, "<u4"),
         "falseNegatives": _packed(counts.false_negatives, "<u4"),
@@ -220,10 +197,8 @@ def _packed(numbers: np.ndarray[Any, Any], kind: str) -> str:
 
 
 def _parts(pages: Sequence[PageData]) -> dict[str, Any]:
-    """What is the same for every audit of a page."""
+    """The parts that all audits of a page share."""
     from markupsafe import Markup
-
-    from dpaudit._version import __version__
 
     found = [page.evidence for page in pages if page.evidence is not None]
     uppers = [each.least_upper.epsilon for each in found if each.least_upper is not None]

@@ -5,28 +5,18 @@ from __future__ import annotations
 import re
 
 from dpaudit.privacy import Bound
-from dpaudit.report.page_data import Evidence, PageData
+from dpaudit.report.data import Evidence, PageData
 
-VERDICTS = {
-    "violation": "Violation",
-    "tight": "Tight",
-    "few-runs": "Too few runs",
-    "gap": "Gap",
-    "no-promise": "No promise",
-    "too-few-scores": "No bound yet",
-    "consistent": "Consistent",
-    "inconclusive": "Inconclusive",
-}
-"""The words of assessments and of claims' tests, as a reader meets them."""
+_WORDS = {"no-claim": "No claim", "too-few-scores": "No bound yet"}
 
 
 def verdict_word(verdict: str) -> str:
-    """The verdict as a heading has it."""
-    return VERDICTS.get(verdict, verdict.replace("-", " ").capitalize())
+    """The verdict as a heading."""
+    return _WORDS.get(verdict, verdict.replace("-", " ").capitalize())
 
 
 def typeset(text: str) -> str:
-    """A sentence with proper signs for plain-text ones.
+    """Plain-text signs replaced by typographic ones.
 
     Example:
         >>> typeset("epsilon >= 2.10, 88% of it")
@@ -39,36 +29,37 @@ def typeset(text: str) -> str:
 
 
 def assumed(bound: Bound) -> str:
-    """What a bound assumes, in a line."""
+    """What a bound assumes, in one line."""
     return "; ".join(bound.assumptions) if bound.assumptions else "no assumption"
 
 
 def meaning(page: PageData) -> tuple[str, ...]:
-    """What the reader may conclude, and what not; one paragraph each."""
+    """What the reader may conclude from the verdict; one paragraph each."""
     evidence = page.evidence
     if evidence is None:
         return ()
-    paragraphs = []
     if page.verdict == "violation":
-        paragraphs += _violation(evidence)
-    elif evidence.above_promise:
-        paragraphs.append(_above_by_chance(evidence))
-    elif page.verdict == "no-promise":
-        paragraphs.append(
-            "Nothing finite is promised, so there is nothing to compare with and nothing to "
-            "violate. The lower bound stands by itself."
-        )
-    elif page.verdict == "few-runs":
-        paragraphs.append(
-            "So few scores cannot tell a training that leaks all that is promised from one that "
-            "leaks less. Only more scores can prove more."
-        )
-    elif page.verdict == "gap":
-        paragraphs.append(
-            "A gap is not a proof of privacy: it is what this adversary could not show. The "
-            "accountant's bound holds for every adversary, also for one who sees every iterate."
-        )
-    return tuple(paragraphs)
+        return tuple(_violation(evidence))
+    if evidence.above_claim:
+        return (_above_by_chance(evidence),)
+    return _MEANINGS.get(page.verdict, ())
+
+
+_MEANINGS = {
+    "no-claim": (
+        "Nothing finite is claimed, so there is nothing to compare with. The lower bound stands "
+        "by itself.",
+    ),
+    "inconclusive": (
+        "The claim is not refuted, but this audit might also have missed a claim that is wrong. "
+        "Do not read it as a confirmation: use more runs, or a canary with a stronger effect.",
+    ),
+    "consistent": (
+        "The claim is not refuted, and the audit would have found the errors named above. This is "
+        "not a proof of the claim: an upper bound holds against every adversary, and this audit "
+        "used one.",
+    ),
+}
 
 
 def _violation(evidence: Evidence) -> list[str]:
@@ -76,32 +67,31 @@ def _violation(evidence: Evidence) -> list[str]:
         return []
     test = evidence.test
     wrong = 100 * (1 - test.confidence)
-    taken = "; ".join(test.assumptions)
-    besides = f" It also takes for granted: {taken}." if taken else ""
+    assumptions = "; ".join(test.assumptions)
+    besides = f" The test assumes: {assumptions}." if assumptions else ""
     return [
-        f"This proves a bug, or one of three other things. If the promise ({test.claim.description}"
-        f") were kept, errors this few would have had a probability of {test.p_value:.2g}. Either "
-        "the training leaks more than was promised (too little noise, clipping that does not clip, "
-        "a step that was not counted), or the promise was made about another training, or the "
-        "scores of the two worlds differ in more than the canary, or this is the "
-        f"{wrong:.3g} % of audits that accuse the innocent.{besides}",
-        "Play it again with another seed: a bug stays, chance does not.",
+        f"If the claim ({test.claim.description}) were true, errors this rare would occur with "
+        f"probability at most {test.p_value:.2g}. Possible causes: the training leaks more than "
+        "was claimed (too little noise, clipping that does not clip, a step that was not counted); "
+        "the claim is about another training; the runs with and without the canary differ in more "
+        f"than the canary; or this is one of the {wrong:.3g} % of false alarms.{besides}",
+        "Repeat the audit with another seed: a bug remains, a false alarm does not.",
     ]
 
 
 def _above_by_chance(evidence: Evidence) -> str:
-    """A leading bound above the upper one, where the test of the promise sees nothing."""
+    """The leading bound exceeds the upper bound, but the test of the claim does not reject."""
     least = evidence.least_upper
     upper = "" if least is None else f" ({least.epsilon:.2f})"
     wrong = 100 * (1 - (evidence.leading.confidence or 0.95))
     test = ""
     if evidence.test is not None:
         test = (
-            f" The test of the promise, which was made for that question, gives p = "
-            f"{evidence.test.p_value:.2g} and refutes nothing."
+            f" The test of the claim, which answers that question, gives p = "
+            f"{evidence.test.p_value:.2g} and does not reject it."
         )
     return (
-        f"The lower bound lies above the upper one{upper}. By itself this is no proof of a bug: "
-        f"up to {wrong:.3g} % of such bounds are too large by chance, and it rests on what it "
-        f"assumes ({assumed(evidence.leading)}).{test}"
+        f"The lower bound exceeds the upper bound{upper}. By itself this does not prove a bug: up "
+        f"to {wrong:.3g} % of such bounds are too large by chance, and it relies on its "
+        f"assumptions ({assumed(evidence.leading)}).{test}"
     )

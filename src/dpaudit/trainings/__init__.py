@@ -1,9 +1,10 @@
-"""The game played by somebody else's training: any function, any framework."""
+"""Users' own trainings: any function, any framework. They are called, scored and shielded here.
 
-from dpaudit.trainings.auditing import audit_training
+`dpaudit.audits` audits them, with the same steps as the trainings that dpaudit runs itself.
+"""
+
 from dpaudit.trainings.canaries import GradientCanary
 from dpaudit.trainings.predictions import Predictions
-from dpaudit.trainings.result import TrainingAudit
 from dpaudit.trainings.shell import command
 
-__all__ = ["GradientCanary", "Predictions", "TrainingAudit", "audit_training", "command"]
+__all__ = ["GradientCanary", "Predictions", "command"]

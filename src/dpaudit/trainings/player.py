@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
-from dpaudit.executors import Executor, InProcess, LocalProcesses, Lost, Player, PlayTile
-from dpaudit.scores import Failure
-from dpaudit.trainings.playing import Job, Outcome
+from dpaudit.executors import Executor, InProcess, LocalProcesses, Notify, Player, PlayTile
+from dpaudit.trainings.liveness import probe
+from dpaudit.trainings.playing import Job
+
+PROBE = -1
+"""The tile that checks the training before all others; its result is a `Liveness`."""
 
 ATTEMPTS = 2
-"""A training that kills its process is tried again once: the process may have been killed."""
+"""A training that ends its process is tried once more: something else may have ended it."""
 
 
 @final
@@ -22,13 +24,18 @@ class TrainingPlayer(Player):
 
     Arguments:
         job: The training, its adversary and its seed.
+        runs: Numbers of the runs with which the probe begins.
     """
 
     job: Job
+    runs: tuple[int, ...] = ()
 
     def open(self) -> PlayTile:
-        """Nothing is shared between runs."""
-        return lambda run, notify: self.job.play(run)
+        """The runs share nothing."""
+        return self._play
+
+    def _play(self, tile: int, notify: Notify) -> Any:
+        return probe(self.job, self.runs) if tile == PROBE else self.job.play(tile)
 
 
 def executor_of(workers: int, *, timeout: float | None = None) -> Executor:
@@ -38,19 +45,3 @@ def executor_of(workers: int, *, timeout: float | None = None) -> Executor:
     share = str(max(1, (os.cpu_count() or 1) // workers))
     threads = {name: os.environ.get(name, share) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     return LocalProcesses(workers=workers, environment=threads, timeout=timeout, attempts=ATTEMPTS)
-
-
-def outcomes(executor: Executor, job: Job, runs: Sequence[int]) -> Iterator[Outcome]:
-    """Play the runs; a run that ended its process in every attempt is a failed one."""
-    for run, result in executor.play(TrainingPlayer(job=job), runs, lambda notice: None):
-        if isinstance(result, Lost):
-            coins = job.coins(run)
-            failure = Failure(
-                run=run,
-                inserted=int(coins.sum()),
-                canaries=len(coins),
-                error=f"ProcessEnded: {result.reason} ({result.attempts} attempts)",
-                traceback="",
-            )
-            result = Outcome(run=run, failure=failure)
-        yield result

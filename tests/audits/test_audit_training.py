@@ -13,6 +13,7 @@ import dpaudit
 from dpaudit import Claim, GradientCanary, Predictions, Store, ThreatModel, audit_training
 from dpaudit.errors import ConfigurationChanged, InvalidInput, TrainingFailed
 from dpaudit.trainings.coins import inserted_in, training_seed
+from dpaudit.trainings.liveness import DeadCanary
 
 PARAMETERS = 20
 CANARY = GradientCanary.draw(PARAMETERS, clip_norm=1.0, seed=1)
@@ -41,7 +42,7 @@ def test_a_kept_promise_is_consistent_and_a_broken_one_a_violation():
     assert broken.lower["clopper-pearson"].epsilon > kept.lower["clopper-pearson"].epsilon
     assert broken.threat_model is ThreatModel.HIDDEN_STATE
     assert broken.adversary == "parameters"
-    assert "lower bound" in broken.summary()
+    assert "lower  epsilon >=" in broken.summary()
     plain = broken.to_dict()
     assert plain["verdict"] == "violation"
     assert plain["failures"] == []
@@ -60,6 +61,9 @@ def test_false_alarms_at_most_nominal():
 def test_every_run_has_its_own_seed_and_half_of_them_the_canary():
     calls: list = []
     result = audit_training(gaussian(1.0, calls), canary=CANARY, claim=CLAIM, runs=50, seed=7)
+    first, twin = calls[:2]  # one more training: the first run with the coin reversed
+    assert (first[0] != twin[0], first[1] == twin[1]) == (True, True)
+    del calls[1]
     inserted = np.array([coin for coin, _ in calls])
     seeds = [seed for _, seed in calls]
     assert inserted.reshape(25, 2).sum(axis=1).tolist() == [1] * 25
@@ -81,7 +85,8 @@ def test_many_canaries_have_a_fair_coin_each():
     calls: list = []
     canary = GradientCanary.draw(2000, clip_norm=1.0, count=1500)
     result = audit_training(gaussian(0.7, calls), canary=canary, claim=CLAIM, runs=2)
-    assert [coins.shape for coins, _ in calls] == [(1500,), (1500,)]
+    assert [coins.shape for coins, _ in calls] == [(1500,)] * 3
+    assert (calls[0][0] != calls.pop(1)[0]).all()  # the first run with the coins reversed
     assert all(650 < coins.sum() < 850 for coins, _ in calls)
     assert (calls[0][0] != calls[1][0]).any()
     assert len(result.scores) == 3000
@@ -161,7 +166,7 @@ def test_a_pure_epsilon(until_violation):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "what does the training promise"),
+        ({}, "a claim is needed"),
         ({"claim": CLAIM, "claimed_epsilon": 1.0}, "not both"),
         ({"claim": 8.0}, "claim must be a Claim"),
         ({"claimed_epsilon": -1.0}, "epsilon must be above 0"),
@@ -208,7 +213,7 @@ def test_what_cannot_be_scored_stops_before_a_second_training(returned, options,
     calls: list = []
 
     def train(canary, inserted, seed):
-        calls.append(seed)
+        calls.append((inserted, seed))
         return returned
 
     with pytest.raises(InvalidInput, match=message):
@@ -236,7 +241,7 @@ def test_a_failure_is_kept_with_its_traceback_and_never_a_score():
     first = result.failures[0]
     assert first.error == f"ZeroDivisionError: seed {training_seed(first.run, seed=0)}"
     assert "in train" in first.traceback
-    assert any("failed and are left out" in note for note in result.notes)
+    assert any("runs with the canary and" in note for note in result.notes)
     assert not any("depends on the canary" in note for note in result.notes)
 
 
@@ -285,9 +290,9 @@ def test_failures_that_depend_on_the_canary_are_flagged_and_never_make_a_violati
     alone = dpaudit.test_claim(result.scores, Claim.from_mu(1.0))
     assert alone.verdict == "violation"
     assert result.verdict == "inconclusive"
-    assert any("guessed 'not inserted'" in note for note in result.test.notes)
+    assert any("counted as lowest scores" in note for note in result.test.notes)
     assert any("failing depends on the canary" in note for note in result.notes)
-    assert any("of the runs failed: put that right" in note for note in result.notes)
+    assert any("of the runs failed" in note for note in result.notes)
 
 
 def test_a_training_that_always_fails_in_one_world_is_given_up(tmp_path):
@@ -297,11 +302,11 @@ def test_a_training_that_always_fails_in_one_world_is_given_up(tmp_path):
         calls.append(inserted)
         if inserted:
             raise KeyError("canary")
-        return 0.0
+        return np.random.default_rng(seed).normal()
 
     with pytest.raises(TrainingFailed, match="first 5 trainings with the canary all failed"):
         audit_training(train, claim=CLAIM, store=tmp_path / "a.sqlite", name="a")
-    assert sum(calls) == 5
+    assert 5 <= sum(calls) <= 6
     with Store.open(tmp_path / "a.sqlite") as store:
         assert store.audit("a").failures() == ()
     # Too few runs to lose patience, and still nothing to compare.
@@ -314,14 +319,62 @@ def test_a_training_that_always_fails_in_one_world_is_given_up(tmp_path):
 
 
 def test_runs_that_repeat_each_other_are_flagged():
+    def adds_no_noise(canary, inserted, seed):
+        np.random.default_rng(seed)
+        return -canary.clipped_sum(inserted)
+
+    for canary in (CANARY, GradientCanary.draw(PARAMETERS, clip_norm=1.0, count=10)):
+        result = audit_training(adds_no_noise, canary=canary, claim=CLAIM, runs=20)
+        assert any("exactly the same scores" in note for note in result.notices)
+        fresh = audit_training(gaussian(1.0), canary=canary, claim=CLAIM, runs=20)
+        assert fresh.notices == ()
+
+
+def test_trainings_that_no_audit_can_judge_are_refused_with_the_reason():
     def ignores_its_seed(canary, inserted, seed):
         return gaussian(1.0)(canary, inserted, 0)
 
-    for canary in (CANARY, GradientCanary.draw(PARAMETERS, clip_norm=1.0, count=10)):
-        result = audit_training(ignores_its_seed, canary=canary, claim=CLAIM, runs=20)
-        assert any("does not draw its noise from the seed" in note for note in result.notes)
-        fresh = audit_training(gaussian(1.0), canary=canary, claim=CLAIM, runs=20)
-        assert fresh.notes == ()
+    def ignores_inserted(canary, inserted, seed):
+        return gaussian(1.0)(canary, True, seed)
+
+    def untrained(canary, inserted, seed):
+        gaussian(1.0)(canary, inserted, seed)
+        return np.zeros(PARAMETERS)
+
+    def another_order(canary, inserted, seed):
+        return np.roll(gaussian(1.0)(canary, inserted, seed), 1)
+
+    def wrong_sign(canary, inserted, seed):
+        return -gaussian(1.0)(canary, inserted, seed)
+
+    for train, error, message in (
+        (ignores_its_seed, InvalidInput, "'seed'"),
+        (ignores_inserted, InvalidInput, "'inserted'"),
+        (untrained, DeadCanary, "exactly the same with and without the canary"),
+        (another_order, DeadCanary, "another order"),
+        (wrong_sign, DeadCanary, "wrong direction"),
+    ):
+        with pytest.raises(error, match=message):
+            audit_training(train, canary=CANARY, claim=CLAIM)
+    with pytest.raises(InvalidInput, match="canary must be given"):
+        audit_training(gaussian(1.0), claim=CLAIM)
+
+
+def test_consistent_needs_the_power_to_find_halved_noise():
+    def hardly_depends(canary, inserted, seed):
+        return 0.05 * inserted + np.random.default_rng(seed).normal()
+
+    blind = audit_training(hardly_depends, claim=CLAIM)
+    assert (blind.test.verdict, blind.verdict) == ("consistent", "inconclusive")
+    assert blind.final.power.probability < 0.8
+    assert "could not have found" in blind.sentence
+    assert blind.to_dict()["power"]["found_noise_factor"] is None
+    seeing = audit_training(gaussian(1.0), canary=CANARY, claim=CLAIM)
+    assert seeing.verdict == "consistent"
+    assert 1 < seeing.final.power.missed < seeing.final.power.found < 2.2
+    assert "times too small with probability 90 %" in seeing.sentence
+    lenient = audit_training(hardly_depends, claim=CLAIM, power=0.0)
+    assert lenient.verdict == "consistent"
 
 
 def test_the_figure_can_be_drawn():
@@ -339,7 +392,7 @@ def test_stops_as_soon_as_a_violation_is_proven():
         gaussian(0.2, calls), canary=CANARY, claim=CLAIM, runs=1000, until_violation=True
     )
     assert result.verdict == "violation"
-    assert result.stopped_at == result.runs == len(calls) == len(result.scores) <= 60
+    assert result.stopped_at == result.runs == len(calls) - 1 == len(result.scores) <= 60
     assert result.test.e_value >= 20
     assert result.test.p_value == pytest.approx(1 / result.test.e_value)
     assert {bound.method for bound in result.lower} == {"anytime", "anytime-gaussian-dp"}
@@ -350,7 +403,7 @@ def test_stops_as_soon_as_a_violation_is_proven():
     assert (patient.verdict, patient.stopped_at, patient.runs) == ("consistent", None, 200)
     short = audit_training(gaussian(0.1), canary=CANARY, claim=CLAIM, runs=4, until_violation=True)
     assert short.verdict == "inconclusive"
-    assert any("it would take" in note for note in short.test.notes)
+    assert any("refuting this claim takes" in note for note in short.test.notes)
 
 
 def test_one_run_of_many_canaries_may_be_watched_too():
@@ -365,20 +418,23 @@ def test_resumed_audits_train_only_what_is_missing(tmp_path):
     train = gaussian(0.2, calls)
     options = {"canary": CANARY, "claim": CLAIM, "runs": 60, "store": tmp_path / "a.sqlite"}
     first = audit_training(train, **options)
-    assert len(calls) == 60
+    assert len(calls) == 61
     again = audit_training(train, **options, confidence=0.99)
-    assert len(calls) == 60
+    assert len(calls) == 61
     assert again.resumed == 60
     assert again.adversary == "parameters"
     assert again.scores.score.tobytes() == first.scores.score.tobytes()
     # Another claim and a look at the scores as they come cost no training either.
     watched = audit_training(train, **options, until_violation=True)
-    assert len(calls) == 60
+    assert len(calls) == 61
     assert watched.stopped_at < 60
+    # Every question has its own verdict; none is overwritten.
+    with Store.open(options["store"]) as store:
+        assert len({record.id for record in store.audits()}) == 3
 
 
 def test_trainings_of_one_source_are_told_apart_by_what_they_hold(tmp_path):
-    options = {"canary": CANARY, "claim": CLAIM, "runs": 60, "store": tmp_path / "a.sqlite"}
+    options = {"canary": CANARY, "claim": CLAIM, "runs": 200, "store": tmp_path / "a.sqlite"}
     small, large = (audit_training(gaussian(noise), **options) for noise in (0.2, 1.0))
     assert (small.verdict, large.verdict) == ("violation", "consistent")
     assert small.audit != large.audit
@@ -398,25 +454,27 @@ def test_an_audit_until_a_violation_may_be_given_more_runs(tmp_path):
     train = gaussian(0.8, calls)
     options = {"canary": CANARY, "claim": CLAIM, "store": tmp_path / "a.sqlite", "name": "a"}
     first = audit_training(train, **options, runs=10, until_violation=True)
-    assert (first.verdict, len(calls)) == ("inconclusive", 10)
+    assert (first.verdict, len(calls)) == ("inconclusive", 11)
     more = audit_training(train, **options, runs=60, until_violation=True)
-    assert (more.runs, more.resumed, len(calls)) == (60, 10, 60)
+    assert (more.runs, more.resumed, len(calls)) == (60, 10, 61)
     fewer = audit_training(train, **options, runs=10, until_violation=True)
     assert fewer.test == first.test
-    assert repr(fewer).startswith("TrainingAudit(ClaimTest(inconclusive")
-    # A test for a fixed number of runs must not be given more after a look.
+    assert repr(fewer).startswith("AuditResult(inconclusive")
+    # A test for a fixed number of runs must not reuse runs whose number was chosen by a look.
     with pytest.raises(ConfigurationChanged, match=r"runs: 10 -> 80"):
         audit_training(train, **options, runs=80)
+    fixed = audit_training(train, **{**options, "name": "b"}, runs=60)
+    assert (fixed.resumed, len(calls)) == (0, 61 + 61)
 
 
 def test_another_training_is_not_mixed_with_an_unfinished_one(tmp_path):
     store = tmp_path / "a.sqlite"
 
     def interrupted(canary, inserted, seed):
-        if len(calls) == 3:
+        if len(calls) == 4:
             raise KeyboardInterrupt
         calls.append(seed)
-        return 0.0
+        return inserted + np.random.default_rng(seed).normal()
 
     calls: list = []
     with pytest.raises(KeyboardInterrupt):
@@ -437,7 +495,8 @@ def test_no_torch_is_needed():
         "import sys; sys.modules['torch'] = None\n"
         "import dpaudit\n"
         "canary = dpaudit.GradientCanary.draw(4, clip_norm=1.0)\n"
-        "def train(canary, inserted, seed): return {'w': -canary.clipped_sum(inserted)}\n"
+        "def train(canary, inserted, seed):\n"
+        "    return {'w': -canary.clipped_sum(inserted) + 0 * seed}\n"
         "print(dpaudit.audit_training(train, canary=canary, claimed_epsilon=1.0, runs=40).verdict)"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

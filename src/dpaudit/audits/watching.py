@@ -1,35 +1,39 @@
-"""Looking at runs as they come: which pair is complete, and is the claim refuted yet?"""
+"""Testing the claim as runs finish: feed complete pairs of runs to an anytime-valid test."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.claims import Claim, ClaimTest, Verdict
+from dpaudit.claims import Claim, ClaimTest
 from dpaudit.claims.anytime_bounds import anytime_bounds
 from dpaudit.claims.sequential import AnytimeTest, pairs_to_refute
 from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES
 from dpaudit.privacy import Bounds
+from dpaudit.scores import Failure, Scores
 from dpaudit.trainings.coins import inserted_in
 
 Array = NDArray[np.float64]
 
+_VALID = "the scores were tested as they came; the test is valid whenever the audit stops"
+
 
 @final
 class Watcher:
-    """Feeds a test with the runs in the order of their numbers, however they come in.
+    """Feeds an anytime-valid test with runs in the order of their numbers.
 
-    The order in which processes finish would otherwise decide where the audit stops. A pair is two
-    runs of a single canary; of several canaries, one that is inserted and one that is not, of the
-    same run.
+    If the order in which processes finish decided, another number of workers could stop the audit
+    elsewhere. A pair is two runs of a single canary; with several canaries, it is one that is
+    inserted and one that is not, of the same run.
 
     Arguments:
-        claim: The promise.
-        confidence: Of the verdict.
-        canaries: How many each run has a coin for.
-        seed: Of the audit: it says in which runs the canary is.
+        claim: The claim that is tested.
+        confidence: Confidence of the verdict.
+        canaries: Canaries per run.
+        seed: Random seed of the audit, which decides in which runs the canary is.
     """
 
     def __init__(self, claim: Claim, *, confidence: float, canaries: int, seed: int) -> None:
@@ -47,17 +51,26 @@ class Watcher:
 
     @property
     def runs(self) -> int:
-        """How many runs the test has seen; those that came early and still wait are not among."""
+        """Number of runs that the test has used; runs that wait for their pair do not count."""
         return self._runs
 
+    def see_all(self, scores: Scores, failures: Sequence[Failure]) -> None:
+        """Feed the runs of a stored audit."""
+        order = np.argsort(scores.run, kind="stable")
+        runs, starts = np.unique(scores.run[order], return_index=True)
+        for run, start, end in zip(runs, starts, np.append(starts, len(order))[1:], strict=True):
+            self.see(int(run), scores.score[order[start:end]])
+        for failure in failures:
+            self.see(failure.run, None)
+
     def see(self, run: int, scores: Array | None) -> None:
-        """A run is done; without scores it failed, and is guessed 'not inserted'."""
+        """Feed one finished run; `None` means that it failed, and counts as lowest scores."""
         self._waiting[run] = scores
         together = 2 if self._canaries == 1 else 1
         while not self.refuted and all(
-            self._runs + place in self._waiting for place in range(together)
+            self._runs + offset in self._waiting for offset in range(together)
         ):
-            self._take([self._runs + place for place in range(together)])
+            self._take([self._runs + offset for offset in range(together)])
 
     def _take(self, runs: list[int]) -> None:
         coins = np.concatenate(
@@ -76,18 +89,18 @@ class Watcher:
         return np.full(self._canaries, -np.inf) if scores is None else scores
 
     def test(self) -> ClaimTest:
-        """What the bets say by now."""
+        """The result of the test so far."""
         test, notes = self._test, [_VALID]
-        verdict: Verdict = "consistent"
+        verdict: str = "consistent"
         needed = pairs_to_refute(test.claim, confidence=test.confidence, most=4 * test.pairs + 64)
         if test.refuted:
             verdict = "violation"
         elif needed is None or needed > test.pairs:
             verdict = "inconclusive"
             enough = f"more than {8 * test.pairs + 128:,}" if needed is None else f"{2 * needed:,}"
-            notes.append(f"with no error at all it would take {enough} scores to refute this claim")
+            notes.append(f"even without any error, refuting this claim takes {enough} scores")
         return ClaimTest(
-            verdict=verdict,
+            verdict=verdict,  # type: ignore[arg-type]
             p_value=test.p_value,
             e_value=test.e_value,
             claim=test.claim,
@@ -98,7 +111,7 @@ class Watcher:
         )
 
     def bounds(self, delta: float) -> Bounds:
-        """What the pairs seen prove, valid although it was them that said when to stop."""
+        """Lower bounds from the pairs so far, valid although the scores decided when to stop."""
         none = [np.empty(0)]
         return anytime_bounds(
             np.concatenate(self._inserted or none),
@@ -111,6 +124,3 @@ class Watcher:
     @property
     def _assumptions(self) -> tuple[str, ...]:
         return (INDEPENDENT_CANARIES,) if self._canaries > 1 else ()
-
-
-_VALID = "the scores were looked at as they came; the test holds whenever one stops"

@@ -1,0 +1,191 @@
+"""The curves of an audit as plain numbers: figures and pages draw the same ones."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+
+from dpaudit.claims import Claim
+from dpaudit.lower_bounds.bands import upper_rate
+from dpaudit.lower_bounds.clopper_pearson import epsilon_of_errors
+from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.profile import ProvenCurve
+from dpaudit.report.data import (
+    MOST_THRESHOLDS,
+    SMALLEST_RATE,
+    Curve,
+    Histogram,
+    ProfileCurves,
+    Reading,
+    Thresholds,
+    TradeoffCurves,
+)
+from dpaudit.scores import Scores
+from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon, gaussian_tradeoff, mu_of_errors
+
+Array = NDArray[np.float64]
+
+_MOST_BINS = 60
+
+
+def histogram(scores: Scores) -> Histogram | None:
+    """The histogram with and without the canary; `None` if no score is finite.
+
+    A few extreme scores would squeeze all others into one bin, so the edges leave them outside.
+
+    Example:
+        >>> shown = histogram(Scores.from_samples([1.0, 2.0, 3.0], [0.0, 1.0]))
+        >>> round(float(shown.inserted.sum()), 9), round(float(shown.others.sum()), 9)
+        (1.0, 1.0)
+    """
+    finite = scores.score[np.isfinite(scores.score)]
+    if len(finite) == 0:
+        return None
+    low, high = _extent(finite)
+    bins = int(np.clip(1.2 * np.sqrt(len(finite)), 8, _MOST_BINS))
+    edges = np.linspace(low, high, bins + 1)
+    shares = [
+        np.histogram(np.clip(group, low, high), edges)[0] / max(len(group), 1)
+        for group in (scores.inserted_scores, scores.other_scores)
+    ]
+    outside = int(((scores.score < low) | (scores.score > high)).sum())
+    return Histogram(edges=edges, inserted=shares[0], others=shares[1], outside=outside)
+
+
+def _extent(finite: Array) -> tuple[float, float]:
+    low, high = float(finite.min()), float(finite.max())
+    inner = np.quantile(finite, [0.005, 0.995])
+    room = float(inner[1] - inner[0]) / 4
+    if room > 0:
+        low, high = max(low, float(inner[0]) - room), min(high, float(inner[1]) + room)
+    if low == high:
+        return low - 0.5, high + 0.5
+    return low, high
+
+
+def thresholds(
+    scores: Scores,
+    *,
+    chosen: float | None,
+    delta: float,
+    confidence: float,
+    most: int = MOST_THRESHOLDS,
+) -> Thresholds | None:
+    """The errors at every threshold, or at ``most`` of them; `None` if no two scores differ.
+
+    Arguments:
+        scores: The scores.
+        chosen: The threshold at which a bound was read; it is included, and shown first.
+        delta: Delta at which the epsilons are read.
+        confidence: Confidence of each reading by itself.
+        most: Largest number of thresholds; the counts at those that are kept are exact.
+    """
+    inserted, others = scores.inserted_scores, scores.other_scores
+    if len(inserted) == 0 or len(others) == 0:
+        return None
+    values = ErrorCounts.sweep(inserted, others).thresholds
+    values = values[np.isfinite(values)]
+    if len(values) == 0:
+        return None
+    if len(values) > most:
+        values = values[np.unique(np.linspace(0, len(values) - 1, most).astype(np.int64))]
+    if chosen is None or not np.isfinite(chosen):
+        balance = ErrorCounts.at(inserted, others, values)
+        rates = balance.false_positives / len(others) + balance.false_negatives / len(inserted)
+        chosen = float(values[int(np.argmin(rates))])
+    values = np.unique(np.append(values, chosen))
+    counts, start = ErrorCounts.at(inserted, others, values), int(np.searchsorted(values, chosen))
+    return Thresholds(
+        counts=counts,
+        start=start,
+        reading=reading(counts[start], delta=delta, confidence=confidence),
+        delta=delta,
+        confidence=confidence,
+    )
+
+
+def reading(counts: ErrorCounts, *, delta: float, confidence: float) -> Reading:
+    """The bounds at the first threshold of ``counts``, as if it had been fixed beforehand."""
+    tail = (1 - confidence) / 2
+    alpha = upper_rate(counts.false_positives, counts.negatives, tail)
+    beta = upper_rate(counts.false_negatives, counts.positives, tail)
+    mu = max(0.0, float(mu_of_errors(alpha, beta)[0]))
+    return Reading(
+        threshold=float(counts.thresholds[0]),
+        false_positives=int(counts.false_positives[0]),
+        false_negatives=int(counts.false_negatives[0]),
+        false_positive_upper=float(alpha[0]),
+        false_negative_upper=float(beta[0]),
+        mu=mu,
+        gaussian_epsilon=gaussian_epsilon(delta, mu),
+        epsilon=float(epsilon_of_errors(alpha, beta, delta)[0]),
+    )
+
+
+def tradeoff_curves(
+    curve: ProvenCurve, *, claim: Claim | None, fitted_mu: float | None
+) -> TradeoffCurves:
+    """The four curves, between `SMALLEST_RATE` and one minus it."""
+    rates = ndtr(np.linspace(ndtri(SMALLEST_RATE), -ndtri(SMALLEST_RATE), 201))
+    fitted = None if fitted_mu is None else gaussian_tradeoff(rates, fitted_mu)
+    return TradeoffCurves(
+        seen=_thinned(curve.false_positive_rate[::-1], curve.false_negative_rate[::-1]),
+        proven=_thinned(curve.false_positive_upper[::-1], curve.false_negative_upper[::-1]),
+        claimed=None if claim is None else Curve(x=rates, y=claim.tradeoff(rates)),
+        fitted=None if fitted is None else Curve(x=rates, y=fitted),
+        confidence=curve.confidence,
+    )
+
+
+def _thinned(x: Array, y: Array, points: int = 400) -> Curve:
+    """About this many of the points, evenly spread along the curve as it will be drawn."""
+    if len(x) <= points:
+        return Curve(x=x, y=y)
+    bounded = [ndtri(np.clip(rate, SMALLEST_RATE, 1 - SMALLEST_RATE)) for rate in (x, y)]
+    length = np.concatenate([[0.0], np.cumsum(sum(np.abs(np.diff(rate)) for rate in bounded))])
+    marks = np.linspace(0, length[-1], points)
+    keep = np.unique(np.concatenate([[0], np.searchsorted(length, marks), [len(x) - 1]]))
+    keep = keep[keep < len(x)]
+    return Curve(x=x[keep], y=y[keep])
+
+
+def profile_curves(
+    curve: ProvenCurve,
+    *,
+    claim: Claim | None,
+    gaussian_mu: float | None,
+    delta: float,
+    largest_epsilon: float,
+) -> ProfileCurves:
+    """The privacy profiles from epsilon 0 to ``largest_epsilon``."""
+    epsilon = np.linspace(0.0, max(largest_epsilon, 1.0), 301)
+    gaussian = gaussian_delta(epsilon, gaussian_mu) if gaussian_mu else None
+    return ProfileCurves(
+        proven=Curve(x=epsilon, y=curve.delta_at(epsilon)),
+        gaussian=None if gaussian is None else Curve(x=epsilon, y=gaussian),
+        claimed=None if claim is None else Curve(x=epsilon, y=claimed_delta(claim, epsilon)),
+        delta=delta,
+        confidence=curve.confidence,
+    )
+
+
+def claimed_delta(claim: Claim, epsilon: ArrayLike) -> Array:
+    r"""The delta that a claim allows at each epsilon.
+
+    .. math:: \delta(\epsilon) = \sup_\alpha 1 - f(\alpha) - e^\epsilon \alpha
+
+    Dong, Roth, Su (2022), Proposition 2.12; in closed form for a Gaussian claim, otherwise over a
+    fine grid of rates.
+
+    Example:
+        >>> claimed_delta(Claim.from_points([(1.0, 0.01)]), [0.0, 1.0, 2.0]).round(4)
+        array([0.4675, 0.01  , 0.01  ])
+    """
+    epsilon = np.asarray(epsilon, dtype=float)
+    if claim.mu is not None and claim.largest_epsilon is None:
+        return gaussian_delta(epsilon, claim.mu)
+    alpha = np.concatenate([[0.0], ndtr(np.linspace(-9.0, 9.0, 6001))])
+    spare = 1 - claim.tradeoff(alpha)
+    growth = np.exp(np.minimum(epsilon, 700.0))[..., None]
+    return np.asarray(np.maximum((spare - growth * alpha).max(axis=-1), 0.0))

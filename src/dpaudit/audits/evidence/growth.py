@@ -1,0 +1,113 @@
+"""The lower bound against the number of runs, and what more runs would be expected to show."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.errors import DpauditError
+from dpaudit.lower_bounds import estimate
+from dpaudit.lower_bounds.prediction import expected_bound
+from dpaudit.report.data import Curve, Growth
+from dpaudit.scores import Scores
+
+TIMES = 10
+"""The outlook reaches this many times the present number of scores."""
+
+_FEWEST = 20
+_POINTS = 9
+
+
+def growth(
+    scores: Scores,
+    *,
+    method: str,
+    delta: float,
+    confidence: float,
+    seed: int,
+    fitted_mu: float | None,
+    claimed_mu: float | None,
+) -> Growth | None:
+    """The bounds on nested parts of the scores; `None` if there are fewer than 40 scores.
+
+    Arguments:
+        scores: The scores.
+        method: The method of the leading bound.
+        delta: Delta at which all bounds are computed.
+        confidence: Confidence of each bound.
+        seed: Random seed of the pilots.
+        fitted_mu: The mu of a Gaussian fit to the scores; `None` if none fits.
+        claimed_mu: The mu that the claim allows; `None` without a claim.
+    """
+    unit, order = _order(scores)
+    whole = int(order.max(initial=-1)) + 1
+    per_unit = len(scores) / max(whole, 1)
+    if len(scores) < 2 * _FEWEST:
+        return None
+    first = max(2, math.ceil(_FEWEST / per_unit))
+    sizes = np.unique(np.geomspace(min(first, whole), whole, _POINTS).round().astype(int))
+    asked = {"delta": delta, "confidence": confidence, "seed": seed}
+    leading, free, kept = [], [], []
+    for size in sizes:
+        part = scores.where(order < size)
+        try:
+            bound = estimate(part, method=method, **asked)  # type: ignore[arg-type]
+            other = estimate(part, method="clopper-pearson", threshold="simultaneous", **asked)  # type: ignore[arg-type]
+        except DpauditError:
+            continue  # too early: one group has no score yet, or the pilot is too small
+        kept.append(size)
+        leading.append(bound.epsilon)
+        free.append(other.epsilon)
+    if not kept:
+        return None
+    further = np.geomspace(kept[0], TIMES * whole, 13)
+
+    def expected(mu: float | None) -> Curve | None:
+        if mu is None or not 0 < mu < 1e3:
+            return None
+        counts = [round(size * per_unit) for size in further]
+        values = [
+            expected_bound(mu, scores=n, delta=delta, confidence=confidence, method=method).epsilon
+            for n in counts
+        ]
+        return Curve(x=further, y=np.asarray(values))
+
+    places = np.asarray(kept, dtype=float)
+    as_they_look, as_claimed = expected(fitted_mu), expected(claimed_mu)
+    return Growth(
+        unit=unit,
+        bounds=Curve(x=places, y=np.asarray(leading)),
+        free=Curve(x=places, y=np.asarray(free)),
+        expected=as_they_look,
+        attainable=as_claimed,
+        outlook=_outlook(unit, leading[-1], as_they_look, as_claimed),
+    )
+
+
+def _order(scores: Scores) -> tuple[str, NDArray[np.int64]]:
+    """What is counted, and the index of each score in that counting."""
+    if scores.runs > 1:
+        return "runs", np.unique(scores.run, return_inverse=True)[1]
+    return "canaries", np.argsort(np.argsort(scores.canary, kind="stable"), kind="stable")
+
+
+def _outlook(unit: str, now: float, expected: Curve | None, attainable: Curve | None) -> str:
+    if expected is None:
+        return (
+            f"The scores do not look Gaussian, so there is no forecast for more {unit}; the curve "
+            "shows how the bound has grown so far."
+        )
+    later, most = float(expected.y[-1]), None if attainable is None else float(attainable.y[-1])
+    helps = "would help" if later > 1.05 * now else "would not help much"
+    sentence = (
+        f"More {unit} {helps}: with {TIMES} times as many, expect about epsilon >= {later:.2f}, "
+        f"compared with {now:.2f} now"
+    )
+    if most is None:
+        return f"{sentence}."
+    sentence += f"; a canary that leaks all that is claimed would show about {most:.2f}."
+    if later < 0.85 * most:
+        sentence += " To show more takes a stronger adversary, if there is more to show."
+    return sentence

@@ -1,0 +1,146 @@
+"""The report page of an audit: from a result, or from an audit in a store."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dpaudit._version import __version__
+from dpaudit.audits.description import Description
+from dpaudit.audits.evidence.facts import facts_of, progress, seconds_in_words, sessions
+from dpaudit.audits.repeat import repeat
+from dpaudit.audits.result import AuditResult
+from dpaudit.audits.stored import read_at, read_result
+from dpaudit.errors import InvalidScores, StoreError, TrainingFailed
+from dpaudit.report.data import MOST_THRESHOLDS, Facts, Horizon, PageData
+from dpaudit.scores import AuditRecord
+
+WATCHED = (
+    "The scores were tested as they came, and the audit would have stopped at a violation. The "
+    "test of the claim and the anytime-valid bounds hold whenever the audit stops. The proven "
+    "curves, the growth of the bound and the numbers at a threshold hold only for a number of runs "
+    "that was fixed beforehand; here they are illustrations."
+)
+
+
+def result_page(result: AuditResult, *, most_thresholds: int = MOST_THRESHOLDS) -> PageData:
+    """The page of a result.
+
+    See also: `record_page`, which also knows the software that was used.
+
+    Arguments:
+        result: The result.
+        most_thresholds: Largest number of thresholds that the page may carry.
+    """
+    description, leading = result.description, result.leading
+    this_call = (
+        ("dpaudit", __version__),
+        ("device", result.device),
+        ("duration", seconds_in_words(result.seconds)),
+        ("failed runs", f"{len(result.failures):,}"),
+        ("runs from the store", f"{result.resumed:,}"),
+    )
+    return PageData(
+        title=result.name or result.title,
+        subtitle=_subtitle(result),
+        identity=result.audit,
+        verdict=result.verdict,
+        sentence=result.sentence,
+        evidence=result.evidence(most_thresholds=most_thresholds),
+        progress=None if result.finished else progress(result.runs, result.asked),
+        notices=(*result.notices, *_notices(result)),
+        horizons=_horizons(result),
+        facts=(*facts_of(description), Facts(heading="this call", rows=this_call)),
+        repeat=repeat(
+            description,
+            name=result.name,
+            store=None,
+            identity=result.audit,
+            delta=leading.delta,
+            confidence=leading.confidence or 0.95,
+        ),
+    )
+
+
+def record_page(
+    record: AuditRecord,
+    *,
+    delta: float | None = None,
+    confidence: float | None = None,
+    most_thresholds: int = MOST_THRESHOLDS,
+) -> PageData:
+    """The page of an audit in a store, finished or not.
+
+    Arguments:
+        record: The audit.
+        delta: Delta at which all bounds are computed; by default the audit's own.
+        confidence: Confidence of each lower bound; by default the audit's own.
+        most_thresholds: Largest number of thresholds that the page may carry.
+    """
+    description = Description.of(record)
+    delta, confidence = read_at(record, delta, confidence)
+    again = repeat(
+        description,
+        name=record.name,
+        store=record.database.path,
+        identity=record.id,
+        delta=delta,
+        confidence=confidence,
+    )
+    facts = (*facts_of(description), sessions(record))
+    try:
+        result = read_result(record, delta=delta, confidence=confidence)
+    except (InvalidScores, StoreError, TrainingFailed) as error:
+        done = sum(description.runs_of(tile) for tile in record.finished_tiles())
+        return PageData(
+            title=record.name or description.title,
+            subtitle=description.title,
+            identity=record.id,
+            verdict="too-few-scores",
+            sentence=f"No bound yet: {str(error).splitlines()[0]}.",
+            evidence=None,
+            progress=progress(done, description.runs),
+            facts=facts,
+            repeat=again,
+        )
+    page = result_page(result, most_thresholds=most_thresholds)
+    return replace(page, facts=facts, repeat=again)
+
+
+def _subtitle(result: AuditResult) -> str:
+    insertion = result.description.insertion
+    if insertion is None:
+        return result.title
+    period = insertion.period
+    every = "every step" if period == 1 else f"every {period} steps"
+    canary = f"a canary at {every} of {result.final.horizon:,}"
+    # Without a name the title says the rest already.
+    return f"{result.title}, {canary}" if result.name else canary.capitalize()
+
+
+def _notices(result: AuditResult) -> Iterator[str]:
+    test = result.test
+    if test is not None and test.e_value is not None:
+        yield WATCHED
+    if test is not None and math.isinf(result.least_upper.epsilon):
+        yield (
+            f"The claim, {test.claim.description}, says nothing at delta = {result.delta:g}: there "
+            "is no epsilon to compare the bounds with. The verdict is about the part of the claim "
+            "that does say something."
+        )
+
+
+def _horizons(result: AuditResult) -> tuple[Horizon, ...]:
+    """The bounds at every horizon, if there are several."""
+    if len(result.horizons) == 1:
+        return ()
+    return tuple(
+        Horizon(
+            steps=assessment.horizon,
+            lower=assessment.leading,
+            upper=assessment.least_upper,
+            verdict=assessment.verdict,
+        )
+        for assessment in result.horizons
+    )

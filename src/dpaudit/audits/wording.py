@@ -1,0 +1,125 @@
+"""An audit in words: the verdict sentence and the summary. Nothing is computed here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from dpaudit.audits.assessment import Assessment
+from dpaudit.privacy import Bound, ThreatModel
+
+_SEES = {
+    ThreatModel.HIDDEN_STATE: "an adversary who sees only the final model",
+    ThreatModel.STANDARD: "an adversary who sees every iterate",
+    ThreatModel.BLACK_BOX: "an adversary who sees only losses or predictions",
+    None: "this adversary",
+}
+
+
+def sentence(found: Assessment, *, runs: int) -> str:
+    """The verdict in a few plain sentences."""
+    trainings = "1 training" if runs == 1 else f"{runs:,} trainings"
+    match found.verdict:
+        case "violation":
+            text = _violation(found)
+        case "no-claim":
+            return f"No claim: the upper bound is infinite. The audit shows {_shown(found)}."
+        case verdict if found.test is not None:
+            claim, p_value = found.test.claim.description, found.test.p_value
+            text = (
+                f"Consistent: {trainings} do not contradict the claim, {claim} (p = {p_value:.2g})."
+                if verdict == "consistent"
+                else f"Inconclusive: {trainings} could not decide about the claim, {claim}."
+            )
+            text += f" The audit shows {_shown(found)}{_tightness(found)}."
+            if found.power is not None:
+                text += f" {_capitalised(found.power.sentence)}."
+            if verdict == "consistent":
+                text += " No audit proves a claim true."
+    assumptions = () if found.test is None else found.test.claim.assumptions
+    return text + "".join(f" This assumes that {assumed}." for assumed in assumptions)
+
+
+def _violation(found: Assessment) -> str:
+    claim = "" if found.test is None else found.test.claim.description
+    p_value = 0.0 if found.test is None else found.test.p_value
+    return (
+        f"Violation: if the claim, {claim}, were true, scores this extreme would occur with "
+        f"probability at most {p_value:.2g}. Look for a bug in the training or in its accounting."
+    )
+
+
+def _tightness(found: Assessment) -> str:
+    lower, upper = found.leading, found.least_upper
+    if found.tightness is None or not 0 < upper.epsilon < math.inf:
+        return ""
+    share = f", {lower.epsilon / upper.epsilon:.0%} of the upper bound {upper.epsilon:.2f}"
+    match found.tightness:
+        case "tight" if lower.epsilon > upper.epsilon:
+            return (
+                f", slightly above the upper bound {upper.epsilon:.2f}, as happens by chance; the "
+                "test of the claim finds no violation"
+            )
+        case "tight":
+            return f"{share}: tight, for {_SEES[found.threat_model]}"
+        case "more-runs":
+            best = found.attainable or 0.0
+            if best > lower.epsilon:
+                perfect = f"this many perfect scores would show about {best:.2f}"
+            else:
+                perfect = f"{len(found.scores):,} scores cannot show more than this"
+            return f"{share}; {perfect}, so more runs are needed"
+        case "gap":
+            return (
+                f"{share}: a gap. Either the training leaks less to {_SEES[found.threat_model]}, "
+                "or a stronger adversary exists"
+            )
+
+
+def unfinished(found: Assessment, runs: int, asked: int) -> str:
+    """What the runs so far show; there is no verdict before all runs are done."""
+    return (
+        f"Unfinished: after {runs:,} of {asked:,} runs the scores show {_shown(found)}. There is "
+        "no verdict yet: stopping at a convenient moment would invalidate the confidence level."
+    )
+
+
+def _shown(found: Assessment) -> str:
+    lower = found.leading
+    sure = f"{lower.method}, {100 * (lower.confidence or 0):g} % confidence"
+    return f"epsilon >= {lower.epsilon:.2f} at delta = {lower.delta:g} ({sure})"
+
+
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def summary(found: Assessment, conclusion: str) -> str:
+    """Upper bound, lower bounds with what each assumes, and the conclusion, as plain text."""
+    lines = [f"upper  {_line(found.least_upper)}"]
+    for bound in found.lower:
+        lines.append(f"lower  {_line(bound)}")
+        lines += [f"           assumes: {assumption}" for assumption in bound.assumptions]
+    lines += [
+        f"lower  {missing.method}: no number. {missing.reason}"
+        for missing in found.lower.unavailable
+    ]
+    return "\n".join([*lines, *_test_lines(found), "", conclusion])
+
+
+def _test_lines(found: Assessment) -> Iterator[str]:
+    if found.test is not None:
+        wealth = "" if found.test.e_value is None else f", e = {found.test.e_value:.3g}"
+        yield f"claim  {found.test.claim.description}"
+        yield f"test   {found.test.verdict}, p = {found.test.p_value:.3g}{wealth}"
+        yield from (f"note   {note}" for note in found.test.notes)
+    if found.power is not None:
+        yield f"power  {found.power.sentence}"
+
+
+def _line(bound: Bound) -> str:
+    sign = "<=" if bound.side == "upper" else ">="
+    value = "infinite" if math.isinf(bound.epsilon) else f"{bound.epsilon:.4f}"
+    rule = bound.details.get("threshold_rule")
+    how = f"{bound.method} ({rule})" if rule else bound.method
+    return f"epsilon {sign} {value:>8}  {how}"

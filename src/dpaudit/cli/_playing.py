@@ -1,0 +1,48 @@
+"""Running an audit from the command line: progress, interruption, and the printed result."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpaudit.audits import AuditResult
+
+
+def played(
+    play: Callable[..., AuditResult], *subject: Any, store: str, quiet: bool, **options: Any
+) -> AuditResult:
+    """The result of an audit, with a progress bar unless ``quiet``."""
+    from dpaudit.audits import Bar, Silent
+
+    progress = Silent() if quiet else Bar()
+    try:
+        # Output of the user's training must not mix with the output of the command.
+        with contextlib.redirect_stdout(sys.stderr):
+            return play(*subject, store=store, progress=progress, **options)
+    except KeyboardInterrupt:
+        if isinstance(progress, Bar) and progress.runs:
+            print(
+                f"dpaudit: {progress.done:,} of {progress.runs:,} runs are kept in {store}; the "
+                "same command resumes the audit",
+                file=sys.stderr,
+            )
+        raise
+
+
+def print_audit(result: AuditResult, *, store: str, scores_out: str | None, json: bool) -> None:
+    """Print a result as a table or as JSON, and write the scores if asked."""
+    if scores_out is not None:
+        from dpaudit.scores import write_scores
+
+        write_scores(result.scores, scores_out)
+    if json:
+        from dpaudit.cli._render import print_json
+
+        print_json({**result.to_dict(), "store": store})
+    else:
+        from dpaudit.cli._audit_table import print_result
+
+        print_result(result, where=store)

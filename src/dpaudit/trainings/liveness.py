@@ -1,0 +1,199 @@
+"""Is the canary alive? One pair of trainings with the same seed, with and without the canary.
+
+An audit of a training that ignores the canary, or returns a model that was never trained, would
+find nothing wrong. Such a training is refused, with the reason, before it costs more runs.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.scores import Failure, ScoreBlock
+from dpaudit.trainings.canaries import GradientCanary
+from dpaudit.trainings.parameters import flat_parameters
+from dpaudit.trainings.playing import Job
+from dpaudit.trainings.scoring import Kind, UnscorableReturn
+from dpaudit.trainings.shell import CommandTraining
+
+Array = NDArray[np.float64]
+
+MOST_PAIRS = 5
+"""Pairs without any effect of the canary before the training is refused.
+
+Under Poisson sampling a canary may stay out of a whole training by chance.
+"""
+
+_ELSEWHERE = 1e-3
+"""Below this share of the largest movement, the canary's own coordinate did not move."""
+
+
+class DeadCanary(DpauditError):
+    """The canary has no effect on the result, or not where the score looks."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Liveness:
+    """What the first trainings showed.
+
+    Arguments:
+        kind: The adversary that scores this training; `None` if all trainings failed.
+        results: The runs of the audit that were played on the way.
+        problem: Why the training cannot be audited; empty if it can.
+        notices: Remarks for the user.
+    """
+
+    kind: Kind | None = None
+    results: dict[int, ScoreBlock | Failure] = field(default_factory=dict)
+    problem: str = ""
+    notices: tuple[str, ...] = ()
+
+
+def check_function(train: object, canary: object) -> None:
+    """Refuse a function that cannot be called, or that ignores its arguments, before training."""
+    if not callable(train):
+        raise InvalidInput(f"train must be a function of (canary, inserted, seed), got {train!r}")
+    name = getattr(train, "__qualname__", type(train).__name__)
+    try:
+        inspect.signature(train).bind(None, True, 0)
+    except TypeError as error:
+        raise InvalidInput(
+            f"train is called as train(canary, inserted, seed), but {name} cannot be: {error}"
+        ) from None
+    except ValueError:
+        return  # a builtin that hides its signature
+    if isinstance(train, CommandTraining):
+        return
+    unread = _unread_parameters(train)
+    for position, (argument, consequence) in enumerate(_CONSEQUENCES, start=1):
+        if position in unread:
+            raise InvalidInput(
+                f"train must use its argument {argument!r}, but {name} never reads it: "
+                f"{consequence}"
+            )
+    if canary is None and 0 not in unread:
+        raise InvalidInput(
+            f"canary must be given, because {name} reads its argument 'canary', got None; give "
+            "canary=..., or define 'canary' in the module of the function"
+        )
+
+
+_CONSEQUENCES = (
+    ("inserted", "the runs with and without the canary would be the same"),
+    ("seed", "the runs would not have independent noise"),
+)
+
+
+def _unread_parameters(train: Any) -> set[int]:
+    """Positions, among (canary, inserted, seed), of parameters that the code never reads.
+
+    Empty, except for the canary, if the code cannot be inspected: then nothing is refused.
+    """
+    unknown = {0}
+    if isinstance(train, functools.partial):
+        return unknown if train.args else _unread_parameters(train.func)
+    bound = not inspect.isfunction(train)
+    function = getattr(train, "__func__", None) or (type(train).__call__ if bound else train)
+    if not inspect.isfunction(function) or inspect.unwrap(function) is not function:
+        return unknown
+    code = function.__code__
+    names = code.co_varnames[int(bound) : code.co_argcount][:3]
+    read: set[str] = set()
+    for step in dis.get_instructions(code):
+        if step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "MAKE_CELL")):
+            read |= set(step.argval if isinstance(step.argval, tuple) else (step.argval,))
+    if len(names) < 3:  # the rest arrives in *args
+        return unknown
+    return {position for position, name in enumerate(names) if name not in read}
+
+
+def probe(job: Job, runs: Sequence[int]) -> Liveness:
+    """Train the first runs of an audit, and the first one again with the coins reversed.
+
+    Arguments:
+        job: The training, its adversary and its seed.
+        runs: Numbers of runs that the audit needs anyway; the first few are played.
+    """
+    results: dict[int, ScoreBlock | Failure] = {}
+    silent = 0
+    for run in runs:
+        coins = job.coins(run)
+        try:
+            returned = job.returned(run, coins)
+            kind, scores = job.scorer.score(returned)
+        except UnscorableReturn:
+            raise
+        except (Exception, SystemExit) as error:
+            text = "".join(traceback.format_exception(error))
+            results[run] = job.failure(run, f"{type(error).__name__}: {error}", text)
+            if len(results) >= MOST_PAIRS:
+                break
+            continue
+        job = job.pinned(kind)
+        results[run] = job.block(run, scores)
+        try:
+            twin = job.returned(run, ~coins)
+            other = job.scorer.score(twin)[1]
+        except (Exception, SystemExit) as error:
+            notice = f"the canary could not be checked: the training failed with {error!r}"
+            return Liveness(kind=kind, results=results, notices=(notice,))
+        if _same(returned, twin, scores, other):
+            silent += 1
+            if silent < MOST_PAIRS and run != runs[-1]:
+                continue
+            return Liveness(kind=kind, results=results, problem=_silent(silent))
+        problem = _misplaced(job, kind, coins, returned, twin)
+        return Liveness(kind=kind, results=results, problem=problem)
+    return Liveness(results=results)
+
+
+def _silent(pairs: int) -> str:
+    times = "with the same seed" if pairs == 1 else f"in {pairs} pairs with the same seed"
+    return (
+        f"the training returned exactly the same with and without the canary, {times}: it ignores "
+        "the canary, inserts it nowhere, or returns a model that was not trained"
+    )
+
+
+def _same(one: Any, other: Any, scores: Array, other_scores: Array) -> bool:
+    if not np.array_equal(scores, other_scores):
+        return False
+    try:
+        return np.array_equal(flat_parameters(one), flat_parameters(other))
+    except InvalidInput:
+        return True  # only the scores can be compared
+
+
+def _misplaced(job: Job, kind: Kind, coins: Any, returned: Any, twin: Any) -> str:
+    """Why the effect of the canary is not where the score looks; empty if it is."""
+    canary = job.scorer.canary
+    if kind != "parameters" or not isinstance(canary, GradientCanary):
+        return ""
+    moved = flat_parameters(returned) - flat_parameters(twin)
+    sign = np.where(coins, -1.0, 1.0)  # descent subtracts the canary's gradient
+    along = sign * moved[canary.dimensions]
+    largest = float(np.abs(moved).max())
+    if not np.isfinite(largest) or largest == 0:
+        return ""
+    if np.abs(along).max() < _ELSEWHERE * largest:
+        return (
+            f"the canary moved parameter {int(np.abs(moved).argmax())} most, and its own "
+            f"parameter {int(canary.dimensions[0])} hardly at all: the parameters are returned in "
+            "another order than the canary was made for, or that parameter is not trained"
+        )
+    if np.median(along) < 0 and np.abs(along).max() > 0.5 * largest:
+        return (
+            "the canary moves its parameter in the wrong direction: a score is higher with the "
+            "canary if training subtracts the canary's gradient; check its sign"
+        )
+    return ""
