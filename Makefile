@@ -8,7 +8,7 @@ VENV := .venv
 PIP := $(VENV)/bin/pip install --quiet --constraint constraints.txt
 OPTIONS ?=
 
-.PHONY: audit test quick lint types docs browser clean
+.PHONY: audit test quick lint types docs browser release-check clean
 
 audit: $(VENV)/.audit
 	$(VENV)/bin/dpaudit audit $(OPTIONS)
@@ -33,6 +33,10 @@ docs: $(VENV)/.dev
 browser:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
 		|| { apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium chromium-driver >/dev/null; }
+
+# Wheel and sdist in empty environments. PYTHONS and EXTRAS choose which.
+release-check:
+	.ci/release-check
 
 clean:
 	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache

@@ -1,9 +1,12 @@
 """Examples in the documentation run, its commands exist, and its tables match the registries."""
 
+import dataclasses
 import doctest
 import importlib
 import importlib.util
+import json
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +16,9 @@ from typer.testing import CliRunner
 
 from dpaudit.adversaries import ADVERSARIES
 from dpaudit.cli import COMMANDS, app
+from dpaudit.configuration import Settings
 from dpaudit.lower_bounds import METHODS, RULES
+from dpaudit.presets import PRESETS
 from dpaudit.upper_bounds import ACCOUNTANTS
 from dpaudit_paper import FIGURES
 
@@ -148,3 +153,17 @@ def test_the_gallery_shows_every_figure_with_its_command():
     shown = {Path(file).name for file in re.findall(r"\]\(figures/([^)]+)\)", page)}
     drawn = {path.name for path in (ROOT / "docs" / "figures").glob("*.png")}
     assert shown == drawn
+
+
+def test_the_schema_of_audit_toml_has_every_setting_and_choice():
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((ROOT / "docs" / "assets" / "audit.schema.json").read_text("utf8"))
+    again = "make it again: python docs/_site/schema.py"
+    settings = {field.name for field in dataclasses.fields(Settings)}
+    assert set(schema["properties"]) == settings, again
+    assert schema["properties"]["adversary"]["enum"] == list(ADVERSARIES), again
+    assert schema["properties"]["preset"]["enum"] == list(PRESETS), again
+    example = tomllib.loads((ROOT / "examples" / "audit.toml").read_text("utf8"))
+    jsonschema.validate(example, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"runs": "many"}, schema)

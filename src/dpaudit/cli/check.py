@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpaudit.cli._ci import Junit, Sarif, outcomes_of_check, write_outcomes
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ def check(
         bool,
         typer.Option("--strict", help="Exit with 3 if a rule could not be checked."),
     ] = False,
+    junit: Junit = None,
+    sarif: Sarif = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check your own training against the rules of private training, in seconds.
@@ -160,6 +163,8 @@ def check(
         print_json(result.to_dict())
     else:
         _print(result, train)
+    if junit or sarif:
+        write_outcomes(outcomes_of_check(result, function), junit=junit, sarif=sarif)
     if not result.passed:
         raise typer.Exit(1)
     if strict and result.unknown:

@@ -1,0 +1,100 @@
+"""The options ``--junit`` and ``--sarif``, and the outcomes behind them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpaudit.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from dpaudit.checks import CheckResult
+    from dpaudit.report.ci import Level, Outcome
+
+Junit = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.xml", help="Also write the verdict as JUnit XML to this file."),
+]
+Sarif = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.sarif", help="Also write the verdict as SARIF to this file."),
+]
+
+_LEVELS: dict[str, Level] = {
+    "violation": "failed",
+    "broken": "failed",
+    "consistent": "passed",
+    "passed": "passed",
+    "warning": "passed",
+}
+
+
+def write_outcomes(outcomes: Sequence[Outcome], *, junit: Path | None, sarif: Path | None) -> None:
+    """Write the files that were asked for.
+
+    Arguments:
+        outcomes: The outcomes of the command.
+        junit: File for JUnit XML; `None` for none.
+        sarif: File for SARIF; `None` for none.
+    """
+    from dpaudit.report.ci import to_junit, to_sarif
+
+    for option, path, render in (("--junit", junit, to_junit), ("--sarif", sarif, to_sarif)):
+        if path is None:
+            continue
+        try:
+            path.write_text(render(outcomes), encoding="utf-8")
+        except OSError as error:
+            raise InvalidInput(f"{option}: cannot write {path}: {error.strerror}") from error
+
+
+def outcome_of_audit(
+    name: str, verdict: str, sentence: str, *, seconds: float, train: Callable[..., Any] | None
+) -> Outcome:
+    """The outcome of an audit; a verdict that decides nothing counts as skipped."""
+    from dpaudit.report.ci import Outcome
+
+    file, line = _place(train)
+    level = _LEVELS.get(verdict, "skipped")
+    return Outcome(
+        name=name,
+        level=level,
+        verdict=verdict,
+        message=sentence,
+        file=file,
+        line=line,
+        seconds=seconds,
+    )
+
+
+def outcomes_of_check(result: CheckResult, train: Callable[..., Any]) -> list[Outcome]:
+    """One outcome for each rule."""
+    from dpaudit.report.ci import Outcome
+
+    file, line = _place(train)
+    return [
+        Outcome(
+            name=found.rule.name,
+            level=_LEVELS.get(found.verdict, "skipped"),
+            verdict=found.verdict,
+            message=found.explanation or f"measured {found.measured}, allowed {found.allowed}",
+            file=file,
+            line=line,
+        )
+        for found in result.findings
+    ]
+
+
+def _place(train: Callable[..., Any] | None) -> tuple[str, int]:
+    """File and line of a training, if it has any: relative to the working directory if inside."""
+    try:
+        path = Path(inspect.getsourcefile(inspect.unwrap(train)) or "")  # type: ignore[arg-type]
+        line = inspect.getsourcelines(inspect.unwrap(train))[1]  # type: ignore[arg-type]
+    except (TypeError, OSError):
+        return "", 1
+    here = Path.cwd()
+    return (path.relative_to(here) if path.is_relative_to(here) else path).as_posix(), line

@@ -1,0 +1,153 @@
+"""pytest plugin: check and audit a training as part of a test suite.
+
+    @pytest.mark.dp_audit(noise_multiplier=1.1, steps=40)
+    def test_the_training_keeps_its_claim(dpaudit_training):
+        dpaudit_training(train, canary=canary)
+
+The test fails if a rule of private training is broken, if the claim is violated, or if the audit is
+inconclusive. The message names the report page. pytest loads this module in every session, so
+dpaudit is imported only when a test asks for the fixture.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from dpaudit.trainings import TrainingAudit
+
+MARK = "dp_audit"
+_CLAIM = ("noise_multiplier", "steps", "sampling_rate", "claimed_epsilon", "delta", "claim")
+_AUDIT = ("runs", "confidence", "seed", "workers", "until_violation")
+_OTHERS = ("check", "allow_inconclusive")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option for the folder of report pages."""
+    parser.getgroup("dpaudit").addoption(
+        "--dpaudit-reports",
+        metavar="DIR",
+        default="dpaudit-reports",
+        help="Folder for the report pages of trainings that fail (default: dpaudit-reports).",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark."""
+    config.addinivalue_line(
+        "markers",
+        f"{MARK}(noise_multiplier, steps, sampling_rate, claimed_epsilon, delta, claim, runs, "
+        "confidence, seed, workers, until_violation, check, allow_inconclusive): the claim and the "
+        "budget of a test with the fixture dpaudit_training.",
+    )
+
+
+@pytest.fixture
+def dpaudit_training(request: pytest.FixtureRequest) -> Callable[..., TrainingAudit]:
+    """A function that checks and audits a training; its settings come from the mark `dp_audit`.
+
+    Call it as ``dpaudit_training(train, canary=..., initial=..., adversary=...)``. It returns the
+    result of the audit if the test passes.
+    """
+    mark = request.node.get_closest_marker(MARK)
+    options = dict(mark.kwargs) if mark else {}
+    unknown = set(options) - {*_CLAIM, *_AUDIT, *_OTHERS}
+    if unknown or (mark and mark.args):
+        allowed = ", ".join((*_CLAIM, *_AUDIT, *_OTHERS))
+        pytest.fail(f"@pytest.mark.{MARK} takes only {allowed}, got {sorted(unknown)}")
+    folder = Path(request.config.getoption("--dpaudit-reports"))
+    name = re.sub(r"[^\w.-]+", "-", request.node.nodeid)
+
+    def run(train: Callable[..., Any], *, canary: Any = None, **given: Any) -> TrainingAudit:
+        __tracebackhide__ = True
+        if _checkable(canary, options):
+            _check(train, canary, options)
+        return _audit(train, canary, options, given, folder / f"{name}.html")
+
+    return run
+
+
+def _checkable(canary: Any, options: dict[str, Any]) -> bool:
+    """Rules can be checked for a canary with a clip norm that takes part in every step."""
+    described = hasattr(canary, "clip_norm") and hasattr(canary, "parameters")
+    default = described and "noise_multiplier" in options and "sampling_rate" not in options
+    return bool(options.get("check", default))
+
+
+def _check(train: Callable[..., Any], canary: Any, options: dict[str, Any]) -> None:
+    import dpaudit
+
+    __tracebackhide__ = True
+    result = dpaudit.check_training(
+        train,
+        canary,
+        noise_multiplier=options["noise_multiplier"],
+        steps=options.get("steps", 1),
+    )
+    if not result.passed:
+        broken = [f"  {one.rule.name}: {one.explanation}" for one in result.broken]
+        pytest.fail("\n".join(["dpaudit check: a rule is broken", *broken]))
+
+
+def _audit(
+    train: Callable[..., Any],
+    canary: Any,
+    options: dict[str, Any],
+    given: dict[str, Any],
+    page: Path,
+) -> TrainingAudit:
+    import dpaudit
+
+    __tracebackhide__ = True
+    budget = {name: options[name] for name in _AUDIT if name in options}
+    result = dpaudit.audit_training(
+        train,
+        canary=canary,
+        delta=options.get("delta", 1e-5),
+        **{"until_violation": True, **_claim(options), **budget, **given},
+    )
+    passing = (
+        {"consistent", "inconclusive"} if options.get("allow_inconclusive") else {"consistent"}
+    )
+    if result.verdict not in passing:
+        pytest.fail(f"dpaudit: {result.sentence}\n  report: {_report(result, page)}")
+    return result
+
+
+def _claim(options: dict[str, Any]) -> dict[str, Any]:
+    """The claim of the mark, as an argument of `dpaudit.audit_training`."""
+    from dpaudit.claims import Claim
+
+    if "noise_multiplier" in options and "claim" not in options:
+        if "steps" not in options:
+            pytest.fail(f"@pytest.mark.{MARK} needs steps beside noise_multiplier")
+        sampling = {"sampling_rate": options["sampling_rate"]} if "sampling_rate" in options else {}
+        claim = Claim.from_dpsgd(
+            noise_multiplier=options["noise_multiplier"], steps=options["steps"], **sampling
+        )
+        return {"claim": claim}
+    named: dict[str, Any] = {
+        name: options[name] for name in ("claim", "claimed_epsilon") if name in options
+    }
+    if not named:
+        pytest.fail(
+            f"a test with dpaudit_training needs a claim: @pytest.mark.{MARK} with "
+            "noise_multiplier and steps, with claimed_epsilon, or with claim"
+        )
+    return named
+
+
+def _report(result: TrainingAudit, page: Path) -> str:
+    """Where the page is, or why there is none."""
+    from dpaudit.errors import MissingExtra
+
+    page.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return str(result.report(page))
+    except MissingExtra as error:
+        return str(error)

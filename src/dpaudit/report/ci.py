@@ -1,0 +1,124 @@
+"""Verdicts for continuous integration: JUnit XML and SARIF 2.1.0.
+
+Both are written from plain data, one `Outcome` for each audit or rule. CI systems show JUnit files
+as test results. SARIF is the format of code scanning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, final
+from xml.etree import ElementTree
+
+from dpaudit._version import __version__
+
+Level = Literal["passed", "failed", "skipped"]
+_SARIF_LEVELS = {"failed": "error", "skipped": "note"}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The verdict on one audit or one rule.
+
+    Arguments:
+        name: Name of the audit or of the rule.
+        level: ``"failed"`` for a violation or a broken rule, ``"skipped"`` for a test that could
+            not decide, ``"passed"`` otherwise.
+        verdict: The verdict in one word, such as ``"violation"``.
+        message: What was found, in one sentence.
+        file: The file of the training, relative to the working directory; empty if unknown.
+        line: The line of the training in this file, counted from 1.
+        seconds: Time that the test took.
+    """
+
+    name: str
+    level: Level
+    verdict: str
+    message: str
+    file: str = ""
+    line: int = 1
+    seconds: float = 0.0
+
+
+def to_junit(outcomes: Sequence[Outcome], *, suite: str = "dpaudit") -> str:
+    """A JUnit file with one test case for each outcome.
+
+    Arguments:
+        outcomes: The outcomes, in the order of the file.
+        suite: Name of the test suite.
+
+    Example:
+        >>> bad = Outcome(name="train", level="failed", verdict="violation", message="p = 0.01")
+        >>> 'failures="1"' in to_junit([bad])
+        True
+    """
+    counts = {level: sum(one.level == level for one in outcomes) for level in ("failed", "skipped")}
+    root = ElementTree.Element(
+        "testsuite",
+        name=suite,
+        tests=str(len(outcomes)),
+        failures=str(counts["failed"]),
+        skipped=str(counts["skipped"]),
+        errors="0",
+        time=f"{sum(one.seconds for one in outcomes):.3f}",
+    )
+    for one in outcomes:
+        case = ElementTree.SubElement(
+            root, "testcase", classname=suite, name=one.name, time=f"{one.seconds:.3f}"
+        )
+        if one.file:
+            case.set("file", one.file)
+        if one.level != "passed":
+            tag = "failure" if one.level == "failed" else "skipped"
+            ElementTree.SubElement(case, tag, message=one.verdict).text = one.message
+    ElementTree.indent(root)
+    text: str = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
+
+
+def to_sarif(outcomes: Sequence[Outcome]) -> str:
+    """A SARIF log with one result for each outcome that did not pass.
+
+    Arguments:
+        outcomes: The outcomes; those that passed are listed as rules only.
+
+    Example:
+        >>> bad = Outcome(name="train", level="failed", verdict="violation", message="p = 0.01")
+        >>> json.loads(to_sarif([bad]))["runs"][0]["results"][0]["level"]
+        'error'
+    """
+    names = sorted({one.name for one in outcomes})
+    driver = {
+        "name": "dpaudit",
+        "version": __version__,
+        "informationUri": "https://github.com/dpaudit/dpaudit",
+        "rules": [{"id": name} for name in names],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "results": [_result(one) for one in outcomes if one.level != "passed"],
+    }
+    log = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [run],
+    }
+    return json.dumps(log, indent=2) + "\n"
+
+
+def _result(outcome: Outcome) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": outcome.name,
+        "level": _SARIF_LEVELS[outcome.level],
+        "message": {"text": f"{outcome.verdict}: {outcome.message}"},
+    }
+    if outcome.file:
+        place = {
+            "artifactLocation": {"uri": outcome.file},
+            "region": {"startLine": outcome.line},
+        }
+        result["locations"] = [{"physicalLocation": place}]
+    return result

@@ -1,0 +1,83 @@
+"""The pytest plugin: a violated claim fails a test with the path of its report."""
+
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+SUITE = """
+import numpy as np
+import pytest
+
+import dpaudit
+
+canary = dpaudit.GradientCanary.draw(200, clip_norm=1.0)
+
+
+def training(noise):
+    def train(canary, inserted, seed, steps=1):
+        random = np.random.default_rng(seed)
+        theta = np.zeros(canary.parameters)
+        for _ in range(steps):
+            rows = np.nan_to_num(canary.rows(inserted), nan=0.0, posinf=0.0, neginf=0.0)
+            largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True), 1e-300)
+            norms = largest * np.linalg.norm(rows / largest, axis=1, keepdims=True)
+            clipped = rows * np.minimum(1, 1 / np.maximum(norms, 1e-300))
+            theta -= clipped.sum(axis=0) + random.normal(0, noise, theta.shape)
+        return theta
+    return train
+
+
+@pytest.mark.dp_audit(noise_multiplier=1.0, steps=1, runs=60)
+def test_correct(dpaudit_training):
+    assert dpaudit_training(training(1.0), canary=canary).verdict == "consistent"
+
+
+@pytest.mark.dp_audit(noise_multiplier=1.0, steps=1)
+def test_broken_rule(dpaudit_training):
+    dpaudit_training(training(0.2), canary=canary)
+
+
+@pytest.mark.dp_audit(noise_multiplier=1.0, steps=1, check=False)
+def test_violation(dpaudit_training):
+    dpaudit_training(training(0.05), canary=canary)
+
+
+@pytest.mark.dp_audit(noise_multiplier=1.0, steps=1, check=False, runs=4)
+def test_inconclusive(dpaudit_training):
+    dpaudit_training(training(1.0), canary=canary)
+
+
+@pytest.mark.dp_audit(noise_multiplier=1.0, steps=1, check=False, runs=4, allow_inconclusive=True)
+def test_inconclusive_is_allowed(dpaudit_training):
+    dpaudit_training(training(1.0), canary=canary)
+
+
+def test_without_a_claim(dpaudit_training):
+    dpaudit_training(training(1.0), canary=canary)
+
+
+@pytest.mark.dp_audit(sigma=1.0)
+def test_misspelt(dpaudit_training):
+    dpaudit_training(training(1.0), canary=canary)
+"""
+
+
+def test_a_suite_with_good_and_bad_trainings(tmp_path):
+    (tmp_path / "test_it.py").write_text(SUITE)
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "dpaudit.pytest_plugin"]
+    command += ["-p", "no:cacheprovider", "--junitxml=out.xml", "test_it.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    messages = {}
+    for case in ElementTree.parse(tmp_path / "out.xml").iter("testcase"):
+        problems = [*case.findall("failure"), *case.findall("error")]
+        messages[case.get("name")] = problems[0].get("message") if problems else None
+    passed = {name for name, message in messages.items() if message is None}
+    assert passed == {"test_correct", "test_inconclusive_is_allowed"}
+    assert "noise size" in messages["test_broken_rule"]
+    page = tmp_path / "dpaudit-reports" / "test_it.py-test_violation.html"
+    assert page.exists()
+    assert str(page.relative_to(tmp_path)) in messages["test_violation"]
+    assert "claim" in messages["test_without_a_claim"]
+    assert "sigma" in messages["test_misspelt"]
