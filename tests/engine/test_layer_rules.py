@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from dpaudit.engine.gradients import Explicit, ParameterGradients
 from dpaudit.engine.rules import LAYER_RULES, LayerRule, rules
+from dpaudit.engine.rules.base import Notes, Tap
 from dpaudit.engine.rules.linear import LinearRule
 from dpaudit.testing import check_layer_rule
 
@@ -18,7 +19,7 @@ def numbers(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-CASES: dict[str, list[tuple[Any, Tensor]]] = {
+CASES: dict[str, list[tuple[Any, ...]]] = {
     "linear": [
         (nn.Linear(4, 3), numbers(5, 4)),
         (nn.Linear(4, 3, bias=False), numbers(5, 2, 6, 4)),
@@ -26,10 +27,28 @@ CASES: dict[str, list[tuple[Any, Tensor]]] = {
     "convolution-product": [
         (nn.Conv2d(3, 4, 3, stride=2, padding=1), numbers(3, 3, 7, 8)),
         (nn.Conv1d(2, 4, 3, dilation=2, bias=False), numbers(3, 2, 9)),
+        (nn.Conv3d(2, 3, (2, 3, 2), stride=(1, 2, 1), padding=1), numbers(3, 2, 4, 5, 3)),
     ],
     "convolution": [
         (nn.Conv2d(4, 6, (3, 1), groups=2, padding="same"), numbers(3, 4, 6, 5)),
         (nn.Conv1d(2, 4, 3, padding=1, padding_mode="circular"), numbers(3, 2, 9)),
+        (nn.Conv3d(2, 4, 2, groups=2, dilation=(2, 1, 1)), numbers(3, 2, 4, 3, 3)),
+    ],
+    "rms-norm": [(nn.RMSNorm(4), numbers(5, 3, 4)), (nn.RMSNorm((3, 4)), numbers(5, 3, 4))],
+    "attention": [
+        (nn.MultiheadAttention(4, 2, batch_first=True), *[numbers(3, 5, 4)] * 3),
+        (
+            nn.MultiheadAttention(4, 2, bias=False, batch_first=True),
+            numbers(3, 5, 4),
+            numbers(3, 6, 4) + 1,
+            numbers(3, 6, 4),
+        ),
+    ],
+    "recurrent": [
+        (nn.RNN(3, 4, nonlinearity="relu", batch_first=True), numbers(5, 6, 3)),
+        (nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True), numbers(5, 6, 3)),
+        (nn.GRU(3, 4, bias=False, batch_first=True), numbers(5, 6, 3)),
+        (nn.GRU(3, 2, bidirectional=True, batch_first=True), numbers(5, 4, 3)),
     ],
     "group-norm": [(nn.GroupNorm(2, 6), numbers(4, 6, 5))],
     "layer-norm": [
@@ -48,8 +67,8 @@ def test_every_registered_rule_has_a_case() -> None:
     ("name", "number"), [(name, number) for name in CASES for number in range(len(CASES[name]))]
 )
 def test_registered_rules_keep_the_contract(name: str, number: int) -> None:
-    layer, inputs = CASES[name][number]
-    check_layer_rule(LAYER_RULES[name], layer, inputs)
+    layer, *inputs = CASES[name][number]
+    check_layer_rule(LAYER_RULES[name], layer, *inputs)
 
 
 def test_convolutions_as_products_are_optional() -> None:
@@ -62,18 +81,18 @@ def test_convolutions_as_products_are_optional() -> None:
 
 
 class _Broken(LayerRule):
-    """A linear rule with one error, chosen by a subclass."""
+    """A linear rule; each subclass has one error."""
 
     def handles(self, layer: nn.Module) -> bool:
         return LinearRule().handles(layer)
 
-    def forward(self, layer: nn.Module, inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        return LinearRule().forward(layer, inputs)
+    def forward(self, layer: nn.Module, tap: Tap, *args: Any, **kwargs: Any) -> Tensor:
+        return LinearRule().forward(layer, tap, *args)
 
     def gradients(
-        self, layer: nn.Module, notes: tuple[Tensor, ...], outputs: Tensor
+        self, layer: nn.Module, part: str, notes: Notes, outputs: Tensor
     ) -> dict[str, ParameterGradients]:
-        return LinearRule().gradients(layer, notes, outputs)
+        return LinearRule().gradients(layer, part, notes, outputs)
 
 
 class _HandlesNothing(_Broken):
@@ -82,15 +101,15 @@ class _HandlesNothing(_Broken):
 
 
 class _WrongOutput(_Broken):
-    def forward(self, layer: nn.Module, inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        return 2 * LinearRule().forward(layer, inputs)[0], (inputs,)
+    def forward(self, layer: nn.Module, tap: Tap, *args: Any, **kwargs: Any) -> Tensor:
+        return 2 * LinearRule().forward(layer, tap, *args)
 
 
 class _NoBias(_Broken):
     def gradients(
-        self, layer: nn.Module, notes: tuple[Tensor, ...], outputs: Tensor
+        self, layer: nn.Module, part: str, notes: Notes, outputs: Tensor
     ) -> dict[str, ParameterGradients]:
-        found = LinearRule().gradients(layer, notes, outputs)
+        found = LinearRule().gradients(layer, part, notes, outputs)
         return {**found, "bias": Explicit(torch.zeros_like(outputs))}
 
 

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from dpaudit.data import Examples
 from dpaudit.engine import check_mechanism
+from dpaudit.engine.tapping import Taps
 from dpaudit.errors import InvalidInput, UnsupportedModel
 from dpaudit.games import Game, check_game
 from dpaudit.mechanisms.batches import FixedBatches
@@ -120,7 +121,7 @@ def test_layers_that_cannot_be_clipped_are_named_with_a_remedy(
 )
 def test_layers_that_can_be_clipped_are_not_refused(layer: nn.Module) -> None:
     checked = check_mechanism(mechanism(with_layer(layer), images()))
-    assert not checked.whole
+    assert not checked.taps.loose
 
 
 class Centred(nn.Module):
@@ -233,11 +234,18 @@ class Borrowed(nn.Module):
         return self.head(torch.tanh(self.inner(x)) @ self.inner.weight)
 
 
-@pytest.mark.parametrize("build", [Reshaped, Borrowed])
-def test_what_cannot_be_tapped_is_taken_whole_with_a_notice(build: type[nn.Module]) -> None:
-    checked = check_mechanism(mechanism(build))
-    assert checked.whole
-    assert "slower" in checked.notices[0]
+def test_a_reshaped_batch_is_tapped_per_example() -> None:
+    checked = check_mechanism(mechanism(Reshaped))
+    assert checked.taps == Taps(per_example=True)
+    assert not checked.notices
+
+
+def test_a_borrowed_weight_is_tapped_at_its_value_with_a_notice() -> None:
+    checked = check_mechanism(mechanism(Borrowed))
+    assert checked.taps == Taps(per_example=True, loose=frozenset({0}))
+    (notice,) = checked.notices
+    assert "'inner' (Linear)" in notice
+    assert "72 parameters" in notice
 
 
 def test_a_deep_network_is_not_refused_for_its_rounding() -> None:
@@ -252,7 +260,7 @@ def test_a_deep_network_is_not_refused_for_its_rounding() -> None:
     for seed in range(4):
         start = FixedInitialisation(seed=seed)
         build = functools.partial(resnet18, width=8, groups=4)
-        assert not check_mechanism(mechanism(build, data, initialisation=start)).whole
+        assert check_mechanism(mechanism(build, data, initialisation=start)).taps == Taps()
 
 
 class BarelyBorrowed(nn.Module):
@@ -267,7 +275,7 @@ class BarelyBorrowed(nn.Module):
 
 
 def test_a_small_error_of_the_fast_sums_is_seen() -> None:
-    assert check_mechanism(mechanism(BarelyBorrowed)).whole
+    assert check_mechanism(mechanism(BarelyBorrowed)).taps.loose
 
 
 def test_a_model_that_insists_on_float32_is_checked_in_float32() -> None:
@@ -281,8 +289,8 @@ def test_a_model_that_insists_on_float32_is_checked_in_float32() -> None:
             assert x.dtype == torch.float32
             return super().forward(x)
 
-    assert not check_mechanism(mechanism(lambda: nn.Linear(8, 2), loss=weighted)).whole
-    assert not check_mechanism(mechanism(lambda: Insisting(nn.Linear(8, 2)))).whole
+    assert check_mechanism(mechanism(lambda: nn.Linear(8, 2), loss=weighted)).taps == Taps()
+    assert check_mechanism(mechanism(lambda: Insisting(nn.Linear(8, 2)))).taps == Taps()
 
 
 def test_layers_without_a_rule_are_named_in_a_notice() -> None:
@@ -295,9 +303,10 @@ def test_layers_without_a_rule_are_named_in_a_notice() -> None:
             return self.pair(x, x)
 
     checked = check_mechanism(mechanism(Pair))
-    assert not checked.whole
+    assert checked.taps == Taps(per_example=True)
     (notice,) = checked.notices
     assert "'pair' (Bilinear)" in notice
+    assert "MiB" in notice
 
 
 def test_frozen_numbers_must_be_the_same_in_every_run() -> None:

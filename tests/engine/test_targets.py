@@ -106,7 +106,7 @@ def game(kind: str) -> Game:
 def test_training_equals_the_slow_twin(kind: str) -> None:
     described = game(kind)
     prepared = prepare(described, Speed(device="cpu", precision="float64", compile=False))
-    assert not prepared.checked.whole
+    assert not prepared.checked.notices
     trained = Player(prepared)._train(torch.arange(3))
     iterates = torch.stack([current.clone() for _, current in trained])
     for run in range(3):

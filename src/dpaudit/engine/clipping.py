@@ -24,6 +24,7 @@ from dpaudit.engine.tapping import Call, Recording, TappedModel
 from dpaudit.mechanisms.clipping import Clipping, FlatClipping
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+_Taps = tuple[list[Tensor], dict[int, Tensor]]
 
 
 @final
@@ -90,18 +91,54 @@ class ClippedSums:
         ]
         # Zeros that take no memory and are shared by all runs.
         zero = torch.zeros((), dtype=own.dtype, device=own.device)
-        outputs = [zero.expand(call.shape) for call in self._calls]
+        batch = (len(features),) if model.taps.per_example else ()
+        outputs = [zero.expand(*batch, *call.shape) for call in self._calls]
+        taps = (outputs, model.loose_taps(len(features), own))
+        run = self._each_example if model.taps.per_example else self._whole_batch
 
-        def total_loss(
-            taps: tuple[list[Tensor], list[dict[str, Tensor]]],
-        ) -> tuple[Tensor, list[Notes]]:
-            recording = Recording(*taps)
-            losses = self._loss(model.run(parameters, features, recording), targets)
-            return losses.sum(), recording.notes
+        def total_loss(taps: _Taps) -> tuple[Tensor, list[Notes]]:
+            losses, notes = run(parameters, features, targets, *taps)
+            return losses.sum(), notes
 
-        taps = (outputs, model.own_taps(len(features), own))
         derivatives, notes = torch.func.grad(total_loss, has_aux=True)(taps)
         return model.gradients(self._calls, notes, *derivatives)
+
+    def _whole_batch(
+        self,
+        parameters: Sequence[Tensor],
+        features: Tensor,
+        targets: Tensor,
+        outputs: Sequence[Tensor],
+        loose: dict[int, Tensor],
+    ) -> tuple[Tensor, list[Notes]]:
+        recording = Recording(outputs, contiguous=False)
+        return self._loss(
+            self._model.run(parameters, features, recording), targets
+        ), recording.notes
+
+    def _each_example(
+        self,
+        parameters: Sequence[Tensor],
+        features: Tensor,
+        targets: Tensor,
+        outputs: Sequence[Tensor],
+        loose: dict[int, Tensor],
+    ) -> tuple[Tensor, list[Notes]]:
+        """The model on every example separately, each with its own loose parameters."""
+
+        def one(
+            point: Tensor, target: Tensor, taps: Sequence[Tensor], own: dict[int, Tensor]
+        ) -> tuple[Tensor, list[Notes]]:
+            given = [
+                value + own[place] if place in own else value
+                for place, value in enumerate(parameters)
+            ]
+            recording = Recording(taps, contiguous=True)
+            found = self._model.run(given, point.unsqueeze(0), recording)
+            return self._loss(found, target.unsqueeze(0)).sum(), recording.notes
+
+        losses, notes = torch.func.vmap(one)(features, targets, list(outputs), loose)
+        return losses, notes
 
     def _norms(self, gradients: dict[int, ParameterGradients]) -> Tensor:
         squares = [part.squared_norms() for part in gradients.values()]

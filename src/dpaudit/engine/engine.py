@@ -29,7 +29,7 @@ from dpaudit.engine.rules import rules
 from dpaudit.engine.schedule import schedule
 from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import as_tensor, known_model, trainable
-from dpaudit.engine.tapping import TappedModel
+from dpaudit.engine.tapping import TappedModel, Taps
 from dpaudit.mechanisms.clipping import FlatClipping
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.mechanisms.optimizers import SGD
@@ -58,8 +58,7 @@ class Training:
         stream: The stream of the noise: that of the game, or that of adversaries' simulations.
         clipped: Whether gradients are clipped.
         noisy: Whether noise is added.
-        whole: Treat the model as one layer without a rule; `dpaudit.engine.mechanism_check`
-            determines whether this is needed.
+        taps: How the model is tapped, from `dpaudit.engine.mechanism_check`.
         respond: Computes the canaries of an adaptive adversary during training. It is called
             between compiled steps, before each step with an insertion.
     """
@@ -71,7 +70,7 @@ class Training:
     stream: Stream = Stream.NOISE
     clipped: bool = True
     noisy: bool = True
-    whole: bool = False
+    taps: Taps = field(default_factory=Taps)
     respond: Respond | None = None
 
 
@@ -94,7 +93,7 @@ class Engine:
         model = TappedModel(
             template,
             rules(convolutions_as_products=_as_products(template, runs, speed)),
-            whole=training.whole,
+            training.taps,
         )
         self.parameters = model.parameters
         self._plan = schedule(mechanism.batches, mechanism.steps, len(mechanism.data))

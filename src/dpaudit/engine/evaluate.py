@@ -155,7 +155,7 @@ class GenuineSums:
         precision: Precision = "float64" if iterates.dtype == torch.float64 else "float32"
         self._iterates = iterates
         self._engine = Engine(
-            Training(mechanism=mechanism, whole=check_mechanism(mechanism).whole),
+            Training(mechanism=mechanism, taps=check_mechanism(mechanism).taps),
             runs=iterates.shape[1],
             speed=Speed(device=str(iterates.device), precision=precision),
             compiled=False,

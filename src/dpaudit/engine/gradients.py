@@ -15,8 +15,9 @@ Paper:
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from typing import final
+from typing import cast, final
 
 import torch
 from torch import Tensor
@@ -44,6 +45,10 @@ class ParameterGradients(ABC):
     def materialise(self) -> Tensor:
         """The gradients themselves, shape (examples, *parameter)."""
 
+    @abstractmethod
+    def grouped(self, views: int) -> ParameterGradients:
+        """The sums of every ``views`` consecutive examples: the views of one example."""
+
 
 @final
 class Explicit(ParameterGradients):
@@ -64,6 +69,9 @@ class Explicit(ParameterGradients):
 
     def materialise(self) -> Tensor:
         return self._gradients
+
+    def grouped(self, views: int) -> ParameterGradients:
+        return Explicit(torch.unflatten(self._gradients, 0, (-1, views)).sum(1))
 
 
 @final
@@ -101,6 +109,16 @@ class OuterProducts(ParameterGradients):
 
     def materialise(self) -> Tensor:
         return self._shaped(self._products())
+
+    def grouped(self, views: int) -> ParameterGradients:
+        return OuterProducts(
+            _merged(self._outputs, views), _merged(self._inputs, views), self._shape
+        )
+
+    def joined(self, other: OuterProducts) -> OuterProducts:
+        """The sum of both: the products of the one and of the other."""
+        outputs = torch.cat([self._outputs, other._outputs], dim=1)
+        return OuterProducts(outputs, torch.cat([self._inputs, other._inputs], dim=1), self._shape)
 
     def _products(self) -> Tensor:
         return per_example_product(self._outputs.transpose(1, 2), self._inputs)
@@ -146,15 +164,62 @@ class EmbeddedRows(ParameterGradients):
         places = self._rows.unsqueeze(-1).expand_as(self._outputs)
         return table.scatter_add(1, places, self._outputs)
 
+    def grouped(self, views: int) -> ParameterGradients:
+        return EmbeddedRows(_merged(self._outputs, views), _merged(self._rows, views), self._shape)
+
+    def joined(self, other: EmbeddedRows) -> EmbeddedRows:
+        """The sum of both: the looked-up rows of the one and of the other."""
+        outputs = torch.cat([self._outputs, other._outputs], dim=1)
+        return EmbeddedRows(outputs, torch.cat([self._rows, other._rows], dim=1), self._shape)
+
+
+@final
+class TiedTable(ParameterGradients):
+    r"""Gradients of a table that is looked up and also multiplied, as in tied language models.
+
+    .. math:: \|E + G\|^2 = \|E\|^2 + \|G\|^2 + 2 \sum_{l, m} g_{bm, i_l} \, a_{bm}^\top e_{bl}
+    """
+
+    def __init__(self, looked_up: EmbeddedRows, multiplied: OuterProducts) -> None:
+        self._looked_up, self._multiplied = looked_up, multiplied
+
+    def squared_norms(self) -> Tensor:
+        rows, outputs = self._looked_up._rows, self._looked_up._outputs
+        weights = self._multiplied._outputs  # (examples, places, table rows)
+        inputs = self._multiplied._inputs[..., : outputs.shape[2]]
+        places = rows.unsqueeze(1).expand(-1, weights.shape[1], -1)
+        both = _wide(weights.gather(2, places)) * _wide(inputs @ outputs.transpose(1, 2))
+        own = self._looked_up.squared_norms() + self._multiplied.squared_norms()
+        return (own + 2 * both.sum((1, 2))).clamp(min=0)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        return self._looked_up.weighted_sum(weights) + self._multiplied.weighted_sum(weights)
+
+    def materialise(self) -> Tensor:
+        return self._looked_up.materialise() + self._multiplied.materialise()
+
+    def grouped(self, views: int) -> ParameterGradients:
+        return add([self._looked_up.grouped(views), self._multiplied.grouped(views)])
+
 
 def add(parts: list[ParameterGradients]) -> ParameterGradients:
     """The gradients of a parameter that was used several times: they add before the norm."""
     if len(parts) == 1:
         return parts[0]
-    total = parts[0].materialise()
-    for part in parts[1:]:
-        total = total + part.materialise()
-    return Explicit(total)
+    products = [part for part in parts if isinstance(part, OuterProducts)]
+    rows = [part for part in parts if isinstance(part, EmbeddedRows)]
+    if len(products) + len(rows) < len(parts):
+        return Explicit(functools.reduce(torch.add, [part.materialise() for part in parts]))
+    product = functools.reduce(OuterProducts.joined, products) if products else None
+    row = functools.reduce(EmbeddedRows.joined, rows) if rows else None
+    if product is None or row is None:
+        return cast(ParameterGradients, product or row)
+    return TiedTable(row, product)
+
+
+def _merged(values: Tensor, views: int) -> Tensor:
+    """(examples times views, places, …) to (examples, views times places, …)."""
+    return torch.unflatten(values, 0, (-1, views)).flatten(1, 2)
 
 
 def sum_of_squares(values: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from dpaudit.engine.starting_points import (
     known_model,
     trainable,
 )
-from dpaudit.engine.tapping import TappedModel
+from dpaudit.engine.tapping import TappedModel, Taps
 from dpaudit.errors import InvalidInput, UnsupportedModel
 from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation
 
@@ -40,13 +40,12 @@ class Checked:
 
     Arguments:
         parameters: Number of trained parameters.
-        whole: Whether the model must be treated as one layer, because its layers cannot be
-            tapped separately.
+        taps: How the model must be tapped.
         notices: Notices for the user.
     """
 
     parameters: int
-    whole: bool
+    taps: Taps
     notices: tuple[str, ...]
 
 
@@ -65,10 +64,8 @@ def check_mechanism(mechanism: DPSGD) -> Checked:
         features = features.to(trainable(model)[0].dtype)
     _check_losses(mechanism, model, features, targets)
     examples = features[:_PROBE], targets[:_PROBE]
-    whole, notices = _choose_taps(mechanism, *_in_float64(mechanism, model, *examples))
-    return Checked(
-        parameters=sum(p.numel() for p in trainable(model)), whole=whole, notices=notices
-    )
+    taps, notices = _choose_taps(mechanism, *_in_float64(mechanism, model, *examples))
+    return Checked(parameters=sum(p.numel() for p in trainable(model)), taps=taps, notices=notices)
 
 
 def _check_constants(mechanism: DPSGD, model: nn.Module) -> None:
@@ -151,13 +148,25 @@ def _in_float64(
 
 def _choose_taps(
     mechanism: DPSGD, model: nn.Module, features: Tensor, targets: Tensor
-) -> tuple[bool, tuple[str, ...]]:
+) -> tuple[Taps, tuple[str, ...]]:
+    """The cheapest way to tap the model that gives the sums of the slow twin."""
     problem = "they differ from those of one example at a time"
-    for whole in (False, True):
-        tapped = TappedModel(model, rules(convolutions_as_products=False), whole=whole)
+    loose: frozenset[int] = frozenset()
+    everything = frozenset(range(len(trainable(model))))
+    for taps in (Taps(), Taps(per_example=True), Taps(per_example=True, loose=everything)):
+        tapped = TappedModel(model, rules(convolutions_as_products=False), taps)
+        if tapped.loose and not taps.per_example:
+            continue
         try:
-            if _sums_are_right(mechanism, model, tapped, features, targets):
-                return whole, _notices(tapped, whole)
+            wrong = _wrong_places(mechanism, model, tapped, features, targets)
+            if wrong and taps.per_example and wrong != everything:
+                # A parameter is also used outside its layer: tap it at its value.
+                loose = frozenset(wrong)
+                taps = Taps(per_example=True, loose=loose)
+                tapped = TappedModel(model, rules(convolutions_as_products=False), taps)
+                wrong = _wrong_places(mechanism, model, tapped, features, targets)
+            if not wrong and _sums_are_right(mechanism, model, tapped, features, targets):
+                return taps, tapped.notices
         except Exception as error:  # torch.func raises many types for unsupported models
             problem = (str(error).strip() or repr(error)).splitlines()[0]
     raise UnsupportedModel(
@@ -166,13 +175,17 @@ def _choose_taps(
     )
 
 
-def _notices(tapped: TappedModel, whole: bool) -> tuple[str, ...]:
-    if not whole:
-        return tapped.notices
-    return (
-        "the layers of this model cannot be clipped separately (a parameter is used outside its "
-        "layer, or the batch is reshaped): gradients of the whole model are computed for every "
-        "example, which is much slower and needs more memory",
+def _wrong_places(
+    mechanism: DPSGD, model: nn.Module, tapped: TappedModel, features: Tensor, targets: Tensor
+) -> frozenset[int]:
+    """The parameters whose unclipped gradients differ from those of the slow twin."""
+    infinite = float("inf")
+    found, expected = _both_sums(mechanism, model, tapped, features, targets, infinite)
+    sizes = list(tapped.sizes)
+    pairs = zip(torch.split(found, sizes), torch.split(expected, sizes), strict=True)
+    limit = _tolerance(found) * expected.norm().clamp(min=1e-12)
+    return frozenset(
+        place for place, (one, two) in enumerate(pairs) if not (one - two).norm() <= limit
     )
 
 
@@ -181,15 +194,27 @@ def _sums_are_right(
 ) -> bool:
     """Compare fast and slow sums, at a clip norm that clips about half of the examples."""
     start = flat_parameters(model, trainable(model)[0].dtype)
-    calls = tapped.measure([p.detach() for p in trainable(model)], features)
-    if any(call.shape[:1] != features.shape[:1] for call in calls):
-        return False
-    sums = ClippedSums(tapped, mechanism.loss, calls)
+    norms = _sums(mechanism, model, tapped, features).norms(start.unsqueeze(0), features, targets)
+    clip_norm = float(norms[0].median()) or 1.0
+    found, expected = _both_sums(mechanism, model, tapped, features, targets, clip_norm)
+    limit = _tolerance(found) * expected.norm().clamp(min=1e-12)
+    return bool((found - expected).norm() <= limit)
+
+
+def _both_sums(
+    mechanism: DPSGD,
+    model: nn.Module,
+    tapped: TappedModel,
+    features: Tensor,
+    targets: Tensor,
+    clip_norm: float,
+) -> tuple[Tensor, Tensor]:
+    """The clipped sums of the engine and of the slow twin."""
+    start = flat_parameters(model, trainable(model)[0].dtype)
+    weights = torch.ones(1, len(targets), dtype=start.dtype)
+    norm = torch.tensor(clip_norm, dtype=start.dtype)
     with torch.no_grad():
-        norms = sums.norms(start.unsqueeze(0), features, targets)[0]
-        clip_norm = float(norms.median()) or 1.0
-        weights = torch.ones(1, len(targets), dtype=start.dtype)
-        norm = torch.tensor(clip_norm, dtype=start.dtype)
+        sums = _sums(mechanism, model, tapped, features)
         found = sums(start.unsqueeze(0), features, targets, weights, norm)[0]
     expected = reference.clipped_sum(
         copy.deepcopy(model),
@@ -199,5 +224,15 @@ def _sums_are_right(
         clip_norm=clip_norm,
         dtype=start.dtype,
     )
-    close = _CLOSE if start.dtype == torch.float64 else _CLOSE_IN_FLOAT32
-    return bool((found - expected).norm() <= close * expected.norm().clamp(min=1e-12))
+    return found, expected
+
+
+def _sums(mechanism: DPSGD, model: nn.Module, tapped: TappedModel, features: Tensor) -> ClippedSums:
+    calls = tapped.measure([p.detach() for p in trainable(model)], features)
+    if not tapped.taps.per_example and any(call.shape[:1] != features.shape[:1] for call in calls):
+        raise ValueError("a layer is called once for the whole batch, or the batch is reshaped")
+    return ClippedSums(tapped, mechanism.loss, calls)
+
+
+def _tolerance(values: Tensor) -> float:
+    return _CLOSE if values.dtype == torch.float64 else _CLOSE_IN_FLOAT32

@@ -54,6 +54,9 @@ class _WeightProduct(torch.autograd.Function):
         if in_dims[0] is not None and in_dims[1] is None:
             stacked = weight.movedim(in_dims[0], 0).flatten(0, 1)
             return torch.unflatten(stacked @ inputs.transpose(0, 1), 0, (runs, -1)), 0
+        if in_dims[0] is None:  # examples: further places of one product
+            places = inputs.movedim(in_dims[1] or 0, 0).flatten(0, 1)
+            return torch.unflatten(weight_product(weight, places), 1, (runs, -1)), 1
         weight, inputs = _with_runs(weight, in_dims[0], runs), _with_runs(inputs, in_dims[1], runs)
         return torch.bmm(weight, inputs.transpose(1, 2)), 0
 

@@ -57,7 +57,7 @@ def simulate(
         stream=Stream.SIMULATED_NOISE,
         clipped=noisy,
         noisy=noisy,
-        whole=checked.whole,
+        taps=checked.taps,
     )
     device = speed.torch_device()
     with numerics(speed.precision, device):

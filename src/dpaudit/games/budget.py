@@ -61,18 +61,13 @@ def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
     if isinstance(game.canaries, CanaryPoints):
         examples += game.canaries.count
     template = known_model(mechanism)
-    model = TappedModel(template, rules(convolutions_as_products=False), whole=checked.whole)
+    model = TappedModel(template, rules(convolutions_as_products=False), checked.taps)
     probe = as_tensor(mechanism.data.features[:1])
     probe = probe.to(trainable(template)[0].dtype) if probe.is_floating_point() else probe
     calls = model.measure([p.detach() for p in trainable(template)], probe)
     numbers = sum(_numbers(model, call) for call in calls) * examples
     operations = sum(_operations(model, call) for call in calls) * examples
-    unruled = sum(
-        model.sizes[place]
-        for unit in model.units
-        if unit.rule is None
-        for place in unit.parameters.values()
-    )
+    unruled = sum(model.sizes[place] for place in model.loose)
     slots = mechanism.optimizer.slots + (mechanism.averaging is not None)
     numbers += 4 * unruled * examples + (6 + 2 * slots) * model.parameters
     operations += 6 * unruled * examples

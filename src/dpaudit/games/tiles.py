@@ -157,7 +157,7 @@ def training_of(prepared: Prepared) -> Training:
         canaries=game.canaries,
         insertion=game.insertion,
         seed=game.seed,
-        whole=prepared.checked.whole,
+        taps=prepared.checked.taps,
         respond=respond,
     )
 

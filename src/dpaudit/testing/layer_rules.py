@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dpaudit.engine.clipping import ClippedSums
 from dpaudit.engine.reference import clipped_sum
-from dpaudit.engine.rules.base import LayerRule
+from dpaudit.engine.rules.base import LayerRule, Notes
 from dpaudit.engine.starting_points import flat_parameters, trainable
-from dpaudit.engine.tapping import TappedModel
+from dpaudit.engine.tapping import TappedModel, Taps
 
 _CLOSE = 1e-8
 
 
-def check_layer_rule(rule: LayerRule, layer: torch.nn.Module, inputs: Tensor) -> None:
+def check_layer_rule(rule: LayerRule, layer: torch.nn.Module, *inputs: Tensor) -> None:
     """Raise `AssertionError` if ``rule`` breaks the contract on ``layer``.
 
     The rule must handle the layer, compute its output, and give the clipped sums of per-example
@@ -27,7 +29,8 @@ def check_layer_rule(rule: LayerRule, layer: torch.nn.Module, inputs: Tensor) ->
     Arguments:
         rule: The layer rule.
         layer: A layer that the rule should handle.
-        inputs: A batch of inputs, shape (examples, …), with at least two examples.
+        inputs: The layer's arguments for a batch, each of shape (examples, …), with at least two
+            examples.
 
     Example:
         >>> from dpaudit.engine.rules.linear import LinearRule
@@ -35,31 +38,62 @@ def check_layer_rule(rule: LayerRule, layer: torch.nn.Module, inputs: Tensor) ->
     """
     _require(rule.handles(layer), f"does not handle {layer}")
     layer = copy.deepcopy(layer).double()
-    inputs = inputs.double() if inputs.is_floating_point() else inputs
+    inputs = tuple(one.double() if one.is_floating_point() else one for one in inputs)
     before = copy.deepcopy(layer.state_dict())
     with torch.no_grad():
-        outputs, _ = rule.forward(layer, inputs)
-        _require(_close(outputs, layer(inputs)), "forward differs from the layer's own output")
-    models = [layer, _moved(layer)]
-    targets = torch.zeros(len(inputs), dtype=torch.int64)
-    tapped = TappedModel(layer, [rule])
-    calls = tapped.measure([p.detach() for p in trainable(layer)], inputs)
-    sums = ClippedSums(tapped, _loss, calls)
+        outputs = _first(rule.forward(layer, _no_tap, *inputs))
+        own = _first(layer(*inputs))
+        _require(_close(outputs, own), "forward differs from the layer's own output")
+    models = [_Packed(layer, inputs), _Packed(_moved(layer), inputs)]
+    packed = torch.cat([one.flatten(1).double() for one in inputs], dim=1)
+    targets = torch.zeros(len(packed), dtype=torch.int64)
     parameters = torch.stack([flat_parameters(model, torch.float64) for model in models])
-    norms = sums.norms(parameters, inputs, targets)
-    for clip_norm in (float(norms.median()), float("inf")):
-        found = sums(
-            parameters,
-            inputs,
-            targets,
-            torch.ones_like(norms),
-            torch.tensor(clip_norm, dtype=torch.float64),
-        )
-        for model, own in zip(models, found, strict=True):
-            expected = clipped_sum(model, _loss, inputs, targets, clip_norm=clip_norm)
-            _require(_close(own, expected), f"clipped sums are wrong at clip norm {clip_norm:g}")
+    for taps in (Taps(), Taps(per_example=True)):
+        tapped = TappedModel(models[0], [rule], taps)
+        calls = tapped.measure([p.detach() for p in trainable(models[0])], packed)
+        sums = ClippedSums(tapped, _loss, calls)
+        norms = sums.norms(parameters, packed, targets)
+        for clip_norm in (float(norms.median()), float("inf")):
+            norm = torch.tensor(clip_norm, dtype=torch.float64)
+            found = sums(parameters, packed, targets, torch.ones_like(norms), norm)
+            for model, one in zip(models, found, strict=True):
+                expected = clipped_sum(model, _loss, packed, targets, clip_norm=clip_norm)
+                problem = f"clipped sums are wrong at clip norm {clip_norm:g} with {taps}"
+                _require(_close(one, expected), problem)
     unchanged = all(torch.equal(before[name], now) for name, now in layer.state_dict().items())
     _require(unchanged, "changes the layer")
+
+
+class _Packed(torch.nn.Module):
+    """A layer that takes all its arguments in one tensor, as a model does."""
+
+    def __init__(self, layer: torch.nn.Module, inputs: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.layer = layer
+        self._shapes = [one.shape[1:] for one in inputs]
+        self._types = [one.dtype for one in inputs]
+
+    def forward(self, packed: Tensor) -> Tensor:
+        pieces = torch.split(packed, [shape.numel() for shape in self._shapes], dim=1)
+        return _first(
+            self.layer(
+                *(
+                    piece.reshape(len(packed), *shape).to(kind)
+                    for piece, shape, kind in zip(pieces, self._shapes, self._types, strict=True)
+                )
+            )
+        )
+
+
+def _first(outputs: Any) -> Tensor:
+    """The first tensor of a layer's outputs."""
+    while not isinstance(outputs, Tensor):
+        outputs = outputs[0]
+    return outputs
+
+
+def _no_tap(values: Tensor, notes: Notes, part: str = "") -> Tensor:
+    return values
 
 
 def _moved(layer: torch.nn.Module) -> torch.nn.Module:

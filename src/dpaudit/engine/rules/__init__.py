@@ -19,7 +19,10 @@ LAYER_RULES: Registry[LayerRule] = Registry(
         "convolution": f"{_HERE}.convolution:ConvolutionRule",
         "group-norm": f"{_HERE}.normalisation:GroupNormRule",
         "layer-norm": f"{_HERE}.normalisation:LayerNormRule",
+        "rms-norm": f"{_HERE}.normalisation:RMSNormRule",
         "embedding": f"{_HERE}.embedding:EmbeddingRule",
+        "attention": f"{_HERE}.attention:MultiheadAttentionRule",
+        "recurrent": f"{_HERE}.recurrent:RecurrentRule",
     },
     make=lambda kind: kind(),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -10,6 +11,19 @@ from torch import Tensor
 from dpaudit.engine.gradients import ParameterGradients
 
 Notes = tuple[Tensor, ...]
+
+
+class Tap(Protocol):
+    """Adds a zero to a value and keeps notes; the rule later gets the value's gradient."""
+
+    def __call__(self, values: Tensor, notes: Notes, part: str = "") -> Tensor:
+        """The values, unchanged.
+
+        Arguments:
+            values: The value to differentiate; its first axis is the example.
+            notes: Tensors that `LayerRule.gradients` needs; their first axis is the example.
+            part: Distinguishes the taps of a rule that has several.
+        """
 
 
 class LayerRule(ABC):
@@ -24,14 +38,14 @@ class LayerRule(ABC):
         """Whether this rule is correct for ``layer`` with its options and its exact class."""
 
     @abstractmethod
-    def forward(self, layer: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Notes]:
-        """The layer's output, and the notes that `gradients` needs."""
+    def forward(self, layer: torch.nn.Module, tap: Tap, *args: Any, **kwargs: Any) -> Any:
+        """The layer's output, computed with one or several taps."""
 
     @abstractmethod
     def gradients(
-        self, layer: torch.nn.Module, notes: Notes, outputs: Tensor
+        self, layer: torch.nn.Module, part: str, notes: Notes, outputs: Tensor
     ) -> dict[str, ParameterGradients]:
-        """Gradients by parameter name, from the notes and the gradient of the output."""
+        """Gradients by parameter name, from the notes and the gradient of a tapped value."""
 
 
 def is_plain(layer: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dpaudit.engine.gradients import EmbeddedRows, ParameterGradients
-from dpaudit.engine.rules.base import LayerRule, Notes, is_plain
+from dpaudit.engine.rules.base import LayerRule, Notes, Tap, is_plain
 
 
 @final
@@ -26,12 +26,12 @@ class EmbeddingRule(LayerRule):
             and not getattr(layer, "scale_grad_by_freq", False)
         )
 
-    def forward(self, layer: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Notes]:
+    def forward(self, layer: torch.nn.Module, tap: Tap, inputs: Tensor) -> Tensor:
         layer = cast(torch.nn.Embedding, layer)
-        return torch.nn.functional.embedding(inputs, layer.weight), (inputs,)
+        return tap(torch.nn.functional.embedding(inputs, layer.weight), (inputs,))
 
     def gradients(
-        self, layer: torch.nn.Module, notes: Notes, outputs: Tensor
+        self, layer: torch.nn.Module, part: str, notes: Notes, outputs: Tensor
     ) -> dict[str, ParameterGradients]:
         layer = cast(torch.nn.Embedding, layer)
         (indices,) = notes

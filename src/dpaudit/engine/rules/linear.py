@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dpaudit.engine.gradients import Explicit, OuterProducts, ParameterGradients
 from dpaudit.engine.products import weight_product
-from dpaudit.engine.rules.base import LayerRule, Notes, is_plain
+from dpaudit.engine.rules.base import LayerRule, Notes, Tap, is_plain
 
 
 @final
@@ -19,17 +19,17 @@ class LinearRule(LayerRule):
     def handles(self, layer: torch.nn.Module) -> bool:
         return is_plain(layer, torch.nn.Linear)
 
-    def forward(self, layer: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Notes]:
+    def forward(self, layer: torch.nn.Module, tap: Tap, inputs: Tensor) -> Tensor:
         layer = cast(torch.nn.Linear, layer)
         # With the weight on the left the examples are contiguous in memory, which vectorises well
         # for narrow layers.
         flat = inputs.flatten(0, -2)
         outputs = weight_product(layer.weight, flat).transpose(0, 1)
         outputs = outputs.reshape(*inputs.shape[:-1], layer.out_features)
-        return (outputs if layer.bias is None else outputs + layer.bias), (inputs,)
+        return tap(outputs if layer.bias is None else outputs + layer.bias, (inputs,))
 
     def gradients(
-        self, layer: torch.nn.Module, notes: Notes, outputs: Tensor
+        self, layer: torch.nn.Module, part: str, notes: Notes, outputs: Tensor
     ) -> dict[str, ParameterGradients]:
         layer = cast(torch.nn.Linear, layer)
         (inputs,) = notes

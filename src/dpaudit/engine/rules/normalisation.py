@@ -1,4 +1,4 @@
-"""GroupNorm and LayerNorm: a scale and a shift of the normalised input."""
+"""GroupNorm, LayerNorm and RMSNorm: a scale and a shift of the normalised input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpaudit.engine.gradients import Explicit, ParameterGradients
-from dpaudit.engine.rules.base import LayerRule, Notes, is_plain
+from dpaudit.engine.rules.base import LayerRule, Notes, Tap, is_plain
 
 
 @final
@@ -19,15 +19,15 @@ class GroupNormRule(LayerRule):
     def handles(self, layer: torch.nn.Module) -> bool:
         return is_plain(layer, torch.nn.GroupNorm)
 
-    def forward(self, layer: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Notes]:
+    def forward(self, layer: torch.nn.Module, tap: Tap, inputs: Tensor) -> Tensor:
         layer = cast(torch.nn.GroupNorm, layer)
         normalised = functional.group_norm(inputs, layer.num_groups, eps=layer.eps)
         ones = (1,) * (inputs.ndim - 2)
         outputs = normalised * layer.weight.view(-1, *ones) + layer.bias.view(-1, *ones)
-        return outputs, (normalised,)
+        return tap(outputs, (normalised,))
 
     def gradients(
-        self, layer: torch.nn.Module, notes: Notes, outputs: Tensor
+        self, layer: torch.nn.Module, part: str, notes: Notes, outputs: Tensor
     ) -> dict[str, ParameterGradients]:
         (normalised,) = notes
         shift, scale = outputs.flatten(2), (outputs * normalised).flatten(2)
@@ -41,19 +41,43 @@ class LayerNormRule(LayerRule):
     def handles(self, layer: torch.nn.Module) -> bool:
         return is_plain(layer, torch.nn.LayerNorm)
 
-    def forward(self, layer: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Notes]:
+    def forward(self, layer: torch.nn.Module, tap: Tap, inputs: Tensor) -> Tensor:
         layer = cast(torch.nn.LayerNorm, layer)
         normalised = functional.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
         outputs = normalised * layer.weight
-        return (outputs if layer.bias is None else outputs + layer.bias), (normalised,)
+        return tap(outputs if layer.bias is None else outputs + layer.bias, (normalised,))
 
     def gradients(
-        self, layer: torch.nn.Module, notes: Notes, outputs: Tensor
+        self, layer: torch.nn.Module, part: str, notes: Notes, outputs: Tensor
     ) -> dict[str, ParameterGradients]:
         layer = cast(torch.nn.LayerNorm, layer)
-        (normalised,) = notes
-        places = tuple(range(1, outputs.ndim - len(layer.normalized_shape)))
-        scale, shift = outputs * normalised, outputs
-        if places:
-            scale, shift = scale.sum(places), shift.sum(places)
-        return {"weight": Explicit(scale), "bias": Explicit(shift)}
+        return _scale_and_shift(notes[0], outputs, len(layer.normalized_shape))
+
+
+@final
+class RMSNormRule(LayerRule):
+    """`torch.nn.RMSNorm` on inputs (examples, …, normalised shape)."""
+
+    def handles(self, layer: torch.nn.Module) -> bool:
+        return is_plain(layer, torch.nn.RMSNorm)
+
+    def forward(self, layer: torch.nn.Module, tap: Tap, inputs: Tensor) -> Tensor:
+        layer = cast(torch.nn.RMSNorm, layer)
+        normalised = functional.rms_norm(inputs, layer.normalized_shape, eps=layer.eps)
+        return tap(normalised * layer.weight, (normalised,))
+
+    def gradients(
+        self, layer: torch.nn.Module, part: str, notes: Notes, outputs: Tensor
+    ) -> dict[str, ParameterGradients]:
+        layer = cast(torch.nn.RMSNorm, layer)
+        return _scale_and_shift(notes[0], outputs, len(layer.normalized_shape))
+
+
+def _scale_and_shift(
+    normalised: Tensor, outputs: Tensor, dimensions: int
+) -> dict[str, ParameterGradients]:
+    places = tuple(range(1, outputs.ndim - dimensions))
+    scale, shift = outputs * normalised, outputs
+    if places:
+        scale, shift = scale.sum(places), shift.sum(places)
+    return {"weight": Explicit(scale), "bias": Explicit(shift)}

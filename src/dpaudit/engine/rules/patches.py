@@ -6,6 +6,8 @@ has no fixed order on a GPU. Here it is a sum of shifted copies in a fixed order
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass
 from typing import Any, cast, final
 
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-Pair = tuple[int, int]
+Sizes = tuple[int, ...]
 
 ALIGNMENT = {"cuda": 8}
 """Tensor cores of a GPU need rows of 16 bytes: 8 numbers in half precision."""
@@ -22,29 +24,28 @@ ALIGNMENT = {"cuda": 8}
 @final
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """The window of a two-dimensional convolution on padded inputs."""
+    """The window of a convolution in one, two or three dimensions, on padded inputs."""
 
-    size: Pair
-    stride: Pair
-    dilation: Pair
+    size: Sizes
+    stride: Sizes
+    dilation: Sizes
 
-    def places(self, height: int, width: int) -> Pair:
-        """Number of windows, down and across."""
-        down, across = (
+    def places(self, lengths: Sizes) -> Sizes:
+        """Number of windows along each dimension."""
+        return tuple(
             (length - dilation * (size - 1) - 1) // stride + 1
             for length, size, stride, dilation in zip(
-                (height, width), self.size, self.stride, self.dilation, strict=True
+                lengths, self.size, self.stride, self.dilation, strict=True
             )
         )
-        return down, across
 
-    def offsets(self) -> list[Pair]:
+    def offsets(self) -> list[Sizes]:
         """The positions inside the window, row by row."""
-        return [(down, across) for down in range(self.size[0]) for across in range(self.size[1])]
+        return list(itertools.product(*map(range, self.size)))
 
 
 def patches(images: Tensor, window: Window) -> Tensor:
-    """(examples, channels, height, width) to (examples, places, columns).
+    """(examples, channels, *lengths) to (examples, places, columns).
 
     Columns are channels times window; on a GPU padded with zeros to a multiple of `ALIGNMENT`.
 
@@ -69,20 +70,16 @@ class _Patches(torch.autograd.Function):
         # GPU and traced as a copy for each position of the window. `as_strided` also prevents the
         # compiler from recomputing the images for every window.
         images = images.contiguous()
-        examples, channels, height, width = images.shape
-        example, channel, row, column = images.stride()
+        dimensions = len(window.size)
+        example, channel, *steps = images.stride()
+        moves = [step * stride for step, stride in zip(steps, window.stride, strict=True)]
+        inside = [step * dilation for step, dilation in zip(steps, window.dilation, strict=True)]
+        places = window.places(images.shape[2:])
         view = images.as_strided(
-            (examples, *window.places(height, width), channels, *window.size),
-            (
-                example,
-                row * window.stride[0],
-                column * window.stride[1],
-                channel,
-                row * window.dilation[0],
-                column * window.dilation[1],
-            ),
+            (len(images), *places, images.shape[1], *window.size),
+            (example, *moves, channel, *inside),
         )
-        return aligned(view.flatten(3).flatten(1, 2))
+        return aligned(view.flatten(1 + dimensions).flatten(1, dimensions))
 
     @staticmethod
     def vmap(
@@ -102,17 +99,17 @@ class _Patches(torch.autograd.Function):
         return _sum_of_shifts(gradient, ctx.shape[1:], ctx.window), None
 
 
-def _sum_of_shifts(gradient: Tensor, shape: tuple[int, int, int], window: Window) -> Tensor:
-    channels, height, width = shape
-    places = window.places(height, width)
-    gradient = gradient[..., : channels * window.size[0] * window.size[1]]
-    parts = torch.unflatten(gradient, 2, (channels, *window.size))
-    parts = torch.unflatten(parts, 1, places)
+def _sum_of_shifts(gradient: Tensor, shape: Sizes, window: Window) -> Tensor:
+    channels, *lengths = shape
+    dimensions, size = len(lengths), math.prod(window.size)
+    parts = torch.unflatten(gradient[..., : channels * size], 2, (channels, size))
+    parts = torch.unflatten(parts, 1, window.places(tuple(lengths)))
     total: Tensor | None = None
-    for down, across in window.offsets():
-        part = parts[..., down, across].movedim(3, 1)  # (examples, channels, *places)
-        part = _spread(part, 2, height, down * window.dilation[0], window.stride[0])
-        part = _spread(part, 3, width, across * window.dilation[1], window.stride[1])
+    for number, offset in enumerate(window.offsets()):
+        part = parts[..., number].movedim(1 + dimensions, 1)  # (examples, channels, *places)
+        for axis, length in enumerate(lengths):
+            first = offset[axis] * window.dilation[axis]
+            part = _spread(part, 2 + axis, length, first, window.stride[axis])
         total = part if total is None else total + part
     return cast(Tensor, total)
 
