@@ -1,20 +1,52 @@
-"""Statistics know nothing of training, and what starts fast stays fast."""
+"""The order of the packages, and what may be imported at start-up."""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import dpaudit
 
-PACKAGE = Path(dpaudit.__file__).parent
-HEAVY = {"torch", "matplotlib", "pandas", "jax", "opacus"}
+SOURCE = Path(dpaudit.__file__).parents[1]
+HEAVY = {"torch", "matplotlib", "pandas", "jax", "opacus", "ray", "dp_accounting", "sklearn"}
+
+ORDER = (
+    ("errors", "_version"),
+    ("_validate", "_registry", "_roots"),
+    ("privacy", "tradeoff"),
+    ("data",),
+    ("models", "mechanisms"),
+    ("presets",),
+    ("scores",),
+    ("lower_bounds",),
+    ("upper_bounds",),
+    ("claims",),
+    ("landscapes",),
+    ("threat_models",),
+    ("engine",),
+    ("adversaries",),
+    ("executors",),
+    ("games",),
+    ("trainings",),
+    ("checks",),
+    ("integrations",),
+    ("report",),
+    ("audits",),
+    ("configuration",),
+    ("testing",),
+    ("cli",),
+    ("__main__", "pytest_plugin"),
+)
+"""Each package imports only from packages of earlier rows, and from itself."""
+
+LEVEL = {name: level for level, row in enumerate(ORDER) for name in row}
 
 
-def imported_modules(path: Path) -> set[str]:
-    """Every module that a file imports, also inside functions, except for type checking."""
+def imports_of(path: Path) -> Iterator[tuple[str, ...]]:
+    """The parts of every module that a file imports, also in functions, but not for typing."""
     tree = ast.parse(path.read_text(encoding="utf8"))
     hidden = {
         id(inner)
@@ -22,47 +54,69 @@ def imported_modules(path: Path) -> set[str]:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in ast.walk(node)
     }
-    found: set[str] = set()
     for node in ast.walk(tree):
         if id(node) in hidden:
             continue
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            yield from (tuple(alias.name.split(".")) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == "dpaudit":
+            yield from (("dpaudit", alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            yield tuple(node.module.split("."))
+
+
+def package_of(path: Path) -> str:
+    first = path.relative_to(SOURCE / "dpaudit").parts[0]
+    return first.removesuffix(".py")
+
+
+def files(package: str) -> list[Path]:
+    found = sorted((SOURCE / package).rglob("*.py"))
+    assert found, f"{package} is empty"
     return found
 
 
-def files_of(room: str) -> list[Path]:
-    files = sorted((PACKAGE / room).rglob("*.py"))
-    assert files, f"{room} is empty"
-    return files
+def test_every_package_has_a_place_in_the_order():
+    packages = {package_of(path) for path in files("dpaudit")} - {"__init__"}
+    assert packages == set(LEVEL)
 
 
-@pytest.mark.parametrize("room", ["lower_bounds", "upper_bounds", "scores", "landscapes", "claims"])
-def test_statistics_never_import_training(room):
-    for path in files_of(room):
-        roots = {name.split(".")[0] for name in imported_modules(path)}
-        assert not roots & HEAVY, path
+def test_packages_import_only_from_earlier_ones():
+    """Imports inside functions count: they may save start-up time, but never hide a cycle."""
+    wrong = [
+        f"{path.relative_to(SOURCE)} imports dpaudit.{parts[1]}"
+        for path in files("dpaudit")
+        if path.name != "__init__.py" or path.parent.name != "dpaudit"
+        for parts in imports_of(path)
+        if parts[0] == "dpaudit" and len(parts) > 1 and parts[1] != package_of(path)
+        if LEVEL.get(parts[1], -1) >= LEVEL[package_of(path)]
+    ]
+    assert wrong == []
+
+
+def test_the_core_never_imports_the_paper():
+    wrong = [
+        str(path)
+        for path in files("dpaudit")
+        if any(parts[0] == "dpaudit_paper" for parts in imports_of(path))
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize(
-    ("room", "other"),
-    [
-        ("lower_bounds", "dpaudit.upper_bounds"),
-        ("upper_bounds", "dpaudit.lower_bounds"),
-        ("lower_bounds", "dpaudit.games"),
-        ("scores", "dpaudit.lower_bounds"),
-        ("scores", "dpaudit.games"),
-        ("mechanisms", "dpaudit.upper_bounds"),
-        ("mechanisms", "dpaudit.games"),
-    ],
+    "package", ["lower_bounds", "upper_bounds", "claims", "scores", "landscapes", "report"]
 )
-def test_rooms_keep_to_their_side(room, other):
-    for path in files_of(room):
-        offenders = {name for name in imported_modules(path) if name.startswith(other)}
-        assert not offenders, path
+def test_statistics_and_reports_never_import_training(package):
+    for path in files(f"dpaudit/{package}"):
+        roots = {parts[0] for parts in imports_of(path)}
+        assert not roots & {"torch", "jax", "opacus", "ray", "pandas"}, path
+
+
+def test_the_report_computes_nothing():
+    statistics = {"lower_bounds", "upper_bounds", "claims", "scores"}
+    for path in files("dpaudit/report"):
+        used = {parts[1] for parts in imports_of(path) if parts[0] == "dpaudit" and len(parts) > 1}
+        assert not used & statistics, path
 
 
 def modules_loaded_by(*arguments: str) -> set[str]:
@@ -87,4 +141,4 @@ def modules_loaded_by(*arguments: str) -> set[str]:
 def test_commands_of_statistics_load_nothing_heavy(arguments):
     loaded = modules_loaded_by(*arguments)
     assert "numpy" in loaded
-    assert not loaded & (HEAVY | {"dp_accounting", "sklearn"})
+    assert not loaded & HEAVY
