@@ -67,19 +67,20 @@ def jacobian_norm(
 
     def times(point: torch.Tensor, label: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         def at(flat: torch.Tensor) -> torch.Tensor:
-            return gradient(flat, point, label)
+            found: torch.Tensor = gradient(flat, point, label)
+            return found
 
-        g, product = torch.func.jvp(at, (parameters,), (v,))
-        found: torch.Tensor = clip_slope(g, product)
-        return found
+        pair: tuple[torch.Tensor, ...] = torch.func.jvp(at, (parameters,), (v,))
+        return clip_slope(pair[0], pair[1])
 
     def transposed(point: torch.Tensor, label: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         def at(flat: torch.Tensor) -> torch.Tensor:
-            return gradient(flat, point, label)
+            found: torch.Tensor = gradient(flat, point, label)
+            return found
 
         turned = clip_slope(at(parameters), v)
-        found: torch.Tensor = torch.func.jvp(at, (parameters,), (turned,))[1]
-        return found
+        pair: tuple[torch.Tensor, ...] = torch.func.jvp(at, (parameters,), (turned,))
+        return pair[1]
 
     def applied(one: Product, v: torch.Tensor) -> torch.Tensor:
         total = torch.zeros_like(v)

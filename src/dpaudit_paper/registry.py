@@ -33,6 +33,8 @@ _MODULES = {
     "A10": "a10_fine_tuning",
     "A11": "a11_every_sigma",
     "P1": "p1_protocols",
+    "H1": "h1_does_hiding_help",
+    "H2": "h2_smoothness",
 }
 
 FIGURES: Mapping[str, Figure] = Registry(

@@ -77,7 +77,7 @@ def test_every_figure_of_the_paper_is_here_in_its_order():
 def test_names_titles_and_costs_are_complete():
     for name, figure in FIGURES.items():
         assert figure.id == name
-        assert re.fullmatch(r"[FATP]\d+[a-c]?", name)
+        assert re.fullmatch(r"[FATPH]\d+[a-c]?", name)
         assert figure.title
         for cost in (figure.quick, figure.full):
             assert cost.gpu > 0

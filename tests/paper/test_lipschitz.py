@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -12,10 +14,9 @@ from dpaudit.testing import easy_training
 from dpaudit_paper.lipschitz import jacobian_norm
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself
 @pytest.mark.parametrize("clip_norm", [0.05, 100.0])
 def test_the_norm_of_the_jacobian(clip_norm: float) -> None:
-    import dataclasses
-
     training = dataclasses.replace(easy_training(), clip_norm=clip_norm)
     start = initial_parameters(training, seed=0, runs=torch.arange(1), dtype=torch.float64)[0]
     indices = training.batches.indices(0, len(training.data))

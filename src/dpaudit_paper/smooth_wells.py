@@ -1,0 +1,154 @@
+r"""Reading wells whose maps are c-Lipschitz: the strongest landscapes found at a given smoothness.
+
+The jumps of `dpaudit.landscapes.ReadingWells` become ramps of slope c. A well of width W is flat
+around its centre and rises to the next centre within W/c. A reading rises by W within W/c around
+each rounding threshold, and returns with slope -c before the border of the cell.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.landscapes import Constant, simulate
+from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess
+
+Array = NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PeriodicMap(Landscape):
+    """A map x -> x + drift that is piecewise linear in a cell and repeats from cell to cell.
+
+    Arguments:
+        width: Width of a cell.
+        knots: Distances from the centre, from -width/2 to width/2.
+        values: Where the map sends them, relative to the centre.
+        centre: Shift of all centres.
+    """
+
+    width: float
+    knots: Array
+    values: Array
+    centre: float = 0.0
+
+    def drift(self, position: Array, reach: float) -> Array:
+        position = np.asarray(position, dtype=float)
+        cell = np.floor((position - self.centre) / self.width + 0.5)
+        distance = position - self.centre - cell * self.width
+        wanted = np.interp(distance, self.knots, self.values) - distance
+        return np.asarray(np.clip(wanted, -reach, reach))
+
+    def edges(self, low: float, high: float, reach: float) -> Array:
+        cells = np.arange(math.floor(low / self.width) - 1, math.ceil(high / self.width) + 2)
+        found = np.add.outer(cells * self.width + self.centre, self.knots).ravel()
+        return np.unique(found[(found > low) & (found < high)])
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SmoothReadingWells(BatchLandscapes):
+    """Reading wells with ramps of slope c.
+
+    Arguments:
+        period: The insertion period k.
+        width: Width W of a cell.
+        unit: Rounding unit q, at least W/c.
+        most: Largest number of cells M of a jump.
+        lipschitz: The Lipschitz constant c of every map.
+    """
+
+    period: int
+    width: float
+    unit: float
+    most: int
+    lipschitz: float
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the ramps fit into a cell."""
+        ramp = self.width / self.lipschitz
+        last = (self.most - 0.5) * self.unit + ramp / 2
+        back = (self.most - 0.5) * ramp
+        return self.unit >= ramp and last + back <= self.width / 2 * (1 + 1e-6)
+
+    @property
+    def reach(self) -> float:
+        """The longest move."""
+        return self.most * self.width - (self.most - 0.5) * self.unit + 0.5
+
+    @cached_property
+    def wells(self) -> PeriodicMap:
+        half, ramp = self.width / 2, self.width / 2 / self.lipschitz
+        knots = np.array([-half, ramp - half, half - ramp, half])
+        return PeriodicMap(width=self.width, knots=knots, values=np.array([-half, 0, 0, half]))
+
+    @cached_property
+    def reading(self) -> PeriodicMap:
+        half, ramp = self.width / 2, self.width / self.lipschitz
+        knots, values = [0.0], [0.0]
+        for units in range(1, self.most + 1):
+            middle = (units - 0.5) * self.unit
+            knots += [middle - ramp / 2, middle + ramp / 2]
+            values += [(units - 1) * self.width, units * self.width]
+        knots += [half - (self.most - 0.5) * ramp, half]
+        values += [self.most * self.width, half]
+        right, up = np.array(knots), np.array(values)
+        return PeriodicMap(
+            width=self.width,
+            knots=np.concatenate([-right[:0:-1], right]),
+            values=np.concatenate([-up[:0:-1], up]),
+            centre=0.5,
+        )
+
+    def at(self, step: int) -> Landscape:
+        return self.reading if (step - 2) % self.period == 0 else self.wells
+
+
+def best_found(
+    process: LandscapeProcess, lipschitz: float, *, seed: int
+) -> SmoothReadingWells | None:
+    """The best of several reading wells at this smoothness, by short simulations; or none.
+
+    Arguments:
+        process: Noise, batch size and period; its landscape is not used.
+        lipschitz: The Lipschitz constant c.
+        seed: Random seed of the simulations.
+    """
+    sigma = process.noise_multiplier
+    tried = [
+        SmoothReadingWells(
+            period=process.period or 2,
+            width=width * sigma,
+            # The smallest unit for these ramps, or a fixed one.
+            unit=(width / lipschitz * (1 + 1e-9) if unit is None else unit) * sigma,
+            most=most,
+            lipschitz=lipschitz,
+        )
+        for width, unit, most in itertools.product(
+            (4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 11.0),
+            (None, 0.55, 0.65, 0.9, 1.2, 1.4, 1.8, 2.4, 3.2, 4.0),
+            (1, 2, 3, 4),
+        )
+    ]
+    fitting = [wells for wells in tried if wells.feasible and wells.reach <= process.reach]
+    if not fitting:
+        return None
+    short = replace(process, steps=20 * (process.period or 2), landscape=Constant())
+    return max(
+        fitting, key=lambda wells: simulated_mu(short.with_landscape(wells), runs=4000, seed=seed)
+    )
+
+
+def simulated_mu(process: LandscapeProcess, *, runs: int, seed: int) -> float:
+    """The difference of the mean positions over their standard deviation, from simulated runs."""
+    scores = simulate(process, runs=runs, seed=seed)
+    variance = (scores.inserted.var() + scores.not_inserted.var()) / 2
+    return float((scores.inserted.mean() - scores.not_inserted.mean()) / math.sqrt(variance))
