@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from dpaudit.trainings import TrainingAudit
+    from dpaudit.audits import AuditResult
 
 MARK = "dp_audit"
 _CLAIM = ("noise_multiplier", "steps", "sampling_rate", "claimed_epsilon", "delta", "claim")
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def dpaudit_training(request: pytest.FixtureRequest) -> Callable[..., TrainingAudit]:
+def dpaudit_training(request: pytest.FixtureRequest) -> Callable[..., AuditResult]:
     """A function that checks and audits a training; its settings come from the mark `dp_audit`.
 
     Call it as ``dpaudit_training(train, canary=..., initial=..., adversary=...)``. It returns the
@@ -63,7 +63,7 @@ def dpaudit_training(request: pytest.FixtureRequest) -> Callable[..., TrainingAu
     folder = Path(request.config.getoption("--dpaudit-reports"))
     name = re.sub(r"[^\w.-]+", "-", request.node.nodeid)
 
-    def run(train: Callable[..., Any], *, canary: Any = None, **given: Any) -> TrainingAudit:
+    def run(train: Callable[..., Any], *, canary: Any = None, **given: Any) -> AuditResult:
         __tracebackhide__ = True
         if _checkable(canary, options):
             _check(train, canary, options)
@@ -100,7 +100,7 @@ def _audit(
     options: dict[str, Any],
     given: dict[str, Any],
     page: Path,
-) -> TrainingAudit:
+) -> AuditResult:
     import dpaudit
 
     __tracebackhide__ = True
@@ -142,7 +142,7 @@ def _claim(options: dict[str, Any]) -> dict[str, Any]:
     return named
 
 
-def _report(result: TrainingAudit, page: Path) -> str:
+def _report(result: AuditResult, page: Path) -> str:
     """Where the page is, or why there is none."""
     from dpaudit.errors import MissingExtra
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import dpaudit
-from dpaudit.report import Facts, PageData, evidence, write_page
+from dpaudit.audits.evidence import collect_evidence
+from dpaudit.report import Facts, PageData, write_page
 from dpaudit.scores import Scores
 
 BROWSER, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
@@ -63,9 +64,9 @@ def page(scores: Scores) -> PageData:
         title="A page to try",
         subtitle="drawn scores",
         identity="0123456789abcdef",
-        verdict="gap",
+        verdict="consistent",
         sentence="Gap: these scores were drawn, not trained for.",
-        evidence=evidence(
+        evidence=collect_evidence(
             scores,
             lower=lower,
             leading=lower["gaussian-dp"],

@@ -12,6 +12,7 @@ import typer
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from dpaudit.audits import AuditResult
     from dpaudit.checks import CheckResult
     from dpaudit.report.ci import Level, Outcome
 
@@ -52,22 +53,19 @@ def write_outcomes(outcomes: Sequence[Outcome], *, junit: Path | None, sarif: Pa
             raise InvalidInput(f"{option}: cannot write {path}: {error.strerror}") from error
 
 
-def outcome_of_audit(
-    name: str, verdict: str, sentence: str, *, seconds: float, train: Callable[..., Any] | None
-) -> Outcome:
+def outcome_of_audit(result: AuditResult, train: Callable[..., Any]) -> Outcome:
     """The outcome of an audit; a verdict that decides nothing counts as skipped."""
     from dpaudit.report.ci import Outcome
 
     file, line = _place(train)
-    level = _LEVELS.get(verdict, "skipped")
     return Outcome(
-        name=name,
-        level=level,
-        verdict=verdict,
-        message=sentence,
+        name=result.name or result.training,
+        level=_LEVELS.get(result.verdict, "skipped"),
+        verdict=result.verdict,
+        message=result.sentence,
         file=file,
         line=line,
-        seconds=seconds,
+        seconds=result.seconds,
     )
 
 
@@ -89,11 +87,11 @@ def outcomes_of_check(result: CheckResult, train: Callable[..., Any]) -> list[Ou
     ]
 
 
-def _place(train: Callable[..., Any] | None) -> tuple[str, int]:
+def _place(train: Callable[..., Any]) -> tuple[str, int]:
     """File and line of a training, if it has any: relative to the working directory if inside."""
     try:
-        path = Path(inspect.getsourcefile(inspect.unwrap(train)) or "")  # type: ignore[arg-type]
-        line = inspect.getsourcelines(inspect.unwrap(train))[1]  # type: ignore[arg-type]
+        path = Path(inspect.getsourcefile(inspect.unwrap(train)) or "")
+        line = inspect.getsourcelines(inspect.unwrap(train))[1]
     except (TypeError, OSError):
         return "", 1
     here = Path.cwd()

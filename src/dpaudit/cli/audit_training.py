@@ -10,6 +10,7 @@ import typer
 
 from dpaudit import _validate
 from dpaudit.cli._audit_options import Json, Name, ScoresOut, StoreFile
+from dpaudit.cli._ci import Junit, Sarif, outcome_of_audit, write_outcomes
 from dpaudit.cli._playing import played, print_audit
 from dpaudit.configuration import DEFAULT_STORE
 from dpaudit.errors import InvalidInput
@@ -117,6 +118,8 @@ def audit_training(
     ] = False,
     name: Name = None,
     scores_out: ScoresOut = None,
+    junit: Junit = None,
+    sarif: Sarif = None,
     json: Json = False,
 ) -> None:
     """Audit your own training: do its scores contradict its privacy claim?
@@ -162,6 +165,8 @@ def audit_training(
         quiet=json,
     )
     print_audit(result, store=where, scores_out=scores_out, json=json)
+    if junit or sarif:
+        write_outcomes([outcome_of_audit(result, function)], junit=junit, sarif=sarif)
     raise typer.Exit(EXIT_CODES[result.verdict])
 
 

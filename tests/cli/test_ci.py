@@ -1,0 +1,80 @@
+"""--junit and --sarif of check and audit-training."""
+
+import json
+import sys
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from dpaudit.cli import app
+
+TRAINING = """
+import numpy as np
+import dpaudit
+
+canary = dpaudit.GradientCanary.draw(20, clip_norm=1.0)
+
+
+def train(canary, inserted, seed):
+    noise = np.random.default_rng(seed).normal(0.0, 0.05, canary.parameters)
+    return -(canary.clipped_sum(inserted) + noise)
+
+
+def private_step(gradients, seed):
+    return gradients.sum(axis=0) + np.random.default_rng(seed).normal(0, 1, gradients.shape[1])
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(TRAINING)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("mine", None)  # of this folder
+
+
+def run(*arguments):
+    files = ["--junit", "out.xml", "--sarif", "out.sarif"]
+    return CliRunner().invoke(app, [*arguments, *files])
+
+
+def read(folder):
+    suite = ElementTree.parse(folder / "out.xml").getroot()
+    (found,) = json.loads((folder / "out.sarif").read_text())["runs"]
+    return suite, found["results"]
+
+
+def test_a_violated_claim_is_a_failure_at_the_line_of_the_training(here):
+    claim = ["--noise-multiplier", "1", "--steps", "1", "--runs", "60"]
+    done = run("audit-training", "mine.py:train", *claim, "--store", "a.sqlite")
+    assert done.exit_code == 1, done.output
+    suite, (result,) = read(here)
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
+    assert suite.find("testcase/failure").get("message") == "violation"
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "mine.py"
+    assert TRAINING.splitlines()[place["region"]["startLine"] - 1].startswith("def train")
+
+
+def test_every_rule_of_a_check_is_a_case(here):
+    claim = ["--clip-norm", "1", "--noise-multiplier", "1", "--parameters", "50"]
+    done = run("check", "mine.py:private_step", "--step", *claim, "--json")
+    assert done.exit_code == 1, done.output
+    suite, results = read(here)
+    cases = {case.get("name"): case for case in suite}
+    assert cases["bounded contribution"].find("failure") is not None
+    assert cases["same seed, same output"].find("failure") is None
+    broken = {one["ruleId"] for one in results if one["level"] == "error"}
+    assert "bounded contribution" in broken
+    assert len(broken) == int(suite.get("failures"))
+
+
+def test_a_file_that_cannot_be_written_is_named(here):
+    from dpaudit.errors import InvalidInput
+
+    claim = ["--clip-norm", "1", "--noise-multiplier", "1", "--parameters", "50"]
+    arguments = ["check", "mine.py:private_step", "--step", *claim, "--junit", "no/such/out.xml"]
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, InvalidInput)
+    assert "--junit" in str(done.exception)
