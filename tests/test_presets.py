@@ -47,10 +47,18 @@ def test_the_table_of_hyperparameters() -> None:
     assert INSERTIONS == 250
 
 
-@pytest.mark.parametrize("name", PRESETS)
+LARGE = {"resnet18", "gpt", "vit-tiny", "wrn-16-4", "gpt2-lora"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in PRESETS],
+)
 def test_registered_presets_keep_the_contract(name: str, cifar: Path) -> None:
     if name == "alexnet-head":
         pytest.skip("needs AlexNet's weights")
+    if name == "gpt2-lora":
+        pytest.importorskip("transformers")
     check_preset(preset(name), data_dir=cifar)
 
 

@@ -255,4 +255,5 @@ def _examples_first(call: Call, output: Tensor, notes: Notes) -> list[Tensor]:
 
 def describe(name: str, layer: torch.nn.Module) -> str:
     """A layer in messages: its qualified name and its type."""
-    return f"layer {name!r} ({type(layer).__name__})" if name else f"{type(layer).__name__} (whole)"
+    kind = type(layer).__name__
+    return f"layer {name!r} ({kind})" if name else f"the model itself ({kind})"

@@ -1,0 +1,43 @@
+"""Language modelling: a GPT of ten million parameters on the bytes of a text.
+
+The text is ``text.txt`` in the data folder, or generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dpaudit.presets.base import DataDir, Preset
+
+if TYPE_CHECKING:
+    import torch
+
+    from dpaudit.data import Examples
+
+LENGTH, CHARACTERS = 128, 2**20
+
+
+def read_bytes(data_dir: DataDir) -> Examples:
+    """Sequences of 128 bytes, 8,191 of them for a text of a mebibyte."""
+    from dpaudit.data.text import byte_sequences
+
+    return byte_sequences(data_dir, length=LENGTH, characters=CHARACTERS)
+
+
+def _model(data: Examples) -> Callable[[], torch.nn.Module]:
+    from dpaudit.models import gpt
+
+    return gpt
+
+
+GPT = Preset(
+    name="gpt",
+    summary="GPT of 10.8 million parameters on the bytes of a text",
+    read=read_bytes,
+    model_for=_model,
+    batch_size=64,
+    learning_rate=0.1,
+    noise_multiplier=1.0,
+    adversary="random-dimension",
+)

@@ -1,0 +1,73 @@
+"""LoRA fine-tuning of a Hugging Face language model.
+
+A folder ``model`` in the data folder, if there is one, gives the weights and the tokenizer.
+Otherwise the model is a small GPT-2 with random weights on bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpaudit.presets._gpt import CHARACTERS, LENGTH, read_bytes
+from dpaudit.presets.base import DataDir, Preset
+
+if TYPE_CHECKING:
+    import torch
+
+    from dpaudit.data import Examples
+
+CONFIG: dict[str, Any] = {
+    "model_type": "gpt2",
+    "vocab_size": 256,
+    "n_positions": LENGTH,
+    "n_embd": 128,
+    "n_layer": 4,
+    "n_head": 4,
+}
+"""Where there are no weights: a GPT-2 of 0.9 million parameters for bytes."""
+
+
+def _read(data_dir: DataDir) -> Examples:
+    folder = _model_folder(data_dir)
+    if folder is None:
+        return read_bytes(data_dir)
+    import transformers
+
+    from dpaudit.data.text import read_text, token_sequences
+
+    text, name = read_text(data_dir, characters=CHARACTERS)
+    library: Any = transformers  # only partly typed
+    tokenizer = library.AutoTokenizer.from_pretrained(folder)
+    tokens = tokenizer(text)["input_ids"]
+    return token_sequences(
+        tokens, length=LENGTH, vocabulary=len(tokenizer), name=f"{name} {folder}"
+    )
+
+
+def _model(data: Examples) -> Callable[[], torch.nn.Module]:
+    from dpaudit.models.lora import huggingface_lora
+
+    folder = data.name.partition(" ")[2]
+    return functools.partial(huggingface_lora, folder or CONFIG)
+
+
+def _model_folder(data_dir: DataDir) -> Path | None:
+    given = data_dir if data_dir is not None else os.environ.get("DPAUDIT_DATA")
+    folder = None if given is None else Path(given).expanduser() / "model"
+    return folder if folder is not None and (folder / "config.json").is_file() else None
+
+
+GPT2_LORA = Preset(
+    name="gpt2-lora",
+    summary="LoRA on a Hugging Face GPT-2",
+    read=_read,
+    model_for=_model,
+    batch_size=64,
+    learning_rate=0.1,
+    noise_multiplier=1.0,
+    adversary="random-dimension",
+)
