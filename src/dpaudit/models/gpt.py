@@ -33,7 +33,8 @@ class TransformerBlock(nn.Module):
         )
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
         hidden = hidden + self.project_out(mixed.transpose(1, 2).flatten(2))
-        return hidden + self.narrow(functional.gelu(self.widen(self.norm2(hidden))))
+        total: Tensor = hidden + self.narrow(functional.gelu(self.widen(self.norm2(hidden))))
+        return total
 
 
 @final
