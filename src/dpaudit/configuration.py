@@ -1,7 +1,6 @@
 """The settings of ``dpaudit audit`` and ``dpaudit plan``: options over CONFIG.toml over the preset.
 
-A setting that nobody gave is `None` until `Settings.resolved` fills it in; only then is anything
-read, built or trained.
+A setting that was not given is `None` until `Settings.resolved` fills it in.
 """
 
 from __future__ import annotations
@@ -32,33 +31,33 @@ DEFAULT_STORE = "dpaudit.sqlite"
 @final
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What somebody asked for; `None` where they did not.
+    """The settings that the user gave; `None` for all others.
 
     Arguments:
-        preset: One of the paper's trainings.
-        adversary: By name.
-        simulation: Of the simulated dimension: noiseless or noisy.
-        ranking: Of the simulated dimension: per-step or final-model.
-        simulations: Of the simulated dimension: how many.
-        runs: Trainings.
-        canaries: In each.
-        steps: T; 250 times the period where only that is given.
-        period: k.
-        noise_multiplier: sigma.
-        clip_norm: C.
-        batch_size: B.
-        learning_rate: eta.
-        delta: Of the bounds.
-        confidence: Of the lower bounds.
+        preset: Name of the training.
+        adversary: Name of the adversary.
+        simulation: Simulations of the adversary simulated-dimension: noiseless or noisy.
+        ranking: Ranking of the adversary simulated-dimension: per-step or final-model.
+        simulations: Number of simulations of the adversary simulated-dimension.
+        runs: Number of trainings.
+        canaries: Canaries per run.
+        steps: Number of steps T; 250 times the period by default.
+        period: The canary is inserted at every k-th step.
+        noise_multiplier: Noise multiplier sigma.
+        clip_norm: Clip norm C.
+        batch_size: Batch size B.
+        learning_rate: Learning rate eta.
+        delta: Delta at which all bounds are computed.
+        confidence: Confidence of each lower bound.
         horizons: Further numbers of steps to assess.
-        seed: Of everything that is drawn.
-        data_dir: Where CIFAR-10 is.
-        device: auto, cpu or cuda.
-        precision: float32, tf32, bfloat16 or float64.
-        tile_size: Runs played together.
-        store: The file that audits are kept in.
-        name: What to call the audit there.
-        scores_out: A file to write the scores to.
+        seed: Random seed.
+        data_dir: Folder with CIFAR-10.
+        device: Device used: auto, cpu or cuda.
+        precision: One of float32, tf32, bfloat16, float64.
+        tile_size: Number of runs that are played together.
+        store: File in which audits are kept.
+        name: Name of the audit in the store.
+        scores_out: File to which the scores are written.
     """
 
     preset: str | None = None
@@ -87,7 +86,7 @@ class Settings:
     scores_out: str | None = None
 
     def over(self, other: Settings) -> Settings:
-        """These settings, and the other's where these have none.
+        """These settings, completed by the other's.
 
         Example:
             >>> Settings(runs=10).over(Settings(runs=20, seed=3)).seed
@@ -97,7 +96,7 @@ class Settings:
         return dataclasses.replace(other, **given)
 
     def resolved(self) -> CompleteSettings:
-        """Every setting checked and filled in; nothing is read or built yet.
+        """All settings, checked and completed; no data is read and no model is built.
 
         Example:
             >>> Settings(period=5).resolved().steps
@@ -157,7 +156,7 @@ class Settings:
 @final
 @dataclass(frozen=True, kw_only=True)
 class CompleteSettings:
-    """An audit with every setting filled in and in its range."""
+    """An audit with all settings complete and in their range."""
 
     preset: str
     adversary: Adversary
@@ -202,7 +201,7 @@ class CompleteSettings:
             check_replaceable(Path(self.scores_out))
 
     def training(self) -> DPSGD:
-        """The training; reads its data and imports torch."""
+        """The training. Reads its data and imports torch."""
         return preset(self.preset).training(
             steps=self.steps,
             batch_size=self.batch_size,
@@ -215,7 +214,7 @@ class CompleteSettings:
         )
 
     def speed(self) -> Speed:
-        """The speed settings; imports torch."""
+        """The speed settings. Imports torch."""
         from dpaudit.engine import Speed
 
         return Speed(
@@ -226,10 +225,10 @@ class CompleteSettings:
 
 
 def read_settings(path: str | os.PathLike[str]) -> Settings:
-    """The settings in a CONFIG.toml: the fields of `Settings`, by name, at the top of the file.
+    """The settings in a CONFIG.toml: the fields of `Settings` by name.
 
-    Relative paths in it start at its own folder. An audit is named after the file unless the file
-    names it, so that a changed file does not quietly become another audit.
+    Relative paths start at the folder of the file. An audit is named after the file unless the
+    file gives a name, so that a changed file is refused instead of becoming another audit.
     """
     file = Path(path)
     try:

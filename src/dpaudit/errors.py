@@ -1,15 +1,15 @@
-"""Everything dpaudit raises on purpose.
+"""The errors of dpaudit.
 
     DpauditError
-    ├── InvalidInput          an argument, file or option the user can put right (also a ValueError)
+    ├── InvalidInput          an argument, file or option to be corrected (also a ValueError)
     │   ├── InvalidScores     scores or counts that no bound can be computed from
-    │   └── UnsupportedModel  a model the engine refuses to clip, with the layer's name
+    │   └── UnsupportedModel  a model that cannot be clipped per example, with the layer's name
     ├── MissingExtra          an optional dependency is not installed (also an ImportError)
     ├── DataError             a data set that is absent, truncated or corrupt
     ├── StoreError            an audit store that cannot be opened, read or written
     │   └── ConfigurationChanged  the stored audit was started with other settings
-    ├── NumericalError        a computation that could not reach its promised accuracy
-    └── TrainingFailed        the user's own training raised, and the audit could not go on
+    ├── NumericalError        a computation that could not reach its stated accuracy
+    └── TrainingFailed        the user's training failed, and the audit could not continue
 
 Command-line tools turn these into one line on standard error and exit code 2; anything else that
 escapes is a bug in dpaudit and keeps its traceback.
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 
 class DpauditError(Exception):
-    """Base class of every error that dpaudit raises on purpose."""
+    """Base class of all errors of dpaudit."""
 
 
 class InvalidInput(DpauditError, ValueError):
@@ -54,8 +54,8 @@ class ConfigurationChanged(StoreError):
 
 
 class NumericalError(DpauditError):
-    """A computation that could not reach its promised accuracy."""
+    """A computation could not reach its stated accuracy."""
 
 
 class TrainingFailed(DpauditError):
-    """The user's own training raised, and the audit could not go on."""
+    """The user's training failed, and the audit could not continue."""

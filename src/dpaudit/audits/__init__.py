@@ -1,6 +1,6 @@
 """Audits: play a game, store it, and assess its scores. One path for every kind of training."""
 
-from dpaudit.audits.assessment import Assessment, Tightness, Verdict, assess
+from dpaudit.audits.assessment import Assessment, AuditVerdict, Tightness, assess
 from dpaudit.audits.auditing import audit, audit_training
 from dpaudit.audits.description import Description
 from dpaudit.audits.planning import Plan, plan
@@ -11,13 +11,13 @@ from dpaudit.audits.stored import read_result
 __all__ = [
     "Assessment",
     "AuditResult",
+    "AuditVerdict",
     "Bar",
     "Description",
     "Plan",
     "Progress",
     "Silent",
     "Tightness",
-    "Verdict",
     "assess",
     "audit",
     "audit_training",

@@ -13,7 +13,7 @@ from typing import Any, Literal, final
 from dpaudit.audits.description import Description
 from dpaudit.audits.failures import as_lowest_scores
 from dpaudit.audits.watching import Watcher
-from dpaudit.claims import Claim, ClaimTest, test_claim
+from dpaudit.claims import Claim, ClaimTest, Verdict, test_claim
 from dpaudit.claims.power import Power, detection_power
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds import ProvenCurve, estimate, estimate_all, proven_curve
@@ -24,7 +24,7 @@ from dpaudit.scores import Failure, Scores
 from dpaudit.tradeoff import gaussian_mu
 from dpaudit.upper_bounds import all_upper_bounds, upper_bound
 
-Verdict = Literal["violation", "consistent", "inconclusive", "no-claim", "unfinished"]
+AuditVerdict = Verdict | Literal["no-claim", "unfinished"]
 """The verdicts of every audit.
 
 - ``violation``: the claim is refuted at the stated confidence.
@@ -100,7 +100,7 @@ class Assessment:
         return proven_curve(self.scores, confidence=self.leading.confidence or 0.95)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> AuditVerdict:
         """The verdict in one word.
 
         Only the test of the claim decides about a violation: of several bounds at 95 %, one may

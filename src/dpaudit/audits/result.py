@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from dpaudit.audits.assessment import Assessment, Verdict
+from dpaudit.audits.assessment import Assessment, AuditVerdict
 from dpaudit.audits.description import Description
 from dpaudit.audits.evidence import collect_evidence
 from dpaudit.audits.wording import sentence, summary, unfinished
@@ -133,7 +133,7 @@ class AuditResult:
         return self.runs >= self.asked or self.stopped_at is not None
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> AuditVerdict:
         """The verdict in one word."""
         return self.final.verdict if self.finished else "unfinished"
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from dpaudit.cli._bounds_table import print_bounds
 from dpaudit.cli._render import console
-from dpaudit.privacy import Bound
+from dpaudit.privacy import Bound, Unavailable
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
 
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _COLOURS = {"violation": "bold red", "consistent": "bold green", "inconclusive": "bold yellow"}
 
 
@@ -40,9 +37,10 @@ def print_result(result: AuditResult, *, where: str, took: bool = True) -> None:
             "" if assessment is result.final else f", training stopped at {assessment.horizon}"
         )
         bounds = (assessment.least_upper, *assessment.lower)
-        print_side_by_side(screen, bounds, leading=assessment.leading, what=stopped)
-        for missing in assessment.lower.unavailable:
-            screen.print(Text(f"{missing.method}: no number. {missing.reason}", style="dim"))
+        missing = assessment.lower.unavailable
+        print_side_by_side(
+            screen, bounds, leading=assessment.leading, unavailable=missing, what=stopped
+        )
     for note in result.notes:
         screen.print(Text(note, style="dim"))
     for failure in result.failures[:3]:
@@ -61,53 +59,18 @@ def _seen(result: AuditResult) -> str:
 
 
 def print_side_by_side(
-    screen: Console, bounds: Sequence[Bound], *, leading: Bound, what: str = ""
+    screen: Console,
+    bounds: Sequence[Bound],
+    *,
+    leading: Bound,
+    unavailable: Sequence[Unavailable] = (),
+    what: str = "",
 ) -> None:
-    """Print upper and lower bounds in 80 columns.
-
-    Each assumption has a letter, which stands in the rows of the bounds that make it.
-    """
-    assumptions = dict.fromkeys(text for bound in bounds for text in bound.assumptions)
-    letters = dict(zip(assumptions, _LETTERS, strict=False))
+    """Print upper and lower bounds at one delta and confidence."""
     sure = f"{100 * (leading.confidence or 0):g} %"
     title = f"epsilon at delta = {leading.delta:g}, lower bounds at {sure} confidence{what}"
-    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
-    for header, justify in _COLUMNS:
-        table.add_column(header, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for bound in bounds:
-        marks = " ".join(letters[text] for text in bound.assumptions)
-        table.add_row(*_cells(bound), marks, style="bold" if bound is leading else "")
-    screen.print(table)
-    for text, letter in letters.items():
-        screen.print(Text(f" {letter}  assumes: {text}"))
-    methods_of: dict[str, dict[str, None]] = {}  # each note is printed once, with its methods
-    for bound in bounds:
-        for note in bound.notes:
-            methods_of.setdefault(note, {})[bound.method] = None
-    for note, methods in methods_of.items():
-        screen.print(Text(f"{', '.join(methods)}: {note}", style="dim"))
-
-
-_COLUMNS = (
-    ("method", "left"),
-    ("threshold", "left"),
-    ("epsilon", "right"),
-    ("mu", "right"),
-    ("scores", "right"),
-    ("assumes", "left"),
-)
-
-
-def _cells(bound: Bound) -> tuple[str, ...]:
-    sign = "≤" if bound.side == "upper" else "≥"
-    epsilon = "∞" if math.isinf(bound.epsilon) else f"{bound.epsilon:.4f}"
-    return (
-        bound.method,
-        str(bound.details.get("threshold_rule", "")),
-        f"{sign} {epsilon}",
-        "" if bound.mu is None or math.isinf(bound.mu) else f"{bound.mu:.3f}",
-        "" if bound.sample_size is None else f"{bound.sample_size:,}",
-    )
+    hide = ("delta", "confidence", "error")
+    print_bounds(screen, bounds, title, unavailable=unavailable, leading=leading, hide=hide)
 
 
 def _title(result: AuditResult, *, took: bool) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from dpaudit.cli._render import print_json, user_code
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
@@ -19,8 +20,7 @@ def played(
 
     progress = Silent() if quiet else Bar()
     try:
-        # Output of the user's training must not mix with the output of the command.
-        with contextlib.redirect_stdout(sys.stderr):
+        with user_code():
             return play(*subject, store=store, progress=progress, **options)
     except KeyboardInterrupt:
         if isinstance(progress, Bar) and progress.runs:
@@ -39,8 +39,6 @@ def print_audit(result: AuditResult, *, store: str, scores_out: str | None, json
 
         write_scores(result.scores, scores_out)
     if json:
-        from dpaudit.cli._render import print_json
-
         print_json({**result.to_dict(), "store": store})
     else:
         from dpaudit.cli._audit_table import print_result

@@ -8,17 +8,13 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, final
 
-from rich import box
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
 from rich.segment import Segment
-from rich.table import Table
-from rich.text import Text
 
 from dpaudit.cli._exit import printable
-from dpaudit.privacy import Bound, Bounds
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -94,102 +90,6 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def print_bounds(screen: Console, result: Bounds, title: str) -> None:
-    """Print bounds as a table, and below it their assumptions and notes.
-
-    An assumption that not all bounds share has a letter, which their rows in the table show.
-    """
-    assumptions = list(dict.fromkeys(text for bound in result for text in bound.assumptions))
-    shared = [text for text in assumptions if all(text in each.assumptions for each in result)]
-    own = [text for text in assumptions if text not in shared]
-    letters = dict(zip(own, _LETTERS, strict=False))
-    if result.bounds:
-        # As a line of its own: a table's title cannot be wider than the table.
-        screen.print(Text(title, style="bold"))
-        screen.print(_table(result.bounds, letters))
-    for text in shared:
-        screen.print(Text(f"Assumes: {text}."))
-    for text, letter in letters.items():
-        screen.print(Text(f" {letter}  assumes: {text}"))
-    for bound in result:
-        for note in bound.notes:
-            screen.print(Text(f"{bound.method}: {note}", style="dim"))
-    for missing in result.unavailable:
-        screen.print(Text(f"{missing.method}: no number. {missing.reason}", style="dim"))
-
-
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
-
-def _table(bounds: Sequence[Bound], letters: Mapping[str, str]) -> Table:
-    """The table itself, leaving out columns that no bound fills."""
-
-    def marks(bound: Bound) -> str:
-        return " ".join(letters[text] for text in bound.assumptions if text in letters)
-
-    columns = [*_COLUMNS, _Column("assumes", marks)]
-    shown = [column for column in columns if any(column.text(bound) for bound in bounds)]
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in shown:
-        table.add_column(column.header, justify=column.justify, no_wrap=True)
-    for bound in bounds:
-        table.add_row(*(column.text(bound) for column in shown))
-    return table
-
-
-class _Column:
-    """One column: its header, its alignment and how a bound fills it."""
-
-    def __init__(self, header: str, text: Any, *, right: bool = False) -> None:
-        self.header = header
-        self.text = text
-        self.justify: Any = "right" if right else "left"
-
-
-def _epsilon(bound: Bound) -> str | Text:
-    epsilon = "∞" if math.isinf(bound.epsilon) else f"{bound.epsilon:.4f}"
-    if bound.quantity != "epsilon":
-        return epsilon
-    return Text(f"{_sign(bound)} {epsilon}", style="bold")
-
-
-def _delta(bound: Bound) -> str | Text:
-    if bound.quantity != "delta":
-        return f"{bound.delta:g}"
-    return Text(f"{_sign(bound)} {bound.delta:.4g}", style="bold")
-
-
-def _sign(bound: Bound) -> str:
-    return "≥" if bound.side == "lower" else "≤"
-
-
-def _confidence(bound: Bound) -> str:
-    return "" if bound.confidence is None else f"{100 * bound.confidence:g} %"
-
-
-def _mu(bound: Bound) -> str:
-    return "" if bound.mu is None or math.isinf(bound.mu) else f"{bound.mu:.4f}"
-
-
-def _numerical_error(bound: Bound) -> str:
-    return "" if bound.numerical_error is None else f"{bound.numerical_error:.1g}"
-
-
-def _sample_size(bound: Bound) -> str:
-    return "" if bound.sample_size is None else f"{bound.sample_size:,}"
-
-
-_COLUMNS = (
-    _Column("method", lambda bound: bound.method),
-    _Column("epsilon", _epsilon, right=True),
-    _Column("delta", _delta, right=True),
-    _Column("mu", _mu, right=True),
-    _Column("confidence", _confidence, right=True),
-    _Column("scores", _sample_size, right=True),
-    _Column("error", _numerical_error, right=True),
-)
 
 
 def _plain(value: Any) -> Any:

@@ -197,7 +197,8 @@ def _print_json(result: Any, *, every: bool, calibrated: bool) -> None:
 
 
 def _print_table(result: Any, training: str, *, calibrated: bool) -> None:
-    from dpaudit.cli._render import console, print_bounds
+    from dpaudit.cli._bounds_table import print_bounds
+    from dpaudit.cli._render import console
 
     heading = "Smallest noise for that epsilon" if calibrated else "Upper bounds"
-    print_bounds(console(), result, f"{heading}: {training}")
+    print_bounds(console(), result.bounds, f"{heading}: {training}", unavailable=result.unavailable)

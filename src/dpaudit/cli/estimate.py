@@ -219,10 +219,11 @@ def _print_json(result: Any, verdict: Any) -> None:
 def _print_table(result: Any, verdict: Any, source: str) -> None:
     from rich.text import Text
 
-    from dpaudit.cli._render import console, print_bounds
+    from dpaudit.cli._bounds_table import print_bounds
+    from dpaudit.cli._render import console
 
     screen = console()
-    print_bounds(screen, result, f"Lower bounds: {source}")
+    print_bounds(screen, result.bounds, f"Lower bounds: {source}", unavailable=result.unavailable)
     if len(result.bounds) > 1:
         screen.print(
             "Each bound holds at its own confidence; choose the method before looking.", style="dim"

@@ -203,7 +203,8 @@ def _print_text(result: Any, shape: str, audited: Any, found: Any) -> None:
     from rich.table import Table as Grid
     from rich.text import Text
 
-    from dpaudit.cli._render import console, print_bounds
+    from dpaudit.cli._bounds_table import print_bounds
+    from dpaudit.cli._render import console
 
     process, screen = result.process, console()
     setting = (
@@ -226,7 +227,12 @@ def _print_text(result: Any, shape: str, audited: Any, found: Any) -> None:
     screen.print(_sentence(result))
     if audited is not None:
         screen.print()
-        print_bounds(screen, audited, "The same process simulated and audited")
+        print_bounds(
+            screen,
+            audited.bounds,
+            "The same process simulated and audited",
+            unavailable=audited.unavailable,
+        )
     if found is not None:
         screen.print()
         _print_search(screen, found)

@@ -1,7 +1,6 @@
 """Crafted gradients for a training that dpaudit does not run itself.
 
-Everything here is numpy: the training may be torch, JAX, TensorFlow or a program in another
-language.
+Only numpy is used: the training may use torch, JAX, TensorFlow or another language.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dpaudit.errors import InvalidInput
 Array = NDArray[np.float64]
 
 AS_LARGE_AS = 10.0
-"""How many times the clip norm a canary's gradient measures before the training clips it."""
+"""The norm of a canary's gradient before clipping, in units of the clip norm."""
 
 
 @final
@@ -26,10 +25,10 @@ AS_LARGE_AS = 10.0
 class GradientCanary:
     r"""One crafted gradient, or many: canary ``i`` points along axis ``dimensions[i]``.
 
-    A training inserts a canary as it would any example: `rows` are the gradients *before* clipping,
-    deliberately longer than the clip norm :math:`C`, so that a training that forgets to clip gives
-    itself away. Where a training has no place for further rows, `clipped_sum` is what correct
-    clipping makes of them: :math:`\sum_i b_i \, C e_{d_i}`.
+    A training inserts a canary like any example: `rows` are the gradients *before* clipping. They
+    are longer than the clip norm :math:`C`, so that missing clipping shows. A training that cannot
+    take further rows adds `clipped_sum` instead, the sum of the rows after correct clipping:
+    :math:`\sum_i b_i \, C e_{d_i}`.
 
     See also: `dpaudit.audit_training`; `dpaudit.adversaries.RandomDimension`, the same idea for a
     training that dpaudit runs.
@@ -39,9 +38,9 @@ class GradientCanary:
 
     Arguments:
         parameters: Length of the flat parameter vector.
-        dimensions: The axis of each canary; all distinct.
-        clip_norm: C, the norm that the training claims to clip to.
-        norm: The norm of a canary's gradient before clipping.
+        dimensions: Index of the parameter of each canary; all distinct.
+        clip_norm: The norm C to which the training claims to clip.
+        norm: Norm of a canary's gradient before clipping.
 
     Example:
         >>> canary = GradientCanary.draw(5, clip_norm=1.0, seed=3)
@@ -87,7 +86,7 @@ class GradientCanary:
 
     @property
     def count(self) -> int:
-        """How many canaries there are."""
+        """Number of canaries."""
         return len(self.dimensions)
 
     @property
@@ -102,7 +101,7 @@ class GradientCanary:
         return row
 
     def rows(self, inserted: ArrayLike) -> Array:
-        """The gradients before clipping of the canaries that are inserted, one row each."""
+        """The gradients of the inserted canaries before clipping, one row each."""
         present = self.dimensions[self._coins(inserted)]
         rows = np.zeros((len(present), self.parameters))
         rows[np.arange(len(present)), present] = self.norm
@@ -115,11 +114,11 @@ class GradientCanary:
         return total
 
     def score(self, final: ArrayLike, initial: ArrayLike | None = None) -> Array:
-        """How far the parameters moved against each canary's gradient, one score a canary.
+        """How far the parameters moved against each canary's gradient, one score per canary.
 
         Arguments:
-            final: The parameters at the end of training, flat.
-            initial: Where training began, if that is known; it only takes noise away.
+            final: The flat parameters at the end of training.
+            initial: The flat parameters at the start, if they are known; this removes noise.
         """
         moved = self._flat("final", final)
         if initial is not None:

@@ -1,4 +1,4 @@
-"""A function named on a command line, found and imported."""
+"""Import a function that is named on the command line."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dpaudit.errors import InvalidInput
 def load(name: str, where: str) -> Any:
     """The object at ``module:object`` or ``path/to/file.py:object``.
 
-    The folder of the file, or the working directory, comes first in ``sys.path``: worker processes
-    import the object by the same name.
+    The folder of the file, or the working directory, is put first in ``sys.path``, because worker
+    processes import the object by the same name.
 
     Arguments:
         name: The argument or option, for error messages.
-        where: The place.
+        where: Module and object.
 
     Example:
         >>> load("MODULE:FUNCTION", "math:sqrt")(9.0)
@@ -39,7 +39,7 @@ def load(name: str, where: str) -> Any:
 
 
 def canary_beside(train: Any) -> Any:
-    """The canary that goes with a training: its attribute ``canary``, or its module's; or none."""
+    """The canary of a training: the attribute ``canary`` of the function or its module, or none."""
     module = sys.modules.get(getattr(train, "__module__", ""))
     return getattr(train, "canary", getattr(module, "canary", None))
 

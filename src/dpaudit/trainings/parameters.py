@@ -1,6 +1,6 @@
-"""The parameters of a trained model as one flat vector, whatever the framework.
+"""The parameters of a trained model as one flat vector, for any framework.
 
-No framework is imported: one that the user's training did not load cannot have made the parameters.
+No framework is imported: the training has loaded the one that it uses.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Array = NDArray[np.float64]
 
 
 def flat_parameters(returned: Any) -> Array:
-    """All parameters, flat, in the order of the framework they come from.
+    """All parameters as one vector, in the order of their framework.
 
     | returned | order |
     |---|---|
-    | an array or tensor | as it is, flattened row by row |
+    | an array or tensor | flattened row by row |
     | a torch module | its trainable parameters, in the order of ``parameters()`` |
     | a Keras model | its ``trainable_variables`` |
     | a nested dictionary, list or tuple of arrays, a ``state_dict`` | its own order |
@@ -39,7 +39,7 @@ def flat_parameters(returned: Any) -> Array:
 
 
 def looks_like_parameters(returned: Any) -> bool:
-    """Whether `flat_parameters` knows what to do with it."""
+    """Whether `flat_parameters` can read it."""
     try:
         flat_parameters(returned)
     except InvalidInput:
@@ -50,7 +50,7 @@ def looks_like_parameters(returned: Any) -> bool:
 def as_array(value: Any) -> Array:
     """Numbers as a numpy array of float64, from any framework and device."""
     given = value
-    # A tensor that is on a GPU, records gradients or is in bfloat16 has no numpy view.
+    # A tensor on a GPU, with gradients or in bfloat16 has no numpy view.
     if callable(getattr(value, "detach", None)) and callable(getattr(value, "cpu", None)):
         value = value.detach().cpu().double()
     if callable(getattr(value, "numpy", None)):
@@ -67,7 +67,7 @@ def as_array(value: Any) -> Array:
 
 
 def _custom_float(array: NDArray[Any]) -> bool:
-    """JAX's bfloat16 and float8 are numpy dtypes of kind V with a name of their own."""
+    """Whether this is JAX's bfloat16 or float8, which numpy sees as kind V with their own name."""
     return array.dtype.kind == "V" and "float" in array.dtype.name
 
 

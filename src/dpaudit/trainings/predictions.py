@@ -1,4 +1,4 @@
-"""What a training returns when only its answers can be seen: predictions on the canary."""
+"""Predictions on the canary: what a training returns in the black-box threat model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
 
 from dpaudit.errors import InvalidInput
 from dpaudit.trainings.parameters import as_array
@@ -19,18 +20,18 @@ _SMALLEST = float(np.finfo(np.float64).tiny)
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Predictions:
-    r"""What the final model says of the canary: the black box.
+    r"""The predictions of the final model on the canary (black-box threat model).
 
-    The score is :math:`\log p(y \mid x)`, the log-likelihood of the canary's label: a model that
-    has seen the canary gives it more.
+    The score is :math:`\log p(y \mid x)`, the log-likelihood of the canary's label, which is higher
+    for a model that was trained on the canary.
 
     See also: `dpaudit.audit_training`.
 
     Arguments:
-        target: The canary's label; one for each canary.
-        probabilities: The model's probabilities, shape (classes,) for one canary or (canaries,
+        target: The label of each canary.
+        probabilities: Predicted probabilities, shape (classes,) for one canary or (canaries,
             classes).
-        logits: In place of ``probabilities``: what the softmax is taken of.
+        logits: Instead of ``probabilities``: the inputs of the softmax.
 
     Example:
         >>> Predictions(probabilities=[0.1, 0.9], target=1).log_likelihood().round(4)
@@ -51,7 +52,7 @@ class Predictions:
             )
 
     def log_likelihood(self) -> Array:
-        """The score of each canary: higher means that the model expects its label more."""
+        """The log-likelihood of each canary's label."""
         given = self.logits if self.probabilities is None else self.probabilities
         table = np.atleast_2d(as_array(given))
         target = np.atleast_1d(as_array(self.target)).astype(np.int64)
@@ -65,13 +66,12 @@ class Predictions:
             raise InvalidInput(f"target must be in 0 to {classes - 1}, got {self.target!r}")
         chosen: Array = table[np.arange(len(target)), target]
         if self.probabilities is None:
-            largest = table.max(axis=1)
-            normaliser = np.log(np.exp(table - largest[:, None]).sum(axis=1))
-            return np.asarray(chosen - largest - normaliser)
+            chosen = log_softmax(table, axis=1)[np.arange(len(target)), target]
+            return np.asarray(chosen)
         if (table < 0).any() or (np.abs(table.sum(axis=1) - 1) > 1e-3).any():
             raise InvalidInput(
                 "probabilities must be at least 0 and sum to 1 in each row; for anything else give "
                 "logits"
             )
-        # A probability that underflowed to 0 still says "not expected at all", not "no score".
+        # A probability that underflowed to 0 has a very low score, not none.
         return np.asarray(np.log(np.maximum(chosen, _SMALLEST)))

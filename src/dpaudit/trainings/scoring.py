@@ -1,4 +1,4 @@
-"""From what a training returned to one score a canary: the adversary that fits."""
+"""Score what a training returned: one number per canary."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ NAMES = ("score", "parameters", "predictions", "private gradients")
 
 
 class UnscorableReturn(InvalidInput):
-    """A training returned something that the adversary cannot score: every run would."""
+    """The returned value cannot be scored, and would not be in any other run."""
 
 
 class NotFinite(ValueError):
-    """A score that is not a number, or infinite: the run failed."""
+    """A score is not finite, so the run counts as failed."""
 
 
 @final
@@ -38,9 +38,9 @@ class Scorer:
     """Scores what one training returned.
 
     Arguments:
-        canary: What was handed to the training.
-        adversary: One of `NAMES`, a function of (canary, returned), or `None` to choose.
-        initial: The parameters at which training began, flat or as the training returns them.
+        canary: The canary that was passed to the training.
+        adversary: One of `NAMES`, a function of (canary, returned), or `None` to choose by type.
+        initial: The parameters at the start of training, flat or as the training returns them.
     """
 
     canary: Any
@@ -53,18 +53,18 @@ class Scorer:
                 "adversary",
                 self.adversary,
                 NAMES,
-                remedy="or give a function of (canary, returned) that gives the score",
+                remedy="or give a function of (canary, returned) that returns the score",
             )
         if self.initial is not None:
             flat_parameters(self.initial)
 
     @property
     def canaries(self) -> int:
-        """How many canaries a training has a coin for: those of a `GradientCanary`, or one."""
+        """Canaries per run: the count of a `GradientCanary`, otherwise one."""
         return canaries_of(self.canary)
 
     def kind(self, returned: Any) -> Kind:
-        """Which adversary fits what was returned."""
+        """The adversary for a returned value."""
         if callable(self.adversary):
             return "own"
         if self.adversary is not None:
@@ -86,7 +86,7 @@ class Scorer:
         return "score"
 
     def score(self, returned: Any) -> tuple[Kind, Array]:
-        """One finite score for each canary, and which adversary gave it."""
+        """One finite score per canary, and the adversary that gave it."""
         kind = self.kind(returned)
         scores = self._scored(kind, returned)
         if scores.shape != (self.canaries,):
@@ -148,11 +148,11 @@ THREAT_MODELS: dict[Kind, ThreatModel | None] = {
     "private gradients": ThreatModel.STANDARD,
     "own": None,
 }
-"""What each adversary sees; `None` where only the user knows what the score was made of."""
+"""What each adversary sees; `None` if only the user knows what the score was made of."""
 
 
 def canaries_of(canary: Any) -> int:
-    """How many canaries there are: the ``count`` of a canary that has one, else 1."""
+    """The ``count`` of a canary that has one, otherwise 1."""
     count = getattr(canary, "count", 1)
     return int(count) if isinstance(count, int) and not isinstance(count, bool) else 1
 
@@ -165,7 +165,7 @@ def _size(returned: Any) -> int | None:
 
 
 def _words(value: Any) -> str:
-    """A value by its type and shape: the value itself may be gigabytes."""
+    """The type and shape of a value, which may be too large to print."""
     if value is None:
         return "None"
     shape = getattr(value, "shape", None)
