@@ -91,12 +91,13 @@ def _of_the_paper(figure: Figure) -> str:
         for suffix in ("svg", "pdf", "csv")
         if (ROOT / "results" / f"{figure.id}.{suffix}").exists()
     ]
-    return (
+    head = (
         f"### {figure.id}: {figure.title}\n\n"
         f"```\ndpaudit reproduce {figure.id} --scale full\n```\n\n"
-        f"![{figure.title}](../results/{figure.id}.svg)\n\n"
-        f"*{where}; {', '.join(links)}*\n"
     )
+    if not links:
+        return f"{head}*{where}; not made yet*\n"
+    return f"{head}![{figure.title}](../results/{figure.id}.svg)\n\n*{where}; {', '.join(links)}*\n"
 
 
 def _of_the_docs(file: str, title: str, command: str) -> str:

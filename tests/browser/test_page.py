@@ -108,7 +108,7 @@ def test_it_begins_at_the_threshold_of_the_headline(
     found = live(opened)
     assert found["threshold"] == page.evidence.leading.details["threshold"]
     check_against_the_library(found, scores)
-    reading = page.evidence.thresholds.reading(page.evidence.thresholds.start)
+    reading = page.evidence.thresholds.reading
     assert found["epsilon"] == pytest.approx(reading.epsilon, rel=1e-8)
 
 
@@ -277,5 +277,5 @@ def test_without_scripts_the_numbers_are_there(opened: Any, file: Path, page: Pa
         opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
     assert page.evidence is not None
     assert page.evidence.thresholds is not None
-    reading = page.evidence.thresholds.reading(page.evidence.thresholds.start)
+    reading = page.evidence.thresholds.reading
     assert said == f"{reading.epsilon:.2f}"
