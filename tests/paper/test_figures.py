@@ -88,9 +88,9 @@ def test_all_at_full_scale_fit_in_an_hour_of_a_gpu():
     assert sum(figure.full.gpu for figure in FIGURES.values()) <= 60 * 60
 
 
-def test_all_that_need_no_gpu_fit_in_twenty_minutes_of_two_cores():
+def test_all_that_need_no_gpu_fit_in_twenty_five_minutes_of_two_cores():
     quick = [figure.quick.cpu for figure in FIGURES.values() if figure.quick.cpu is not None]
-    assert sum(quick) <= 20 * 60
+    assert sum(quick) <= 25 * 60
 
 
 @pytest.mark.parametrize(("name", "scale", "gpu"), CASES)
