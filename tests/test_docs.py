@@ -161,8 +161,9 @@ def test_the_schema_of_audit_toml_has_every_setting_and_choice():
     again = "make it again: python docs/_site/schema.py"
     settings = {field.name for field in dataclasses.fields(Settings)}
     assert set(schema["properties"]) == settings, again
-    assert schema["properties"]["adversary"]["enum"] == list(ADVERSARIES), again
-    assert schema["properties"]["preset"]["enum"] == list(PRESETS), again
+    for name, registry in (("adversary", ADVERSARIES), ("preset", PRESETS)):
+        suggested = schema["properties"][name]["anyOf"][0]["enum"]
+        assert set(suggested) <= set(registry), again
     example = tomllib.loads((ROOT / "examples" / "audit.toml").read_text("utf8"))
     jsonschema.validate(example, schema)
     with pytest.raises(jsonschema.ValidationError):

@@ -46,7 +46,8 @@ def _property(field: dataclasses.Field[Any]) -> dict[str, Any]:
     else:
         made["type"] = _TYPES[word]
     if field.name in _CHOICES:
-        made["enum"] = _CHOICES[field.name]
+        # Other packages may add names, so that the list is for completion only.
+        made["anyOf"] = [{"enum": _CHOICES[field.name]}, {"type": "string"}]
     return made
 
 
