@@ -1,5 +1,8 @@
 """The public names are a promise: adding or losing one is a decision, not an accident."""
 
+import subprocess
+import sys
+
 import dpaudit
 from dpaudit import lower_bounds, upper_bounds
 
@@ -73,3 +76,8 @@ PUBLIC = [
     "upper_bound",
     "write_scores",
 ]
+
+
+def test_import_is_fast_because_nothing_is_loaded():
+    code = "import sys, dpaudit; sys.exit(bool({'numpy', 'scipy', 'torch'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -3,30 +3,51 @@
 These are the public names. None of them imports torch until something is trained.
 """
 
-from dpaudit import adversaries, presets
-from dpaudit._version import __version__ as __version__
-from dpaudit.audits import AuditResult, Plan, audit, audit_training, plan
-from dpaudit.checks import CheckResult, check_training
-from dpaudit.claims import Claim, ClaimTest, test_claim
-from dpaudit.errors import DpauditError
-from dpaudit.lower_bounds import ErrorCounts, estimate, estimate_all, lower_bound, proven_curve
-from dpaudit.mechanisms import (
-    DPSGD,
-    FixedBatches,
-    FixedInitialisation,
-    FreshInitialisation,
-    FullBatch,
-    Insertion,
-    PoissonBatches,
-    ReshuffledEpochs,
-)
-from dpaudit.privacy import Bound, Bounds, ThreatModel
-from dpaudit.scores import Scores, Store, read_scores, write_scores
-from dpaudit.trainings import GradientCanary, Predictions
-from dpaudit.upper_bounds import all_upper_bounds, noise_multiplier_for, upper_bound
+from __future__ import annotations
 
-TrainingAudit = AuditResult
-"""The name that results of `audit_training` had in dpaudit 0.1."""
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dpaudit._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from dpaudit import adversaries, presets
+    from dpaudit.audits import AuditResult, Plan, audit, audit_training, plan
+    from dpaudit.audits import AuditResult as TrainingAudit
+    from dpaudit.checks import CheckResult, check_training
+    from dpaudit.claims import Claim, ClaimTest, test_claim
+    from dpaudit.errors import DpauditError
+    from dpaudit.lower_bounds import ErrorCounts, estimate, estimate_all, lower_bound, proven_curve
+    from dpaudit.mechanisms import (
+        DPSGD,
+        FixedBatches,
+        FixedInitialisation,
+        FreshInitialisation,
+        FullBatch,
+        Insertion,
+        PoissonBatches,
+        ReshuffledEpochs,
+    )
+    from dpaudit.privacy import Bound, Bounds, ThreatModel
+    from dpaudit.scores import Scores, Store, read_scores, write_scores
+    from dpaudit.trainings import GradientCanary, Predictions
+    from dpaudit.upper_bounds import all_upper_bounds, noise_multiplier_for, upper_bound
+
+# package -> its public names. They are loaded on first use, so that ``import dpaudit`` is fast.
+_HOMES = {
+    "audits": "AuditResult Plan audit audit_training plan",
+    "checks": "CheckResult check_training",
+    "claims": "Claim ClaimTest test_claim",
+    "errors": "DpauditError",
+    "lower_bounds": "ErrorCounts estimate estimate_all lower_bound proven_curve",
+    "mechanisms": "DPSGD FixedBatches FixedInitialisation FreshInitialisation FullBatch Insertion "
+    "PoissonBatches ReshuffledEpochs",
+    "privacy": "Bound Bounds ThreatModel",
+    "scores": "Scores Store read_scores write_scores",
+    "trainings": "GradientCanary Predictions",
+    "upper_bounds": "all_upper_bounds noise_multiplier_for upper_bound",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "DPSGD",
@@ -69,3 +90,19 @@ __all__ = [
     "upper_bound",
     "write_scores",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("adversaries", "presets"):
+        return import_module(f"dpaudit.{name}")
+    if name == "TrainingAudit":  # the name of such a result in dpaudit 0.1
+        name = "AuditResult"
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'dpaudit' has no attribute {name!r}")
+    value = getattr(import_module(f"dpaudit.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
