@@ -99,6 +99,34 @@ def mu_of_errors(false_positive_rate: ArrayLike, false_negative_rate: ArrayLike)
     return np.asarray(-ndtri(alpha) - ndtri(beta))
 
 
+def kinks_of(epsilon: ArrayLike, delta: ArrayLike) -> tuple[float, ...]:
+    """False-positive rates at which the function of `approximate_tradeoff` has a kink.
+
+    Example:
+        >>> [round(kink, 4) for kink in kinks_of([0.0, 1.0], [0.2, 0.0])]
+        [0.1164, 0.6836]
+    """
+    pairs = zip(np.atleast_1d(epsilon).tolist(), np.atleast_1d(delta).tolist(), strict=True)
+    # Lines with slope -growth; the upper envelope is walked from the steepest to the flattest.
+    lines = {(math.exp(min(e, 700.0)), 1 - d) for e, d in pairs}
+    lines |= {(1 / growth, height / growth) for growth, height in lines} | {(0.0, 0.0)}
+    kinks: list[float] = []
+    hull: list[tuple[float, float]] = []
+    for growth, height in sorted(lines, key=lambda line: (-line[0], line[1])):
+        if hull and hull[-1][0] == growth:
+            hull.pop()
+            kinks = kinks[: max(len(hull) - 1, 0)]
+        while hull:
+            meeting = (hull[-1][1] - height) / (hull[-1][0] - growth)
+            if not kinks or meeting > kinks[-1]:
+                kinks.append(meeting)
+                break
+            kinks.pop()
+            hull.pop()
+        hull.append((growth, height))
+    return tuple(kink for kink in kinks if 0 < kink < 1)
+
+
 def approximate_tradeoff(alpha: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Array:
     r"""The trade-off function of (epsilon, delta)-DP, the largest over several such pairs.
 

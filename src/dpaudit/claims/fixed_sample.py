@@ -8,6 +8,7 @@ It assumes nothing about the distribution of the scores.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -22,10 +23,11 @@ from dpaudit.lower_bounds.bands import upper_rate
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES, within_run_dependence
 from dpaudit.lower_bounds.evidence import Evidence
-from dpaudit.lower_bounds.joint_test import curve_p_value
-from dpaudit.lower_bounds.levels import Levels
+from dpaudit.lower_bounds.joint_test import curve_p_value, distances
+from dpaudit.lower_bounds.levels import Levels, Pointwise
 from dpaudit.lower_bounds.questions import AtDelta, Question
 from dpaudit.lower_bounds.thresholds import Fixed, Pilot, Ranking, ThresholdRule, threshold_rule
+from dpaudit.tradeoff import mu_of_errors
 
 Array = NDArray[np.float64]
 
@@ -95,10 +97,8 @@ def test_claim(
 ) -> ClaimTest:
     """Test whether a mechanism satisfies a claim; valid for any distribution of the scores.
 
-    At the true error rates the two binomial p-values of the observed errors are independent and no
-    smaller than uniform. If the claim is true, the false-negative rate is at least
-    ``claim.tradeoff`` of the false-positive rate. The supremum of Fisher's combination of the two
-    over all false-positive rates is therefore a p-value.
+    If the claim is true, the false-negative rate is at least ``claim.tradeoff`` of the
+    false-positive rate. `dpaudit.lower_bounds.joint_test` tests this at one threshold.
 
     Arguments:
         evidence: Scores, or the four counts.
@@ -108,6 +108,7 @@ def test_claim(
         seed: Random seed that draws the pilot scores.
 
     Example:
+        >>> from dpaudit.scores import Scores
         >>> random = np.random.default_rng(0)
         >>> scores = Scores.from_samples(random.normal(2, 1, 1000), random.normal(0, 1, 1000))
         >>> test_claim(scores, Claim.from_mu(1.5)).verdict
@@ -154,11 +155,11 @@ def test_claim(
         sample_size=counts.sample_size,
         assumptions=(*claim.assumptions, *assumptions),
         notes=notes,
-        bare_verdict=bare_verdict(evidence, claim, rule, confidence),
+        bare_verdict=_bare_verdict(evidence, claim, rule, confidence),
     )
 
 
-def bare_verdict(
+def _bare_verdict(
     evidence: Evidence, claim: Claim, rule: ThresholdRule, confidence: float
 ) -> Verdict | None:
     """The verdict on the claimed pair alone; `None` if the claim is not an extended pair."""
@@ -171,13 +172,16 @@ def bare_verdict(
 test_claim.__test__ = False  # type: ignore[attr-defined]
 
 
-def claim_p_value(counts: ErrorCounts, claim: Claim, *, cells: int = 3000) -> Array:
+def claim_p_value(counts: ErrorCounts, claim: Claim) -> Array:
     """The p-value of the claim at each threshold, taken as fixed."""
-    return curve_p_value(counts, claim.tradeoff, cells=cells)
+    return np.array([curve_p_value(counts[i], claim.curve) for i in range(len(counts))])
 
 
 MOST_SCORES = 100_000_000
 """Largest number of scores that `scores_to_refute` considers."""
+
+# Tail of the confidence limits with which a pilot predicts the errors on the rest.
+_CAUTION = 2.5e-4
 
 
 def scores_to_refute(
@@ -187,9 +191,9 @@ def scores_to_refute(
 
     Example:
         >>> scores_to_refute(Claim.from_epsilon(8.0, 1e-5))
-        25
+        16
         >>> scores_to_refute(Claim.from_points([(8.0, 1e-5)]))
-        15716
+        9927
     """
 
     def refutes(each: int) -> bool:
@@ -198,15 +202,10 @@ def scores_to_refute(
         )
         return bool(claim_p_value(silent, claim)[0] <= 1 - confidence)
 
-    low, high = 0, 1
-    while not refutes(high):
-        low, high = high, 2 * high
-        if 2 * high > MOST_SCORES:
-            return None
-    while high - low > max(1, high // 1000):
-        middle = (low + high) // 2
-        low, high = (low, middle) if refutes(middle) else (middle, high)
-    return math.ceil(2 * high / (1 - pilot_share))
+    if not refutes(MOST_SCORES // 2):
+        return None
+    each = bisect_left(range(1, MOST_SCORES // 2), True, key=refutes) + 1
+    return math.ceil(2 * each / (1 - pilot_share))
 
 
 @final
@@ -224,20 +223,28 @@ class _SmallestPValue(Ranking):
         self._claim, self._growth = claim, growth
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
-        # 200 thresholds are as good as thousands; fewer might miss the one that separates a small
-        # pilot.
-        chosen = np.unique(np.linspace(0, len(counts) - 1, 200).astype(np.int64))
-        doubt = claim_p_value(self._expected(counts[chosen]), self._claim, cells=150)
+        # 200 thresholds are as good as thousands, with the one that separates best.
+        fewest = int(np.argmin(counts.false_positives + counts.false_negatives))
+        spread = np.linspace(0, len(counts) - 1, 200).astype(np.int64)
+        chosen = np.unique(np.append(spread, fewest))
         merit = np.full(len(counts), -np.inf)
-        merit[chosen] = -np.log(doubt)
+        expected = self._expected(counts[chosen])
+        merit[chosen] = distances(expected, self._claim.curve)
+        if merit[chosen].max() <= 0:
+            # Nothing is expected to refute the claim; then the best separation may still do it.
+            cautious = Pointwise(2 * _CAUTION)
+            merit[chosen] = mu_of_errors(
+                cautious.upper_false_positive_rate(counts[chosen]),
+                cautious.upper_false_negative_rate(counts[chosen]),
+            )
         return merit
 
     def _expected(self, pilot: ErrorCounts) -> ErrorCounts:
         """Pessimistic prediction of the errors on the rest, so that a lucky tail does not win."""
         negatives = max(1, round(self._growth * pilot.negatives))
         positives = max(1, round(self._growth * pilot.positives))
-        false_positive_rate = upper_rate(pilot.false_positives, pilot.negatives, 0.1)
-        false_negative_rate = upper_rate(pilot.false_negatives, pilot.positives, 0.1)
+        false_positive_rate = upper_rate(pilot.false_positives, pilot.negatives, _CAUTION)
+        false_negative_rate = upper_rate(pilot.false_negatives, pilot.positives, _CAUTION)
         return ErrorCounts(
             false_positives=np.ceil(false_positive_rate * negatives).astype(np.int64),
             false_negatives=np.ceil(false_negative_rate * positives).astype(np.int64),

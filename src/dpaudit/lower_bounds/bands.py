@@ -82,7 +82,7 @@ def simultaneous_band(trials: int, tail: float) -> Band:
 
     Example:
         >>> band = simultaneous_band(2500, 0.025)
-        >>> 3e-4 < band.local_level < 6e-4
+        >>> bool(3e-4 < band.local_level < 6e-4)
         True
     """
     ranks = rank_grid(trials)

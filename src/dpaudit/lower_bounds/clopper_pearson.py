@@ -1,9 +1,12 @@
-r"""Clopper-Pearson limits on both error rates; no assumption on the scores.
+r"""(epsilon, delta)-DP from both error rates; no assumption on the scores.
 
 A mechanism that is :math:`(\epsilon, \delta)`-DP satisfies, for the error rates :math:`\alpha`
 (false positives) and :math:`\beta` (false negatives) of *any* test,
 :math:`1 - \beta \le e^\epsilon \alpha + \delta` and the same with both exchanged.
-Upper confidence bounds on both rates turn each into a lower bound on epsilon, or on delta.
+At a threshold that was fixed without these scores, the bound is the largest epsilon that a joint
+test of both rates refutes (`joint_test`). Otherwise Clopper-Pearson upper limits on both rates,
+which may hold at many thresholds together, turn each inequality into a lower bound on epsilon or
+delta.
 
 References:
     Kairouz, Oh, Viswanath: *The composition theorem for differential privacy* (2015), Theorem 2.1.
@@ -19,7 +22,8 @@ from numpy.typing import NDArray
 
 from dpaudit.lower_bounds.base import CountMethod
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.levels import Levels
+from dpaudit.lower_bounds.joint_test import approximate_curve, refuted
+from dpaudit.lower_bounds.levels import Levels, Pointwise
 from dpaudit.lower_bounds.questions import Answer, AtDelta, Question
 
 Array = NDArray[np.float64]
@@ -41,14 +45,28 @@ def delta_of_errors(alpha: Array, beta: Array, epsilon: float) -> Array:
     return np.asarray(np.maximum(np.maximum(forth, back), 0.0))
 
 
+def _joint(counts: ErrorCounts, question: Question, significance: float) -> float:
+    """The largest epsilon, or delta, that a joint test of both rates refutes."""
+    if isinstance(question, AtDelta):
+        delta = question.delta
+        return refuted(counts, lambda epsilon: approximate_curve(epsilon, delta), significance)
+    epsilon = question.epsilon
+    return refuted(
+        counts, lambda delta: approximate_curve(epsilon, delta), significance, highest=1.0
+    )
+
+
 @final
 class ClopperPearson(CountMethod):
-    """Clopper-Pearson bounds on both error rates, then the definition of (epsilon, delta)-DP."""
+    """Exact bounds on both error rates, then the definition of (epsilon, delta)-DP."""
 
     name = "clopper-pearson"
     paper = "Jagielski et al. 2020"
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
+        if isinstance(levels, Pointwise) and levels.joint:
+            each = [counts[i] for i in range(len(counts))]
+            return np.array([_joint(one, question, levels.significance) for one in each])
         alpha = levels.upper_false_positive_rate(counts)
         beta = levels.upper_false_negative_rate(counts)
         if isinstance(question, AtDelta):

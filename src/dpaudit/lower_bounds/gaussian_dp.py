@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpaudit.lower_bounds.base import CountMethod
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.joint_test import refuted_mu
+from dpaudit.lower_bounds.joint_test import gaussian_curve, refuted
 from dpaudit.lower_bounds.levels import Levels, Pointwise
 from dpaudit.lower_bounds.questions import Answer, Question
 from dpaudit.tradeoff import mu_of_errors
@@ -44,7 +44,10 @@ class GaussianDP(CountMethod):
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
         if isinstance(levels, Pointwise) and levels.joint:
             return np.array(
-                [refuted_mu(counts[i], levels.significance) for i in range(len(counts))]
+                [
+                    refuted(counts[i], gaussian_curve, levels.significance)
+                    for i in range(len(counts))
+                ]
             )
         # At a rate of 1 mu is minus infinity, which never wins.
         return mu_of_errors(

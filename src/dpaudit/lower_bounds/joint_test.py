@@ -1,97 +1,273 @@
-r"""One p-value from both error rates at one threshold: is this trade-off curve kept?
+r"""Joint test of both error rates at one threshold against a trade-off function.
 
-At the true error rates :math:`(\alpha, \beta)` the binomial p-values of "so few false positives"
-and "so few false negatives" are independent and no smaller than uniform, and Fisher's combination
-of them is a p-value. A mechanism that keeps the curve :math:`f` has :math:`\beta \ge f(\alpha)`,
-and p-values fall as rates grow; so the combination at :math:`(\alpha, f(\alpha))`, made as large
-as any :math:`\alpha` allows, is a p-value for the curve. Two separate confidence limits, each at
-half the level, would answer the same question with less power.
+Counts of errors at a fixed threshold are two independent binomials with rates :math:`(\alpha,
+\beta)`. A mechanism with trade-off function at least :math:`f` has :math:`\beta \ge f(\alpha)`.
+
+**Order.** Pairs of counts are ordered by how far below the curve they lie: the distance from the
+curve after Anscombe's transformation, which gives both counts a standard deviation of about 1. This
+is close to the order by likelihood ratio, and is computed in closed form. For a family of curves
+that fall with a parameter, the order is by the parameter at which the distance is the normal
+quantile of the level.
+
+**Probability.** The pairs at least as extreme as the observed one form a region that contains, with
+a pair, every pair with fewer errors. Its probability falls as either rate grows, so the largest
+probability under the claim is attained on the curve. By Berger and Boos (1994) only rates that are
+not excluded by upper confidence limits at level :math:`\gamma/2` each need be considered, and
+:math:`\gamma` is added. For a family this gives Buehler's (1957) bound: since the region does not
+depend on the parameter, the p-value rises with it and the inversion is exact.
+
+References:
+    Buehler: *Confidence intervals for the product of two binomial parameters* (JASA 1957).
+    Berger, Boos: *P values maximized over a confidence set for the nuisance parameter* (JASA 1994).
+    Anscombe: *The transformation of Poisson, binomial and negative-binomial data* (1948).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import bdtr, betaincc, ndtr
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import bdtr, betaincc, ndtr, ndtri
 
 from dpaudit._roots import sign_change
+from dpaudit.lower_bounds.bands import upper_rate
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.tradeoff import gaussian_tradeoff
+from dpaudit.tradeoff import approximate_tradeoff, gaussian_tradeoff
 
 Array = NDArray[np.float64]
-Curve = Callable[[Array], Array]
 
 # Up to here scipy's bdtr is right to 1e-8; at 1e8 trials it is wrong by 0.1, past 2**31 it is NaN.
 _MOST_TRIALS_OF_BDTR = 10**6
+# Points of the curve in either coordinate, and rows of the region. Fewer rows enlarge the region.
+_POINTS, _ROWS = 128, 160
+# The distance from the points exceeds that from the curve by less than this.
+_SLACK = 2e-3
+# The supremum is found on a grid that is refined around its maximum, to this relative accuracy.
+_ROUND_UP = 1 + 2e-4
 
 
-def curve_p_value(counts: ErrorCounts, curve: Curve, *, cells: int = 3000) -> Array:
-    """The p-value of a trade-off curve that is its own inverse, at each threshold by itself.
+@final
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A trade-off function that is its own inverse.
 
-    The supremum over the unknown false-positive rate is taken over ``cells`` that cover [0, 1].
-    Reading each binomial p-value at the smallest rate of the cell makes the maximum an upper bound
-    of the supremum: few cells cost power, never validity.
+    Arguments:
+        tradeoff: The smallest false-negative rate at each false-positive rate.
+        kinks: False-positive rates at which the function has a kink.
     """
-    edges = _rate_edges(counts, curve, cells)
-    product = _at_most(counts.false_positives, counts.negatives, edges[:, :-1]) * _at_most(
-        counts.false_negatives, counts.positives, curve(edges[:, 1:])
-    )
-    # Fisher's combination of two independent p-values with product w: w (1 - ln w).
-    product = np.clip(product, 1e-300, 1.0).max(axis=-1)
-    return np.asarray(product * (1 - np.log(product)))
+
+    tradeoff: Callable[[Array], Array]
+    kinks: tuple[float, ...] = ()
 
 
-def refuted_mu(counts: ErrorCounts, significance: float) -> float:
-    """The largest mu whose Gaussian curve is refuted by the errors at one threshold; 0 if none.
+Family = Callable[[float], Curve]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Observed:
+    """The counts at one threshold, and how unlikely they are under a curve."""
+
+    false_positives: int
+    false_negatives: int
+    negatives: int
+    positives: int
+
+    def limits(self, tail: float) -> tuple[float, float]:
+        """Upper confidence limits on both rates, each false with probability ``tail``."""
+        return (
+            float(upper_rate(self.false_positives, self.negatives, tail)),
+            float(upper_rate(self.false_negatives, self.positives, tail)),
+        )
+
+    def points(self, curve: Curve) -> tuple[Array, Array]:
+        """Points of the curve near the counts, transformed; dense in either coordinate."""
+        highest, other = self.limits(1e-14)
+        here = _even(float(curve.tradeoff(np.array(other))), highest, _POINTS)
+        there = _even(float(curve.tradeoff(np.array(highest))), other, _POINTS)
+        alpha = np.concatenate([here, curve.tradeoff(there), curve.kinks])
+        alpha = np.sort(np.clip(alpha, 0.0, 1.0))
+        beta = curve.tradeoff(alpha)
+        return (
+            _transformed(self.negatives * alpha, self.negatives),
+            _transformed(self.positives * beta, self.positives),
+        )
+
+    def distance(self, curve: Curve) -> float:
+        """How far the counts lie below the curve; 0 if they do not."""
+        u, v = self.points(curve)
+        x = _transformed(self.false_positives, self.negatives)
+        y = _transformed(self.false_negatives, self.positives)
+        return float(np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0)).min())
+
+    def region(self, curve: Curve, distance: float) -> tuple[Array, Array]:
+        """Counts at least so far below the curve, as steps: x at most xs[i] and y at most ys[i]."""
+        highest, other = self.limits(1e-14)
+        lowest = float(curve.tradeoff(np.array(min(1.0, 1.2 * other))))
+        spread = 8 * np.sqrt(self.negatives * np.array([lowest, highest])) + 8
+        first = max(0, int(self.negatives * lowest * 0.8 - spread[0]))
+        last = min(self.negatives, int(self.negatives * highest + spread[1]))
+        rows = np.unique(np.linspace(first, last, _ROWS).astype(np.int64))
+        u, v = self.points(curve)
+        gap = np.maximum(u - _transformed(rows, self.negatives)[:, None], 0)
+        within = np.sqrt(np.maximum(distance**2 - gap**2, 0))
+        edge = np.where(gap < distance, v - within, np.inf).min(axis=1)
+        most = np.floor(_counts(edge, self.positives) + 1e-9)
+        most = np.where(edge < _transformed(0, self.positives) - 1e-9, -1, most)
+        most[rows <= self.false_positives] = np.maximum(
+            most[rows <= self.false_positives], self.false_negatives
+        )
+        # Below the first row everything counts; a row stands for all up to the next one.
+        most = np.minimum(np.concatenate([[self.positives], most]), self.positives)
+        until = np.concatenate([rows - 1, [last]]).astype(float)
+        kept = (most >= 0) & (until >= 0) & np.append(most[1:] != most[:-1], True)
+        return until[kept], most[kept]
+
+    def probability(self, region: tuple[Array, Array], alpha: Array, beta: Array) -> Array:
+        """Probability of the region at each pair of rates."""
+        xs, ys = region
+        if len(xs) == 0:
+            return np.zeros(len(alpha))
+        below = _at_most(xs, self.negatives, alpha[:, None])
+        share = np.diff(below, axis=1, prepend=0.0)
+        return np.asarray((share * _at_most(ys, self.positives, beta[:, None])).sum(axis=1))
+
+    def p_value(self, region: tuple[Array, Array], curve: Curve, gamma: float) -> float:
+        """The largest probability of the region on the part of the curve not excluded by gamma."""
+        highest, other = self.limits(gamma / 2)
+        lowest = float(curve.tradeoff(np.array(other)))
+        if lowest >= highest:
+            return gamma
+        there = curve.tradeoff(_even(float(curve.tradeoff(np.array(highest))), other, 14))
+        kinks = np.array([kink for kink in curve.kinks if lowest <= kink <= highest])
+        alpha = np.sort(np.concatenate([_even(lowest, highest, 18), there, kinks]))
+        alpha, best = np.clip(alpha, lowest, highest), 0.0
+        for _ in range(3):
+            values = self.probability(region, alpha, curve.tradeoff(alpha))
+            place = int(values.argmax())
+            best = max(best, float(values[place]))
+            ends = alpha[max(place - 1, 0)], alpha[min(place + 1, len(alpha) - 1)]
+            alpha = np.linspace(*ends, 7)
+        return min(1.0, best * _ROUND_UP + gamma)
+
+
+def curve_p_value(counts: ErrorCounts, curve: Curve, *, gamma: float = 1e-5) -> float:
+    """P-value of the hypothesis that the trade-off function is at least ``curve``.
+
+    Arguments:
+        counts: The errors at one threshold that was fixed without these scores.
+        curve: The trade-off function.
+        gamma: Error probability of the confidence set of Berger and Boos, part of the p-value.
 
     Example:
         >>> counts = ErrorCounts.given(
         ...     true_positives=470, false_negatives=30, false_positives=20, true_negatives=480
         ... )
-        >>> round(refuted_mu(counts, 0.05), 3)
-        3.032
+        >>> round(curve_p_value(counts, gaussian_curve(3.0)), 3)
+        0.013
     """
+    seen = _observed(counts)
+    distance = seen.distance(curve) - _SLACK
+    return 1.0 if distance <= 0 else seen.p_value(seen.region(curve, distance), curve, gamma)
 
-    def excess(mu: float) -> float:
-        p = curve_p_value(counts, lambda alpha: gaussian_tradeoff(alpha, mu), cells=1200)
-        return float(np.log(p[0] / significance))
+
+def distances(counts: ErrorCounts, curve: Curve) -> Array:
+    """About how far the counts at each threshold lie below the curve, in standard deviations."""
+    alpha = ndtr(np.linspace(-6, 6, 300))
+    alpha = np.concatenate([alpha, curve.tradeoff(alpha)])
+    u = _transformed(counts.negatives * alpha, counts.negatives)
+    v = _transformed(counts.positives * curve.tradeoff(alpha), counts.positives)
+    x = _transformed(counts.false_positives, counts.negatives)[:, None]
+    y = _transformed(counts.false_negatives, counts.positives)[:, None]
+    return np.asarray(np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0)).min(axis=1))
+
+
+def refuted(
+    counts: ErrorCounts, family: Family, significance: float, *, highest: float = np.inf
+) -> float:
+    """The largest parameter of a family of falling curves that the counts refute; 0 if none.
+
+    Arguments:
+        counts: The errors at one threshold that was fixed without these scores.
+        family: The curve of each parameter from 0 to ``highest``; it falls with the parameter.
+        significance: Error probability of the bound.
+        highest: Largest parameter, whose curve allows everything.
+    """
+    seen, gamma = _observed(counts), significance / 100
+    level = -float(ndtri(min(significance, 0.49)))
+    start = min(1.0, highest)
+    distance = seen.distance(family(0.0))
+    ordering = 0.0
+    if distance > level:
+        ordering = sign_change(
+            lambda parameter: level - seen.distance(family(parameter)), 0.0, start, tolerance=1e-7
+        )[1]
+        distance = level
+    if distance <= _SLACK:
+        return 0.0
+    region = seen.region(family(ordering), distance - _SLACK)
+
+    @lru_cache
+    def excess(parameter: float) -> float:
+        p = seen.p_value(region, family(parameter), gamma)
+        return float(np.log(p / significance))
 
     if excess(0.0) > 0:
         return 0.0
-    # The lower end: its p-value is at most the significance.
-    return sign_change(excess, 0.0, 1.0, tolerance=1e-6)[0]
+    low = 0.93 * ordering
+    if excess(low) > 0:
+        low = 0.0
+    return sign_change(excess, low, min(1.03 * ordering + 1e-3, highest), tolerance=1e-6)[0]
 
 
-def _rate_edges(counts: ErrorCounts, curve: Curve, cells: int) -> Array:
-    """Edges of cells that cover [0, 1], one row a threshold.
-
-    A third is spread over everything. The others lie around the two observed error rates, where
-    the supremum is: with many scores a p-value goes from 0 to 1 within a narrow range of rates. The
-    curve is its own inverse, so it turns false-negative rates into false-positive ones.
-    """
-    third = cells // 3
-    everywhere = np.broadcast_to(ndtr(np.linspace(-9, 9, third)), (len(counts), third))
-    here = _around(counts.false_positives, counts.negatives, third)
-    there = curve(_around(counts.false_negatives, counts.positives, third))
-    ends = np.broadcast_to([0.0, 1.0], (len(counts), 2))
-    return np.sort(np.concatenate([everywhere, here, there, ends], axis=1), axis=1)
+def gaussian_curve(mu: float) -> Curve:
+    """The trade-off function of mu-GDP."""
+    return Curve(tradeoff=lambda alpha: gaussian_tradeoff(alpha, mu))
 
 
-def _around(errors: NDArray[np.int64], trials: int, points: int) -> Array:
-    """Rates within eight standard deviations of the observed one, shape (thresholds, points)."""
-    rate = (errors + 0.5) / (trials + 1)
-    deviation = np.sqrt(rate * (1 - rate) / trials)
-    spread = rate[:, None] + deviation[:, None] * np.linspace(-8, 8, points)
-    return np.asarray(np.clip(spread, 0.0, 1.0))
+def approximate_curve(epsilon: float, delta: float) -> Curve:
+    """The trade-off function of (epsilon, delta)-DP."""
+    corner = (1 - delta) / (1 + np.exp(min(epsilon, 700.0)))
+    return Curve(
+        tradeoff=lambda alpha: approximate_tradeoff(alpha, epsilon, delta), kinks=(float(corner),)
+    )
 
 
-def _at_most(errors: NDArray[np.int64], trials: int, rates: Array) -> Array:
-    """P(Binomial(trials, rate) <= errors), shape (thresholds, rates)."""
-    seen = errors[:, None].astype(float)
+def _observed(counts: ErrorCounts) -> _Observed:
+    return _Observed(
+        false_positives=int(counts.false_positives[0]),
+        false_negatives=int(counts.false_negatives[0]),
+        negatives=counts.negatives,
+        positives=counts.positives,
+    )
+
+
+def _transformed(count: ArrayLike, trials: int) -> Array:
+    """Anscombe's transformation: a standard deviation of about 1 at every rate."""
+    rate = (np.asarray(count, dtype=float) + 0.375) / (trials + 0.75)
+    return np.asarray(2 * np.sqrt(trials + 0.5) * np.arcsin(np.sqrt(rate)))
+
+
+def _counts(transformed: Array, trials: int) -> Array:
+    """The inverse of Anscombe's transformation, at most ``trials``."""
+    angle = np.clip(transformed / (2 * np.sqrt(trials + 0.5)), 0, np.pi / 2)
+    return np.asarray(np.minimum(np.sin(angle) ** 2 * (trials + 0.75) - 0.375, trials))
+
+
+def _even(low: float, high: float, points: int) -> Array:
+    """Rates from low to high, evenly spaced in the arcsine of their root."""
+    ends = np.arcsin(np.sqrt(np.clip([low, high], 0.0, 1.0)))
+    return np.asarray(np.sin(np.linspace(ends[0], ends[1], points)) ** 2)
+
+
+def _at_most(counts: Array, trials: int, rates: Array) -> Array:
+    """P(Binomial(trials, rate) <= count), for every count and rate."""
     if trials <= _MOST_TRIALS_OF_BDTR:
-        return np.asarray(bdtr(seen, trials, rates))
+        return np.asarray(bdtr(counts, trials, rates))
     # The same probability as an incomplete beta function: right at any size, ten times slower.
-    tail = betaincc(seen + 1, np.maximum(trials - seen, 1), rates)
-    return np.where(seen < trials, tail, 1.0)
+    tail = betaincc(counts + 1, np.maximum(trials - counts, 1), rates)
+    return np.where(counts < trials, tail, 1.0)

@@ -88,7 +88,7 @@ def scores_needed(
 
     Example:
         >>> scores_needed(3.953, share=0.8, delta=1e-5)
-        456
+        340
     """
     _validate.between("share", share, 0, 1)
     target = share * gaussian_epsilon(delta, mu)
