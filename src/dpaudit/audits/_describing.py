@@ -20,6 +20,7 @@ from dpaudit.audits.description import (
     Description,
 )
 from dpaudit.engine.starting_points import as_tensor, known_model, trainable
+from dpaudit.errors import InvalidInput
 from dpaudit.games import Prepared
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import Adversary, Canaries
@@ -81,8 +82,20 @@ def _mechanism(mechanism: DPSGD) -> DescribedMechanism:
         further={
             name: _parts(value) if dataclasses.is_dataclass(value) else value
             for name, value in mechanism.further_settings().items()
-        },
+        }
+        | _step_lipschitz(mechanism),
     )
+
+
+def _step_lipschitz(mechanism: DPSGD) -> dict[str, Any]:
+    """The Lipschitz constant of the updates and its reason, for hidden-state upper bounds."""
+    if mechanism.smoothness is None:
+        return {}
+    try:
+        constant = mechanism.smoothness.step_lipschitz(mechanism)
+    except InvalidInput:  # the settings do not meet the assumption: no such bound
+        return {}
+    return {"step_lipschitz": {"constant": constant, "assumption": mechanism.smoothness.assumption}}
 
 
 def _model(mechanism: DPSGD) -> DescribedModel:

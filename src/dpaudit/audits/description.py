@@ -19,6 +19,7 @@ from dpaudit.errors import StoreError
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.privacy import ThreatModel
 from dpaudit.scores import AuditRecord
+from dpaudit.upper_bounds import HiddenState, HiddenSteps
 
 VERSION = 2
 """Version of the stored form. Version 1 (dpaudit 0.1) is read, too."""
@@ -205,6 +206,22 @@ class Description:
             "steps": steps if sampled else insertion.count(steps),
             "sampling_rate": mechanism.sampling_rate,
         }
+
+    def hidden_steps(self, steps: int) -> HiddenSteps | None:
+        """The training for a hidden-state accountant, if its updates are known to be Lipschitz."""
+        mechanism, insertion = self.mechanism, self.insertion or Insertion()
+        known = getattr(mechanism, "further", {}).get("step_lipschitz")
+        released = self.threat_model in (ThreatModel.HIDDEN_STATE, ThreatModel.BLACK_BOX)
+        if isinstance(mechanism, DescribedTraining) or known is None or not released:
+            return None
+        hidden = HiddenState(
+            insertion_steps=tuple(step for step in range(steps) if insertion.at(step)),
+            step_lipschitz=known["constant"],
+            assumption=known["assumption"],
+        )
+        return HiddenSteps(
+            noise_multiplier=mechanism.noise_multiplier, steps=steps, hidden_state=hidden
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The description as plain data."""

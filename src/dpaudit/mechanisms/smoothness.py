@@ -47,6 +47,11 @@ class Smoothness(ABC):
                 "batches must have a fixed size for a Lipschitz constant of the update, got "
                 f"{mechanism.batches!r}; use FixedBatches"
             )
+        if not mechanism.is_plain:
+            raise InvalidInput(
+                "the training must be plain DP-SGD, with or without weight decay, for a Lipschitz "
+                f"constant of the update, got {', '.join(mechanism.further_settings())}"
+            )
         return self._constant(mechanism)
 
     @property
