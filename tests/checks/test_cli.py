@@ -88,6 +88,17 @@ def test_a_broken_rule_exits_with_1_and_is_explained(run):
     assert "opacus PR #664" in out
 
 
+def test_strict_fails_on_rules_that_could_not_be_checked(run):
+    """The training has no argument ``steps``: rules about several steps cannot be checked."""
+    assert run("trained_here:train", *CLAIM)[0] == 0
+    code, out, _ = run("trained_here:train", *CLAIM, "--strict")
+    assert code == 3
+    assert "rules could not be checked" in out
+    step = ("trained_here:private_step", "--step", "--clip-norm", "2", "--noise-multiplier", "1")
+    assert run(*step, "--strict")[0] == 0
+    assert run(*step, "--strict", "--public-transform")[0] == 3
+
+
 def test_json_is_one_object(run):
     code, out, err = run("trained_here:unclipped", *CLAIM, "--json")
     told = json.loads(out)

@@ -63,7 +63,11 @@ class ShapedCanary:
     def rows(self, inserted: ArrayLike) -> Array:
         """The gradient as one row if it is inserted, else no row."""
         beside = np.zeros((0, self.parameters)) if self.companions is None else self.companions
-        return np.vstack([beside, self.gradient]) if self._present("rows", inserted) else beside
+        present = self._present("rows", inserted)
+        if not present and not (self.only is not None and _coin(inserted)):
+            return beside
+        # In the steps that it is left out of, the canary is an example with a zero gradient.
+        return np.vstack([beside, self.gradient if present else np.zeros(self.parameters)])
 
     def clipped_sum(self, inserted: ArrayLike) -> Array:
         """The gradient after correct clipping; zero if an entry is not finite."""

@@ -13,14 +13,20 @@ from dpaudit.checks.findings import CheckResult, Finding
 from dpaudit.checks.layout import Tensor
 from dpaudit.checks.limits import FALSE_ALARM
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules import CHECKS
+from dpaudit.checks.rules import CHECKS, Check
 from dpaudit.checks.rules.accumulation import RULE as ACCUMULATION
 from dpaudit.checks.rules.base import hidden_by
 from dpaudit.checks.rules.canary_effect import RULE as CANARY_EFFECT
 from dpaudit.checks.rules.empty_batch import RULE as EMPTY_BATCH
 from dpaudit.checks.rules.not_finite import RULE as NOT_FINITE
 from dpaudit.checks.rules.zero_gradient import RULE as ZERO_GRADIENT
-from dpaudit.checks.subject import StepSubject, Subject, TrainingSubject, usual_steps
+from dpaudit.checks.subject import (
+    StepSubject,
+    Subject,
+    TrainingFailed,
+    TrainingSubject,
+    usual_steps,
+)
 from dpaudit.errors import InvalidInput
 
 Array = NDArray[np.float64]
@@ -221,8 +227,15 @@ def _checked(
             found[name] = Finding(rule=check.rule, verdict="left out", explanation=left_out[name])
         else:
             reason = hidden_by(found, CANARY_EFFECT)
-            found[name] = check.rule.unknown(reason) if reason else check.run(measured, found)
+            found[name] = check.rule.unknown(reason) if reason else _run(check, measured, found)
     return CheckResult(findings=tuple(found.values()), calls=subject.calls, false_alarm=FALSE_ALARM)
+
+
+def _run(check: Check, measured: Measurements, found: Mapping[str, Finding]) -> Finding:
+    try:
+        return check.run(measured, found)
+    except TrainingFailed as error:
+        return check.rule.unknown(f"The code that is checked raised an exception: {error}.")
 
 
 def _tensors(sizes: Mapping[str, int] | None) -> tuple[Tensor, ...]:

@@ -13,6 +13,7 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import ThreatModel
 from dpaudit.trainings.canaries import GradientCanary
+from dpaudit.trainings.directions import DirectionCanary
 from dpaudit.trainings.parameters import as_array, flat_parameters, looks_like_parameters
 from dpaudit.trainings.predictions import Predictions
 from dpaudit.trainings.private_gradients import PrivateGradients
@@ -73,7 +74,7 @@ class Scorer:
             return "predictions"
         if isinstance(returned, PrivateGradients):
             return "private gradients"
-        if isinstance(self.canary, GradientCanary):
+        if isinstance(self.canary, GradientCanary | DirectionCanary):
             size = _size(returned)
             if size == self.canary.parameters or size not in (None, self.canaries):
                 return "parameters"
@@ -112,7 +113,7 @@ class Scorer:
                 if not isinstance(returned, Predictions):
                     raise InvalidInput("Predictions(probabilities=…, target=…) are expected")
                 return returned.log_likelihood()
-            if not isinstance(self.canary, GradientCanary):
+            if not isinstance(self.canary, GradientCanary | DirectionCanary):
                 raise InvalidInput(
                     f"parameters are scored for a GradientCanary, and canary is "
                     f"{_words(self.canary)}; give adversary=, a function of (canary, returned)"

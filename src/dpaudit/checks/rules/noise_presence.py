@@ -25,7 +25,8 @@ def check(measured: Measurements, found: Found) -> Finding:
         return _check_silence(measured)
     allowed = "all trained"
     scaled = measured.scales()
-    if scaled is None or not measured.repeatable:
+    hidden = measured.subject.public_transform or measured.thresholded
+    if scaled is None or hidden or not measured.repeatable:
         return RULE.passed(measured="some", allowed=allowed)
     trained = measured.spread[scaled[0] > 0]
     columns = np.searchsorted(measured.watched, trained)

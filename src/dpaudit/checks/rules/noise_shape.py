@@ -31,6 +31,9 @@ _EXCESS = 0.15  # kurtosis may differ from 3 by this much
 _DEVIATIONS = 8.0  # a normal mean leaves this with probability 1e-15; skewed ones far below 1e-6
 
 
+_WINDOW = 0.15  # of a grid: how near a value must be to count as a multiple
+
+
 def check(measured: Measurements, found: Found) -> Finding:
     """Kurtosis, the largest value, and the number of different values."""
     if found[PRESENCE.name].verdict != "passed":
@@ -110,7 +113,7 @@ def _coarse(measured: Measurements) -> float | None:
     per_unit = scaled[0][trained] / measured.subject.clip_norm
     noise = measured.noise()[:2, np.searchsorted(measured.watched, places)]
     steps = np.abs(noise[1] - noise[0]) / per_unit
-    error = measured.rounding[places] / per_unit + scaled[1] * 1e-6 * steps
+    error = measured.rounding[places] / per_unit + scaled[1] * steps
     wild = measured.dense(measured.subject.clip_norm, places)
     wild[places] *= 0.3 + 0.4 * np.random.default_rng(3).random(len(places))
     moved = np.abs(measured.difference(wild))[places] / per_unit
@@ -127,10 +130,13 @@ def _dyadic(values: Array, error: Array, grain: Array) -> float:
     best = 0.0
     for power in range(2, 24):
         grid = 2.0**-power
-        if float(np.median(error)) > 0.01 * grid or float(np.median(grain)) > 0.1 * grid:
+        if float(np.median(error)) > _WINDOW * grid or float(np.median(grain)) > _WINDOW * grid:
             break
-        away = np.abs(values / grid - np.round(values / grid))
-        best = max(best, (float((away < 0.02).mean()) - 0.04) / 0.96)
+        large = values[values > 2 * grid]  # every value is near zero times a large grid
+        if len(large) < 0.5 * len(values):
+            continue
+        away = np.abs(large / grid - np.round(large / grid))
+        best = max(best, (float((away < _WINDOW).mean()) - 2 * _WINDOW) / (1 - 2 * _WINDOW))
     return best
 
 
