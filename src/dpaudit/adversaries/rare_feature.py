@@ -57,7 +57,10 @@ class RareFeature(HiddenStateAdversary):
         """Choose the ``canaries`` rarest features, and a value and a label for each."""
         import torch
 
+        from dpaudit.engine.mechanism_check import check_mechanism
+
         _validate.integer("canaries", canaries, at_least=1)
+        check_mechanism(mechanism)  # before the model is used
         data = mechanism.data
         if data.classes is None:
             raise InvalidInput(
