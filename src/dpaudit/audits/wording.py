@@ -68,7 +68,7 @@ def _tightness(found: Assessment) -> str:
                 perfect = f"this many perfect scores would show about {best:.2f}"
             else:
                 perfect = f"{len(found.scores):,} scores cannot show more than this"
-            return f"{share}; {perfect}, so more runs are needed"
+            return f"{share}; {perfect}, so that only more runs can show whether it is tight"
         case "gap":
             return (
                 f"{share}: a gap. Either the training leaks less to {_SEES[found.threat_model]}, "

@@ -45,6 +45,8 @@ def print_result(result: AuditResult, *, where: str, took: bool = True) -> None:
         screen.print(Text(note, style="dim"))
     for failure in result.failures[:3]:
         screen.print(Text(f"run {failure.run} failed: {failure.error}", style="dim"))
+    if result.final.power is not None and result.verdict in ("violation", "unfinished"):
+        screen.print(Text(f"Power: {result.final.power.sentence}.", style="dim"))
     screen.print()
     word, colon, rest = result.sentence.partition(":")
     style = _COLOURS.get(result.verdict, "bold")
