@@ -36,6 +36,8 @@ class ClippedSums:
         loss: One loss per example.
         calls: From `TappedModel.measure` on a batch of the size that will be used.
         clipping: The kind of clipping; flat by default.
+        views: Number of consecutive features that are views of one example; their gradients are
+            averaged before clipping.
     """
 
     def __init__(
@@ -44,9 +46,11 @@ class ClippedSums:
         loss: Loss,
         calls: Sequence[Call],
         clipping: Clipping | None = None,
+        views: int = 1,
     ) -> None:
         self._model, self._loss, self._calls = model, loss, tuple(calls)
         self._clipping = FlatClipping() if clipping is None else clipping
+        self._views = views
 
     def __call__(
         self, flat: Tensor, features: Tensor, targets: Tensor, weights: Tensor, clip_norm: Tensor
@@ -55,7 +59,7 @@ class ClippedSums:
 
         Arguments:
             flat: The parameters of every run, shape (runs, parameters).
-            features: The examples, shared by all runs, shape (examples, …).
+            features: The examples or all their views, shared by all runs, shape (examples, …).
             targets: Their targets, shape (examples, …).
             weights: :math:`w`, shape (runs, examples): 0 for padding and for absent canaries,
                 otherwise 1.
@@ -95,13 +99,19 @@ class ClippedSums:
         outputs = [zero.expand(*batch, *call.shape) for call in self._calls]
         taps = (outputs, model.loose_taps(len(features), own))
         run = self._each_example if model.taps.per_example else self._whole_batch
+        if self._views > 1:
+            targets = targets.repeat_interleave(self._views, dim=0)
 
         def total_loss(taps: _Taps) -> tuple[Tensor, list[Notes]]:
             losses, notes = run(parameters, features, targets, *taps)
-            return losses.sum(), notes
+            total = losses.sum() if self._views == 1 else losses.sum() / self._views
+            return total, notes
 
         derivatives, notes = torch.func.grad(total_loss, has_aux=True)(taps)
-        return model.gradients(self._calls, notes, *derivatives)
+        gradients = model.gradients(self._calls, notes, *derivatives)
+        if self._views == 1:
+            return gradients
+        return {place: part.grouped(self._views) for place, part in gradients.items()}
 
     def _whole_batch(
         self,

@@ -12,6 +12,7 @@ Clipping, insertion, noise and update are one graph of fixed shapes. The slow tw
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import final
@@ -97,8 +98,11 @@ class Engine:
         )
         self.parameters = model.parameters
         self._plan = schedule(mechanism.batches, mechanism.steps, len(mechanism.data))
-        self._batches = torch.from_numpy(self._plan.batches).to(device)
-        self._present = torch.from_numpy(self._plan.present).to(device, self._dtype)
+        self._chunk = min(speed.virtual_batch or self._plan.width, self._plan.width)
+        self._batches = _chunked(torch.from_numpy(self._plan.batches), self._chunk).to(device)
+        present = _chunked(torch.from_numpy(self._plan.present), self._chunk)
+        self._present = present.to(device, self._dtype)
+        self._virtual = self._chunk < self._plan.width
         if training.respond is None:
             self._inserter = inserter(training.canaries, model.parameters, self._dtype, device)
         else:
@@ -108,18 +112,38 @@ class Engine:
         self._product_dtype = speed.product_dtype
         self._features = self._cast(as_tensor(mechanism.data.features).to(device))
         self._targets = self._precise(as_tensor(mechanism.data.targets).to(device))
-        features, _ = self._batch(self._batches[0])
-        calls = model.measure([p.detach() for p in trainable(template)], features)
+        values = [p.detach() for p in trainable(template)]
+        points, draws = self._inserter.points, self._draws(0)
+        first = self._genuine(self._batches[0, 0], draws[: self._chunk])[0]
+        if points is not None and not self._virtual:
+            first = torch.cat([first, self._viewed(self._cast(points[0]), draws[self._chunk :])])
+        self._clipped_sums = self._sums_of(model, values, first)
+        self._point_sums: ClippedSums | None = None
+        if points is not None and self._virtual:
+            after = draws[self._batches[0].numel() :]
+            features = self._viewed(self._cast(points[0]), after)
+            self._point_sums = self._sums_of(model, values, features)
+        tolerance = TOLERANCE[speed.precision]
+        function: Callable[..., Tensor] = self._one_step
+        example = self._example()
+        self._partial: Traced | None = None
+        if self._virtual:
+            function, example, part = self._last_part, *self._virtual_examples(example)
+            self._partial = Traced(self._partial_sums, part, compiled=compiled, tolerance=tolerance)
+        self._step = Traced(function, example, compiled=compiled, tolerance=tolerance)
+        self._model_notices = model.notices
+
+    def _sums_of(self, model: TappedModel, values: list[Tensor], features: Tensor) -> ClippedSums:
+        mechanism, training = self._training.mechanism, self._training
         # A simulation without clipping has an infinite clip norm, which needs flat clipping.
         clipping = mechanism.clipping if training.clipped else FlatClipping()
-        self._clipped_sums = ClippedSums(model, mechanism.loss, calls, clipping)
-        self._step = Traced(
-            self._one_step,
-            self._example(),
-            compiled=compiled,
-            tolerance=TOLERANCE[speed.precision],
-        )
-        self._model_notices = model.notices
+        calls = model.measure(values, features)
+        return ClippedSums(model, mechanism.loss, calls, clipping, self._views)
+
+    @property
+    def _views(self) -> int:
+        augmentation = self._training.mechanism.augmentation
+        return 1 if augmentation is None else augmentation.views
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -159,31 +183,34 @@ class Engine:
         ).to(device)
         for step in range(mechanism.steps):
             batch = int(self._plan.at[step])
-            entering = self._entering(self.parameters_in(state), coins, runs, step)
-            state = self._step(
-                state,
-                self._batches[batch],
-                self._present[batch],
-                entering * active[step],
-                runs,
-                steps[step],
-                key,
-                scalars[step],
-            )
+            entering = self._entering(self.parameters_in(state), coins, runs, step) * active[step]
+            draws = self._draws(step)
+            rest = (entering, runs, steps[step], key, scalars[step])
+            if self._partial is None:
+                state = self._step(
+                    state, self._batches[batch, 0], self._present[batch, 0], draws, *rest
+                )
+            else:
+                total = self._all_parts(self.parameters_in(state), batch, draws, scalars[step])
+                state = self._step(state, total, draws[self._batches[0].numel() :], *rest)
             yield state
+
+    def _all_parts(self, current: Tensor, batch: int, draws: Tensor, scalars: Tensor) -> Tensor:
+        """The clipped sum of a batch, one virtual batch after the other."""
+        part = self._partial_sums if self._partial is None else self._partial
+        total = torch.zeros_like(current)
+        for number, chunk in enumerate(self._batches[batch]):
+            own = draws[number * self._chunk : (number + 1) * self._chunk]
+            total = total + part(current, chunk, self._present[batch, number], own, scalars)
+        return total
 
     def genuine_sum(self, current: Tensor, step: int) -> Tensor:
         """The clipped sum of ``step``'s genuine examples at ``current``, (runs, parameters)."""
-        batch = int(self._plan.at[step])
-        features, targets = self._batch(self._batches[batch])
-        weights = self._present[batch].expand(len(current), -1)
-        clip_norm = torch.tensor(
-            self._training.mechanism.clip_norm, dtype=self._dtype, device=self._device
-        )
+        clip_norm = self._training.mechanism.clip_norm
+        scalars = torch.tensor([0.0, clip_norm], dtype=self._dtype, device=self._device)
         with torch.no_grad():
-            return self._clipped_sums(
-                current.to(self._product_dtype), features, targets, weights, clip_norm
-            ).to(self._dtype)
+            batch = int(self._plan.at[step])
+            return self._all_parts(current, batch, self._draws(step), scalars)
 
     def _entering(self, current: Tensor, coins: Tensor, runs: Tensor, step: int) -> Tensor:
         """The coins (runs, canaries); for an adaptive adversary its whole sum (runs, parameters).
@@ -233,25 +260,81 @@ class Engine:
         state: Tensor,
         batch: Tensor,
         present: Tensor,
+        draws: Tensor,
         coins: Tensor,
         runs: Tensor,
         step: Tensor,
         key: Tensor,
         scalars: Tensor,
     ) -> Tensor:
-        training, current = self._training, self.parameters_in(state)
-        clip_norm, spread = scalars[1], scalars[2]
-        sampling_rate = training.mechanism.sampling_rate
-        if sampling_rate is not None and self._count and training.respond is None:
-            coins = coins * participation(key, runs, step, self._count, sampling_rate)
-        features, targets = self._batch(batch)
+        """A step on a whole batch."""
+        current = self.parameters_in(state)
+        coins = self._participating(coins, runs, step, key)
+        features, targets = self._genuine(batch, draws[: self._chunk])
         weights = present.expand(len(current), -1)
         if self._inserter.points is not None:
+            more, labels = self._inserter.points
+            points = self._viewed(self._cast(more), draws[self._chunk :])
+            features = torch.cat([features, points])
+            targets = torch.cat([targets, self._precise(labels)])
             weights = torch.cat([weights, coins], dim=1)
         sums = self._clipped_sums(
-            current.to(self._product_dtype), features, targets, weights, clip_norm
+            current.to(self._product_dtype), features, targets, weights, scalars[1]
         ).to(self._dtype)
-        update = self._inserter.add(sums, coins)
+        return self._next(state, self._inserter.add(sums, coins), runs, step, key, scalars)
+
+    def _partial_sums(
+        self, current: Tensor, batch: Tensor, present: Tensor, draws: Tensor, scalars: Tensor
+    ) -> Tensor:
+        """The clipped sum of the genuine examples of one virtual batch."""
+        features, targets = self._genuine(batch, draws)
+        weights = present.expand(len(current), -1)
+        return self._clipped_sums(
+            current.to(self._product_dtype), features, targets, weights, scalars[1]
+        ).to(self._dtype)
+
+    def _last_part(
+        self,
+        state: Tensor,
+        sums: Tensor,
+        draws: Tensor,
+        coins: Tensor,
+        runs: Tensor,
+        step: Tensor,
+        key: Tensor,
+        scalars: Tensor,
+    ) -> Tensor:
+        """The rest of a step whose genuine ``sums`` come from virtual batches."""
+        coins = self._participating(coins, runs, step, key)
+        if self._point_sums is not None and self._inserter.points is not None:
+            more, labels = self._inserter.points
+            sums = sums + self._point_sums(
+                self.parameters_in(state).to(self._product_dtype),
+                self._viewed(self._cast(more), draws),
+                self._precise(labels),
+                coins,
+                scalars[1],
+            ).to(self._dtype)
+        return self._next(state, self._inserter.add(sums, coins), runs, step, key, scalars)
+
+    def _participating(self, coins: Tensor, runs: Tensor, step: Tensor, key: Tensor) -> Tensor:
+        """The coins of the canaries that participate in this step."""
+        training, rate = self._training, self._training.mechanism.sampling_rate
+        if rate is None or not self._count or training.respond is not None:
+            return coins
+        return coins * participation(key, runs, step, self._count, rate)
+
+    def _next(
+        self,
+        state: Tensor,
+        update: Tensor,
+        runs: Tensor,
+        step: Tensor,
+        key: Tensor,
+        scalars: Tensor,
+    ) -> Tensor:
+        """The state after adding noise to the sum ``update``."""
+        training, current, spread = self._training, self.parameters_in(state), scalars[2]
         if training.noisy and training.mechanism.noise_multiplier > 0:
             update = update + spread * noise.normals(
                 key, training.stream, runs, step, self.parameters, self._dtype
@@ -273,15 +356,24 @@ class Engine:
             slots = (*slots, mechanism.averaging.update(state[-1], current, count=count))
         return torch.stack([current, *slots]) if self._slots else current
 
-    def _batch(self, batch: Tensor) -> tuple[Tensor, Tensor]:
-        features, targets = self._features[batch], self._targets[batch]
-        if self._inserter.points is None:
-            return features, targets
-        more, labels = self._inserter.points
+    def _genuine(self, batch: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+        return self._viewed(self._features[batch], draws), self._targets[batch]
+
+    def _viewed(self, features: Tensor, draws: Tensor) -> Tensor:
+        """The views of every example, one after the other."""
+        augmentation = self._training.mechanism.augmentation
         return (
-            torch.cat([features, self._cast(more)]),
-            torch.cat([targets, self._precise(labels)]),
+            features if augmentation is None else augmentation.apply(features, draws).flatten(0, 1)
         )
+
+    def _draws(self, step: int) -> Tensor:
+        """Random numbers for the views of all examples and canaries; empty without augmentation."""
+        width = self._plan.width
+        draws = view_draws(self._training.mechanism, step, width + self._count)
+        if not len(draws):
+            return draws.to(self._device)
+        padding = draws.new_zeros(self._batches[0].numel() - width, *draws.shape[1:])
+        return torch.cat([draws[:width], padding, draws[width:]]).to(self._device)
 
     def _precise(self, targets: Tensor) -> Tensor:
         """Real targets keep the precision of the parameters also in half-precision passes."""
@@ -290,6 +382,15 @@ class Engine:
     def _cast(self, features: Tensor) -> Tensor:
         return features.to(self._product_dtype) if features.is_floating_point() else features
 
+    def _virtual_examples(
+        self, example: tuple[Tensor, ...]
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Arguments of `_last_part` and of `_partial_sums`, from those of `_one_step`."""
+        state, batch, present, draws, *rest = example
+        current = self.parameters_in(state)
+        last = (state, torch.zeros_like(current), draws[self._batches[0].numel() :], *rest)
+        return last, (current, batch, present, draws[: self._chunk], rest[-1])
+
     def _entries(self) -> int:
         return self._count if self._training.respond is None else self.parameters
 
@@ -297,14 +398,32 @@ class Engine:
         device, runs = self._device, self._runs
         return (
             self._first_state(torch.zeros(runs, self.parameters, dtype=self._dtype, device=device)),
-            self._batches[0],
-            self._present[0],
+            self._batches[0, 0],
+            self._present[0, 0],
+            self._draws(0),
             torch.zeros(runs, self._entries(), dtype=self._dtype, device=device),
             torch.arange(runs, device=device),
             torch.zeros((), dtype=torch.int64, device=device),
             noise.key(0, device),
             self._scalars()[0],
         )
+
+
+def view_draws(mechanism: DPSGD, step: int, count: int) -> Tensor:
+    """Public random numbers for the views of ``count`` examples, (examples, views, draws)."""
+    augmentation = mechanism.augmentation
+    if augmentation is None:
+        return torch.zeros(0)
+    shape = (count, augmentation.views, augmentation.draws)
+    start, when = torch.zeros(1, dtype=torch.int64), torch.tensor(step)
+    numbers = math.prod(shape)
+    return noise.uniforms(noise.key(0), Stream.AUGMENTATION, start, when, numbers).view(shape)
+
+
+def _chunked(rows: Tensor, size: int) -> Tensor:
+    """(batches, width) to (batches, chunks, size), padded with zeros."""
+    padded = torch.nn.functional.pad(rows, (0, -rows.shape[1] % size))
+    return torch.unflatten(padded, 1, (-1, size))
 
 
 def _as_products(model: torch.nn.Module, runs: int, speed: Speed) -> bool:

@@ -36,6 +36,7 @@ class Stream(enum.IntEnum):
     INSERTION = 1
     PARTICIPATION = 2
     INITIALISATION = 3
+    AUGMENTATION = 5
     SIMULATED_NOISE = 4
     """Simulations by adversaries: independent of the game's noise even with the same seed."""
 

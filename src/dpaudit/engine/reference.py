@@ -27,6 +27,7 @@ def clipped_sum(
     clip_norm: float,
     clipping: Clipping | None = None,
     weights: Tensor | None = None,
+    views: int = 1,
     dtype: torch.dtype = torch.float64,
 ) -> Tensor:
     """The clipped sum of one model, flat.
@@ -34,18 +35,22 @@ def clipped_sum(
     Arguments:
         model: Any module; it is copied. Gradients are taken at its parameters.
         loss: One loss per example.
-        features: Shape (examples, …).
+        features: Shape (examples, …), or (examples, views, …) for several views.
         targets: Shape (examples, …).
         clip_norm: C; infinity clips nothing.
         clipping: The kind of clipping; flat by default.
         weights: A factor for each example after clipping; 1 by default.
+        views: Number of views of each example, averaged before clipping.
         dtype: The precision of the computation.
     """
     model = copy.deepcopy(model).to(dtype)
     features = features.to(dtype) if features.is_floating_point() else features
     total: Tensor | None = None
     for index in range(len(targets)):
-        gradient = _gradient(model, loss, features[index : index + 1], targets[index : index + 1])
+        points, labels = features[index : index + 1], targets[index : index + 1]
+        if views > 1:
+            points, labels = points[0], labels.expand(views, *labels.shape[1:])
+        gradient = _gradient(model, loss, points, labels) / views
         factor = _factor(float(gradient.norm()), clip_norm, clipping)
         if weights is not None:
             factor *= float(weights[index])

@@ -31,6 +31,8 @@ class Speed:
         workers: Number of processes. On a CPU each has one thread, and `None` starts one per core
             for long games; on GPUs they take the GPUs in turn, and `None` starts one per GPU.
             Scores do not depend on it.
+        virtual_batch: Number of examples whose gradients are computed at once, to save memory;
+            `None` computes those of a whole batch.
         convolutions: ``"product"`` computes convolutions as batched matrix products, ``"library"``
             in the vendor's library; ``"auto"`` chooses the one expected to be faster.
 
@@ -47,6 +49,7 @@ class Speed:
     compile: bool | Literal["auto"] = "auto"
     tile_size: int | None = None
     workers: int | None = None
+    virtual_batch: int | None = None
     convolutions: Convolutions = "auto"
 
     def __post_init__(self) -> None:
@@ -56,6 +59,8 @@ class Speed:
             raise InvalidInput(f"compile must be True, False or 'auto', got {self.compile!r}")
         if self.tile_size is not None:
             _validate.integer("tile_size", self.tile_size, at_least=1)
+        if self.virtual_batch is not None:
+            _validate.integer("virtual_batch", self.virtual_batch, at_least=1)
         if self.workers is not None:
             _validate.integer("workers", self.workers, at_least=1)
 

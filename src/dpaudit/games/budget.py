@@ -60,16 +60,18 @@ def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
     examples = plan.width
     if isinstance(game.canaries, CanaryPoints):
         examples += game.canaries.count
+    examples *= 1 if mechanism.augmentation is None else mechanism.augmentation.views
+    held = min(examples, speed.virtual_batch or examples)
     template = known_model(mechanism)
     model = TappedModel(template, rules(convolutions_as_products=False), checked.taps)
     probe = as_tensor(mechanism.data.features[:1])
     probe = probe.to(trainable(template)[0].dtype) if probe.is_floating_point() else probe
     calls = model.measure([p.detach() for p in trainable(template)], probe)
-    numbers = sum(_numbers(model, call) for call in calls) * examples
+    numbers = sum(_numbers(model, call) for call in calls) * held
     operations = sum(_operations(model, call) for call in calls) * examples
     unruled = sum(model.sizes[place] for place in model.loose)
     slots = mechanism.optimizer.slots + (mechanism.averaging is not None)
-    numbers += 4 * unruled * examples + (6 + 2 * slots) * model.parameters
+    numbers += 4 * unruled * held + (6 + 2 * slots) * model.parameters
     operations += 6 * unruled * examples
     if isinstance(game.adversary, StandardAdversary):
         numbers += 2 * (game.horizons[-1] + 1) * model.parameters

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from dpaudit.engine import noise
+from dpaudit.engine.engine import view_draws
 from dpaudit.engine.noise import Stream
 from dpaudit.engine.participation import participation
 from dpaudit.engine.reference import clipped_sum
 from dpaudit.engine.starting_points import as_tensor, initial_parameters, known_model, trainable
 from dpaudit.games.coins import insertion_coins
 from dpaudit.games.game import Game
+from dpaudit.mechanisms.augmentation import FlipAndShift
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.mechanisms.optimizers import SGD, Adam
 from dpaudit.mechanisms.schedules import ExponentialAverage, UniformAverage
@@ -62,6 +64,9 @@ def play(game: Game, run: int, steps: int | None = None) -> Tensor:
         if isinstance(canaries, CanaryPoints):
             inputs = torch.cat([inputs, canaries.features.to(inputs.dtype)])
             labels, weights = torch.cat([labels, canaries.targets]), torch.cat([weights, present])
+        views = 1 if mechanism.augmentation is None else mechanism.augmentation.views
+        width = max(len(mechanism.batches.indices(t, len(targets))) for t in range(mechanism.steps))
+        inputs = _viewed(mechanism, inputs, step, width, len(batch))
         _load(model, iterates[-1])
         total = clipped_sum(
             model,
@@ -71,6 +76,7 @@ def play(game: Game, run: int, steps: int | None = None) -> Tensor:
             clip_norm=mechanism.clip_norm,
             clipping=mechanism.clipping,
             weights=weights,
+            views=views,
         )
         # The canaries one by one, as in Algorithm 1.
         for canary, coin in enumerate(present.tolist()):
@@ -103,6 +109,26 @@ def released(game: Game, run: int, steps: int | None = None) -> Tensor:
             return weights @ iterates
         case _:
             raise NotImplementedError(f"no slow twin of {averaging!r}")
+
+
+def _viewed(mechanism: DPSGD, inputs: Tensor, step: int, width: int, genuine: int) -> Tensor:
+    """The views of every example, cut out one by one; canaries come after the widest batch."""
+    augmentation = mechanism.augmentation
+    if augmentation is None:
+        return inputs
+    if not isinstance(augmentation, FlipAndShift):
+        raise NotImplementedError(f"no slow twin of {augmentation!r}")
+    draws = view_draws(mechanism, step, width + len(inputs) - genuine)
+    padding, (height, length) = augmentation.padding, inputs.shape[2:]
+    found = []
+    for number, image in enumerate(inputs):
+        place = number if number < genuine else width + number - genuine
+        padded = torch.nn.functional.pad(image[None], (padding,) * 4, mode="reflect")[0]
+        for down, across, turn in draws[place].tolist():
+            top, left = int(down * (2 * padding + 1)), int(across * (2 * padding + 1))
+            view = padded[:, top : top + height, left : left + length]
+            found.append(view.flip(2) if turn < 0.5 else view)
+    return torch.unflatten(torch.stack(found), 0, (len(inputs), -1))
 
 
 def _torch_optimizer(mechanism: DPSGD, parameter: torch.nn.Parameter) -> torch.optim.Optimizer:

@@ -1,5 +1,6 @@
 """Descriptions of the audited mechanisms. Nothing here trains or accounts."""
 
+from dpaudit.mechanisms.augmentation import Augmentation, FlipAndShift
 from dpaudit.mechanisms.batches import (
     BatchPlan,
     FixedBatches,
@@ -37,6 +38,7 @@ __all__ = [
     "DPSGD",
     "SGD",
     "Adam",
+    "Augmentation",
     "AutomaticClipping",
     "BatchLandscapes",
     "BatchPlan",
@@ -46,6 +48,7 @@ __all__ = [
     "FixedBatches",
     "FixedInitialisation",
     "FlatClipping",
+    "FlipAndShift",
     "FreshInitialisation",
     "FullBatch",
     "GivenLipschitz",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, final
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
+from dpaudit.mechanisms.augmentation import Augmentation
 from dpaudit.mechanisms.batches import BatchPlan, PoissonBatches
 from dpaudit.mechanisms.clipping import Clipping, FlatClipping
 from dpaudit.mechanisms.optimizers import SGD, Optimizer
@@ -105,6 +106,7 @@ class DPSGD:
         schedule: A factor of the learning rate for each step; constant by default.
         averaging: The average of iterates that is released as the final model; none by default.
         clipping: How per-example gradients are clipped; flat clipping by default.
+        augmentation: Several views of each example, averaged before clipping; none by default.
         smoothness: Why the update of the genuine examples is Lipschitz, if it is; upper bounds for
             the hidden state need it.
     """
@@ -124,6 +126,7 @@ class DPSGD:
     schedule: LearningRateSchedule = field(default_factory=ConstantRate)
     averaging: WeightAveraging | None = None
     clipping: Clipping = field(default_factory=FlatClipping)
+    augmentation: Augmentation | None = None
     smoothness: Smoothness | None = None
 
     def __post_init__(self) -> None:
@@ -156,6 +159,7 @@ class DPSGD:
             "schedule": ConstantRate(),
             "averaging": None,
             "clipping": FlatClipping(),
+            "augmentation": None,
         }
         given = {name: getattr(self, name) for name in defaults}
         return {name: value for name, value in given.items() if value != defaults[name]}
