@@ -323,16 +323,16 @@ class TestTiles:
         ]
         assert len(rows) == len(set(rows)) == 8 * 2 * 2
 
-    def test_out_of_memory_halves_the_tile_and_goes_on(
+    def test_out_of_memory_halves_the_tile(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from dpaudit.games import tiles
 
         class Tight(tiles.Engine):  # type: ignore[misc]  # final, but this is a test
-            def play(self, start: Tensor, runs: Tensor, coins: Tensor) -> Any:
+            def states(self, start: Tensor, runs: Tensor, coins: Tensor) -> Any:
                 if len(runs) > 2:
                     raise torch.OutOfMemoryError("pretended")
-                return super().play(start, runs, coins)
+                return super().states(start, runs, coins)
 
         monkeypatch.setattr(tiles, "Engine", Tight)
         told: list[str] = []
