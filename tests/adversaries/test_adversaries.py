@@ -1,4 +1,4 @@
-"""What each adversary crafts, and what its scores obey."""
+"""The canaries and the scores of each adversary."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_least_moved_come_first() -> None:
 
 
 @pytest.mark.parametrize(("period", "steps"), [(1, 40), (4, 40)])
-def test_where_training_is_silent_the_linear_prediction_is_exact(period: int, steps: int) -> None:
+def test_without_genuine_gradients_the_linear_prediction_is_exact(period: int, steps: int) -> None:
     """Scores are normal with a known mean and variance: both within 4 standard errors."""
     training = dataclasses.replace(_with_dead_features(2.0), steps=steps)
     insertion, adversary, runs = Insertion(period=period), SimulatedDimension(), 600
@@ -139,7 +139,7 @@ def test_random_directions_are_uniform_on_the_sphere() -> None:
     np.testing.assert_allclose(many.square().mean(0), 9 / 21, rtol=0.2)
 
 
-def test_the_cosine_is_one_along_the_canary_and_knows_no_length() -> None:
+def test_the_cosine_score_ignores_the_length() -> None:
     training = easy_training()
     crafted = RandomDirection().craft(training, EVERY_STEP, canaries=2, seed=0)
     start = torch.randn(21, generator=torch.Generator().manual_seed(0))
@@ -213,7 +213,7 @@ def test_more_flipped_points_than_examples_are_refused() -> None:
         ),
     ],
 )
-def test_somebody_elses_canaries_cannot_be_scored(
+def test_canaries_of_another_kind_are_refused(
     adversary: HiddenStateAdversary, canaries: Canaries
 ) -> None:
     view = _view(easy_training(), torch.zeros(1, 21), None)

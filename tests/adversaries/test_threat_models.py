@@ -1,4 +1,4 @@
-"""A threat model is what its view shows: nothing more can be reached from it."""
+"""Views contain only what their threat model allows."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_the_answers_are_those_of_the_final_models() -> None:
 
 
 @pytest.mark.parametrize("name", ADVERSARIES)
-def test_each_says_its_threat_model_in_its_type(name: str) -> None:
+def test_the_threat_model_follows_from_the_base_class(name: str) -> None:
     one = ADVERSARIES[name]
     kinds = {
         HiddenStateAdversary: ThreatModel.HIDDEN_STATE,
@@ -144,7 +144,7 @@ def test_each_says_its_threat_model_in_its_type(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for name, one in ADVERSARIES.items() if isinstance(one, StandardAdversary)]
 )
-def test_those_that_need_iterates_cannot_run_in_the_hidden_state(name: str) -> None:
+def test_standard_adversaries_cannot_run_in_the_hidden_state(name: str) -> None:
     training, one = easy_training(), ADVERSARIES[name]
     crafted = one.craft(training, Insertion(), canaries=1, seed=0)
     view = HiddenStateView(
@@ -205,7 +205,7 @@ def _iterates(described: Game) -> Tensor:
 
 @pytest.mark.parametrize("poisson", [False, True], ids=["fixed", "poisson"])
 @pytest.mark.parametrize("inner", [FlippedLabel(), RandomDimension(), RandomDirection()], ids=repr)
-def test_who_does_not_adapt_plays_the_ordinary_game(inner: Any, poisson: bool) -> None:
+def test_a_constant_response_equals_fixed_canaries(inner: Any, poisson: bool) -> None:
     training = dataclasses.replace(easy_training(noise_multiplier=1.0), steps=7)
     if poisson:
         training = dataclasses.replace(training, batches=PoissonBatches(rate=0.25))
@@ -218,7 +218,7 @@ def test_who_does_not_adapt_plays_the_ordinary_game(inner: Any, poisson: bool) -
 
 
 @pytest.mark.parametrize("adversary", [AdaptivePoisoning(), Canife(genuine=4, steps=2)], ids=repr)
-def test_who_adapts_is_played_as_by_the_slow_twin(adversary: AdaptiveAdversary) -> None:
+def test_adaptive_adversaries_equal_the_slow_twin(adversary: AdaptiveAdversary) -> None:
     training = dataclasses.replace(easy_training(noise_multiplier=1.0), steps=6)
     described = _game(adversary, training, insertion=Insertion(period=2))
     fast = _iterates(described)
@@ -244,7 +244,7 @@ class _OneForAll(Obstinate):
 @pytest.mark.parametrize(
     ("kind", "said"), [(_TooLong, "norm at most the clip norm .1., got 1.1"), (_OneForAll, "shape")]
 )
-def test_responses_are_held_to_what_an_example_could_do(kind: Any, said: str) -> None:
+def test_responses_above_the_clip_norm_are_refused(kind: Any, said: str) -> None:
     described = _game(kind(RandomDimension()), easy_training())
     with pytest.raises(InvalidInput, match=said):
         list(play(prepare(described, SPEED)))
@@ -267,7 +267,7 @@ class _QuieterNoise(HiddenStateAdversary, ChoosesData):
         return RandomDimension().score(view, canaries)
 
 
-def test_who_chooses_the_data_chooses_nothing_else() -> None:
+def test_an_adversary_may_change_only_the_data() -> None:
     with pytest.raises(InvalidInput, match="nothing of the mechanism but its data"):
         audit(easy_training(), _QuieterNoise(), runs=10, speed=SPEED)
     training = easy_training()

@@ -1,4 +1,4 @@
-"""Compiled and uncompiled steps agree; without a compiler the game goes on, and says so."""
+"""Compiled and uncompiled steps agree; without a compiler a notice is given."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_without_a_compiler_the_notice_says_so(tmp_path: Path) -> None:
     assert "slower" in notice
 
 
-def test_out_of_memory_is_no_reason_to_give_up_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_does_not_disable_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: object, **__: object) -> object:
         def call(*_: object) -> object:
             raise torch.OutOfMemoryError("pretended")

@@ -1,4 +1,4 @@
-"""What a GPU computed once, a CPU computes again: the noise, coins and batches of a seed."""
+"""Results of a GPU are reproduced on a CPU: the noise, coins and batches of a seed."""
 
 from __future__ import annotations
 

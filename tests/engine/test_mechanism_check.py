@@ -1,4 +1,4 @@
-"""What is refused, is refused before any training, and the message says what to do."""
+"""Invalid games are refused before any training, with a remedy in the message."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Functional(nn.Module):
     ("layer", "words"),
     [(Centred, "mixes"), (Counting, "buffer 'layer.seen'"), (Functional, "random")],
 )
-def test_home_made_trouble_is_found_by_trying(layer: type[nn.Module], words: str) -> None:
+def test_custom_layers_that_mix_examples_are_found(layer: type[nn.Module], words: str) -> None:
     def build() -> nn.Module:
         model = nn.Sequential()
         model.add_module("layer", layer())
@@ -161,7 +161,7 @@ def test_home_made_trouble_is_found_by_trying(layer: type[nn.Module], words: str
         check_mechanism(mechanism(build))
 
 
-def test_a_loss_that_mixes_is_found_too() -> None:
+def test_a_loss_that_mixes_examples_is_refused() -> None:
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         each = cross_entropy(outputs, targets)
         return each / each.sum()
@@ -375,7 +375,7 @@ def test_crafted_gradients_of_the_clip_norm_pass() -> None:
         ({"canaries": CraftedDimensions(dimensions=torch.arange(0), norm=1.0)}, "at least one"),
     ],
 )
-def test_games_that_make_no_sense_are_refused(settings: dict[str, Any], words: str) -> None:
+def test_invalid_games_are_refused(settings: dict[str, Any], words: str) -> None:
     described: dict[str, Any] = {
         "mechanism": mechanism(lambda: nn.Linear(8, 2)),
         "adversary": Silent(),

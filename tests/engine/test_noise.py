@@ -1,4 +1,4 @@
-"""Philox against its authors' vectors, and normals against the law they claim."""
+"""Philox against its authors' vectors, and normals against the normal distribution."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_philox_gives_the_known_answers(
     assert [int(word) for word in words] == expected
 
 
-def test_words_collide_no_more_than_chance_allows() -> None:
+def test_random_words_collide_at_the_expected_rate() -> None:
     """A million counters: as many equal pairs as among a million random words."""
     first, *_ = noise.words(noise.key(9), Stream.NOISE, torch.arange(1000), STEP, 1000)
     distinct = len(torch.unique(first))
@@ -53,7 +53,7 @@ def _sample(seed: int = 1) -> np.ndarray:
     return draws.numpy().astype(np.float64)
 
 
-def test_normals_follow_the_normal_law() -> None:
+def test_normals_follow_the_normal_distribution() -> None:
     sample = np.sort(_sample().ravel())
     # Kolmogorov: the largest gap between empirical and true law, at 1 in 10^6.
     empirical = (np.arange(sample.size) + 0.5) / sample.size
@@ -62,7 +62,7 @@ def test_normals_follow_the_normal_law() -> None:
 
 
 @pytest.mark.parametrize("beyond", [3.0, 4.0, 4.5])
-def test_tails_are_as_heavy_as_they_should_be(beyond: float) -> None:
+def test_tails_have_the_normal_mass(beyond: float) -> None:
     sample = np.concatenate([_sample(seed).ravel() for seed in (2, 3, 4)])
     for tail in (sample > beyond, sample < -beyond):
         expected = sample.size * special.ndtr(-beyond)

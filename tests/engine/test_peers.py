@@ -1,4 +1,4 @@
-"""Opacus, the library the paper used, comes to the same clipped sums."""
+"""Opacus, the library of the paper, gives the same clipped sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches in a table of fixed width: nothing is lost, nothing is added."""
+"""Batches in a table of fixed width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tile size, compilation and processes: chosen sensibly, settled once, and the user's to set."""
+"""The choice of tile size, compilation and processes."""
 
 from __future__ import annotations
 
@@ -125,13 +125,13 @@ def test_a_model_larger_than_the_cache_still_gets_a_tile(cases: dict[str, Any]) 
         ({"convolutions": "fft"}, "convolutions"),
     ],
 )
-def test_speeds_that_make_no_sense_are_refused(settings: dict[str, Any], words: str) -> None:
+def test_invalid_speeds_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         Speed(**settings)
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "a toaster"])
-def test_devices_that_are_not_there_are_refused(device: str) -> None:
+def test_missing_devices_are_refused(device: str) -> None:
     with pytest.raises(InvalidInput, match="device"):
         Speed(device=device).torch_device()
 

@@ -199,7 +199,7 @@ def test_bfloat16_stays_near() -> None:
     assert (rough[-1].double() - exact[-1]).norm() < 0.02 * moved
 
 
-def test_without_noise_an_inserted_dimension_moves_by_the_promised_amount() -> None:
+def test_without_noise_an_inserted_dimension_moves_by_the_expected_amount() -> None:
     """With every gradient clipped to nothing but the canary, theta_T - theta_0 is known exactly."""
     mechanism = training(noise_multiplier=0)
     described = game(mechanism, dimensions(1), insertion=Insertion(period=2))
@@ -323,9 +323,7 @@ class TestTiles:
         ]
         assert len(rows) == len(set(rows)) == 8 * 2 * 2
 
-    def test_out_of_memory_halves_the_tile(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_out_of_memory_halves_the_tile(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from dpaudit.games import tiles
 
         class Tight(tiles.Engine):  # type: ignore[misc]  # final, but this is a test
@@ -345,7 +343,7 @@ class TestTiles:
             np.testing.assert_array_equal(getattr(found[0], name), getattr(expected[0], name))
 
 
-def test_half_means_half_and_fair_is_fair() -> None:
+def test_coins_have_their_distribution() -> None:
     half = insertion_coins(seed=1, runs=1000, canaries=4, coin="half")
     assert half.sum(0).tolist() == [500] * 4
     # Which half is random: two canaries agree in about half of the runs.

@@ -1,4 +1,4 @@
-"""AlexNet's frozen features: the same as torch's own layers give, and files checked by name."""
+"""AlexNet's frozen features equal those of torch's layers; files of weights are checked."""
 
 from __future__ import annotations
 

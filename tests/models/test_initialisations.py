@@ -38,7 +38,7 @@ def test_two_seeds_give_two_starts_and_one_gives_one():
     assert not torch.equal(start(0), start(1))
 
 
-def test_it_travels_to_worker_processes():
+def test_weights_are_the_same_in_worker_processes():
     build = functools.partial(drawn_by, "kaiming", convnet)
     assert isinstance(pickle.loads(pickle.dumps(build))(), nn.Sequential)
 

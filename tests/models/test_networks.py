@@ -66,7 +66,7 @@ def test_resnet18_has_eighteen_weighted_layers_and_no_batch_norm() -> None:
     assert not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules())
 
 
-def test_the_number_of_groups_leaves_the_count_alone() -> None:
+def test_the_number_of_groups_does_not_change_the_parameter_count() -> None:
     sizes = {sum(p.numel() for p in resnet18(groups=g).parameters()) for g in (1, 16, 64)}
     assert sizes == {11_173_962}
 
