@@ -32,23 +32,27 @@ RESULTS = Path(__file__).with_suffix(".json")
 SECONDS = 20.0
 
 HOSTILE = (
-    "", " ", "nan", "inf", "-inf", "-1", "0", "1", "1e300", "1e-300", "-1e300", "99999999999999999999",
+    "", " ", "nan", "inf", "-inf", "-1", "0", "1", "1e300", "1e-300", "-1e300", "9" * 20,
     "1_000", "١٢", "0x10", "1,5", "[/x]", "[bold]", "\x1b[2J", "../../../etc/passwd", "/dev/full",
-    "/dev/null", "/", "no/such/file", "a" * 5_000, "💥", "--help=", "{inserted}", "os:system", "x:y:z",
-    ":", "true", "None", "1e5", "0.5", "all",
+    "/dev/null", "/", "no/such/file", "a" * 5_000, "💥", "--help=", "{inserted}", "os:system",
+    "x:y:z", ":", "true", "None", "1e5", "0.5", "all",
 )  # fmt: skip
 
 BASE = {
     "estimate": ["{scores}", "--delta", "1e-5"],
     "account": ["--noise-multiplier", "1", "--steps", "10", "--delta", "1e-5"],
     "audit": ["--runs", "2", "--store", ":memory:"],
-    "audit-training": ["{training}:train", "--claimed-epsilon", "8", "--runs", "4", "--store", ":memory:"],
+    "audit-training": [
+        "{training}:train", "--claimed-epsilon", "8", "--runs", "4", "--store", ":memory:",
+    ],
     "plan": ["--runs", "2"],
     "check": ["{training}:step"],
     "list": ["--store", "{store}"],
     "show": ["one", "--store", "{store}"],
     "report": ["one", "--store", "{store}", "--out", "{folder}/page.html"],
-    "landscape": ["--noise-multiplier", "4", "--batch-size", "8", "--steps", "5", "--delta", "1e-5"],
+    "landscape": [
+        "--noise-multiplier", "4", "--batch-size", "8", "--steps", "5", "--delta", "1e-5",
+    ],
     "reproduce": ["F1c", "--check"],
 }  # fmt: skip
 
@@ -92,7 +96,9 @@ def _files(folder: Path) -> dict[str, str]:
     from dpaudit.scores import Scores, Store, write_scores
 
     (folder / "training.py").write_text(TRAINING)
-    write_scores(Scores.from_samples([3.0, 2.0, 2.5] * 9, [0.1, 0.3, -1.0] * 9), folder / "scores.csv")
+    write_scores(
+        Scores.from_samples([3.0, 2.0, 2.5] * 9, [0.1, 0.3, -1.0] * 9), folder / "scores.csv"
+    )
     with Store.open(folder / "audits.sqlite") as store:
         store.begin("one", {"runs": 4}, {})
     return {
@@ -122,13 +128,19 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "Scores.inserted", lambda v=value: Scores(score=[1.0, 2.0], inserted=v)
         yield "Scores.run", lambda v=value: Scores(score=[1.0, 2.0], inserted=[1, 0], run=v)
         yield "estimate.delta", lambda v=value: dpaudit.estimate(good, delta=v)
-        yield "estimate.confidence", lambda v=value: dpaudit.estimate(good, delta=1e-5, confidence=v)
+        yield (
+            "estimate.confidence",
+            lambda v=value: dpaudit.estimate(good, delta=1e-5, confidence=v),
+        )
         yield "estimate.method", lambda v=value: dpaudit.estimate(good, delta=1e-5, method=v)
         yield "estimate.scores", lambda v=value: dpaudit.estimate(v, delta=1e-5)
         yield "Claim.from_mu", lambda v=value: dpaudit.Claim.from_mu(v)
         yield "Claim.from_epsilon", lambda v=value: dpaudit.Claim.from_epsilon(v, 1e-5)
         yield "Examples.features", lambda v=value: Examples(features=v, targets=[0, 1], classes=2)
-        yield "Examples.targets", lambda v=value: Examples(features=[[1.0], [2.0]], targets=v, classes=2)
+        yield (
+            "Examples.targets",
+            lambda v=value: Examples(features=[[1.0], [2.0]], targets=v, classes=2),
+        )
         yield "Examples.classes", lambda v=value: Examples(features=[[1.0]], targets=[0], classes=v)
 
 
@@ -159,7 +171,11 @@ def inputs() -> dict[str, Any]:
 
 def _child(arguments: list[str]) -> tuple[int | str, str]:
     """Fork, run the command there, and read its exit code and standard error."""
-    errors = tempfile.TemporaryFile()
+    with tempfile.TemporaryFile() as errors:
+        return _forked(arguments, errors)
+
+
+def _forked(arguments: list[str], errors: Any) -> tuple[int | str, str]:
     child = os.fork()
     if child == 0:
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -200,7 +216,8 @@ def corruptions() -> dict[str, Any]:
 
     where = Path(__file__).parents[1] / "tests" / "scores" / "test_damage.py"
     spec = importlib.util.spec_from_file_location("damage", where)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     damage = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(damage)
     folder, counts, bad = Path(tempfile.mkdtemp()), Counter[str](), []
@@ -231,7 +248,8 @@ def train(canary, inserted, seed):
     return 1.0 * inserted + np.random.default_rng(seed).normal()
 
 if __name__ == "__main__":
-    dpaudit.audit_training(train, claim=dpaudit.Claim.from_mu(1.0), runs=400, store=sys.argv[1], workers=2)
+    claim = dpaudit.Claim.from_mu(1.0)
+    dpaudit.audit_training(train, claim=claim, runs=400, store=sys.argv[1], workers=2)
 """
 
 
@@ -256,7 +274,9 @@ def kills(wanted: int = 100) -> dict[str, Any]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(victim, signal.SIGKILL)
                     counts["kills"] += 1
-                    counts["kills of the audit" if victim == process.pid else "kills of workers"] += 1
+                    counts[
+                        "kills of the audit" if victim == process.pid else "kills of workers"
+                    ] += 1
                 if victim == process.pid:
                     process.wait()
                     if store.exists() and store.stat().st_size:

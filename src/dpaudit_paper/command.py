@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpaudit.cli._exit import UNEXPECTED
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def _finish(
             f"dpaudit: {len(failed)} failed: {', '.join(m.figure.id for m in failed)}",
             file=sys.stderr,
         )
-        raise typer.Exit(1)
+        raise typer.Exit(UNEXPECTED)
 
 
 def _progress(*, quiet: bool) -> Any:

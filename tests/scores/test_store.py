@@ -298,6 +298,7 @@ def old_store(path: Path, version: int) -> None:
     for table in ("audits", "sessions", "tiles", "scores", "failures")[: 3 + version]:
         old.execute(f"ALTER TABLE {table} DROP COLUMN seal")
     old.execute("ALTER TABLE audits DROP COLUMN tiles")
+    old.execute("ALTER TABLE tiles DROP COLUMN played_on")
     old.execute(f"PRAGMA user_version = {version}")
     old.commit()
     old.close()

@@ -110,9 +110,11 @@ def audit(
         speed=speed,
     )
     from dpaudit.audits._describing import describe_game, device_name, versions
-    from dpaudit.games import play, prepare
+    from dpaudit.games import executor_for, play, prepare
 
     ready = prepare(game, asked)
+    if executor is not None:
+        ready = ready.spread_over(executor.capacity(), keep=asked.tile_size is not None)
     device = ready.speed.torch_device()
     left_open = {"tile_size": asked.tile_size is None, "compile": asked.compile == "auto"}
     with open_store(store) as opened, _Notices(progress) as notices:
@@ -130,7 +132,10 @@ def audit(
         tiles = Tiles(record, description, progress=notices.progress, delta=delta, runs=game.runs)
         tiles.begin()
         done = record.finished_tiles()
-        tiles.keep(play(ready, done=done, notify=notices.notify, executor=executor))
+        chosen = executor_for(ready, done) if executor is None else executor
+        chosen.label = record.id
+        notices.progress.watch(chosen.status)
+        tiles.keep(play(ready, done=done, notify=notices.notify, executor=chosen))
         return _finished(
             record,
             delta=delta,
@@ -268,14 +273,12 @@ def audit_training(
         watcher = _watcher(record, wanted, claim, runs) if until_violation else None
         tiles.begin()
         if tiles.missing and not (watcher is not None and watcher.refuted):
-            _train(
-                job,
-                record,
-                tiles,
-                executor or executor_of(workers, timeout=timeout),
-                FailurePolicy(record, canaries=canaries, stop=on_error == "stop"),
-                watcher,
-            )
+            chosen = executor or executor_of(workers, timeout=timeout)
+            # With fresh, files that an executor kept of an earlier audit are not used either.
+            chosen.label = f"{record.id}-{time.time_ns()}" if fresh else record.id
+            notices.progress.watch(chosen.status)
+            policy = FailurePolicy(record, canaries=canaries, stop=on_error == "stop")
+            _train(job, record, tiles, chosen, policy, watcher)
         return _finished(
             record,
             delta=delta,

@@ -22,6 +22,7 @@ from dpaudit.upper_bounds import upper_bound
 
 if TYPE_CHECKING:
     from dpaudit.engine import Speed
+    from dpaudit.executors import Executor
     from dpaudit.games import Game
 
 SHARES = (0.8, 0.9, 0.95)
@@ -101,8 +102,11 @@ def plan(
     confidence: float = 0.95,
     seed: int = 0,
     speed: Speed | None = None,
+    executor: Executor | None = None,
 ) -> Plan:
     """Predict an audit: bounds, runs, time and memory. Arguments as for `dpaudit.audit`.
+
+    With an executor the duration is that on its machines, if they are as fast as this one.
 
     A few steps of one tile are timed, and so are a few of the adversary's own simulations, if it
     has any.
@@ -126,7 +130,7 @@ def plan(
     crafting = time.perf_counter() - began
     if isinstance(adversary, SimulatedDimension):
         crafting += _simulating(adversary, mechanism)
-    cost = _probe(game, asked)
+    cost = _probe(game, asked, executor)
     rate = mechanism.sampling_rate
     insertions = insertion.count(mechanism.steps)
     # An adversary who sees the iterates reads only the insertion steps, without other noise.
@@ -204,7 +208,7 @@ class _Cost:
     notices: tuple[str, ...]
 
 
-def _probe(game: Game, asked: Speed) -> _Cost:
+def _probe(game: Game, asked: Speed, executor: Executor | None) -> _Cost:
     """Time a few steps of the first tile, compiled if the audit would be."""
     import torch
 
@@ -217,6 +221,8 @@ def _probe(game: Game, asked: Speed) -> _Cost:
 
     began = time.perf_counter()
     prepared = prepare(game, asked)
+    if executor is not None:
+        prepared = prepared.spread_over(executor.capacity(), keep=asked.tile_size is not None)
     speed, size = prepared.speed, prepared.tile_size
     device, training = speed.torch_device(), training_of(prepared)
     runs = torch.arange(size)

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, Self, final
 
+from dpaudit.executors import Status
+
 
 class Progress(ABC):
     """Receives the progress of an audit; a context manager around the playing."""
@@ -36,6 +38,9 @@ class Progress(ABC):
     @abstractmethod
     def notice(self, text: str) -> None:
         """A remark for the user."""
+
+    def watch(self, status: Status) -> None:  # noqa: B027 - most displays do not show it
+        """The executor's status, which changes while it plays."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -73,7 +78,9 @@ class Silent(Progress):
 
 @final
 class Bar(Progress):
-    """A progress bar on standard error: runs done, rate, time left, and the bound so far.
+    """A progress bar on standard error: runs done, rate, time left, bound so far, and workers.
+
+    The workers' part has tiles in flight, retries and lost machines.
 
     If standard error is not a terminal, only notices are printed.
     """
@@ -85,6 +92,7 @@ class Bar(Progress):
         self.runs = self.done = 0
         self._bar: Any = None
         self._task: Any = None
+        self._status: Status | None = None
 
     def begin(self, *, runs: int, done: int) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -98,10 +106,11 @@ class Bar(Progress):
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[found]}"),
+            TextColumn("{task.fields[status]}"),
             console=self._console,
             transient=True,
         )
-        self._task = self._bar.add_task("runs", total=runs, rate="", found="")
+        self._task = self._bar.add_task("runs", total=runs, rate="", found="", status="")
         self._bar.start()
         # Runs from the store took no time, so they do not count in the rate.
         self._bar.reset(self._task, completed=done, total=runs)
@@ -112,7 +121,11 @@ class Bar(Progress):
             return
         self._bar.advance(self._task, runs)
         speed = self._bar.tasks[0].speed
-        self._bar.update(self._task, rate=_rate(speed) if speed else "")
+        status = "" if self._status is None else status_text(self._status)
+        self._bar.update(self._task, rate=_rate(speed) if speed else "", status=status)
+
+    def watch(self, status: Status) -> None:
+        self._status = status
 
     def bound(self, epsilon: float) -> None:
         if self._bar is not None:
@@ -129,6 +142,28 @@ class Bar(Progress):
     @property
     def wants_bounds(self) -> bool:
         return self._bar is not None
+
+
+def status_text(status: Status) -> str:
+    """The status of an executor in a few words.
+
+    Example:
+        >>> status_text(Status(workers=8, in_flight=18, retries=1))
+        '8 workers, 18 tiles in flight, 1 retry'
+    """
+
+    def counted(count: int, one: str, many: str) -> str:
+        return f"{count:,} {one if count == 1 else many}"
+
+    parts = [
+        counted(status.workers, "worker", "workers"),
+        counted(status.in_flight, "tile in flight", "tiles in flight"),
+    ]
+    if status.retries:
+        parts.append(counted(status.retries, "retry", "retries"))
+    if status.lost_nodes:
+        parts.append(counted(status.lost_nodes, "machine lost", "machines lost"))
+    return ", ".join(parts)
 
 
 def _rate(speed: float) -> str:

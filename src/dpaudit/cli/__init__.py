@@ -33,6 +33,7 @@ _SHIPPED: dict[str, tuple[str, str]] = {
     ),
     "plan": ("plan:plan", "What an audit will find and cost, before training."),
     "check": ("check:check", "Check your own training for broken rules."),
+    "collect": ("collect:collect", "Bring the results of SLURM jobs into the store."),
     "list": ("audits:list_audits", "List the audits in the store."),
     "show": ("audits:show", "Show one audit in the store."),
     "report": ("report:report", "Write an audit as a page to open or send."),

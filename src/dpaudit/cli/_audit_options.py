@@ -7,12 +7,18 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dpaudit.adversaries.registry import ADVERSARIES
+from dpaudit.cli._executors import OPTIONS as EXECUTOR_OPTIONS
+from dpaudit.cli._executors import make_executor
+from dpaudit.cli._executors import parameters as executor_parameters
 from dpaudit.configuration import CompleteSettings, Settings, read_settings
+
+if TYPE_CHECKING:
+    from dpaudit.executors import Executor
 
 Config = Annotated[
     Path | None,
@@ -146,7 +152,9 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def takes_settings(command: Callable[[CompleteSettings, bool], None]) -> Callable[..., None]:
+def takes_settings(
+    command: Callable[[CompleteSettings, bool, Executor | None], None],
+) -> Callable[..., None]:
     """Turn a command that takes complete settings into one that takes all options above.
 
     Typer reads the signature of a command. The options are defined once, here; the command
@@ -162,11 +170,12 @@ def takes_settings(command: Callable[[CompleteSettings, bool], None]) -> Callabl
     @functools.wraps(command)
     def with_options(*, config: Path | None, json: bool, **given: Any) -> None:
         from_file = Settings() if config is None else read_settings(config)
-        command(Settings(**given).over(from_file).resolved(), json)
+        executor = make_executor(**{name: given.pop(name) for name in EXECUTOR_OPTIONS})
+        command(Settings(**given).over(from_file).resolved(), json, executor)
 
     unknown = set(SETTINGS) - {field.name for field in dataclasses.fields(Settings)}
     if unknown:
         raise TypeError(f"no field of Settings: {', '.join(sorted(unknown))}")
-    with_options.__signature__ = inspect.Signature([*parameters, json])  # type: ignore[attr-defined]
+    with_options.__signature__ = inspect.Signature([*parameters, *executor_parameters(), json])  # type: ignore[attr-defined]
     with_options.__annotations__ = {**options, "json": Json, "return": None}
     return with_options

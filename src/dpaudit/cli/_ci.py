@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpaudit._files import write_text
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def write_outcomes(outcomes: Sequence[Outcome], *, junit: Path | None, sarif: Pa
         if path is None:
             continue
         try:
-            path.write_text(render(outcomes), encoding="utf-8")
+            write_text(path, render(outcomes))
         except OSError as error:
             raise InvalidInput(f"{option}: cannot write {path}: {error.strerror}") from error
 

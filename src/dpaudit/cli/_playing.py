@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dpaudit.cli._render import print_json, user_code
+from dpaudit.cli._render import print_json
+from dpaudit.cli._user_code import user_code
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult

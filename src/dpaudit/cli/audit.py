@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._playing import played, print_audit
 from dpaudit.configuration import CompleteSettings
 
+if TYPE_CHECKING:
+    from dpaudit.executors import Executor
+
 
 @option.takes_settings
-def audit(settings: CompleteSettings, json: bool) -> None:
+def audit(settings: CompleteSettings, json: bool, executor: Executor | None) -> None:
     """Audit a DP-SGD training: a lower bound on epsilon, beside the accountant's upper bound.
 
     Without options: a small network on California Housing, trained 5,000 times.
@@ -38,6 +43,7 @@ def audit(settings: CompleteSettings, json: bool) -> None:
         name=settings.name,
         store=settings.store,
         speed=settings.speed(),
+        executor=executor,
         quiet=json,
     )
     print_audit(result, store=settings.store, scores_out=settings.scores_out, json=json)

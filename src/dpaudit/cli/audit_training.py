@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,19 @@ import typer
 from dpaudit import _validate
 from dpaudit.cli._audit_options import Json, Name, ScoresOut, StoreFile
 from dpaudit.cli._ci import Junit, Sarif, outcome_of_audit, write_outcomes
+from dpaudit.cli._executors import (
+    Accelerator,
+    CpusPerTile,
+    ExecutorName,
+    GpusPerTile,
+    RayAddress,
+    RayRuntimeEnv,
+    SlurmFolder,
+    SlurmPartition,
+    make_executor,
+)
 from dpaudit.cli._playing import played, print_audit
+from dpaudit.cli._user_code import user_code
 from dpaudit.configuration import DEFAULT_STORE
 from dpaudit.errors import InvalidInput
 
@@ -120,6 +133,14 @@ def audit_training(
     scores_out: ScoresOut = None,
     junit: Junit = None,
     sarif: Sarif = None,
+    executor: ExecutorName = None,
+    ray_address: RayAddress = None,
+    ray_runtime_env: RayRuntimeEnv = None,
+    cpus_per_tile: CpusPerTile = None,
+    gpus_per_tile: GpusPerTile = None,
+    accelerator: Accelerator = None,
+    slurm_folder: SlurmFolder = None,
+    slurm_partition: SlurmPartition = None,
     json: Json = False,
 ) -> None:
     """Audit your own training: do its scores contradict its privacy claim?
@@ -137,17 +158,37 @@ def audit_training(
     """
     from dpaudit.audits import audit_training as play
     from dpaudit.trainings.importing import canary_beside, load
+    from dpaudit.trainings.player import executor_of
 
     claim = _claim(claimed_epsilon, delta, noise_multiplier, steps, sampling_rate, pair_only)
     where = store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE
     if scores_out is not None:
         _validate.file_to_write("scores_out", Path(scores_out))  # before hours of training
-    function = load("MODULE:FUNCTION", train)
+    chosen = make_executor(
+        executor=executor,
+        ray_address=ray_address,
+        ray_runtime_env=ray_runtime_env,
+        cpus_per_tile=cpus_per_tile,
+        gpus_per_tile=gpus_per_tile,
+        accelerator=accelerator,
+        slurm_folder=slurm_folder,
+        slurm_partition=slurm_partition,
+        timeout=timeout,
+    )
+    with user_code():
+        function = load("MODULE:FUNCTION", train)
+        inserted = canary_beside(function) if canary is None else load("--canary", canary)
+        named = adversary is not None and ":" in adversary
+        scorer = load("--adversary", adversary) if named else adversary
+    if chosen is None and _can_be_sent(function, inserted, scorer):
+        # In a process of its own: a training that exits cannot end the command with its code.
+        chosen = executor_of(workers, timeout=timeout, isolated=True)
     result = played(
         play,
         function,
-        canary=canary_beside(function) if canary is None else load("--canary", canary),
-        adversary=load("--adversary", adversary) if adversary and ":" in adversary else adversary,
+        canary=inserted,
+        adversary=scorer,
+        executor=chosen,
         claim=claim,
         delta=delta,
         runs=runs,
@@ -168,6 +209,14 @@ def audit_training(
     if junit or sarif:
         write_outcomes([outcome_of_audit(result, function)], junit=junit, sarif=sarif)
     raise typer.Exit(EXIT_CODES[result.verdict])
+
+
+def _can_be_sent(*objects: object) -> bool:
+    try:
+        pickle.dumps(objects)
+    except Exception:  # pickle may raise anything
+        return False
+    return True
 
 
 def _claim(

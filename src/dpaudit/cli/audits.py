@@ -52,11 +52,20 @@ def show(
         result = read_result(record, delta=delta, confidence=confidence)
         entry, path = _entry(record), opened.path
         sessions = [dict(one) for one in record.versions]
+        played_on = dict(record.played_on())
     if json:
         from dpaudit.cli._render import print_json
 
         state = {key: entry[key] for key in ("state", "created", "finished", "runs_asked")}
-        print_json({**result.to_dict(), **state, "sessions": sessions, "store": path})
+        print_json(
+            {
+                **result.to_dict(),
+                **state,
+                "sessions": sessions,
+                "played_on": played_on,
+                "store": path,
+            }
+        )
         return
     from rich.text import Text
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpaudit.cli import _audit_options as option
 from dpaudit.configuration import CompleteSettings
 
+if TYPE_CHECKING:
+    from dpaudit.executors import Executor
+
 
 @option.takes_settings
-def plan(settings: CompleteSettings, json: bool) -> None:
+def plan(settings: CompleteSettings, json: bool, executor: Executor | None) -> None:
     """Predict an audit: its bounds, the runs it takes, its time and memory.
 
     The prediction holds where genuine gradients leave the canary's dimension alone; for other
@@ -29,6 +32,7 @@ def plan(settings: CompleteSettings, json: bool) -> None:
         confidence=settings.confidence,
         seed=settings.seed,
         speed=settings.speed(),
+        executor=executor,
     )
     if json:
         from dpaudit.cli._render import print_json

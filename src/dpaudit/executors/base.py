@@ -66,6 +66,10 @@ class Executor(ABC):
     def __init__(self) -> None:
         self.status = Status()
 
+    def capacity(self) -> int:
+        """Number of tiles that can be played at the same time, as far as it is known."""
+        return self.status.workers
+
     @abstractmethod
     def play(
         self, player: Player, tiles: Sequence[int], notify: Notify

@@ -71,6 +71,10 @@ class LocalProcesses(Executor):
         self._timeout = None if timeout is None else _validate.positive("timeout", timeout)
         self._environment, self._gpus = dict(environment or {}), tuple(gpus)
 
+    def capacity(self) -> int:
+        """The number of workers."""
+        return self._workers
+
     def play(
         self, player: Player, tiles: Sequence[int], notify: Notify
     ) -> Iterator[tuple[int, Any]]:

@@ -71,6 +71,18 @@ class RayTasks(Executor):
         self._timeout = None if timeout is None else _validate.positive("timeout", timeout)
         self._attempts = _validate.integer("attempts", attempts, at_least=1)
 
+    def capacity(self) -> int:
+        """Number of tiles that the cluster has room for now."""
+        ray = _ray()
+        started = not ray.is_initialized()
+        if started:
+            self._connect(ray)
+        try:
+            return _Cluster(ray, self._needs).slots()
+        finally:
+            if started:
+                ray.shutdown()
+
     def play(
         self, player: Player, tiles: Sequence[int], notify: Notify
     ) -> Iterator[tuple[int, Any]]:

@@ -159,6 +159,13 @@ class _Tiles:
         return _submitit().helpers.DelayedSubmission(self, *arguments)
 
 
+def folders_of_tiles(folder: str | os.PathLike[str]) -> list[Path]:
+    """The folder itself if it has tiles, otherwise those of its folders that have."""
+    place = Path(folder)
+    inner = sorted(place.iterdir()) if place.is_dir() else []
+    return [one for one in (place, *inner) if (one / _PLAYER).is_file()]
+
+
 def collect_tiles(folder: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
     """The results in a folder of `SlurmArray`, without waiting for those that are missing."""
     place = Path(folder)

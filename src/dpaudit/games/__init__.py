@@ -2,8 +2,8 @@
 
 from dpaudit.games.game import Coin, Game
 from dpaudit.games.game_check import check_game
-from dpaudit.games.playing import play
+from dpaudit.games.playing import executor_for, play
 from dpaudit.games.prepared import Prepared, prepare
 from dpaudit.games.tiles import Player
 
-__all__ = ["Coin", "Game", "Player", "Prepared", "check_game", "play", "prepare"]
+__all__ = ["Coin", "Game", "Player", "Prepared", "check_game", "executor_for", "play", "prepare"]

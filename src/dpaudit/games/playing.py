@@ -39,6 +39,18 @@ class GamePlayer(executors.Player):
         return Player(self.prepared).play_tile
 
 
+def executor_for(prepared: Prepared, done: Collection[int] = ()) -> Executor:
+    """Local processes, as many as the settled speed has; this process for a single one."""
+    workers = min(prepared.speed.workers or 1, prepared.tiles - len(done))
+    if workers < 2:
+        return InProcess()
+    device = prepared.speed.torch_device()
+    if device.type == "cpu":
+        return LocalProcesses(workers=workers, environment=_ONE_THREAD)
+    # A numbered GPU keeps its number; otherwise each worker sees one GPU.
+    return LocalProcesses(workers=workers, gpus=gpus(device) if device.index is None else ())
+
+
 def play(
     prepared: Prepared,
     *,
@@ -68,15 +80,7 @@ def play(
     for notice in prepared.checked.notices:
         tell(notice)
     tiles = [tile for tile in range(prepared.tiles) if tile not in frozenset(done)]
-    workers = min(prepared.speed.workers or 1, len(tiles))
-    if executor is None and workers > 1:
-        device = prepared.speed.torch_device()
-        if device.type == "cpu":
-            executor = LocalProcesses(workers=workers, environment=_ONE_THREAD)
-        else:
-            shared = gpus(device) if device.index is None else ()  # cuda:N keeps its number
-            executor = LocalProcesses(workers=workers, gpus=shared)
-    executor = InProcess() if executor is None else executor
+    executor = executor_for(prepared, done) if executor is None else executor
     lost: dict[int, Lost] = {}
     for tile, result in executor.play(GamePlayer(prepared=prepared), tiles, tell):
         if not isinstance(result, Lost):

@@ -14,6 +14,12 @@ from dpaudit.games.budget import Cost, cost, settle
 from dpaudit.games.game import Game
 from dpaudit.games.game_check import check_game
 
+TILES_PER_WORKER = 16
+"""With fewer, workers wait for stragglers; with more, tiles cost more than their runs.
+
+See ``benchmarks/scale.py simulate``.
+"""
+
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,6 +58,17 @@ class Prepared:
             raise InvalidInput(f"tile must be from 0 to {self.tiles - 1}, got {tile}")
         first = tile * self.tile_size
         return range(first, min(first + self.tile_size, self.game.runs))
+
+    def spread_over(self, places: int, *, keep: bool) -> Prepared:
+        """The same game in tiles that are small enough for many workers.
+
+        Arguments:
+            places: Number of tiles that are played at the same time.
+            keep: Keep the tile size, because the user chose it.
+        """
+        largest = max(1, self.game.runs // (TILES_PER_WORKER * places))
+        size = self.tile_size if keep else min(self.tile_size, largest)
+        return replace(self, speed=replace(self.speed, tile_size=size, workers=places))
 
     def at(self, speed: Speed) -> Prepared:
         """The same game at another settled speed, for example the one of a stored audit."""

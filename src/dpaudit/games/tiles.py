@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import platform
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import final
@@ -43,6 +44,8 @@ class Player:
         game, speed = prepared.game, prepared.speed
         self._prepared, self._game, self._speed = prepared, game, speed
         self._device = speed.torch_device()
+        device = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu"
+        self._played_on = f"{platform.node()}: {device}, {speed.precision}"
         self._training = training_of(prepared)
         self._coins = insertion_coins(
             seed=game.seed, runs=game.runs, canaries=game.canaries.count, coin=game.coin
@@ -139,6 +142,7 @@ class Player:
             horizon=horizon.ravel(),
             inserted=inserted.ravel(),
             score=scores.ravel(),
+            played_on=self._played_on,
         )
 
 
@@ -197,4 +201,5 @@ def _concatenate(blocks: list[ScoreBlock]) -> ScoreBlock:
     names = ("run", "canary", "horizon", "inserted", "score")
     columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in names}
     order = np.lexsort((columns["canary"], columns["run"], columns["horizon"]))
-    return ScoreBlock(**{name: column[order] for name, column in columns.items()})
+    ordered = {name: column[order] for name, column in columns.items()}
+    return ScoreBlock(**ordered, played_on=blocks[0].played_on)

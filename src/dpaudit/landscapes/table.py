@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpaudit import _validate
+from dpaudit._files import write_text
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes.landscapes import inside
 from dpaudit.mechanisms.landscape import Array, Landscape
@@ -134,7 +135,7 @@ class Table(Landscape):
         """Write the CSV file that `from_file` reads."""
         rows = np.stack(self.to_gradients(batch_size=batch_size), axis=-1).tolist()
         lines = [f"{position!r},{gradient!r}" for position, gradient in rows]
-        Path(path).write_text("position,gradient\n" + "\n".join(lines) + "\n", encoding="utf-8")
+        write_text(Path(path), "position,gradient\n" + "\n".join(lines) + "\n")
 
     @property
     def _grid(self) -> Array:

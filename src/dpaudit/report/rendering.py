@@ -14,6 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
+from dpaudit._files import write_text
 from dpaudit._version import __version__
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.privacy import Bound
@@ -36,7 +37,7 @@ def write_page(pages: PageData | Sequence[PageData], path: str | os.PathLike[str
         raise InvalidInput(f"path must be in an existing folder, got {str(target)!r}")
     text = render_page([pages] if isinstance(pages, PageData) else pages)
     try:
-        target.write_text(text, encoding="utf-8")
+        write_text(target, text)
     except OSError as error:
         raise InvalidInput(f"cannot write {target}: {error.strerror or error}") from None
     return target

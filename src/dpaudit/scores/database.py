@@ -24,7 +24,8 @@ SCHEMA_VERSION = 3
 _APPLICATION_ID = 0x64706175  # "dpau": tells our SQLite files from those of other programs
 _WAIT_SECONDS = 60.0
 
-# In order of version: 2 added failures, 3 added seals and the number of tiles of an audit.
+# In order of version: 2 added failures, 3 added seals, the number of
+# tiles of an audit, and where a tile was played.
 _TABLES = {
     "audits": """(
         id TEXT PRIMARY KEY,
@@ -48,6 +49,7 @@ _TABLES = {
         tile INTEGER NOT NULL,
         rows INTEGER NOT NULL,
         finished TEXT NOT NULL,
+        played_on TEXT,
         seal BLOB,
         PRIMARY KEY (audit, tile)
     )""",
@@ -189,6 +191,7 @@ class Database:
             if version == 1:
                 connection.execute(f"CREATE TABLE failures {_TABLES['failures']}")
             connection.execute("ALTER TABLE audits ADD COLUMN tiles INTEGER")
+            connection.execute("ALTER TABLE tiles ADD COLUMN played_on TEXT")
             for table in _TABLES:
                 if table != "failures" or version > 1:
                     connection.execute(f"ALTER TABLE {table} ADD COLUMN seal BLOB")

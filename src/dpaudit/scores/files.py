@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit._files import write_whole
 from dpaudit.errors import InvalidInput, InvalidScores, MissingExtra
 from dpaudit.scores.table import Scores
 
@@ -82,18 +83,8 @@ def write_scores(
     chosen = _validate.one_of("format", format or _format_of(path), _FORMATS)
     write = _write_parquet if chosen == "parquet" else _write_csv
     try:
-        if path.exists() and not path.is_file():
-            write(scores, path)  # a pipe or /dev/stdout must not be replaced by a file
-            return
         check_replaceable(path)
-        target = path.resolve()
-        # In the same folder, because only there is the final rename atomic.
-        draft = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            write(scores, draft)
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_whole(path, lambda draft: write(scores, draft))
     except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror or error}") from None
 

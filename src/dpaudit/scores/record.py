@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -64,6 +65,11 @@ class AuditRecord:
     def finished_tiles(self) -> frozenset[int]:
         """The numbers of the tiles whose scores are safely stored."""
         return frozenset(self._rows_of_tiles())
+
+    def played_on(self) -> Mapping[str, int]:
+        """Machines, devices and precisions, each with the number of tiles that it played."""
+        rows = self.database.sealed("tiles", "audit = ?", self.id)
+        return Counter(row[4] for row in rows if row[4])
 
     def add_tile(self, index: int, block: ScoreBlock) -> bool:
         """Store the scores of a tile; false if they were there already, which changes nothing.
@@ -152,7 +158,7 @@ class AuditRecord:
     def _rows_of_tiles(self) -> dict[int, int]:
         """For each tile the number of its rows of scores."""
         rows = self.database.sealed("tiles", "audit = ?", self.id)
-        return {tile: count for _, tile, count, _ in rows}
+        return {row[1]: row[2] for row in rows}
 
     def _check_tiles(self) -> None:
         """Raise where tiles or rows of scores are missing."""
@@ -176,12 +182,12 @@ class AuditRecord:
         """The row of the tile, and the table and rows of its content."""
         if isinstance(tile, Failure):
             row = (self.id, index, tile.run, tile.inserted, tile.canaries, tile.error)
-            return (self.id, index, 0, now()), "failures", [(*row, tile.traceback)]
+            return (self.id, index, 0, now(), None), "failures", [(*row, tile.traceback)]
         parts = [
             (self.id, index, horizon, *columns.pack(tile.scores(horizon)))
             for horizon in tile.horizons
         ]
-        return (self.id, index, len(tile), now()), "scores", parts
+        return (self.id, index, len(tile), now(), tile.played_on or None), "scores", parts
 
 
 def plain_mapping(text: object) -> Mapping[str, Any]:

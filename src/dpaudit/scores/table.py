@@ -168,6 +168,7 @@ class ScoreBlock:
             has horizon T, and earlier ones if the user asked for them.
         inserted: Whether the canary was inserted in that run.
         score: The score; higher means "inserted". NaN is refused.
+        played_on: Machine, device and precision of the tile, in a few words.
 
     Example:
         >>> block = ScoreBlock(
@@ -182,6 +183,7 @@ class ScoreBlock:
     horizon: NDArray[np.int64]
     inserted: NDArray[np.bool_]
     score: NDArray[np.float64]
+    played_on: str = ""
 
     def __post_init__(self) -> None:
         score = _numbers(self.score)

@@ -38,9 +38,15 @@ class TrainingPlayer(Player):
         return probe(self.job, self.runs) if tile == PROBE else self.job.play(tile)
 
 
-def executor_of(workers: int, *, timeout: float | None = None) -> Executor:
-    """The executor for a number of workers, which share the cores of this machine."""
-    if workers == 1 and timeout is None:
+def executor_of(workers: int, *, timeout: float | None = None, isolated: bool = False) -> Executor:
+    """The executor for a number of workers, which share the cores of this machine.
+
+    Arguments:
+        workers: Number of trainings at the same time.
+        timeout: Seconds after which a training is stopped.
+        isolated: Use another process also for a single worker.
+    """
+    if workers == 1 and timeout is None and not isolated:
         return InProcess()
     share = str(max(1, (os.cpu_count() or 1) // workers))
     threads = {name: os.environ.get(name, share) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}

@@ -1,0 +1,145 @@
+"""The options that choose where an audit is played."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpaudit.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from dpaudit.executors import Executor
+
+ExecutorName = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        metavar="local|ray|slurm",
+        help="Where tiles are played: on this machine, on a Ray cluster, or by SLURM jobs.",
+        show_default="local",
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|local|ray://HOST:PORT",
+        help="Ray cluster: the running one, a new one on this machine, or a remote one.",
+        show_default="auto",
+    ),
+]
+RayRuntimeEnv = Annotated[
+    str | None,
+    typer.Option(metavar="JSON", help="Ray's runtime environment of the workers."),
+]
+CpusPerTile = Annotated[
+    float | None,
+    typer.Option(metavar="N", help="CPUs reserved for a tile on a cluster.", show_default="1"),
+]
+GpusPerTile = Annotated[
+    float | None,
+    typer.Option(
+        metavar="N",
+        help="GPUs reserved for a tile on a cluster; with Ray, 0.5 lets two tiles share one.",
+        show_default="0",
+    ),
+]
+Accelerator = Annotated[
+    str | None, typer.Option(metavar="TYPE", help="Type of GPU on a Ray cluster, such as H100.")
+]
+SlurmFolder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder on the shared file system for the results of SLURM jobs.",
+        show_default="dpaudit-slurm",
+    ),
+]
+SlurmPartition = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Partition of the SLURM jobs.")
+]
+
+OPTIONS: dict[str, Any] = {
+    "executor": ExecutorName,
+    "ray_address": RayAddress,
+    "ray_runtime_env": RayRuntimeEnv,
+    "cpus_per_tile": CpusPerTile,
+    "gpus_per_tile": GpusPerTile,
+    "accelerator": Accelerator,
+    "slurm_folder": SlurmFolder,
+    "slurm_partition": SlurmPartition,
+}
+"""Option by its name in `make_executor`."""
+
+
+def parameters() -> list[inspect.Parameter]:
+    """The options as parameters of a command."""
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in OPTIONS.items()
+    ]
+
+
+def make_executor(
+    *,
+    executor: str | None = None,
+    ray_address: str | None = None,
+    ray_runtime_env: str | None = None,
+    cpus_per_tile: float | None = None,
+    gpus_per_tile: float | None = None,
+    accelerator: str | None = None,
+    slurm_folder: str | None = None,
+    slurm_partition: str | None = None,
+    timeout: float | None = None,
+) -> Executor | None:
+    """The executor that the options describe; `None` for processes of this machine."""
+    from dpaudit.executors import EXECUTORS
+
+    chosen = executor or "local"
+    given: dict[str, Any] = {
+        "cpus_per_tile": cpus_per_tile,
+        "gpus_per_tile": gpus_per_tile,
+        "timeout": timeout,
+    }
+    of_ray = {
+        "address": ray_address,
+        "accelerator": accelerator,
+        "runtime_env": None if ray_runtime_env is None else _json(ray_runtime_env),
+    }
+    of_slurm = {
+        "folder": slurm_folder,
+        "parameters": None if slurm_partition is None else {"slurm_partition": slurm_partition},
+    }
+    if chosen == "ray":
+        given, others = given | of_ray, of_slurm
+    elif chosen == "slurm":
+        given, others = given | of_slurm, of_ray
+        for name in ("cpus_per_tile", "gpus_per_tile"):
+            if given[name] is not None:
+                given[name] = _whole(name, given[name])
+    else:
+        others = {**given, **of_ray, **of_slurm, "timeout": None}
+    unused = [name for name, value in others.items() if value is not None]
+    if unused:
+        raise InvalidInput(f"--executor {chosen} does not use {', '.join(unused)}; leave it out")
+    if chosen == "local":
+        return None
+    return EXECUTORS[chosen](**{name: value for name, value in given.items() if value is not None})
+
+
+def _whole(name: str, value: float) -> int:
+    if value != int(value):
+        raise InvalidInput(f"{name} must be a whole number for SLURM, got {value:g}")
+    return int(value)
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"--ray-runtime-env must be a JSON object: {error}") from None
+    if not isinstance(content, dict):
+        raise InvalidInput(f"--ray-runtime-env must be a JSON object, got {text[:80]!r}")
+    return content

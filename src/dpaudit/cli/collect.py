@@ -1,0 +1,61 @@
+"""``dpaudit collect``: bring the results of SLURM jobs into the store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpaudit.cli._audit_options import Json, StoreFile
+from dpaudit.configuration import DEFAULT_STORE
+
+
+def collect(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="The --slurm-folder of the audit, or one audit's folder in it."
+        ),
+    ],
+    store: StoreFile = None,
+    json: Json = False,
+) -> None:
+    """Bring the results of SLURM jobs into the store, without waiting for missing ones.
+
+    The audit was started with --executor slurm. If that command still runs, this one is not
+    needed. When no tile is missing, the same audit command computes the bounds.
+
+    [bold]dpaudit collect /shared/me/dpaudit-slurm --store audits.sqlite[/]
+    """
+    from dpaudit.errors import InvalidInput
+    from dpaudit.executors.slurm_array import collect_tiles, folders_of_tiles
+    from dpaudit.scores import Failure, ScoreBlock, Store
+
+    where = store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE
+    rows: list[dict[str, Any]] = []
+    with Store.open(where, create=False) as opened:
+        for place in folders_of_tiles(folder):
+            record = opened.audit(place.name.partition("-")[0])
+            found = [
+                (tile, result)
+                for tile, result in collect_tiles(place)
+                if tile >= 0 and isinstance(result, ScoreBlock | Failure)
+            ]
+            added = record.add_tiles(found)
+            rows.append(
+                {"audit": record.id, "name": record.name, "tiles": len(found), "new": added}
+            )
+    if not rows:
+        raise InvalidInput(f"{folder} has no results of SLURM jobs; give the --slurm-folder")
+    if json:
+        from dpaudit.cli._render import print_json
+
+        print_json({"store": where, "audits": rows})
+        return
+    from dpaudit.cli._render import console
+
+    for row in rows:
+        label = row["name"] or row["audit"][:8]
+        console().print(f"{label}: {row['tiles']:,} tiles, {row['new']:,} of them new in {where}.")
