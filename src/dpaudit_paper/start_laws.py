@@ -1,4 +1,7 @@
-"""A start that is drawn anew in every training: its law, and adversaries who know it. For A9."""
+"""A start that is drawn in every training: its distribution, and adversaries that use it. For A9.
+
+`dpaudit.adversaries.StartDistribution` does the same for any initialiser, from drawn models.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 FANS = (400, 120)
-"""Of the ConvNet's largest layer, which has 77 % of its weights."""
+"""Fan-in and fan-out of the ConvNet's largest layer, which has 77 % of its weights."""
 
 
 def half_width(rule: Weights, fan_in: int, fan_out: int) -> float:
-    """Both rules draw weights evenly from minus to plus this.
+    """Half the width of the uniform distribution of a weight.
 
     Example:
         >>> round(half_width("xavier", 400, 120), 3), round(half_width("kaiming", 400, 120), 3)
@@ -48,7 +51,7 @@ def half_width(rule: Weights, fan_in: int, fan_out: int) -> float:
 @final
 @dataclass(frozen=True, kw_only=True)
 class RandomBias(HiddenStateAdversary):
-    """A_GC-R on biases alone: they start at zero, so that not knowing the start costs nothing."""
+    """A_GC-R on biases only: they start at zero, so that an unknown start loses nothing."""
 
     name: ClassVar[str] = "random-bias"
     paper: ClassVar[str] = "ours, beside A_GC-R of Cebere, Bellet, Papernot (ICLR 2025)"
@@ -72,11 +75,11 @@ class RandomBias(HiddenStateAdversary):
 @final
 @dataclass(frozen=True, kw_only=True)
 class KnownLaw(HiddenStateAdversary):
-    """A_GC-R that does not know the start, but the law that it was drawn from.
+    """A_GC-R for an unknown start whose uniform distribution is known.
 
-    Its score is the logarithm of how much likelier the final weight is with the canary than
-    without, where nothing but the noise disturbs it. Weights are drawn evenly between two edges: a
-    weight far beyond one of them proves the canary, and all others say next to nothing.
+    The score is the log-likelihood ratio of the final weight with and without the canary, if only
+    noise disturbs it. A weight far beyond an edge of the distribution reveals the canary; all
+    others reveal almost nothing.
     """
 
     name: ClassVar[str] = "known-law"
@@ -102,7 +105,7 @@ class KnownLaw(HiddenStateAdversary):
 
 
 def half_widths(mechanism: DPSGD, rule: Weights) -> Array:
-    """Of the law of each parameter, in linear and convolutional layers; 0 for biases."""
+    """Half widths of all parameters of linear and convolutional layers; 0 for biases."""
     from dpaudit.engine.starting_points import known_model
 
     widths = []
@@ -115,17 +118,17 @@ def half_widths(mechanism: DPSGD, rule: Weights) -> Array:
 
 
 def moved_and_noise(steps: int) -> tuple[float, float]:
-    """How far a canary at every step moves its weight, and the deviation of what noise adds."""
+    """The movement by a canary at every step, and the standard deviation of the noise."""
     training = preset("convnet")
     per_step = training.learning_rate * training.clip_norm / training.batch_size
     return steps * per_step, math.sqrt(steps) * training.noise_multiplier * per_step
 
 
 def _log_density(weights: torch.Tensor, edges: torch.Tensor, noise: float) -> torch.Tensor:
-    """Up to a constant, of a weight drawn evenly between the edges plus normal noise."""
+    """The log density of a uniform start plus normal noise, up to a constant."""
     import torch
 
-    outside = weights.abs()  # the law is even
+    outside = weights.abs()  # the distribution is symmetric
     upper = torch.special.log_ndtr((edges - outside) / noise)
     lower = torch.special.log_ndtr((-edges - outside) / noise)
     even = upper + torch.log1p(-torch.exp(lower - upper))
@@ -133,7 +136,7 @@ def _log_density(weights: torch.Tensor, edges: torch.Tensor, noise: float) -> to
 
 
 def exact_epsilon(rule: Weights, steps: int) -> float:
-    """What a weight of the largest layer leaks, at best, where only noise disturbs it.
+    """The exact epsilon of a weight of the largest layer that only noise disturbs.
 
     Example:
         >>> round(exact_epsilon("xavier", 250), 2)
@@ -157,7 +160,7 @@ def exact_epsilon(rule: Weights, steps: int) -> float:
 
 
 def normal_epsilon(rule: Weights, steps: int) -> float:
-    """The same, were weights drawn from a normal law of the same deviation."""
+    """The same for a normal distribution with the same standard deviation."""
     moved, noise = moved_and_noise(steps)
     deviation = math.hypot(noise, half_width(rule, *FANS) / math.sqrt(3))
     return gaussian_epsilon(DELTA, moved / deviation)

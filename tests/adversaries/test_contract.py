@@ -51,7 +51,7 @@ def test_an_unknown_name_is_refused() -> None:
 
 def test_the_hidden_state_view_has_no_iterates() -> None:
     shown = {field.name for field in dataclasses.fields(HiddenStateView)}
-    assert shown == {"mechanism", "steps", "initial", "final"}
+    assert shown == {"mechanism", "steps", "initial", "final", "insertion"}
     with pytest.raises(TypeError, match="iterates"):
         HiddenStateView(mechanism=None, steps=1, initial=None, final=None, iterates=None)  # type: ignore[call-arg, arg-type]
 

@@ -302,7 +302,7 @@ def test_every_row_of_the_papers_table_is_there() -> None:
             assert row.estimator in METHODS
         else:
             assert row.year == ADVERSARIES[row.adversary].year
-    own = {"random-dimension", "simulated-dimension", "rare-feature"}
+    own = {"random-dimension", "simulated-dimension", "rare-feature", "start-distribution"}
     assert {row.adversary for row in PRIOR_WORK} - {None} | own == set(ADVERSARIES)
 
 

@@ -17,6 +17,7 @@ from dpaudit.adversaries.random_direction import RandomDirection
 from dpaudit.adversaries.rare_feature import RareFeature
 from dpaudit.adversaries.registry import ADVERSARIES, adversary
 from dpaudit.adversaries.simulated_dimension import SimulatedDimension
+from dpaudit.adversaries.start_distribution import StartDistribution
 from dpaudit.adversaries.static_poisoning import StaticPoisoning
 from dpaudit.threat_models import (
     AdaptedGradients,
@@ -71,6 +72,7 @@ __all__ = [
     "SimulatedDimension",
     "StandardAdversary",
     "StandardView",
+    "StartDistribution",
     "StaticPoisoning",
     "adversary",
 ]

@@ -28,6 +28,7 @@ ADVERSARIES: Registry[Adversary] = Registry(
         "one-run-black-box": f"{_HERE}.one_run_black_box:OneRunBlackBox",
         "one-run-white-box": f"{_HERE}.one_run_white_box:OneRunWhiteBox",
         "rare-feature": f"{_HERE}.rare_feature:RareFeature",
+        "start-distribution": f"{_HERE}.start_distribution:StartDistribution",
     },
     make=lambda kind: kind(),
 )

@@ -72,6 +72,7 @@ def scored(adversary: Adversary, played: Played, canaries: Canaries) -> Tensor:
                 steps=played.steps,
                 initial=played.initial,
                 final=played.iterates[-1],
+                insertion=played.insertion,
             ),
             canaries,
         )

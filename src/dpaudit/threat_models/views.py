@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 class HiddenStateView:
     """Some runs in the hidden state threat model: the start, if it is public, and the end.
 
-    Parameters are flat, in the order of ``model.parameters()``. The first axis is the run.
+    Parameters are flat, in the order of ``model.parameters()``. The first axis is the run. The
+    insertion steps are public.
     """
 
     mechanism: DPSGD
     steps: int  # the training stopped here: mechanism.steps, or an earlier horizon
     initial: torch.Tensor | None  # (parameters,), None where the start is not public
     final: torch.Tensor  # (runs, parameters)
+    insertion: Insertion = field(default_factory=Insertion)
 
 
 @final
