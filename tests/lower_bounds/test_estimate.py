@@ -271,3 +271,18 @@ def test_failures_count_as_the_lowest_score():
             exceeded[name] += estimate(evidence, delta=0.0, seed=audit).epsilon > 1
     assert exceeded["lowest"] <= 6
     assert exceeded["dropped"] >= 35
+
+
+@pytest.mark.parametrize("unit", [2.0**530, 2.0**-660, 2.0**1000])
+@pytest.mark.parametrize("method", METHODS)
+def test_scores_of_any_size_give_the_same_bound(method, unit):
+    ones, zeros = gaussian_scores(2, 150)
+    expected = lower_bound(ones, zeros, delta=1e-5, method=method).epsilon
+    with np.errstate(all="raise", under="ignore"):
+        scaled = lower_bound(unit * ones, unit * zeros, delta=1e-5, method=method).epsilon
+    assert scaled == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_normal_pilot_finds_thresholds_in_the_tails():
+    bounds = [lower_bound(*gaussian_scores(3.95, 2500, seed), delta=1e-5) for seed in range(30)]
+    assert np.mean([bound.epsilon for bound in bounds]) >= 5.3

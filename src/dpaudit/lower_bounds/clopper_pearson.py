@@ -62,6 +62,7 @@ class ClopperPearson(CountMethod):
 
     name = "clopper-pearson"
     paper = "Jagielski et al. 2020"
+    foresees = True
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
         if isinstance(levels, Pointwise) and levels.joint:

@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 
+from dpaudit.lower_bounds.normality import unit_of
 from dpaudit.scores import Scores
 
 INDEPENDENT_CANARIES = "canaries of the same run are independent"
@@ -50,7 +51,7 @@ def within_run_dependence(scores: Scores) -> WithinRunDependence:
     runs, run = np.unique(scores.run[finite], return_inverse=True)
     if len(runs) < 2 or len(run) <= len(runs):
         return WithinRunDependence(correlation=None, design_effect=None)
-    residual = scores.score[finite].copy()
+    residual = scores.score[finite] / unit_of(scores.score)
     for kind in (True, False):
         rows = scores.inserted[finite] == kind
         if rows.any():

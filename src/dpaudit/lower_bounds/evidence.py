@@ -54,7 +54,11 @@ def with_failures(scores: Scores, failures: Sequence[Failure]) -> Scores:
 
 def wrong_way(scores: Scores) -> tuple[str, ...]:
     """A note if inserted canaries have the lower scores."""
-    ones, zeros = scores.inserted_scores, np.sort(scores.other_scores)
+    ones, zeros = (
+        group[:: 1 + len(group) // 100_000]  # enough for a diagnostic
+        for group in (scores.inserted_scores, scores.other_scores)
+    )
+    zeros = np.sort(zeros)
     below = np.searchsorted(zeros, ones, side="left") + np.searchsorted(zeros, ones, side="right")
     area = float(below.mean()) / (2 * len(zeros))
     # Three standard deviations of the area under the curve when there is no signal.

@@ -23,6 +23,7 @@ from dpaudit.errors import InvalidScores, NumericalError
 from dpaudit.lower_bounds.base import ScoreMethod
 from dpaudit.lower_bounds.evidence import dependence_of, wrong_way
 from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
+from dpaudit.lower_bounds.normality import FEWEST_TO_CHECK, normality_p_value, unit_of
 from dpaudit.lower_bounds.questions import Answer
 from dpaudit.lower_bounds.task import Task
 from dpaudit.privacy import Bound
@@ -32,7 +33,6 @@ Array = NDArray[np.float64]
 
 # The check rejects normal scores in one of a thousand audits.
 REJECT_BELOW = 1e-3
-FEWEST_TO_CHECK = 20
 
 
 @final
@@ -75,6 +75,8 @@ def fit_gaussian(inserted: Array, not_inserted: Array, *, significance: float) -
         raise InvalidScores(
             "gaussian-fit needs finite scores, and some are infinite; use clopper-pearson"
         )
+    unit = unit_of(inserted, not_inserted)
+    inserted, not_inserted = inserted / unit, not_inserted / unit
     freedom = n1 + n0 - 2
     variances = float(np.var(inserted, ddof=1)), float(np.var(not_inserted, ddof=1))
     pooled = ((n1 - 1) * variances[0] + (n0 - 1) * variances[1]) / freedom
@@ -90,7 +92,7 @@ def fit_gaussian(inserted: Array, not_inserted: Array, *, significance: float) -
     return NormalFit(
         mu=max(0.0, mu),
         estimate=estimate,
-        normality_p_value=_normality(inserted, not_inserted),
+        normality_p_value=normality_p_value(inserted, not_inserted),
         equal_variance_p_value=_equal_variance(variances, (n1 - 1, n0 - 1)),
     )
 
@@ -112,18 +114,6 @@ def noncentrality_lower_bound(t: float, freedom: int, significance: float) -> fl
             "degrees of freedom; use gaussian-dp"
         )
     return bound
-
-
-def _normality(inserted: Array, not_inserted: Array) -> float | None:
-    """D'Agostino-Pearson test of both samples together, each centred and scaled by itself."""
-    if min(len(inserted), len(not_inserted)) < FEWEST_TO_CHECK:
-        return None
-    from scipy.stats import normaltest  # slow to import, and only this method needs it
-
-    residuals = [
-        (x - x.mean()) / x.std(ddof=1) for x in (inserted, not_inserted) if x.std(ddof=1) > 0
-    ]
-    return float(normaltest(np.concatenate(residuals)).pvalue)
 
 
 def _equal_variance(variances: tuple[float, float], freedom: tuple[int, int]) -> float | None:

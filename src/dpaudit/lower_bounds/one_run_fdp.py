@@ -1,32 +1,16 @@
-r"""Lower bound on mu from one run, for mechanisms whose trade-off curve is Gaussian.
+r"""Lower bound on mu from one run, for mechanisms whose trade-off function is Gaussian.
 
-The (epsilon, delta) theorem of :mod:`dpaudit.lower_bounds.one_run` uses one point of the trade-off
-curve. Here the whole curve :math:`f = G_\mu` is put to the test, which is stronger where epsilon
-at a small delta is asked for.
+The theorem of :mod:`dpaudit.lower_bounds.one_run` uses one point of the trade-off function. Here
+the whole function :math:`f = G_\mu` is tested by `one_run_recursion`, which is stronger at a small
+delta.
 
-Let :math:`W` be the number of right guesses out of :math:`r`, for :math:`m` canaries. Look at one
-canary: flipping its coin turns "guessed right, and at least :math:`c` right in all" into "guessed
-wrong, and at least :math:`c-1` right in all". The mechanism being f-DP bounds the probability of
-the first by :math:`\bar f = 1 - f` of the second. Averaged over canaries (:math:`\bar f` is
-concave), with
+Assumptions: fair independent coins, guesses that depend on the coins only through the output, a
+*number of guesses fixed beforehand*, and, for epsilon at another delta, that the trade-off function
+is Gaussian.
 
-.. math:: R_c = E[\tfrac{W}{m} 1_{W \ge c}], \qquad H_c = E[\tfrac{r-W}{m} 1_{W \ge c}],
-
-this says :math:`R_c \le \bar f(H_{c-1})` for every :math:`c`. If :math:`P(W \ge c)` were
-``significance`` or more, these inequalities, followed down from :math:`c` to 0, would force
-more probability than there is; when they do, mu is refuted.
-
-What is assumed: fair independent coins, guesses blind to them (as for every one-run bound), a
-*number of guesses fixed beforehand*, and, for epsilon at another delta, that the trade-off curve
-really is Gaussian: a lower bound on mu says nothing of epsilon at small delta otherwise.
-
-The bound does not reach the true mu with many canaries: its first step compares probabilities of
-the size of ``significance``, where a Gaussian curve is steep. It is a price of assuming nothing
-about how canaries interact.
-
-References:
-    Mahloujifar, Melis, Chaudhuri: *Auditing f-Differential Privacy in One Run* (ICML 2025,
-    arXiv 2410.22235): the recursion of its numerical algorithm, with two guessed values per coin.
+The bound does not reach the true mu even with many canaries: its first step compares probabilities
+of the size of ``significance``, where a Gaussian trade-off function is steep. In return nothing is
+assumed about how canaries interact.
 """
 
 from __future__ import annotations
@@ -35,7 +19,7 @@ from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from dpaudit import _validate
 from dpaudit._roots import sign_change
@@ -43,6 +27,7 @@ from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
 from dpaudit.lower_bounds.guesses import Array, GuessPlan, Ints, best_plan, candidate_plans
 from dpaudit.lower_bounds.one_run import check_counts
 from dpaudit.lower_bounds.one_run_method import FAIR_COINS, OneRunMethod
+from dpaudit.lower_bounds.one_run_recursion import gaussian_needed, guesses_refute
 from dpaudit.lower_bounds.questions import Answer
 from dpaudit.lower_bounds.task import Task
 
@@ -114,23 +99,7 @@ def choose_gaussian_guesses(
 
 
 def _refutes(mu: float, correct: int, guesses: int, canaries: int, significance: float) -> bool:
-    r"""Whether ``correct`` right guesses have probability below ``significance`` under mu-GDP.
-
-    Lower bounds ``right`` and ``wrong`` on :math:`R_i` and :math:`H_i`, for i from ``correct``
-    down. The mass at exactly i right guesses adds to them in the proportion i to guesses - i.
-    """
-    right = significance * correct / canaries
-    wrong = significance * (guesses - correct) / canaries
-    everything = guesses / canaries
-    for i in range(correct - 1, -1, -1):
-        needed = float(ndtr(ndtri(right) - mu))
-        if needed <= wrong:
-            return False  # the inequality holds without more mass, here and at every smaller i
-        right += i / (guesses - i) * (needed - wrong)
-        wrong = needed
-        if right + wrong >= everything:
-            return True
-    return False
+    return guesses_refute(gaussian_needed(mu), correct, guesses, canaries, significance)
 
 
 @final

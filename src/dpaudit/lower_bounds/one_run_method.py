@@ -18,6 +18,8 @@ from dpaudit.lower_bounds.thresholds import Pilot
 from dpaudit.privacy import Bound
 from dpaudit.scores import Scores
 
+# A plan for more canaries is scaled up from one for so many.
+MOST_PLANNED = 200_000
 FAIR_COINS = "every canary was inserted by its own fair coin"
 
 
@@ -46,7 +48,12 @@ class OneRunMethod(ScoreMethod):
         check_fair_coins(scores, self.name)
         pilot, rest = _pilot_rows(len(scores), task.pilot)
         coins, remaining = scores.inserted.astype(np.int64), len(rest)
-        plan = self.plan(scores.score[pilot], coins[pilot], remaining, task)
+        planned = min(remaining, MOST_PLANNED)
+        some = pilot[: MOST_PLANNED // 10]
+        plan = self.plan(scores.score[some], coins[some], planned, task)
+        if planned < remaining:
+            top, bottom = (share * remaining // planned for share in (plan.top, plan.bottom))
+            plan = GuessPlan(top=top, bottom=bottom)
         correct, guesses = count_guesses(scores.score[rest], coins[rest], plan.top, plan.bottom)
         return task.bound(
             self.name,
@@ -98,4 +105,4 @@ def _pilot_rows(size: int, pilot: Pilot) -> tuple[NDArray[np.int64], NDArray[np.
     """Rows of the pilot and of the rest, drawn without looking at the coins."""
     order = np.random.default_rng(pilot.seed).permutation(size)
     share = min(max(1, round(pilot.share * size)), size - 1)
-    return np.sort(order[:share]), np.sort(order[share:])
+    return order[:share], np.sort(order[share:])

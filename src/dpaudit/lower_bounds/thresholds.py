@@ -13,11 +13,13 @@ from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.levels import Everywhere, Levels, Pointwise
+from dpaudit.lower_bounds.normality import normality_p_value, unit_of
 from dpaudit.lower_bounds.questions import Question
 
 Array = NDArray[np.float64]
@@ -30,6 +32,9 @@ class Ranking(ABC):
     # Factor by which a pilot lowers the significance when it ranks thresholds. Where many
     # thresholds are equally good (Gaussian scores) this keeps a lucky tail from winning.
     pilot_caution: ClassVar[float] = 1.0
+    # Whether the best threshold may lie in tails that a pilot hardly sees. If the pilot looks
+    # normal, its normal fit then predicts the errors on the rest.
+    foresees: ClassVar[bool] = False
     # Whether the merit is built on upper limits of both error rates, as simultaneous bands need.
     bands: ClassVar[bool] = True
 
@@ -110,10 +115,16 @@ class Pilot(ThresholdRule):
                 levels=Pointwise(significance, joint=True),
                 notes=("the pilot scores are all equal; cut just above them",),
             )
-        cautious = Pointwise(significance / ranking.pilot_caution)
-        merit = ranking.merit(pilot, question, cautious)
+        cuts = None
+        if ranking.foresees:
+            cuts = _foreseen(pilot_in, pilot_out, len(rest_in), len(rest_out))
+        if cuts is None:
+            cuts, caution = pilot, ranking.pilot_caution
+        else:
+            caution = 1.0
+        merit = ranking.merit(cuts, question, Pointwise(significance / caution))
         return Chosen(
-            counts=ErrorCounts.at(rest_in, rest_out, pilot.thresholds[_middle_of_best(merit)]),
+            counts=ErrorCounts.at(rest_in, rest_out, cuts.thresholds[_middle_of_best(merit)]),
             levels=Pointwise(significance, joint=True),
         )
 
@@ -269,6 +280,45 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise InvalidInput(f"threshold needs a number after '=', got {text!r}") from None
+
+
+def _foreseen(
+    inserted: Array, not_inserted: Array, positives: int, negatives: int
+) -> ErrorCounts | None:
+    """The errors to expect on the rest, from a normal fit to the pilot; `None` if it is not normal.
+
+    Any threshold is valid, so a wrong prediction costs tightness only.
+    """
+    p_value = normality_p_value(inserted, not_inserted)
+    if p_value is None or p_value < 0.05:
+        return None
+    unit = unit_of(inserted, not_inserted)
+    (mean_in, spread_in), (mean_out, spread_out) = (
+        (float(x.mean()), float(x.std(ddof=1))) for x in (inserted / unit, not_inserted / unit)
+    )
+    if not (0 < spread_in < np.inf and 0 < spread_out < np.inf):
+        return None
+    cuts = np.linspace(
+        min(mean_in - 5 * spread_in, mean_out), max(mean_out + 5 * spread_out, mean_in), 400
+    )
+    expected = [
+        rate * size
+        for rate, size in (
+            (ndtr((mean_out - cuts) / spread_out), negatives),
+            (ndtr((cuts - mean_in) / spread_in), positives),
+        )
+    ]
+    # Half a standard deviation of bad luck.
+    false_positives, false_negatives = (
+        np.ceil(count + np.sqrt(count) / 2).astype(np.int64) for count in expected
+    )
+    return ErrorCounts(
+        false_positives=np.minimum(false_positives, negatives),
+        false_negatives=np.minimum(false_negatives, positives),
+        negatives=negatives,
+        positives=positives,
+        thresholds=cuts * unit,
+    )
 
 
 def _best_of_sweep(

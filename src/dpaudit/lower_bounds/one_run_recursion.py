@@ -1,0 +1,61 @@
+r"""The recursion of Mahloujifar et al. for any trade-off function, from the guesses of one run.
+
+Let :math:`W` be the number of right guesses out of :math:`r`, for :math:`m` canaries. Flipping the
+coin of one canary turns "guessed right, and at least :math:`c` right in all" into "guessed wrong,
+and at least :math:`c-1` right in all". For an f-DP mechanism the probability of the first is at
+most :math:`\bar f = 1 - f` of the second. Averaged over canaries (:math:`\bar f` is concave), with
+
+.. math:: R_c = E[\tfrac{W}{m} 1_{W \ge c}], \qquad H_c = E[\tfrac{r-W}{m} 1_{W \ge c}],
+
+this gives :math:`R_c \le \bar f(H_{c-1})`, that is :math:`H_{c-1} \ge f(1 - R_c)`, for every
+:math:`c`. If :math:`P(W \ge c)` were at least the significance, these inequalities, followed from
+:math:`c` down to 0, would require a total probability above 1; then the trade-off function is
+refuted. Canaries may depend on each other; the number of guesses must be fixed beforehand.
+
+References:
+    Mahloujifar, Melis, Chaudhuri: *Auditing f-Differential Privacy in One Run* (ICML 2025,
+    arXiv 2410.22235): the recursion of its numerical algorithm, with two guessed values per coin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from scipy.special import ndtr, ndtri
+
+Needed = Callable[[float], float]
+"""The smallest probability of wrong guesses, f(1 - right), for a probability of right ones."""
+
+
+def gaussian_needed(mu: float) -> Needed:
+    """For mu-GDP; accurate at the small probabilities at which the recursion starts."""
+    return lambda right: float(ndtr(ndtri(right) - mu))
+
+
+def approximate_needed(epsilon: float, delta: float) -> Needed:
+    """For (epsilon, delta)-DP."""
+    growth = math.exp(min(epsilon, 700.0))
+    return lambda right: max(0.0, 1 - delta - growth * (1 - right), (right - delta) / growth)
+
+
+def guesses_refute(
+    needed: Needed, correct: int, guesses: int, canaries: int, significance: float
+) -> bool:
+    """Whether ``correct`` right guesses have probability below ``significance``.
+
+    Lower bounds ``right`` and ``wrong`` on :math:`R_i` and :math:`H_i`, for i from ``correct``
+    down. The mass at exactly i right guesses adds to them in the proportion i to guesses - i.
+    """
+    right = significance * correct / canaries
+    wrong = significance * (guesses - correct) / canaries
+    everything = guesses / canaries
+    for i in range(correct - 1, -1, -1):
+        least = needed(right)
+        if least <= wrong:
+            return False  # the inequality holds without more mass, here and at every smaller i
+        right += i / (guesses - i) * (least - wrong)
+        wrong = least
+        if right + wrong >= everything:
+            return True
+    return False
