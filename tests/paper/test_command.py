@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpaudit.cli import main
+from dpaudit.cli._exit import UNEXPECTED
 from dpaudit.errors import DataError
 from dpaudit_paper import FIGURES
 from dpaudit_paper import registry as registry_module
@@ -106,7 +107,7 @@ def test_an_unknown_device_is_refused_before_anything_is_made(
 
 def test_redrawing_what_was_never_made_fails(run: Run, tmp_path: Path) -> None:
     code, out, err = run("F1c", "--redraw", "--out", str(tmp_path))
-    assert code == 1
+    assert code == UNEXPECTED
     assert "cannot read" in out
     assert "1 failed: F1c" in err
 
@@ -122,7 +123,7 @@ def test_all_leaves_out_what_cannot_be_made_and_goes_on_after_a_failure(
     monkeypatch.setattr(registry_module, "FIGURES", some)
     code, out, err = run("all", "--out", str(tmp_path), "--device", "cpu", "--json")
     printed = json.loads(out)
-    assert code == 1
+    assert code == UNEXPECTED
     assert {e["id"]: e["outcome"] for e in printed["figures"]} == {"T1": "made", "A7": "failed"}
     assert printed["skipped"] == [{"id": "F1b", "reason": "needs a GPU, CIFAR-10"}]
     assert "1 failed: A7" in err
@@ -131,6 +132,6 @@ def test_all_leaves_out_what_cannot_be_made_and_goes_on_after_a_failure(
 def test_a_named_figure_without_its_data_says_what_to_do(run: Run, tmp_path: Path) -> None:
     code, out, err = run("A3a", "--out", str(tmp_path), "--device", "cpu", "--json")
     (entry,) = json.loads(out)["figures"]
-    assert code == 1
+    assert code == UNEXPECTED
     assert "no folder for CIFAR-10" in entry["error"]
     assert "1 failed: A3a" in err
