@@ -10,7 +10,7 @@ from scipy.special import expit, gammaln, ndtr
 
 from dpaudit import Scores, estimate
 from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.lower_bounds.guesses import count_guesses
+from dpaudit.lower_bounds.guesses import _fewest_hits, _least_favourable, count_guesses
 from dpaudit.lower_bounds.one_run import (
     choose_guesses,
     one_run_delta,
@@ -290,3 +290,12 @@ def test_fair_coins_are_seldom_refused() -> None:
         except InvalidScores:
             refused += 1
     assert refused <= 0.06 * 400 + 3 * np.sqrt(0.06 * 0.94 * 400)
+
+
+def test_counting_without_sorting_is_counting_with_sorting() -> None:
+    random = np.random.default_rng(4)
+    for _ in range(200):
+        keys = random.integers(0, 6, 12).astype(float)
+        hits, count = random.integers(0, 2, 12), int(random.integers(0, 13))
+        slow = int(_least_favourable(keys, hits, np.array([count]))[0])
+        assert _fewest_hits(keys, hits, count) == slow

@@ -75,9 +75,8 @@ def count_guesses(
         order = shuffled[np.argsort(-scores[shuffled], kind="stable")]
         right = coins[order[:top]].sum() + (1 - coins[order[scores.size - bottom :]]).sum()
         return int(right), top + bottom
-    right = _least_favourable(-scores, coins, np.array([top]))
-    right = right + _least_favourable(scores, 1 - coins, np.array([bottom]))
-    return int(right[0]), top + bottom
+    right = _fewest_hits(-scores, coins, top) + _fewest_hits(scores, 1 - coins, bottom)
+    return right, top + bottom
 
 
 @final
@@ -160,6 +159,16 @@ def best_plan(
         # that shows a small shift best (Kelley 1939).
         return GuessPlan(top=plans.remaining // 4, bottom=plans.remaining // 4)
     return GuessPlan(top=int(plans.top[winner]), bottom=int(plans.bottom[winner]))
+
+
+def _fewest_hits(keys: Array, hits: Ints, count: int) -> int:
+    """`_least_favourable` for one count, without sorting."""
+    if count == 0:
+        return 0
+    edge = np.partition(keys, count - 1)[count - 1]
+    below = keys < edge
+    missed_at_edge = int((hits[keys == edge] == 0).sum())
+    return int(hits[below].sum()) + max(0, count - int(below.sum()) - missed_at_edge)
 
 
 def _least_favourable(keys: Array, hits: Ints, counts: Ints) -> Ints:

@@ -88,9 +88,10 @@ def check_fair_coins(scores: Scores, method: str) -> None:
             f"{total:,} inserted has probability {chance:.1g} under fair coins; insert each canary "
             "with probability 1/2, or use clopper-pearson"
         )
-    _, run, size = np.unique(scores.run, return_inverse=True, return_counts=True)
-    by_run = np.bincount(run, scores.inserted) if scores.clustered else np.array([inserted])
-    size = size if scores.clustered else np.array([total])
+    by_run, size = np.array([inserted]), np.array([total])
+    if scores.clustered:
+        _, run, size = np.unique(scores.run, return_inverse=True, return_counts=True)
+        by_run = np.bincount(run, scores.inserted)
     # The logarithm of P(Binomial(size, 1/2) = size/2), summed over runs.
     half = gammaln(size + 1) - 2 * gammaln(size / 2 + 1) - size * np.log(2)
     if (2 * by_run == size).all() and half.sum() < np.log(HALF_BELOW):
