@@ -153,3 +153,31 @@ def test_what_users_code_prints_goes_to_standard_error(capfd) -> None:
     out, err = capfd.readouterr()
     assert out == "result\n"
     assert {"printed", "written", "from a child"} <= set(err.splitlines())
+
+
+TRAINING = """
+import os
+import numpy as np
+
+print("printed at import")
+
+def train(canary, inserted, seed):
+    print("printed by the training")
+    os.write(1, b"written by the training\\n")
+    if seed % 4 == 0:
+        os._exit(0)
+    return 3.0 * inserted + np.random.default_rng(seed).normal()
+"""
+
+
+@pytest.mark.slow
+def test_a_training_that_exits_with_0_is_a_failed_run(tmp_path: Path) -> None:
+    (tmp_path / "exits.py").write_text(TRAINING)
+    ended = dpaudit(
+        "audit-training", "exits:train", "--claimed-epsilon", "8", "--runs", "20", "--json",
+        cwd=tmp_path,
+    )  # fmt: skip
+    result = json.loads(ended.stdout)  # and nothing else
+    assert ended.returncode != 4, ended.stderr
+    assert "printed by the training" in ended.stderr
+    assert any("exit code 0" in failure["error"] for failure in result["failures"])

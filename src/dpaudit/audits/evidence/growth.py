@@ -19,6 +19,9 @@ TIMES = 10
 _FEWEST = 20
 _POINTS = 9
 
+_MOST_FREE = 50_000
+"""The bound without assumptions is drawn up to this many scores: it tries every threshold."""
+
 
 def growth(
     scores: Scores,
@@ -54,12 +57,13 @@ def growth(
         part = scores.where(order < size)
         try:
             bound = estimate(part, method=method, **asked)  # type: ignore[arg-type]
-            other = estimate(part, method="clopper-pearson", threshold="simultaneous", **asked)  # type: ignore[arg-type]
+            if len(part) <= _MOST_FREE:
+                other = estimate(part, method="clopper-pearson", threshold="simultaneous", **asked)  # type: ignore[arg-type]
+                free.append(other.epsilon)
         except DpauditError:
             continue  # too early: one group has no score yet, or the pilot is too small
         kept.append(size)
         leading.append(bound.epsilon)
-        free.append(other.epsilon)
     if not kept:
         return None
     further = np.geomspace(kept[0], TIMES * whole, 13)
@@ -79,7 +83,7 @@ def growth(
     return Growth(
         unit=unit,
         bounds=Curve(x=places, y=np.asarray(leading)),
-        free=Curve(x=places, y=np.asarray(free)),
+        free=Curve(x=places[: len(free)], y=np.asarray(free)),
         expected=as_they_look,
         attainable=as_claimed,
         outlook=_outlook(unit, leading[-1], as_they_look, as_claimed),
