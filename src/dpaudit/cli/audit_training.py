@@ -178,8 +178,9 @@ def audit_training(
     with user_code():
         function = load("MODULE:FUNCTION", train)
         inserted = canary_beside(function) if canary is None else load("--canary", canary)
-        named = adversary is not None and ":" in adversary
-        scorer = load("--adversary", adversary) if named else adversary
+        scorer = adversary
+        if adversary is not None and ":" in adversary:
+            scorer = load("--adversary", adversary)
     if chosen is None and _can_be_sent(function, inserted, scorer):
         # In a process of its own: a training that exits cannot end the command with its code.
         chosen = executor_of(workers, timeout=timeout, isolated=True)
