@@ -1,1 +1,1 @@
-"""Wrong DP-SGD trainings, each after a bug that somebody really made. See docs/bugs.md."""
+"""Wrong DP-SGD trainings, each after a reported bug. See docs/bugs.md."""

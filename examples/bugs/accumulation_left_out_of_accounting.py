@@ -1,4 +1,4 @@
-"""Four batches are accumulated for each update, and the accountant is told the rate of one.
+"""Four batches are accumulated for each update, but the accountant uses the rate of one.
 
 Bug: the sampling rate is batch size / N, where it should be the effective batch size / N.
 Source: google-deepmind/jax_privacy PR #271, merged as #287: the rate "dropped the

@@ -3,7 +3,7 @@
 Bug: the accountant's default delta is used for the number, the intended one for the text.
 Source: of the kind of meta-pytorch/opacus #604 and #585 (numbers from the accountant that cannot be
     right), and google-deepmind/jax_privacy #288 (two parts of one program count differently).
-Leak: none: the training keeps what its parameters promise; the sentence about it is wrong.
+Leak: none: the training keeps the claim of its settings; only the printed epsilon is wrong.
 Fix: compute and print with one delta.
 Found by: no audit of the output with this many runs: epsilon is 4.38 at delta 1e-5, and what is
     printed is 2.32, the epsilon at delta 1e-2. `dpaudit account` with the training's parameters.

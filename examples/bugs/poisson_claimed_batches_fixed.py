@@ -1,4 +1,4 @@
-"""The accountant is told of Poisson sampling; the loader walks through the data in order.
+"""The accountant assumes Poisson sampling; the loader reads the data in order.
 
 Bug: the canary is in one known batch of every epoch, and the claim believes that nobody knows when.
 Source: google-deepmind/jax_privacy #84: data loaded "sequentially as fixed size batches" is a flaw

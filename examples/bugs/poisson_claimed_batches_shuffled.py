@@ -1,4 +1,4 @@
-"""The accountant is told of Poisson sampling; the loader shuffles once an epoch.
+"""The accountant assumes Poisson sampling; the loader shuffles once per epoch.
 
 Bug: shuffling puts the canary in exactly one batch of every epoch; Poisson sampling leaves it out
     of some epochs, and the claim counts on that.

@@ -1,6 +1,6 @@
-"""The accountant is made anew in every round, and reports the last round only.
+"""A new accountant is created in every round and reports only the last round.
 
-Bug: training goes on from a checkpoint, the count of private steps does not.
+Bug: training resumes from a checkpoint, but the count of private steps starts again.
 Source: meta-pytorch/opacus #688 calls make_private again in every round; PR #429 added the
     accountant's state to checkpoints.
 Leak: five rounds are spent where one is claimed.

@@ -1,6 +1,6 @@
-"""Opacus with its Poisson loader; the canary goes in without a line of the loop being edited.
+"""Opacus with its Poisson loader; the canary is inserted without editing the loop.
 
-Right because: the sampling rate that the accountant is told is the one that the loader has, and
+Right because: the accountant uses the sampling rate of the loader, and
     `insert_canary` gives the canary coins of the same rate.
 """
 
