@@ -54,7 +54,7 @@ def print_bounds(
             for one in columns
             if one.header not in hide and any(one.text(bound) for bound in bounds)
         ]
-        table = Table(box=box.SIMPLE_HEAD)
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
         for column in shown:
             table.add_column(column.header, justify=column.justify, no_wrap=True)
         for bound in bounds:
