@@ -23,8 +23,8 @@ from dpaudit.checks.rules.zero_gradient import RULE as ZERO_GRADIENT
 from dpaudit.checks.subject import (
     StepSubject,
     Subject,
-    TrainingFailed,
     TrainingSubject,
+    UserCodeFailed,
     usual_steps,
 )
 from dpaudit.errors import InvalidInput
@@ -234,7 +234,7 @@ def _checked(
 def _run(check: Check, measured: Measurements, found: Mapping[str, Finding]) -> Finding:
     try:
         return check.run(measured, found)
-    except TrainingFailed as error:
+    except UserCodeFailed as error:
         return check.rule.unknown(f"The code that is checked raised an exception: {error}.")
 
 

@@ -24,8 +24,8 @@ from dpaudit.trainings.parameters import flat_parameters
 Array = NDArray[np.float64]
 
 
-class TrainingFailed(InvalidInput):
-    """The user's own code raised an exception."""
+class UserCodeFailed(InvalidInput):
+    """The code under check raised an exception."""
 
 
 class Subject(abc.ABC):
@@ -161,7 +161,7 @@ class TrainingSubject(Subject):
         try:
             return self._train(canary, not absent, seed, **more)
         except (Exception, SystemExit) as error:
-            raise TrainingFailed(
+            raise UserCodeFailed(
                 f"train failed with a canary of norm {canary.norm:g}, inserted={not absent}, "
                 f"seed={seed}: {type(error).__name__}: {error}"
             ) from error
@@ -221,7 +221,7 @@ class StepSubject(Subject):
         try:
             return self._step(rows.copy(), seed)
         except (Exception, SystemExit) as error:
-            raise TrainingFailed(
+            raise UserCodeFailed(
                 f"private_step failed on gradients of shape {rows.shape} with seed={seed}: "
                 f"{type(error).__name__}: {error}"
             ) from error

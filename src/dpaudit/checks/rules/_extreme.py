@@ -9,7 +9,7 @@ import numpy as np
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules._judging import contribution
-from dpaudit.checks.subject import TrainingFailed
+from dpaudit.checks.subject import UserCodeFailed
 
 
 def judge_entries(measured: Measurements, rule: Rule, entries: Mapping[str, float]) -> Finding:
@@ -36,7 +36,7 @@ def judge_entries(measured: Measurements, rule: Rule, entries: Mapping[str, floa
                     allowed=allowed,
                 )
             seen = contribution(measured, gradient, measured.unit)
-        except TrainingFailed as error:
+        except UserCodeFailed as error:
             return rule.unknown(
                 "Training stops instead of dropping the example, which can also be observed: "
                 f"{error}.",

@@ -11,7 +11,7 @@ from dpaudit.checks.rules.base import Check, Found, hidden_by
 from dpaudit.checks.rules.bounded import RULE as BOUNDED
 from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
 from dpaudit.checks.rules.zero_gradient import RULE as ZERO_GRADIENT
-from dpaudit.checks.subject import StepSubject, Subject, TrainingFailed
+from dpaudit.checks.subject import StepSubject, Subject, UserCodeFailed
 
 RULE = Rule(
     name="empty batches",
@@ -31,7 +31,7 @@ def check(measured: Measurements, found: Found) -> Finding:
     assert isinstance(measured.subject, StepSubject)
     try:
         rows = np.stack([measured.subject.empty_batch(seed) for seed in measured.seeds])
-    except TrainingFailed as error:
+    except UserCodeFailed as error:
         return RULE.broken(
             f"The step fails on an empty batch, which can be observed: {error}",
             measured="an exception",

@@ -15,7 +15,7 @@ from dpaudit.checks.rules._noise import NOT_LINEAR
 from dpaudit.checks.rules.base import Check, Found, hidden_by
 from dpaudit.checks.rules.bounded import RULE as BOUNDED
 from dpaudit.checks.rules.zero_gradient import RULE as ZERO_GRADIENT
-from dpaudit.checks.subject import TrainingFailed
+from dpaudit.checks.subject import UserCodeFailed
 
 RULE = Rule(
     name="bounded total change",
@@ -45,7 +45,7 @@ def check(measured: Measurements, found: Found) -> Finding:
     for name, gradient, companions in _gradients(measured):
         try:
             changed = _change(measured, gradient, companions)
-        except TrainingFailed:
+        except UserCodeFailed:
             continue  # the training expects exactly one row
         if not np.all(np.isfinite(changed)):
             continue  # another rule's business
