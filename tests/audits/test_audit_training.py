@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import subprocess
 import sys
 
@@ -143,7 +144,7 @@ def test_an_epsilon_is_read_with_its_assumption_and_a_pair_without():
     bare = audit_training(gaussian(1e-6), canary=CANARY, claim=pair)
     assert bare.verdict == "inconclusive"
     assert bare.test.assumptions == ()
-    assert any("15,716 scores" in note for note in bare.test.notes)
+    assert any(re.search(r"[\d,]{5,} scores", note) for note in bare.test.notes)
 
 
 @pytest.mark.parametrize("until_violation", [False, True])
@@ -276,13 +277,24 @@ def test_a_score_that_is_not_finite_is_a_failure(value):
     assert all("diverged" in failure.error for failure in result.failures)
 
 
-def test_failures_that_depend_on_the_canary_are_flagged_and_never_make_a_violation():
+def test_failures_that_depend_on_the_canary_are_flagged():
     def train(canary, inserted, seed):
-        # Inserted runs survive only where they look inserted: the scores alone would lie.
         score = np.random.default_rng(seed).normal()
-        if inserted and score < 1.0:
+        if (inserted and score < 1.0) or (not inserted and score > 0.5):
             raise FloatingPointError("diverged")
-        if not inserted and score > 0.5:
+        return score
+
+    result = audit_training(train, claim=Claim.from_mu(1.0), runs=400)
+    assert any("failing depends on the canary" in note for note in result.notes)
+    assert any("of the runs failed" in note for note in result.notes)
+
+
+def test_failures_alone_never_make_a_violation_or_a_bound():
+    """A failure is an output: scores of the other runs alone would refute a claim that holds."""
+
+    def train(canary, inserted, seed):
+        score = inserted + np.random.default_rng(seed).normal()  # 1-GDP, and so is what follows
+        if -0.5 < score < 1.5:
             raise FloatingPointError("diverged")
         return score
 
@@ -290,9 +302,8 @@ def test_failures_that_depend_on_the_canary_are_flagged_and_never_make_a_violati
     alone = dpaudit.test_claim(result.scores, Claim.from_mu(1.0))
     assert alone.verdict == "violation"
     assert result.verdict == "inconclusive"
+    assert result.lower["gaussian-dp"].mu < 1.0
     assert any("counted as lowest scores" in note for note in result.test.notes)
-    assert any("failing depends on the canary" in note for note in result.notes)
-    assert any("of the runs failed" in note for note in result.notes)
 
 
 def test_a_training_that_always_fails_in_one_world_is_given_up(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def test_consistent_ends_with_0_and_inconclusive_with_3(module, monkeypatch, cap
     assert found["failures"][0]["error"] == "RuntimeError: no luck"
     bare = ["--claimed-epsilon", "8", "--pair-only", "--runs", "80", "--json"]
     assert call(monkeypatch, f"{module}.py:kept", *bare) == 3
-    assert any("15,716 scores" in note for note in told(capsys)["notes"])
+    assert any(re.search(r"[\d,]{5,} scores", note) for note in told(capsys)["notes"])
 
 
 def test_until_violation(module, monkeypatch, capsys):

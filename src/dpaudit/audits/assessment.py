@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 from dpaudit.audits.description import Description
-from dpaudit.audits.failures import as_lowest_scores
 from dpaudit.audits.watching import Watcher
 from dpaudit.claims import Claim, ClaimTest, Verdict, test_claim
 from dpaudit.claims.power import Power, detection_power
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds import ProvenCurve, estimate, estimate_all, proven_curve
+from dpaudit.lower_bounds.evidence import with_failures
 from dpaudit.lower_bounds.gaussian_fit import chance_of_looking_closer
 from dpaudit.lower_bounds.prediction import expected_bound
 from dpaudit.privacy import Bound, Bounds, ThreatModel
@@ -202,7 +202,9 @@ def assess(
     if anytime and claim is not None:
         lower = _watched(description, scores, failures, claim, confidence).bounds(delta)
     else:
-        lower = lower_bounds(scores, delta=delta, confidence=confidence, seed=seed)
+        # A failure is an output too: bounds count it as a lowest score, like the test does.
+        counted = with_failures(scores, failures)
+        lower = lower_bounds(counted, delta=delta, confidence=confidence, seed=seed)
     return Assessment(
         horizon=horizon,
         threat_model=threat_model or description.threat_model,
@@ -257,7 +259,7 @@ def _test(
     # Counting every failed run as a lowest score is a function of the training's output, so
     # that it is valid however failures depend on the canary.
     cautious = test_claim(
-        as_lowest_scores(scores, failures), claim, confidence=confidence, seed=description.seed
+        with_failures(scores, failures), claim, confidence=confidence, seed=description.seed
     )
     if cautious.verdict == "violation":
         return replace(test, p_value=max(test.p_value, cautious.p_value))

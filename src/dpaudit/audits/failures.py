@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import final
 
-import numpy as np
-
 from dpaudit.errors import TrainingFailed
 from dpaudit.scores import Failure, Scores
 
@@ -63,7 +61,7 @@ def failure_notes(scores: Scores, failures: Sequence[Failure]) -> tuple[str, ...
     if not failures:
         return ()
     runs = scores.runs + len(failures)
-    counted = "a violation is reported only if it holds with every failed run as a lowest score"
+    counted = "bounds and a violation count every failed run as a lowest score"
     failed = sum(failure.inserted for failure in failures)
     if any(failure.canaries > 1 for failure in failures):
         notes = [f"{len(failures)} of {runs} runs failed; {counted}"]
@@ -81,26 +79,8 @@ def failure_notes(scores: Scores, failures: Sequence[Failure]) -> tuple[str, ...
         if chance < SUSPICIOUS:
             notes.append(
                 f"failing depends on the canary (Fisher's exact test, p = {chance:.2g}): a failure "
-                "is an output that reveals the canary, and the lower bounds, which leave failed "
-                "runs out, do not hold for this training"
+                "is an output that reveals the canary"
             )
     if len(failures) > TOO_MANY * runs:
         notes.append(f"{len(failures) / runs:.0%} of the runs failed; repair this first")
     return tuple(notes)
-
-
-def as_lowest_scores(scores: Scores, failures: Sequence[Failure]) -> Scores:
-    """All runs, with minus infinity as the score of every canary of a failed run.
-
-    "The training or its failure" is itself a mechanism, and this score is a function of its
-    output. Its error rates therefore obey every claim that the mechanism obeys, even if failures
-    depend on the canary.
-    """
-    inserted = [np.arange(failure.canaries) < failure.inserted for failure in failures]
-    labels = np.concatenate(inserted) if inserted else np.empty(0, dtype=bool)
-    run = np.repeat(
-        [failure.run for failure in failures], [failure.canaries for failure in failures]
-    ).astype(np.int64)
-    canary = np.concatenate([np.arange(len(one)) for one in inserted] or [np.empty(0, np.int64)])
-    lost = Scores(score=np.full(len(labels), -np.inf), inserted=labels, run=run, canary=canary)
-    return Scores.concat([scores, lost])

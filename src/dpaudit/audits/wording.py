@@ -36,6 +36,8 @@ def sentence(found: Assessment, *, runs: int) -> str:
                 text += f" {_capitalised(found.power.sentence)}."
             if verdict == "consistent":
                 text += " No audit proves a claim true."
+    if found.test is not None and found.test.bare_line is not None:
+        text += f" {_capitalised(found.test.bare_line)}."
     assumptions = () if found.test is None else found.test.claim.assumptions
     return text + "".join(f" This assumes that {assumed}." for assumed in assumptions)
 
