@@ -48,7 +48,7 @@ def references(name: str) -> str:
             continue
         repository = owner or repository
         links.append(f"[{repository} #{number}](https://github.com/{repository}/issues/{number})")
-    return ", ".join(links)
+    return ", ".join(links) or "planted by a reviewer"
 
 
 def page(rows: list[Row]) -> str:
@@ -82,10 +82,10 @@ INTRODUCTION = """\
 # A catalogue of real bugs
 
 `examples/bugs` has {wrong} wrong DP-SGD trainings, each a small file that follows a reported
-bug, and {right} correct ones, some of them unusual. All train the same network (8-48-48-2, 2,882
-parameters) on California Housing for 8 to 16 steps, in 5 to 40 ms, and differ from
-`bugs/correct/plain.py` in one or two lines. {seen} of the wrong ones leak into their output. To
-run one:
+bug or one that a reviewer planted, and {right} correct ones, some of them unusual. All train the
+same network (8-48-48-2, 2,882 parameters) on California Housing for 8 to 16 steps, in 5 to 40 ms,
+and differ from `bugs/correct/plain.py` in one or two lines. {seen} of the wrong ones leak into
+their output. To run one:
 
 ```bash
 cd examples
@@ -107,7 +107,7 @@ SEEN = """\
   axis. It assumes independent canaries and cannot detect noise that is the same in every run. A
   dash means that the bug needs a canary of another kind, or the iterates, and that such a
   training has one canary.
-- "Check" lists the rules that `dpaudit check` reports as broken, from about eighty short
+- "Check" lists the rules that `dpaudit check` reports as broken, from about 240 short
   trainings and without statistics of scores.
 
 The largest number of runs is {most}, and the slowest audit took {slowest} s.

@@ -14,14 +14,26 @@ from typing import Any
 
 import numpy as np
 
-from bugs._common import BATCH, CLAIM, RATE, STEPS, axis_canary, clip, gradients, moved, show, start
+from bugs._common import (
+    BATCH,
+    CLAIM,
+    RATE,
+    STEPS,
+    axis_canary,
+    clip,
+    generator,
+    gradients,
+    moved,
+    show,
+    start,
+)
 
 canary = axis_canary()
 claim = CLAIM
 
 
 def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
-    theta = start()
+    _random, theta = generator(seed), start()
     for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
         total = clip(rows).sum(dim=0)  # wrong: the noise is missing
