@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.lower_bounds import ErrorCounts, estimate
+from dpaudit.lower_bounds import ErrorCounts
 from dpaudit.lower_bounds.bands import upper_rate
+from dpaudit.lower_bounds.clopper_pearson import epsilon_of_errors
 from dpaudit.report import PageData
 from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_epsilon, mu_of_errors
@@ -70,7 +71,7 @@ def check_against_the_library(found: dict[str, float], scores: Scores) -> None:
     assert found["false-negative-upper"] == pytest.approx(float(beta[0]), rel=1e-9)
     assert found["mu"] == pytest.approx(mu, rel=1e-8, abs=1e-12)
     assert found["gaussian-epsilon"] == pytest.approx(gaussian_epsilon(1e-5, mu), rel=1e-7)
-    free = estimate(counts, method="clopper-pearson", delta=1e-5).epsilon
+    free = float(epsilon_of_errors(alpha, beta, 1e-5)[0])
     assert found["epsilon"] == pytest.approx(free, rel=1e-8, abs=1e-12)
 
 

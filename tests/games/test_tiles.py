@@ -256,7 +256,7 @@ def test_a_hidden_state_adversary_is_shown_ends_only() -> None:
     start = initial_parameters(training(), seed=0, runs=torch.tensor([0]))[0]
     assert torch.equal(known.initial, start)
     assert unknown.initial is None
-    assert set(vars(known)) == {"mechanism", "steps", "initial", "final"}
+    assert set(vars(known)) == {"mechanism", "steps", "initial", "final", "insertion"}
     assert known.final.shape == (8, 68)
 
 

@@ -46,8 +46,8 @@ def test_a_reading_is_the_bound_of_a_threshold_fixed_beforehand() -> None:
         counts = found.counts[place]
         reading = curves.reading(counts, delta=1e-5, confidence=0.9)
         bound = estimate(counts, method="clopper-pearson", delta=1e-5, confidence=0.9)
-        assert reading.epsilon == pytest.approx(bound.epsilon, rel=1e-12)
-        # The joint test of both rates, which the headline uses, is never the weaker one here.
+        # The joint tests of both rates, which the headline uses, are never weaker here.
+        assert reading.epsilon <= bound.epsilon + 1e-9
         joint = estimate(counts, method="gaussian-dp", delta=1e-5, confidence=0.9)
         assert reading.gaussian_epsilon <= joint.epsilon + 1e-9
 

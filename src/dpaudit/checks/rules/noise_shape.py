@@ -113,6 +113,9 @@ def _coarse(measured: Measurements) -> float | None:
     per_unit = scaled[0][trained] / measured.subject.clip_norm
     noise = measured.noise()[:2, np.searchsorted(measured.watched, places)]
     steps = np.abs(noise[1] - noise[0]) / per_unit
+    moved_alike = np.abs(steps - steps.max()) < 1e-3 * steps.max()
+    if (moved_alike | (steps < 1e-3 * steps.max())).all():
+        return None  # the first step of Adam moves every parameter by the same amount
     error = measured.rounding[places] / per_unit + scaled[1] * steps
     wild = measured.dense(measured.subject.clip_norm, places)
     wild[places] *= 0.3 + 0.4 * np.random.default_rng(3).random(len(places))
