@@ -112,10 +112,11 @@ def _coarse(measured: Measurements) -> float | None:
     places = measured.spread[trained]
     per_unit = scaled[0][trained] / measured.subject.clip_norm
     noise = measured.noise()[:2, np.searchsorted(measured.watched, places)]
-    steps = np.abs(noise[1] - noise[0]) / per_unit
-    moved_alike = np.abs(steps - steps.max()) < 1e-3 * steps.max()
-    if (moved_alike | (steps < 1e-3 * steps.max())).all():
+    changes = np.abs(noise[1] - noise[0])
+    alike = np.abs(changes - changes.max()) < 1e-3 * changes.max()
+    if (alike | (changes < 1e-3 * changes.max())).all():
         return None  # the first step of Adam moves every parameter by the same amount
+    steps = changes / per_unit
     error = measured.rounding[places] / per_unit + scaled[1] * steps
     wild = measured.dense(measured.subject.clip_norm, places)
     wild[places] *= 0.3 + 0.4 * np.random.default_rng(3).random(len(places))
