@@ -41,6 +41,11 @@ def check(measured: Measurements, found: Found) -> Finding:
     reason = hidden_by(found, RUNS, PARAMETERS) or unsuited(measured)
     if reason:
         return RULE.unknown(reason)
+    if _moves_alike(measured):
+        return RULE.unknown(
+            "The output moves every parameter by the same amount, as the first step of Adam does; "
+            "check the noisy gradient before the optimizer."
+        )
     directions = noise_directions(measured).rows
     if len(directions) < _FEWEST:
         return RULE.unknown(
@@ -75,6 +80,15 @@ def check(measured: Measurements, found: Found) -> Finding:
         )
     tails = "heavier" if kurtosis > 3 else "lighter"
     return RULE.broken(f"Noise has {tails} tails than a normal distribution.", **seen)
+
+
+def _moves_alike(measured: Measurements) -> bool:
+    """Whether two runs differ in nearly every parameter by the same amount or not at all."""
+    noise = measured.noise()
+    changes = np.abs(noise[1] - noise[0])
+    largest = float(np.quantile(changes, 0.99))
+    alike = np.abs(changes - largest) < 1e-2 * largest
+    return bool((alike | (changes < 1e-2 * largest)).mean() > 0.95)
 
 
 def _kurtosis(directions: Array) -> tuple[float, float]:
@@ -112,11 +126,7 @@ def _coarse(measured: Measurements) -> float | None:
     places = measured.spread[trained]
     per_unit = scaled[0][trained] / measured.subject.clip_norm
     noise = measured.noise()[:2, np.searchsorted(measured.watched, places)]
-    changes = np.abs(noise[1] - noise[0])
-    alike = np.abs(changes - changes.max()) < 1e-3 * changes.max()
-    if (alike | (changes < 1e-3 * changes.max())).all():
-        return None  # the first step of Adam moves every parameter by the same amount
-    steps = changes / per_unit
+    steps = np.abs(noise[1] - noise[0]) / per_unit
     error = measured.rounding[places] / per_unit + scaled[1] * steps
     wild = measured.dense(measured.subject.clip_norm, places)
     wild[places] *= 0.3 + 0.4 * np.random.default_rng(3).random(len(places))
