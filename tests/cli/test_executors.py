@@ -60,9 +60,7 @@ def _block(tile: int, notify: Any) -> ScoreBlock:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.xfail(
-    strict=False, reason="a logger of submitit may write to a stream that pytest closed"
-)
+@pytest.mark.xfail(strict=False, reason="submitit may log to a stream that pytest closed")
 def test_results_of_jobs_are_collected_once(tmp_path: Path, capsys) -> None:
     pytest.importorskip("submitit")
     store = str(tmp_path / "audits.sqlite")
