@@ -65,8 +65,8 @@ def test_misspelt(dpaudit_training):
 def test_a_suite_with_good_and_bad_trainings(tmp_path):
     (tmp_path / "test_it.py").write_text(SUITE)
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "dpaudit.pytest_plugin"]
-    command += ["-p", "no:cacheprovider", "--junitxml=out.xml", "test_it.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["--junitxml=out.xml", "test_it.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     messages = {}

@@ -111,6 +111,10 @@ def test_a_poisoned_tile_is_lost_after_three_attempts(cluster: Any, tmp_path: Pa
     assert_same(found, [0, 1, 3, 4, 5])
 
 
+def is_alive(node: Any) -> bool:
+    return any(known["Alive"] for known in ray.nodes() if known["NodeID"] == node.node_id)
+
+
 def test_a_node_that_is_killed_in_the_middle_of_a_tile(cluster: Any, tmp_path: Path) -> None:
     node = cluster.add_node(num_cpus=1, resources={"doomed": 8})
     player = Faulty("hangs", tmp_path)
@@ -132,6 +136,8 @@ def test_a_node_that_is_killed_in_the_middle_of_a_tile(cluster: Any, tmp_path: P
                 time.sleep(0.05)
             other = cluster.add_node(num_cpus=1, resources={"doomed": 8})
             cluster.remove_node(node, allow_graceful=False)
+            while is_alive(node):  # the cluster itself notices it only after a while
+                time.sleep(0.05)
     assert_same(found)
     assert executor.status.retries == 1
     assert executor.status.lost_nodes == 1
