@@ -1,17 +1,22 @@
 """Milliseconds of a private step against a step without privacy, for transformers and WRN-16-4.
 
 One run of each model on one device: the engine, compiled and eager, beside SGD without privacy in
-torch, compiled on a GPU. Opacus is in `benchmarks/engine.py`. Prints a table in Markdown.
+torch, compiled on a GPU. Opacus is in `benchmarks/engine.py`. Prints a table in Markdown and keeps
+the figures with device and versions.
 
-    python benchmarks/modern_models.py --device cuda
+    python benchmarks/modern_models.py --device cuda --out benchmarks/modern_models.json
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import platform
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,15 +48,15 @@ def images(count: int) -> Examples:
 
 
 CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Examples], int]] = {
-    "gpt 10.8M, B=64, L=128": (gpt, partial(tokens, 128, 256), 64),
     "gpt2 small, B=32, L=128": (
         partial(gpt, vocabulary=50257, length=1024, width=768, layers=12, heads=12),
         partial(tokens, 128, 50257),
         32,
     ),
-    "vit-tiny, B=128": (vit_tiny, images, 128),
     "resnet18, B=128": (resnet18, images, 128),
     "wrn-16-4, B=128": (wide_resnet, images, 128),
+    "gpt 10.8M, B=64, L=128": (gpt, partial(tokens, 128, 256), 64),
+    "vit-tiny, B=128": (vit_tiny, images, 128),
 }
 
 
@@ -135,33 +140,45 @@ def _wait(device: torch.device) -> None:
 def main() -> None:
     """Print a table in Markdown."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--only", help="A part of the names of the cases to run.")
+    parser.add_argument("--device", default="auto", help="Device used.")
+    parser.add_argument("--only", nargs="*", default=[""], help="Parts of the names of cases.")
+    parser.add_argument("--precision", nargs="*", help="Precisions; all that suit the device.")
     parser.add_argument("--virtual-batch", type=int, help="Examples per virtual batch.")
+    parser.add_argument("--eager", action="store_true", help="Also measure without compilation.")
+    parser.add_argument("--out", type=Path, help="JSON file for the figures.")
     options = parser.parse_args()
+    gpu = Speed(device=options.device).torch_device().type == "cuda"
+    found: dict[str, Any] = {
+        "device": torch.cuda.get_device_name() if gpu else platform.processor(),
+        "torch": torch.__version__,
+        "rows": [],
+    }
     print("| case | what | ms a step | x not private | until the first step, s | GiB |")
     print("|---|---|---|---|---|---|")
-    for name, (build, data, batch_size) in CASES.items():
-        if options.only and options.only not in name:
-            continue
-        mechanism = training(build, data(2 * batch_size), batch_size)
-        gpu = Speed(device=options.device).torch_device().type == "cuda"
-        for precision in ("tf32", "bfloat16") if gpu else ("float32",):
+    for precision in options.precision or (("tf32", "bfloat16") if gpu else ("float32",)):
+        for name, (build, data, batch_size) in CASES.items():
+            if not any(part in name for part in options.only):
+                continue
+            mechanism = training(build, data(2 * batch_size), batch_size)
             speed = Speed(
-                device=options.device,
-                precision=precision,  # type: ignore[arg-type]
-                virtual_batch=options.virtual_batch,
+                device=options.device, precision=precision, virtual_batch=options.virtual_batch
             )
             rows = {"not private": plain(mechanism, speed, compiled=gpu)}
             rows["engine, compiled"] = private(mechanism, speed, compiled=True)
-            rows["engine, eager"] = private(mechanism, speed, compiled=False)
+            if options.eager:
+                rows["engine, eager"] = private(mechanism, speed, compiled=False)
             for what, row in rows.items():
+                ratio = row["ms"] / rows["not private"]["ms"]
                 print(
-                    f"| {name} | {what}, {precision} | {row['ms']:.1f} | "
-                    f"{row['ms'] / rows['not private']['ms']:.2f} | "
+                    f"| {name} | {what}, {precision} | {row['ms']:.1f} | {ratio:.2f} | "
                     f"{row['until the first step, s']:.0f} | {row['GiB']:.1f} |",
                     flush=True,
                 )
+                found["rows"].append(
+                    {"case": name, "what": what, "precision": precision, "ratio": ratio, **row}
+                )
+            if options.out is not None:
+                options.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
