@@ -50,6 +50,14 @@ def test_a_period_alone_keeps_the_insertions(given: Settings, steps: int) -> Non
     assert given.resolved().steps == steps
 
 
+def test_the_phase_chooses_the_step_of_a_period() -> None:
+    assert Settings(period=5, phase="last").resolved().insertion == Insertion(period=5, offset=4)
+    assert Settings(phase="last").resolved().insertion == Insertion(period=1)
+    assert [Insertion(period=5, offset=o).phase for o in (0, 2, 4)] == ["first", None, "last"]
+    with pytest.raises(InvalidInput, match=r"phase must be .*middle"):
+        Settings(period=5, phase="middle").resolved()
+
+
 def test_options_over_file_over_preset(tmp_path: Path) -> None:
     file = _file(tmp_path, 'preset = "convnet"\nruns = 10\nbatch_size = 64\nseed = 5\n')
     found = Settings(runs=20).over(read_settings(file)).resolved()

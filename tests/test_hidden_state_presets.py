@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from dpaudit import audit
-from dpaudit.adversaries import RareFeature
+from dpaudit import audit, plan
+from dpaudit.adversaries import OneShotIterates, RareFeature
+from dpaudit.audits import planning
 from dpaudit.engine import Speed
 from dpaudit.engine.evaluate import clipped_gradients
 from dpaudit.errors import InvalidInput
@@ -121,37 +122,105 @@ def test_the_crafted_networks_canary_is_a_data_point_of_norm_c() -> None:
     assert gradients[:, 1:].abs().max() == 0
 
 
-@pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
-def test_the_crafted_network_in_opacus() -> None:
-    pytest.importorskip("opacus")
+def test_plan_and_audit_show_the_bound_of_the_phase() -> None:
+    training = preset("logistic").training(steps=50, batch_size=20)
+    insertion = Insertion.in_phase("last", period=5)
+    slow = Speed(device="cpu", workers=1, compile=False)
+    planned = plan(training, RareFeature(), runs=8, insertion=insertion, speed=slow)
+    # At c = 1 every insertion but the last one is averaged over a period.
+    assert planned.hidden_upper.mu == pytest.approx(math.sqrt(1 + 9 / 5) / 4)
+    assert [bound["method"] for bound in planned.to_dict()["upper"]] == [
+        "gaussian",
+        "hidden-state-lipschitz",
+    ]
+    played = audit(training, RareFeature(), runs=8, insertion=insertion, speed=slow)
+    assert played.upper["hidden-state-lipschitz"].epsilon == planned.hidden_upper.epsilon
+    # An adversary who sees the iterates has no such bound.
+    assert planning._hidden_upper(training, OneShotIterates(), insertion, 1e-5) is None
+
+
+@pytest.mark.parametrize("phase", ["first", "last"])
+def test_the_batch_after_an_insertion_reads(phase: str) -> None:
+    insertion = Insertion.in_phase(phase, period=4)
+    training = preset("crafted-network").training(steps=8, period=4, phase=phase)
+    width = training.build_model.args[0].width
+    # In the middle between two thresholds, a read jumps to another cell and a well does not.
+    place = torch.zeros(1, 9)
+    place[0, 0] = 0.3 * width / training.build_model.args[0].scale
+    for step in range(8):
+        jumped = genuine_sum(training, place, step)[0, 0].abs() > width / 2
+        assert bool(jumped) == insertion.at(step + 3)
+
+
+def opacus_training(training, *, seed: int, canary=None, noise: float) -> torch.Tensor:
+    """The trained parameters of one run in Opacus."""
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
-    training = preset("crafted-network").training(steps=10, period=5)
     model = training.build_model()
     private = GradSampleModule(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    size = training.batches.batch_size
     optimizer = DPOptimizer(
         torch.optim.SGD(trained, lr=training.learning_rate),
-        noise_multiplier=0.0,
+        noise_multiplier=noise,
         max_grad_norm=training.clip_norm,
-        expected_batch_size=128,
+        expected_batch_size=size,
+        generator=torch.Generator().manual_seed(seed),
     )
-    with torch.no_grad():
-        model.position.bias.fill_(5.3 / 1280)
-    for step in range(4):
-        before = torch.cat([parameter.detach().flatten() for parameter in trained])
-        expected = before - training.learning_rate / 128 * genuine_sum(training, before[None], step)
-        places = training.batches.indices(step, len(training.data))
+    data = training.data
+    features, targets = torch.from_numpy(data.features), torch.from_numpy(data.targets)
+    for step in range(training.steps):
+        places = training.batches.indices(step, len(data))
+        x, y = features[places], targets[places]
+        if canary is not None and Insertion(period=5).at(step):
+            x, y = torch.cat([x, canary.features]), torch.cat([y, canary.targets])
         optimizer.zero_grad()
-        loss = training.loss(
-            private(torch.from_numpy(training.data.features[places])),
-            torch.from_numpy(training.data.targets[places]),
-        )
-        loss.mean().backward()
+        training.loss(private(x), y).mean().backward()
         optimizer.step()
-        after = torch.cat([parameter.detach().flatten() for parameter in trained])
-        assert torch.allclose(after, expected[0], atol=1e-6)
+    return torch.cat([parameter.detach().flatten() for parameter in trained])
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
+def test_the_crafted_network_in_opacus_without_noise() -> None:
+    pytest.importorskip("opacus")
+    training = preset("crafted-network").training(steps=12, period=5)
+    canary = RareFeature().craft(training, Insertion(period=5), canaries=1, seed=0)
+    for inserted in (None, canary):
+        expected = training.build_model().position.bias.detach().new_zeros(1, 9)
+        for step in range(training.steps):
+            sums = genuine_sum(training, expected, step)
+            if inserted is not None and Insertion(period=5).at(step):
+                sums += clipped_gradients(training, expected, canary.features, canary.targets)[:, 0]
+            expected = expected - training.learning_rate / 128 * sums
+        found = opacus_training(training, seed=0, canary=inserted, noise=0.0)
+        assert torch.allclose(found, expected[0], atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
+def test_the_crafted_network_in_opacus_has_the_scores_of_the_chain() -> None:
+    """Noisy runs in Opacus: the final cells have the mean and spread of the exact chain."""
+    pytest.importorskip("opacus")
+    runs, insertions, sigma = 16, 3, 1.0
+    training = preset("crafted-network").training(
+        steps=5 * insertions, period=5, batch_size=32, noise_multiplier=sigma
+    )
+    design = training.build_model.args[0]
+    canary = RareFeature().craft(training, Insertion(period=5), canaries=1, seed=0)
+    wells = ReadingWells(period=5, width=design.width, unit=design.unit, most=design.most)
+    exact = wells.after(insertions, noise_multiplier=sigma)
+    for inserted, masses in ((None, exact.without), (canary, exact.canary)):
+        ends = [
+            opacus_training(training, seed=seed, canary=inserted, noise=sigma)[0]
+            for seed in range(runs)
+        ]
+        # Descent moves against the canary, so that the process is mirrored.
+        cells = np.round(-np.array(ends) * design.scale / design.width)
+        places = np.arange(len(masses)) - len(masses) // 2
+        mean = float(masses @ places)
+        spread = math.sqrt(float(masses @ (places - mean) ** 2))
+        assert cells.mean() == pytest.approx(mean, abs=4 * spread / math.sqrt(runs))
+        assert 0.5 * spread < cells.std() < 1.6 * spread
 
 
 def test_crafted_network_needs_a_period_and_a_batch() -> None:

@@ -16,7 +16,7 @@ from dpaudit import _validate
 from dpaudit.adversaries.registry import adversary
 from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 from dpaudit.errors import InvalidInput
-from dpaudit.mechanisms.dpsgd import Insertion
+from dpaudit.mechanisms.dpsgd import Insertion, Phase
 from dpaudit.presets import INSERTIONS, preset
 from dpaudit.scores.files import check_replaceable
 from dpaudit.threat_models import Adversary
@@ -42,7 +42,8 @@ class Settings:
         runs: Number of trainings.
         canaries: Canaries per run.
         steps: Number of steps T; 250 times the period by default.
-        period: The canary is inserted at every k-th step.
+        period: The canary is inserted once in every k steps.
+        phase: Whether it is inserted at the first or at the last step of each period.
         noise_multiplier: Noise multiplier sigma.
         clip_norm: Clip norm C.
         batch_size: Batch size B.
@@ -69,6 +70,7 @@ class Settings:
     canaries: int | None = None
     steps: int | None = None
     period: int | None = None
+    phase: str | None = None
     noise_multiplier: float | None = None
     clip_norm: float | None = None
     batch_size: int | None = None
@@ -104,7 +106,8 @@ class Settings:
         """
         chosen = preset("housing" if self.preset is None else self.preset)
         period = 1 if self.period is None else self.period
-        insertion = Insertion(period=period)
+        phase: Phase = _or(self.phase, "first")
+        insertion = Insertion.in_phase(phase, period=period)
         steps = INSERTIONS * period if self.steps is None else self.steps
         _validate.integer("steps", steps, at_least=1)
         if period > steps:
@@ -211,6 +214,7 @@ class CompleteSettings:
             seed=self.seed,
             data_dir=self.data_dir,
             period=self.insertion.period,
+            phase=self.insertion.phase or "first",
         )
 
     def speed(self) -> Speed:

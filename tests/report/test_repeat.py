@@ -102,6 +102,31 @@ def test_the_python_makes_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None
     assert calls["page"] == "page.html"
 
 
+def test_the_phase_is_an_option_unless_it_is_in_the_middle() -> None:
+    configuration = settings(period=5, steps=1250)
+    assert "phase" not in options(snippets(configuration)["On the command line"])
+    configuration["insertion"]["offset"] = 4
+    assert options(snippets(configuration)["On the command line"])["phase"] == "last"
+    configuration["insertion"]["offset"] = 2
+    assert "On the command line" not in snippets(configuration)
+
+
+def test_a_changed_preset_has_no_command() -> None:
+    configuration = settings(preset="logistic")
+    assert "On the command line" not in snippets(configuration)  # another loss
+    configuration["mechanism"]["loss"] = "dpaudit.mechanisms.losses.logistic"
+    made = snippets(configuration)
+    assert "data_dir" not in options(made["On the command line"])
+    configuration["mechanism"]["further"] = {"weight_decay": 0.01}
+    assert "On the command line" not in snippets(configuration)
+
+
+def test_crafted_data_are_made_for_the_insertions() -> None:
+    configuration = settings(preset="crafted-network", period=5, steps=1250)
+    configuration["mechanism"]["loss"] = "dpaudit.mechanisms.losses.hinge"
+    assert '    period=5,\n    phase="first",\n' in snippets(configuration)["In Python"]
+
+
 def test_delta_and_confidence_are_said_where_they_are_not_the_usual(tmp_path: Any) -> None:
     made = snippets(settings(), delta=1e-5, confidence=0.95)
     assert made == snippets(settings())

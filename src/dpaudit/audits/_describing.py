@@ -83,19 +83,19 @@ def _mechanism(mechanism: DPSGD) -> DescribedMechanism:
             name: _parts(value) if dataclasses.is_dataclass(value) else value
             for name, value in mechanism.further_settings().items()
         }
-        | _step_lipschitz(mechanism),
+        | ({} if (known := step_lipschitz(mechanism)) is None else {"step_lipschitz": known}),
     )
 
 
-def _step_lipschitz(mechanism: DPSGD) -> dict[str, Any]:
-    """The Lipschitz constant of the updates and its reason, for hidden-state upper bounds."""
+def step_lipschitz(mechanism: DPSGD) -> dict[str, Any] | None:
+    """The Lipschitz constant of the updates and its reason; `None` if none is known."""
     if mechanism.smoothness is None:
-        return {}
+        return None
     try:
         constant = mechanism.smoothness.step_lipschitz(mechanism)
     except InvalidInput:  # the settings do not meet the assumption: no such bound
-        return {}
-    return {"step_lipschitz": {"constant": constant, "assumption": mechanism.smoothness.assumption}}
+        return None
+    return {"constant": constant, "assumption": mechanism.smoothness.assumption}
 
 
 def _model(mechanism: DPSGD) -> DescribedModel:

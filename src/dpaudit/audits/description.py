@@ -214,14 +214,7 @@ class Description:
         released = self.threat_model in (ThreatModel.HIDDEN_STATE, ThreatModel.BLACK_BOX)
         if isinstance(mechanism, DescribedTraining) or known is None or not released:
             return None
-        hidden = HiddenState(
-            insertion_steps=tuple(step for step in range(steps) if insertion.at(step)),
-            step_lipschitz=known["constant"],
-            assumption=known["assumption"],
-        )
-        return HiddenSteps(
-            noise_multiplier=mechanism.noise_multiplier, steps=steps, hidden_state=hidden
-        )
+        return hidden_steps(known, mechanism.noise_multiplier, steps, insertion)
 
     def to_dict(self) -> dict[str, Any]:
         """The description as plain data."""
@@ -280,6 +273,25 @@ class Description:
             power=0.0,
         )
         return replace(description, mechanism=claimed)
+
+
+def hidden_steps(
+    known: Settings, noise_multiplier: float, steps: int, insertion: Insertion
+) -> HiddenSteps:
+    """A training for a hidden-state accountant.
+
+    Arguments:
+        known: The Lipschitz ``constant`` of the updates, and the ``assumption`` that it rests on.
+        noise_multiplier: Noise multiplier sigma.
+        steps: Number of steps T.
+        insertion: The steps with the record.
+    """
+    hidden = HiddenState(
+        insertion_steps=tuple(step for step in range(steps) if insertion.at(step)),
+        step_lipschitz=known["constant"],
+        assumption=known["assumption"],
+    )
+    return HiddenSteps(noise_multiplier=noise_multiplier, steps=steps, hidden_state=hidden)
 
 
 T = TypeVar("T")

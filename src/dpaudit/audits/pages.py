@@ -114,6 +114,8 @@ def _subtitle(result: AuditResult) -> str:
         return result.title
     period = insertion.period
     every = "every step" if period == 1 else f"every {period} steps"
+    if period > 1 and insertion.phase == "last":
+        every = f"the last of every {period} steps"
     canary = f"a canary at {every} of {result.final.horizon:,}"
     # Without a name the title says the rest already.
     return f"{result.title}, {canary}" if result.name else canary.capitalize()

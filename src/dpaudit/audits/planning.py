@@ -13,12 +13,14 @@ from dpaudit.adversaries.random_dimension import RandomDimension
 from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 from dpaudit.audits.assessment import lower_methods
 from dpaudit.audits.auditing import make_game
+from dpaudit.audits.description import hidden_steps
 from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.threat_models import Adversary
 from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit.upper_bounds import upper_bound
+from dpaudit.upper_bounds.hidden_state import hidden_state_bound
 
 if TYPE_CHECKING:
     from dpaudit.engine import Speed
@@ -33,7 +35,8 @@ _PROBE_STEPS = 20
 
 PREDICTION = (
     "genuine gradients neither amplify nor reduce the effect of the canary: true for a dimension "
-    "that training does not move, an upper limit for other canaries"
+    "that training does not move; other canaries show less, and crafted data such as that of "
+    "crafted-network show more"
 )
 
 
@@ -44,6 +47,8 @@ class Plan:
 
     Arguments:
         upper: The accountant's upper bound.
+        hidden_upper: The upper bound for the final model alone, if the updates are known to be
+            Lipschitz and the adversary sees no iterates; otherwise `None`.
         mu: Expected distance of the scores with and without the canary, in standard deviations.
         epsilon: The lower bound that infinitely many runs would show.
         lower: The lower bounds to expect from the runs asked for, by method.
@@ -59,6 +64,7 @@ class Plan:
     """
 
     upper: Bound
+    hidden_upper: Bound | None = None
     mu: float
     epsilon: float
     lower: Bounds
@@ -71,10 +77,15 @@ class Plan:
     device: str
     notices: tuple[str, ...] = ()
 
+    @property
+    def uppers(self) -> tuple[Bound, ...]:
+        """All upper bounds."""
+        return (self.upper,) if self.hidden_upper is None else (self.upper, self.hidden_upper)
+
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data."""
         return {
-            "upper": [self.upper.to_dict()],
+            "upper": [bound.to_dict() for bound in self.uppers],
             "predicted_mu": self.mu if math.isfinite(self.mu) else "inf",
             "predicted_epsilon": self.epsilon if math.isfinite(self.epsilon) else "inf",
             "prediction_assumes": PREDICTION,
@@ -149,6 +160,7 @@ def plan(
             sampling_rate=rate,
             delta=delta,
         ),
+        hidden_upper=_hidden_upper(mechanism, adversary, insertion, delta),
         mu=mu,
         epsilon=gaussian_epsilon(delta, mu),
         lower=Bounds(
@@ -167,6 +179,18 @@ def plan(
         device=cost.device,
         notices=cost.notices,
     )
+
+
+def _hidden_upper(
+    mechanism: DPSGD, adversary: Adversary, insertion: Insertion, delta: float
+) -> Bound | None:
+    from dpaudit.audits._describing import step_lipschitz
+
+    known = step_lipschitz(mechanism)
+    if known is None or adversary.threat_model is ThreatModel.STANDARD:
+        return None
+    steps = hidden_steps(known, mechanism.noise_multiplier, mechanism.steps, insertion)
+    return hidden_state_bound(steps, "hidden-state-lipschitz", delta=delta, epsilon=None)
 
 
 def _runs_needed(

@@ -76,12 +76,17 @@ def _is_a_preset(description: Description) -> bool:
     batches, start = mechanism.batches, mechanism.initialisation
     return (
         mechanism.name in PRESETS
-        and mechanism.loss == "dpaudit.presets.cross_entropy"
+        and mechanism.loss == _name(PRESETS[mechanism.name].loss)
+        and not set(mechanism.further) - {"step_lipschitz"}
         and description.adversary.name in ADVERSARIES
-        and (insertion is None or insertion.offset == 0)
+        and (insertion is None or insertion.phase is not None)
         and (batches.get("class"), batches.get("seed")) == ("FixedBatches", seed)
         and (start.get("class"), start.get("seed")) == ("FixedInitialisation", seed)
     )
+
+
+def _name(function: Any) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
 
 
 def _preset_settings(mechanism: DescribedMechanism) -> dict[str, Any]:
@@ -93,17 +98,18 @@ def _preset_settings(mechanism: DescribedMechanism) -> dict[str, Any]:
 def _preset_options(description: Description, read: Mapping[str, float]) -> dict[str, Any]:
     mechanism, insertion = description.mechanism, description.insertion
     assert isinstance(mechanism, DescribedMechanism)
-    usual = {"canaries": 1, "period": 1}
+    usual = {"canaries": 1, "period": 1, "phase": "first"}
     options = {
         "preset": mechanism.name,
         "adversary": description.adversary.name,
         "runs": description.runs,
         "canaries": description.canaries,
         "period": 1 if insertion is None else insertion.period,
+        "phase": "first" if insertion is None else insertion.phase,
         **_preset_settings(mechanism),
         "delta": read.get("delta"),
         "seed": description.seed,
-        "data_dir": None if mechanism.name == "housing" else _FOLDER,
+        "data_dir": _FOLDER if PRESETS[mechanism.name].needs_folder else None,
     }
     return {key: value for key, value in options.items() if usual.get(key) != value}
 
@@ -135,8 +141,11 @@ def _audit_code(
     imports = ["import dpaudit"]
     if isinstance(mechanism, DescribedMechanism) and _is_a_preset(description):
         given = {**_preset_settings(mechanism), "seed": description.seed}
-        if mechanism.name != "housing":
+        chosen = PRESETS[mechanism.name]
+        if chosen.needs_folder:
             given["data_dir"] = _FOLDER
+        if chosen.make is not None and insertion is not None:
+            given |= {"period": insertion.period, "phase": insertion.phase}
         made = [f'training = dpaudit.presets.preset("{mechanism.name}").training(']
         made += [*_arguments(given), ")"]
     else:

@@ -68,7 +68,16 @@ Steps = Annotated[
 ]
 Period = Annotated[
     int | None,
-    typer.Option(metavar="k", help="Insert the canary at every k-th step.", show_default="1"),
+    typer.Option(metavar="k", help="Insert the canary once in every k steps.", show_default="1"),
+]
+Phase = Annotated[
+    str | None,
+    typer.Option(
+        metavar="first|last",
+        help="Step of each period of k steps at which the canary is inserted. "
+        "The paper uses the last.",
+        show_default="first",
+    ),
 ]
 NoiseMultiplier = Annotated[
     float | None,
@@ -138,6 +147,7 @@ SETTINGS: dict[str, Any] = {
     "canaries": CanaryCount,
     "steps": Steps,
     "period": Period,
+    "phase": Phase,
     "noise_multiplier": NoiseMultiplier,
     "clip_norm": ClipNorm,
     "batch_size": BatchSize,

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 def plan(settings: CompleteSettings, json: bool, executor: Executor | None) -> None:
     """Predict an audit: its bounds, the runs it takes, its time and memory.
 
-    The prediction holds where genuine gradients leave the canary's dimension alone; for other
-    canaries it is a ceiling. A few steps are timed, nothing is trained to its end or stored.
+    The prediction holds if genuine gradients do not change the canary's dimension. Other canaries
+    show less; crafted data (preset crafted-network) show more. A few steps are timed; nothing is
+    stored.
 
     [bold]dpaudit plan --period 5 --runs 1000[/]
     """
@@ -53,7 +54,7 @@ def _print_plan(found: Any, title: str) -> None:
     canaries = "" if found.canaries == 1 else f" with {found.canaries:,} canaries each"
     heading = f"{title}: what {found.runs:,} runs{canaries} should prove"
     screen.print(Text(heading, style="bold"))
-    expected = (found.upper, *found.lower)
+    expected = (*found.uppers, *found.lower)
     print_side_by_side(screen, expected, leading=found.lower.bounds[0])
     lines = [
         f"Infinitely many runs should prove {found.epsilon:.2f} (mu = {found.mu:.3f}), if "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Literal, final
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
     from dpaudit.data import Examples
     from dpaudit.mechanisms.smoothness import Smoothness
+
+Phase = Literal["first", "last"]
+PHASES: tuple[Phase, ...] = ("first", "last")
+"""The step of a period at which the canary is inserted; the paper uses the last."""
 
 # Every step needs memory; the longest real trainings are a hundred times shorter.
 MOST_STEPS = 10**8
@@ -72,6 +76,24 @@ class Insertion:
             raise InvalidInput(
                 f"offset must be below the period ({self.period}), got {self.offset}"
             )
+
+    @classmethod
+    def in_phase(cls, phase: Phase, *, period: int) -> Insertion:
+        """One insertion at the first or at the last step of each period.
+
+        Example:
+            >>> Insertion.in_phase("last", period=5)
+            Insertion(period=5, offset=4)
+        """
+        _validate.one_of("phase", phase, PHASES)
+        return cls(period=period, offset=0 if phase == "first" else period - 1)
+
+    @property
+    def phase(self) -> Phase | None:
+        """``"first"`` or ``"last"``; `None` for a step in the middle of a period."""
+        if self.offset == 0:
+            return "first"
+        return "last" if self.offset == self.period - 1 else None
 
     def at(self, step: int) -> bool:
         """Whether canaries are inserted at ``step`` (counted from 0)."""

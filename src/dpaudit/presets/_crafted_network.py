@@ -5,22 +5,22 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.batches import FixedBatches
-from dpaudit.mechanisms.dpsgd import DPSGD
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.mechanisms.losses import hinge
 from dpaudit.presets.base import Preset
 
 
-def _make(*, period: int | None, batches: FixedBatches, **settings: Any) -> DPSGD:
-    """The training: the second batch of every period reads, the others are wells."""
+def _make(*, insertion: Insertion | None, batches: FixedBatches, **settings: Any) -> DPSGD:
+    """The training: the batch after an insertion reads, the others are wells."""
     import numpy as np
 
     from dpaudit.data import Examples
     from dpaudit.models.crafted_network import FEATURES, CraftedDesign, CraftedNetwork
 
-    period = 5 if period is None else _validate.integer("period", period, at_least=1)
+    insertion = Insertion(period=5) if insertion is None else insertion
+    period = insertion.period
     if period < 2:
         raise InvalidInput(
             f"period must be at least 2 for crafted-network, got {period}; use --period 5"
@@ -38,7 +38,8 @@ def _make(*, period: int | None, batches: FixedBatches, **settings: Any) -> DPSG
     for step in range(period):
         # The batches are shuffled: put each kind where its batch will be.
         places = batches.indices(step, len(targets))
-        batch = design.reading if step == 1 else design.wells
+        reads = insertion.at(step - 1 + period)
+        batch = design.reading if reads else design.wells
         features[places], targets[places] = batch(size, random)
     return DPSGD(
         build_model=functools.partial(CraftedNetwork, design),
@@ -51,6 +52,7 @@ def _make(*, period: int | None, batches: FixedBatches, **settings: Any) -> DPSG
 CRAFTED_NETWORK = Preset(
     name="crafted-network",
     summary="ReLU network on crafted data",
+    needs_folder=False,
     make=_make,
     learning_rate=0.1,
     loss=hinge,

@@ -32,6 +32,7 @@ def _model(data: Examples) -> Callable[[], torch.nn.Module]:
 HOUSING = Preset(
     name="housing",
     summary="FCNN 8-6-2 on California Housing",
+    needs_folder=False,
     read=_read,
     model_for=_model,
     batch_size=400,

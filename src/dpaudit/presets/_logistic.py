@@ -55,6 +55,7 @@ def _model(data: Examples) -> Callable[[], torch.nn.Module]:
 LOGISTIC = Preset(
     name="logistic",
     summary="logistic regression on California Housing with map cells",
+    needs_folder=False,
     read=_read,
     model_for=_model,
     batch_size=400,

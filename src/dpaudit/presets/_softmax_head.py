@@ -57,6 +57,7 @@ def _model(data: Examples) -> Callable[[], torch.nn.Module]:
 SOFTMAX_HEAD = Preset(
     name="softmax-head",
     summary="softmax head on frozen ReLU features of California Housing",
+    needs_folder=False,
     read=_read,
     model_for=_model,
     batch_size=128,

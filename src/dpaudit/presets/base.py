@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.mechanisms.batches import FixedBatches
-from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation
+from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, Insertion, Phase
 from dpaudit.mechanisms.losses import cross_entropy
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Preset:
         loss: Loss per example.
         smoothness: Why the updates are Lipschitz, if they are, for hidden-state upper bounds.
         adversary: Name of the adversary of an audit that names none.
+        needs_folder: Whether the data or weights are read from a folder of the user.
         make: Makes the whole training from all settings of `training`, for a preset whose data
             depend on them; replaces ``read`` and ``model_for``.
 
@@ -72,6 +73,7 @@ class Preset:
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = cross_entropy
     smoothness: Smoothness | None = None
     adversary: str = "simulated-dimension"
+    needs_folder: bool = True
     make: Callable[..., DPSGD] | None = None
 
     def __post_init__(self) -> None:
@@ -89,6 +91,7 @@ class Preset:
         seed: int = 0,
         data_dir: DataDir = None,
         period: int | None = None,
+        phase: Phase = "first",
     ) -> DPSGD:
         """The training, with the preset's value for every hyperparameter that is `None`.
 
@@ -101,6 +104,7 @@ class Preset:
             seed: Random seed of the initialisation and of the batches.
             data_dir: The folder of the data, if it does not ship with the package.
             period: Insertion period for which the data are made; only crafted data depend on it.
+            phase: Step of each period at which the canary will be inserted; likewise.
         """
         _require_torch()
         batches = FixedBatches(batch_size=_given(batch_size, self.batch_size), seed=seed)
@@ -116,7 +120,8 @@ class Preset:
             "smoothness": self.smoothness,
         }
         if self.make is not None or self.read is None or self.model_for is None:
-            return cast("Callable[..., DPSGD]", self.make)(period=period, **settings)
+            insertion = None if period is None else Insertion.in_phase(phase, period=period)
+            return cast("Callable[..., DPSGD]", self.make)(insertion=insertion, **settings)
         data = self.read(data_dir)
         return DPSGD(build_model=self.model_for(data), data=data, **settings)
 

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit._registry import Registry
 from dpaudit.errors import InvalidInput
+from dpaudit.mechanisms.dpsgd import PHASES, Phase
 from dpaudit.privacy import Bound, Bounds, Unavailable
 from dpaudit.upper_bounds.base import Answer
 
-Phase = Literal["first", "last"]
 GIVEN = "every update of the genuine examples is c-Lipschitz with the constant given by the user"
 
 
@@ -65,7 +65,7 @@ class HiddenState:
 
     def __post_init__(self) -> None:
         _validate.integer("period", self.period, at_least=1, remedy="use 1 for every step")
-        _validate.one_of("phase", self.phase, ("first", "last"))
+        _validate.one_of("phase", self.phase, PHASES)
         if self.step_lipschitz is not None:
             given = self.step_lipschitz
             constants = given if isinstance(given, Sequence | np.ndarray) else [given]
