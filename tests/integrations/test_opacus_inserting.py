@@ -541,17 +541,17 @@ def test_refusals_name_the_remedy(change, message):
         pass
 
 
-def test_ghost_and_distributed_are_refused_with_a_reason():
+def test_ghost_clipping_and_clipping_in_the_backward_pass_are_refused_with_a_reason():
     ghost = private(grad_sample_mode="ghost").optimizer
     with (
         pytest.raises(InvalidInput, match="use through_clipping=False"),
         insert_canary(ghost, canary_for(ghost), True, seed=0),
     ):
         pass
-    distributed = private().optimizer
-    distributed.world_size = 2
+    in_hooks = private().optimizer
+    in_hooks._ddp_per_layer_hook = lambda *_: None  # as DistributedPerLayerOptimizer has
     with (
-        pytest.raises(InvalidInput, match="several processes"),
-        insert_canary(distributed, canary_for(distributed), True, seed=0),
+        pytest.raises(InvalidInput, match="backward pass"),
+        insert_canary(in_hooks, canary_for(in_hooks), True, seed=0),
     ):
         pass

@@ -50,6 +50,8 @@ def looks_like_parameters(returned: Any) -> bool:
 def as_array(value: Any) -> Array:
     """Numbers as a numpy array of float64, from any framework and device."""
     given = value
+    if callable(getattr(value, "full_tensor", None)):  # sharded over processes (FSDP2)
+        value = value.full_tensor()
     # A tensor on a GPU, with gradients or in bfloat16 has no numpy view.
     if callable(getattr(value, "detach", None)) and callable(getattr(value, "cpu", None)):
         value = value.detach().cpu().double()

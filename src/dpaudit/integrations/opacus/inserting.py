@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.integrations.opacus.distributed import inserts_here
 from dpaudit.integrations.opacus.layout import (
     Canary,
     Entries,
@@ -63,6 +64,7 @@ def insert_canary(
     apart: bool | None = None,
     model: nn.Module | None = None,
     memory: int = MEMORY,
+    rank: int = 0,
 ) -> Iterator[PrivateGradients]:
     r"""Insert crafted gradients into every logical step of an Opacus optimizer.
 
@@ -78,7 +80,8 @@ def insert_canary(
     has no rows, and for so many canaries that their rows do not fit in memory.
 
     A step in several physical batches (``BatchMemoryManager``, accumulated ``backward`` calls)
-    takes a canary once. Steps that bypass the DP optimizer, by the optimizer that it wraps, take
+    takes a canary once. In a training of several processes one of them, that of ``rank``, inserts
+    it. Steps that bypass the DP optimizer, by the optimizer that it wraps, take
     the canary unclipped, like any example; so keep steps on public data outside the block.
 
     The block yields a `PrivateGradients`, which records the noisy gradient of every step. A
@@ -112,6 +115,9 @@ def insert_canary(
         model: Needed, here and in `canary_for`, where the optimizer's parameter groups are in
             another order than ``model.parameters()``, or omit some of those.
         memory: Bytes that the canaries' rows may take.
+        rank: With several processes, the rank of the one whose batch contains the canary. Every
+            process must open the block, with the same canary, ``inserted`` and seed. With FSDP2
+            every process adds its own part of the canary, whatever the rank.
 
     Example:
         >>> import torch
@@ -137,11 +143,11 @@ def insert_canary(
             f"canary was drawn for {canary.parameters} parameters and this training has "
             f"{total}; draw it with canary_for(optimizer), and pass the same model= to both"
         )
-    count, rows, axes, values = entries_of(canary, coins(inserted, canary.count))
+    present = coins(inserted, canary.count) & inserts_here(optimizer, rank)
+    count, rows, axes, values = entries_of(canary, present)
     if through_clipping:
         require_memory(count * total * slots[0].parameter.element_size(), memory)
-    present = np.flatnonzero(coins(inserted, canary.count))
-    taking_part = participation(optimizer, sampling, canaries=present, seed=seed)
+    taking_part = participation(optimizer, sampling, canaries=np.flatnonzero(present), seed=seed)
     insertion = _Insertion(
         optimizer,
         canary,

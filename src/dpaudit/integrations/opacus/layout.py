@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from dpaudit.errors import InvalidInput
+from dpaudit.integrations.opacus.distributed import is_sharded_tensor, own_part
 from dpaudit.trainings.canaries import GradientCanary
 
 
@@ -132,6 +133,11 @@ def entries_in(
 
 def add_at(tensor: Tensor, where: Tensor, values: Tensor, *, times: float = 1.0) -> None:
     """Add ``times * values`` in place, at the given indices of the flattened tensor."""
+    if is_sharded_tensor(tensor):
+        crafted = torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        add_at(crafted, where, values, times=times)
+        tensor.add_(own_part(crafted, tensor))
+        return
     if values.dtype != tensor.dtype or values.device != tensor.device:
         values, where = values.to(tensor), where.to(tensor.device)
     if tensor.is_contiguous():

@@ -7,6 +7,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
+from dpaudit.integrations.opacus.distributed import processes, whole
 from dpaudit.integrations.opacus.layout import Canary, Slot, entries_in, entries_of
 from dpaudit.trainings.private_gradients import PrivateGradients
 
@@ -54,7 +55,7 @@ class GradientRecorder:
             gradient = entries.slot.parameter.grad
             if gradient is None:
                 continue
-            flat = gradient.detach().reshape(-1)
+            flat = whole(gradient.detach()).reshape(-1)
             found = (flat[entries.where.to(flat.device)] * entries.values.to(flat)).double().cpu()
             total += np.bincount(entries.rows, torch.Tensor.numpy(found), minlength=self._count)
         self.gradients.record(total / self._unit * self._scale())
@@ -64,5 +65,7 @@ class GradientRecorder:
         optimizer = self._optimizer
         scale = 1.0
         if getattr(optimizer, "loss_reduction", "mean") == "mean":
+            # Opacus counts the batch of one process.
             scale = float(getattr(optimizer, "expected_batch_size", None) or 1.0)
+            scale *= processes(optimizer)
         return scale / float(optimizer.max_grad_norm)

@@ -32,10 +32,11 @@ def require_insertable(optimizer: Any, through_clipping: bool, apart: bool | Non
             f"optimizer must be a DPOptimizer of Opacus, as make_private returns it; got "
             f"{type(optimizer).__name__}, which has no {missing[0]}"
         )
-    if hasattr(optimizer, "world_size"):
+    if hasattr(optimizer, "_ddp_per_layer_hook"):
         raise InvalidInput(
-            f"optimizer {type(optimizer).__name__} sums over several processes, each of which "
-            "would insert the canary; audit the training in one process"
+            f"optimizer {type(optimizer).__name__} clips and adds noise in the backward pass, "
+            "before a canary could be added; use SimpleDistributedPerLayerOptimizer, which "
+            "make_private returns for clipping='per_layer'"
         )
     if apart and not through_clipping:
         raise InvalidInput("apart=True needs through_clipping=True: otherwise no canary is clipped")

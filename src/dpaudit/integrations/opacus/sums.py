@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInput
+from dpaudit.integrations.opacus.distributed import share_of_an_example, summed_gradient
 from dpaudit.integrations.opacus.layout import Entries, add_at, masked
 
 Mask = NDArray[np.bool_]
@@ -19,16 +20,16 @@ def add_clipped(optimizer: Any, canary: Any, entries: Sequence[Entries], mask: M
     per_layer = getattr(optimizer, "max_grad_norms", None)
     for here in entries:
         norm = optimizer.max_grad_norm if per_layer is None else per_layer[here.index]
-        parameter: Any = here.slot.parameter
-        if parameter.summed_grad is None:
+        total = summed_gradient(optimizer, here.slot.parameter)
+        if total is None:
             raise InvalidInput(
                 "the optimizer keeps no summed_grad to add a clipped canary to; "
                 "use through_clipping=True"
             )
         # At most the claimed clip norm and the one in force for this tensor.
-        length = min(canary.norm, canary.clip_norm, float(norm))
+        length = min(canary.norm, canary.clip_norm, float(norm)) * share_of_an_example(optimizer)
         values = masked(here.values, here, mask)
-        add_at(parameter.summed_grad, here.where, values, times=length / canary.norm)
+        add_at(total, here.where, values, times=length / canary.norm)
 
 
 def add_raw(
