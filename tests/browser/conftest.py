@@ -1,9 +1,11 @@
-"""A headless Chromium for the tests of pages, and the pages they look at."""
+"""A headless Chromium for the tests of pages, and the pages they open."""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import dpaudit
 from dpaudit.audits.evidence import collect_evidence
 from dpaudit.report import Facts, PageData, write_page
 from dpaudit.scores import Scores
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 BROWSER, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
 FLAGS = (
@@ -85,4 +89,5 @@ def file(page: PageData, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def several(page: PageData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_page([page, page], tmp_path_factory.mktemp("pages") / "several.html")
+    bad = replace(page, title="Another page", identity="f" * 16, verdict="violation")
+    return write_page([page, bad], tmp_path_factory.mktemp("pages") / "several.html")

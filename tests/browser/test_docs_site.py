@@ -1,11 +1,7 @@
-"""The documentation site in a browser: nothing overflows, formulas and code are rendered.
-
-Set ``DPAUDIT_SCREENSHOTS`` to a folder to keep a screenshot of every page, width and scheme.
-"""
+"""The documentation site in a browser: nothing overflows, formulas and code are rendered."""
 
 from __future__ import annotations
 
-import base64
 import os
 import subprocess
 import sys
@@ -17,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser_tools import WIDTHS, emulate, keep_screenshot
 
 ROOT = Path(__file__).parents[2]
-WIDTHS = (400, 800, 1400)
-SCHEMES = {"light": "default", "dark": "slate"}
+MATERIAL = {"light": "default", "dark": "slate"}
 PAGES = {
     "home": "",
     "installing": "installing/",
@@ -59,41 +55,22 @@ class _Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-def show(browser: Any, address: str, *, scheme: str = "light") -> None:
-    """Open a page as a new visitor who prefers this colour scheme."""
-    feature = {"name": "prefers-color-scheme", "value": scheme}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-    set_width(browser, 1400)
+def show(browser: Any, address: str, *, scheme: str = "light", width: int = 1400) -> None:
+    """Open a page; without a remembered scheme the theme follows the reader's preference."""
+    emulate(browser, width=width, scheme=scheme)
     browser.get(address)
-    browser.execute_script("localStorage.clear()")  # the scheme of an earlier visit
-    browser.refresh()
-
-
-def set_width(browser: Any, width: int) -> None:
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
-    )
-
-
-def keep_screenshot(browser: Any, name: str) -> None:
-    folder = os.environ.get("DPAUDIT_SCREENSHOTS")
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
-        (Path(folder) / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_nothing_overflows_at_any_width_in_either_scheme(browser, site, page):
     from selenium.webdriver.support.wait import WebDriverWait
 
-    for scheme, material in SCHEMES.items():
+    for scheme, material in MATERIAL.items():
         show(browser, site + PAGES[page], scheme=scheme)
         wait = WebDriverWait(browser, 5)  # the theme chooses the scheme after loading
         wait.until(lambda one, expected=material: one.execute_script(SHOWN) == expected)
         for width in WIDTHS:
-            set_width(browser, width)
+            emulate(browser, width=width, scheme=scheme)
             wide = browser.execute_script("return document.documentElement.scrollWidth")
             keep_screenshot(browser, f"{page}-{width}-{scheme}")
             assert wide <= width, f"{page} is {wide} px wide at {width} px, {scheme}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from browser_tools import emulate
 
 from dpaudit.lower_bounds import ErrorCounts
 from dpaudit.lower_bounds.bands import upper_rate
@@ -34,17 +35,10 @@ LIVE = (
 @pytest.fixture
 def opened(browser: Any, file: Path) -> Iterator[Any]:
     """The page, freshly opened at desktop width in light colours; its console must stay silent."""
-    show(browser, width=1100, scheme="light")
+    emulate(browser, width=1100)
     browser.get(file.as_uri())
     yield browser
     assert browser.get_log("browser") == []
-
-
-def show(browser: Any, *, width: int, scheme: str = "light", media: str = "screen") -> None:
-    feature = {"name": "prefers-color-scheme", "value": scheme}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": [feature]})
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
 def live(browser: Any) -> dict[str, float]:
@@ -220,7 +214,7 @@ def background(browser: Any) -> int:
 
 def test_dark_where_the_reader_prefers_it_and_on_demand(opened: Any) -> None:
     assert background(opened) > 600
-    show(opened, width=1100, scheme="dark")
+    emulate(opened, width=1100, scheme="dark")
     assert soon(opened, lambda: background(opened) < 150)
     toggle = opened.find_element("css selector", "button.theme")
     assert soon(opened, lambda: toggle.text == "Light")
@@ -233,7 +227,7 @@ def test_dark_where_the_reader_prefers_it_and_on_demand(opened: Any) -> None:
 
 @pytest.mark.parametrize("width", [390, 320])
 def test_a_phone_never_scrolls_sideways(opened: Any, several: Path, width: int) -> None:
-    show(opened, width=width)
+    emulate(opened, width=width)
     for address in (opened.current_url, several.as_uri()):
         opened.get(address)
         opened.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
@@ -249,24 +243,16 @@ def test_a_phone_never_scrolls_sideways(opened: Any, several: Path, width: int) 
 
 
 def test_print_is_light_and_has_everything(opened: Any, several: Path) -> None:
-    show(opened, width=1100, scheme="dark", media="print")
+    emulate(opened, width=1100, scheme="dark", media="print")
     assert background(opened) > 600
     assert not opened.find_element("css selector", "button.theme").is_displayed()
-    show(opened, width=1100)
+    emulate(opened, width=1100)
     opened.get(several.as_uri())
     paper = opened.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})
     assert base64.b64decode(paper["data"]).startswith(b"%PDF")
     # Folded audits were opened for the printer.
     opened_all = "return [...document.querySelectorAll('details')].every(d => d.open)"
     assert opened.execute_script(opened_all)
-
-
-def test_links_of_the_comparison_open_what_they_name(opened: Any, several: Path) -> None:
-    opened.get(several.as_uri())
-    folded = "return [...document.querySelectorAll('details.one')].map(d => d.open)"
-    assert opened.execute_script(folded) == [False, False]
-    opened.find_element("css selector", 'a[href="#audit-2"]').click()
-    assert soon(opened, lambda: opened.execute_script(folded) == [False, True])
 
 
 def test_without_scripts_the_numbers_are_there(opened: Any, file: Path, page: PageData) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from dpaudit.upper_bounds import ACCOUNTANTS, bounds
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-@pytest.fixture(autouse=True)
-def fast_accountants(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def fast_accountants() -> Iterator[None]:
     """The closed form alone: the others take a second each, and have tests of their own."""
-    monkeypatch.setattr(bounds, "ACCOUNTANTS", {"gaussian": ACCOUNTANTS["gaussian"]})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bounds, "ACCOUNTANTS", {"gaussian": ACCOUNTANTS["gaussian"]})
+        yield

@@ -24,7 +24,9 @@ WATCHED = (
 )
 
 
-def result_page(result: AuditResult, *, most_thresholds: int = MOST_THRESHOLDS) -> PageData:
+def result_page(
+    result: AuditResult, *, most_thresholds: int = MOST_THRESHOLDS, with_growth: bool = True
+) -> PageData:
     """The page of a result.
 
     See also: `record_page`, which also knows the software that was used.
@@ -32,6 +34,7 @@ def result_page(result: AuditResult, *, most_thresholds: int = MOST_THRESHOLDS) 
     Arguments:
         result: The result.
         most_thresholds: Largest number of thresholds that the page may carry.
+        with_growth: Whether to compute the bound against the number of runs.
     """
     description, leading = result.description, result.leading
     this_call = (
@@ -47,11 +50,12 @@ def result_page(result: AuditResult, *, most_thresholds: int = MOST_THRESHOLDS) 
         identity=result.audit,
         verdict=result.verdict,
         sentence=result.sentence,
-        evidence=result.evidence(most_thresholds=most_thresholds),
+        evidence=result.evidence(most_thresholds=most_thresholds, with_growth=with_growth),
+        runs=(result.runs, max(result.runs, result.asked)),
         progress=None if result.finished else progress(result.runs, result.asked),
         notices=(*result.notices, *_notices(result)),
         horizons=_horizons(result),
-        facts=(*facts_of(description), Facts(heading="this call", rows=this_call)),
+        facts=(*facts_of(description), Facts(heading="this call", rows=this_call, compared=False)),
         repeat=repeat(
             description,
             name=result.name,
@@ -69,6 +73,7 @@ def record_page(
     delta: float | None = None,
     confidence: float | None = None,
     most_thresholds: int = MOST_THRESHOLDS,
+    with_growth: bool = True,
 ) -> PageData:
     """The page of an audit in a store, finished or not.
 
@@ -77,6 +82,7 @@ def record_page(
         delta: Delta at which all bounds are computed; by default the audit's own.
         confidence: Confidence of each lower bound; by default the audit's own.
         most_thresholds: Largest number of thresholds that the page may carry.
+        with_growth: Whether to compute the bound against the number of runs.
     """
     description = Description.of(record)
     delta, confidence = read_at(record, delta, confidence)
@@ -100,11 +106,12 @@ def record_page(
             verdict="too-few-scores",
             sentence=f"No bound yet: {str(error).splitlines()[0]}.",
             evidence=None,
+            runs=(done, description.runs),
             progress=progress(done, description.runs),
             facts=facts,
             repeat=again,
         )
-    page = result_page(result, most_thresholds=most_thresholds)
+    page = result_page(result, most_thresholds=most_thresholds, with_growth=with_growth)
     return replace(page, facts=facts, repeat=again)
 
 

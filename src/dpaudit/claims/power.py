@@ -33,6 +33,7 @@ LARGEST_FACTOR = 100.0
 
 _AUDITS = 20  # simulated audits of an anytime-valid test
 _MOST_PAIRS = 2000
+_WEAK = 1.0  # scores closer together than this hardly depend on the canary
 
 
 @final
@@ -60,10 +61,13 @@ class Power:
     def sentence(self) -> str:
         """The power in words."""
         if self.found is None:
-            return (
-                "this audit could not have found too little noise, by however much: the scores "
-                f"hardly depend on the canary (mu = {self.mu:.2g} in units of their own noise)"
+            reason = (
+                f"the scores hardly depend on the canary (mu = {self.mu:.2g} in units of their "
+                "own noise)"
+                if self.mu < _WEAK
+                else "there are too few scores to refute this claim"
             )
+            return f"this audit could not have found too little noise, however small: {reason}"
         missed = 1.0 if self.missed is None else self.missed
         return (
             f"this audit would have found noise {self.found:.3g} times too small with probability "

@@ -11,11 +11,10 @@ from rich.text import Text
 from dpaudit.cli._bounds_table import print_bounds
 from dpaudit.cli._render import console
 from dpaudit.privacy import Bound, Unavailable
+from dpaudit.report.palette import terminal_style
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
-
-_COLOURS = {"violation": "bold red", "consistent": "bold green", "inconclusive": "bold yellow"}
 
 
 def print_result(result: AuditResult, *, where: str, took: bool = True) -> None:
@@ -49,8 +48,7 @@ def print_result(result: AuditResult, *, where: str, took: bool = True) -> None:
         screen.print(Text(f"Power: {result.final.power.sentence}.", style="dim"))
     screen.print()
     word, colon, rest = result.sentence.partition(":")
-    style = _COLOURS.get(result.verdict, "bold")
-    screen.print(Text.assemble((word + colon, style), (rest, "bold")))
+    screen.print(Text.assemble((word + colon, terminal_style(result.verdict)), (rest, "bold")))
     screen.print(Text(f"Audit {result.audit[:8]} in {where}.", style="dim"))
 
 

@@ -123,8 +123,10 @@ def _entry(record: Any) -> dict[str, Any]:
 def _print_list(entries: list[dict[str, Any]], path: str) -> None:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     from dpaudit.cli._render import console
+    from dpaudit.report.palette import terminal_style
 
     # A single delta is printed above the table; several need a column.
     deltas = sorted({entry["delta"] for entry in entries if entry["delta"] is not None})
@@ -139,6 +141,7 @@ def _print_list(entries: list[dict[str, Any]], path: str) -> None:
     for entry in entries:
         whole = entry["runs"] == entry["runs_asked"]
         delta = "" if entry["delta"] is None else f"{entry['delta']:g}"
+        verdict = str(entry["verdict"] or entry["state"])
         table.add_row(
             entry["audit"][:8],
             _what(entry),
@@ -146,7 +149,7 @@ def _print_list(entries: list[dict[str, Any]], path: str) -> None:
             _number(entry["lower"]),
             _number(entry["upper"]),
             *([delta] if several else []),
-            entry["verdict"] or entry["state"],
+            Text(verdict, style=terminal_style(verdict).removeprefix("bold")),
         )
     console().print(f"Audits in {path}{common}", highlight=False)
     console().print(table)

@@ -204,15 +204,6 @@ def _given(option: str, value: Any) -> Any:
     return value
 
 
-_STYLES = {
-    "passed": "green",
-    "broken": "bold red",
-    "warning": "yellow",
-    "could not tell": "magenta",
-    "left out": "dim",
-}
-
-
 def _print(result: CheckResult, what: str) -> None:
     from rich import box
     from rich.padding import Padding
@@ -220,8 +211,9 @@ def _print(result: CheckResult, what: str) -> None:
     from rich.text import Text
 
     from dpaudit.cli._render import console
+    from dpaudit.report.palette import terminal_style
 
-    screen = console()
+    screen, alarm = console(), terminal_style("broken")
     table = Table(
         title=Text(f"Rules of private training: {what}", style="bold"),
         title_justify="left",
@@ -230,11 +222,11 @@ def _print(result: CheckResult, what: str) -> None:
     for header in ("rule", "verdict", "measured", "allowed"):
         table.add_column(header, no_wrap=header in ("rule", "verdict"))
     for found in result:
-        verdict = Text(found.verdict, style=_STYLES[found.verdict])
+        verdict = Text(found.verdict, style=terminal_style(found.verdict))
         table.add_row(found.rule.name, verdict, found.measured, found.allowed)
     screen.print(table)
     for found in result.broken:
-        screen.print(Text(f"Broken: {found.rule.name}. {found.rule.requirement}", style="bold red"))
+        screen.print(Text(f"Broken: {found.rule.name}. {found.rule.requirement}", style=alarm))
         for word, text in (
             ("Seen", found.explanation),
             ("Usual cause", found.rule.cause),

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dpaudit.cli._audit_options import Json, ReadConfidence, ReadDelta, StoreFile
 from dpaudit.configuration import DEFAULT_STORE
+
+if TYPE_CHECKING:
+    from dpaudit.report import PageData
+
+_MOST_PRINTED = 10
 
 
 def report(
@@ -44,8 +49,7 @@ def report(
     """
     from dpaudit.report import write_page
 
-    found = _pages(audits or [], store, delta=delta, confidence=confidence)
-    pages = [page for page, _ in found]
+    pages = _pages(audits or [], store, delta=delta, confidence=confidence)
     name = f"audit-{pages[0].identity[:8]}.html" if len(pages) == 1 else "audits.html"
     written = write_page(pages, out or Path(name)).resolve()
     if json:
@@ -55,12 +59,14 @@ def report(
             {
                 "page": str(written),
                 "bytes": written.stat().st_size,
-                "audits": [_entry(page, runs) for page, runs in found],
+                "audits": [_entry(page) for page in pages],
             }
         )
     else:
-        for page in pages:
+        for page in pages[:_MOST_PRINTED]:
             print(f"{page.title}: {page.sentence}")
+        if len(pages) > _MOST_PRINTED:
+            print(f"... and {len(pages) - _MOST_PRINTED:,} more audits, all in the page.")
         print(f"Written to {written} ({written.stat().st_size / 1e6:.2f} MB).")
     if show:
         import webbrowser
@@ -70,13 +76,14 @@ def report(
 
 def _pages(
     audits: list[str], store: str | None, *, delta: float | None, confidence: float | None
-) -> list[tuple[Any, tuple[int, int]]]:
-    """The pages of the audits in the order given, and the numbers of their runs."""
+) -> list[PageData]:
+    """The pages of the audits in the order given."""
     from contextlib import ExitStack
 
     from dpaudit.audits.pages import record_page
     from dpaudit.errors import StoreError
     from dpaudit.report import thresholds_for
+    from dpaudit.report.comparison import MOST_FULL_REPORTS
     from dpaudit.scores import AuditRecord, Store
 
     usual = store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE
@@ -97,24 +104,19 @@ def _pages(
         if not records:
             raise StoreError(f"there is no audit in {', '.join(audits) or usual} to report on")
         unique = list({(record.database.path, record.id): record for record in records}.values())
-        most = thresholds_for(len(unique))
-        pages = [
-            record_page(record, delta=delta, confidence=confidence, most_thresholds=most)
+        return [
+            record_page(
+                record,
+                delta=delta,
+                confidence=confidence,
+                most_thresholds=thresholds_for(len(unique)),
+                with_growth=len(unique) <= MOST_FULL_REPORTS,
+            )
             for record in unique
         ]
-        return [(page, _runs(page, record)) for page, record in zip(pages, unique, strict=True)]
 
 
-def _runs(page: Any, record: Any) -> tuple[int, int]:
-    """The number of runs that the page uses, and the number asked for."""
-    if page.progress is not None:
-        return page.progress.done, page.progress.asked
-    kept, asked = record.summary or {}, int(record.configuration["runs"])
-    done = int(kept.get("runs", asked))
-    return done, max(done, int(kept.get("asked", asked)))
-
-
-def _entry(page: Any, runs: tuple[int, int]) -> dict[str, Any]:
+def _entry(page: PageData) -> dict[str, Any]:
     """One audit for ``--json``; ``dpaudit show --json`` prints all of it."""
     found = page.evidence
     upper = None if found is None else found.least_upper
@@ -125,6 +127,6 @@ def _entry(page: Any, runs: tuple[int, int]) -> dict[str, Any]:
         "sentence": page.sentence,
         "lower": None if found is None else found.leading.to_dict(),
         "upper": None if upper is None else upper.to_dict(),
-        "runs": runs[0],
-        "runs_asked": runs[1],
+        "runs": page.runs[0],
+        "runs_asked": page.runs[1],
     }

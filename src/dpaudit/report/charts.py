@@ -102,6 +102,9 @@ class Axis:
         )
 
 
+_RATES = Axis(transform=ndtri, low=SMALLEST_RATE, high=1 - SMALLEST_RATE)
+
+
 def linear(low: float, high: float) -> Axis:
     """A linear axis."""
     return Axis(transform=lambda values: values, low=low, high=high)
@@ -176,8 +179,7 @@ def staircase(curve: Curve) -> Curve:
 
 def tradeoff_chart(shown: TradeoffCurves) -> Chart:
     """Error rates on normal quantiles, where a Gaussian trade-off function is a straight line."""
-    smallest = SMALLEST_RATE
-    axis = Axis(transform=ndtri, low=smallest, high=1 - smallest)
+    axis = _RATES
     marks = []
     if shown.claimed is not None:
         path = _line(shown.claimed, axis, axis)
@@ -191,15 +193,40 @@ def tradeoff_chart(shown: TradeoffCurves) -> Chart:
     label = f"proven: the true curve is below ({100 * shown.confidence:g} %)"
     path = _line(staircase(shown.proven), axis, axis)
     marks.append(Mark(role="proven", label=label, path=path))
-    ticks = axis.ticks((0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999), _percent)
+    return replace(overlay_axes(), marks=tuple(marks))
+
+
+def overlay_axes() -> Chart:
+    """The axes of trade-off functions, without any curve."""
+    ticks = _RATES.ticks((0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999), _percent)
     return Chart(
         alternative="Trade-off function: false-negative against false-positive rate",
         x_label="false-positive rate",
         y_label="false-negative rate",
         x_ticks=tuple(replace(tick, minor=tick.label in ("1 %", "99 %")) for tick in ticks),
         y_ticks=ticks,
-        marks=tuple(marks),
+        marks=(),
     )
+
+
+def overlay_paths(shown: TradeoffCurves) -> tuple[str, str | None]:
+    """The proven and the claimed curve as short paths, for a chart with those of many audits."""
+    claimed = shown.claimed
+    return (
+        _coarse_line(staircase(shown.proven)),
+        None if claimed is None else _coarse_line(claimed),
+    )
+
+
+def _coarse_line(curve: Curve, *, apart: float = 1.0) -> str:
+    """A path without the points that are less than a hundredth of the chart from the last one."""
+    places = zip(_RATES.place(curve.x), 100 - _RATES.place(curve.y), strict=True)
+    kept: list[tuple[float, float]] = []
+    *before, last = places
+    for point in before:
+        if not kept or math.dist(point, kept[-1]) >= apart:
+            kept.append(point)
+    return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in [*kept, last])
 
 
 def profile_chart(shown: ProfileCurves) -> Chart:

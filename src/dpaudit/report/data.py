@@ -167,10 +167,17 @@ class Growth:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Settings under one heading: pairs of a name and a value."""
+    """Settings under one heading.
+
+    Arguments:
+        heading: The heading.
+        rows: Pairs of a name and a value.
+        compared: Whether they are settings, which a comparison of audits shows if they differ.
+    """
 
     heading: str
     rows: tuple[tuple[str, str], ...]
+    compared: bool = True
 
 
 @final
@@ -273,6 +280,7 @@ class PageData:
         verdict: The verdict in one word.
         sentence: The verdict in a sentence.
         evidence: Bounds and curves; `None` while there are too few scores for any.
+        runs: Number of trainings that the bounds use, and number asked for.
         progress: How much is done; `None` if everything is.
         notices: Further remarks for the reader.
         horizons: Bounds of shorter trainings, the whole training last; empty without horizons.
@@ -286,6 +294,7 @@ class PageData:
     verdict: str
     sentence: str
     evidence: Evidence | None
+    runs: tuple[int, int] = (0, 0)
     progress: Progress | None = None
     notices: tuple[str, ...] = ()
     horizons: tuple[Horizon, ...] = ()

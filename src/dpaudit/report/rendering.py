@@ -19,6 +19,7 @@ from dpaudit._version import __version__
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.privacy import Bound
 from dpaudit.report import charts, palette
+from dpaudit.report.comparison import MOST_FULL_REPORTS, MOST_OVERLAID, compare
 from dpaudit.report.data import MOST_THRESHOLDS, SMALLEST_RATE, Evidence, PageData, Reading
 from dpaudit.report.words import assumed, meaning, typeset, verdict_word
 
@@ -47,16 +48,39 @@ def render_page(pages: Sequence[PageData]) -> str:
     """The HTML of one page."""
     if not pages:
         raise InvalidInput("pages must hold at least one audit, got none")
-    views = [_view(page, f"audit-{index}") for index, page in enumerate(pages, start=1)]
-    return str(_template().render(views=views, several=len(views) > 1, **_parts(pages)))
+    keys = _keys(pages)
+    brief = len(pages) > MOST_FULL_REPORTS
+    views = [_view(page, key, brief=brief) for page, key in zip(pages, keys, strict=True)]
+    several = len(pages) > 1
+    return str(
+        _template().render(
+            views=views,
+            several=several,
+            brief=brief,
+            compared=compare(pages, keys) if several else None,
+            **_parts(pages),
+        )
+    )
+
+
+def _keys(pages: Sequence[PageData]) -> list[str]:
+    """The anchor of each audit: the start of its identity, which stays the same in every page."""
+    keys: list[str] = []
+    for page in pages:
+        key = f"audit-{page.identity[:8]}" if page.identity else "audit"
+        taken = sum(other == key or other.startswith(f"{key}-") for other in keys)
+        keys.append(f"{key}-{taken + 1}" if taken else key)
+    return keys
 
 
 def thresholds_for(audits: int) -> int:
     """How many thresholds each audit may carry, for a page of at most 3 MB.
 
-    A threshold takes 22 bytes, everything else of an audit about 65,000. Each audit carries at
-    least 500, even if the page then grows beyond 3 MB.
+    A threshold takes 22 bytes, everything else of an audit about 65,000. A page of more than
+    `MOST_FULL_REPORTS` audits shows no thresholds.
     """
+    if audits > MOST_FULL_REPORTS:
+        return 1
     room = (2_700_000 // audits - 65_000) // 22
     return max(500, min(MOST_THRESHOLDS, room))
 
@@ -96,8 +120,8 @@ class _View:
     live: dict[str, Any] | None
 
 
-def _view(page: PageData, key: str) -> _View:
-    found = page.evidence
+def _view(page: PageData, key: str, *, brief: bool) -> _View:
+    found = None if brief else page.evidence
     upper = None if found is None or found.least_upper is None else found.least_upper.epsilon
     axis = charts.epsilon_axis(
         upper, *(() if found is None else (bound.epsilon for bound in found.lower))
@@ -204,15 +228,19 @@ def _parts(pages: Sequence[PageData]) -> dict[str, Any]:
     found = [page.evidence for page in pages if page.evidence is not None]
     uppers = [each.least_upper.epsilon for each in found if each.least_upper is not None]
     axis = charts.epsilon_axis(*uppers, *(each.leading.epsilon for each in found))
-    title = pages[0].title if len(pages) == 1 else f"{len(pages)} audits"
+    several = ["comparison.js"] if len(pages) > 1 else []
+    scripts = ["numbers.js", "threshold.js", *several, "page.js"]
+    title = pages[0].title if len(pages) == 1 else f"{len(pages):,} audits"
     return {
         "title": title,
         "version": __version__,
         "roles": palette.ROLES,
+        "cycle": palette.CYCLE,
+        "most_overlaid": MOST_OVERLAID,
         "axis_ticks": axis.ticks(charts.round_steps(0.0, axis.high), lambda v: f"{v:g}"),
         "place": lambda value: _percent(axis, value),
         "style": Markup(_file("style.css")),
-        "scripts": [Markup(_file(name)) for name in ("numbers.js", "threshold.js", "page.js")],
+        "scripts": [Markup(_file(name)) for name in scripts],
     }
 
 

@@ -75,7 +75,7 @@ def sessions(record: AuditRecord) -> Facts:
     for key in dict.fromkeys(key for session in versions for key in session):
         values = dict.fromkeys(str(session[key]) for session in versions if key in session)
         rows.append((key, ", then ".join(values)))
-    return Facts(heading="sessions", rows=tuple(rows))
+    return Facts(heading="sessions", rows=tuple(rows), compared=False)
 
 
 def seconds_in_words(seconds: float) -> str:

@@ -1,0 +1,115 @@
+"""Several audits side by side: the settings that differ, and their trade-off functions together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from dpaudit.report import charts, palette
+from dpaudit.report.data import PageData
+from dpaudit.report.words import verdict_word
+
+MOST_FULL_REPORTS = 40
+"""With more audits, a page has the verdict and the bounds of each, but not its whole report."""
+
+MOST_OVERLAID = len(palette.CYCLE)
+"""Largest number of trade-off functions in one chart: one for each colour."""
+
+_FIRST_OVERLAID = 6
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A setting that is not the same in all audits.
+
+    Arguments:
+        name: Name of the setting.
+        values: Its value in each audit; empty where an audit does not have the setting.
+    """
+
+    name: str
+    values: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What the table and the chart of a comparison show.
+
+    Arguments:
+        counts: Each verdict in words, with its number of audits.
+        columns: The settings that differ.
+        common: The settings that all audits share: pairs of a name and a value.
+        chart: The axes of the trade-off functions.
+        drawn: Keys of the audits whose trade-off functions are drawn first.
+        curves: For the script: SVG paths, and for each audit the places of its paths in the list.
+    """
+
+    counts: tuple[tuple[str, int], ...]
+    columns: tuple[Column, ...]
+    common: tuple[tuple[str, str], ...]
+    chart: charts.Chart
+    drawn: tuple[str, ...]
+    curves: dict[str, Any]
+
+
+def compare(pages: Sequence[PageData], keys: Sequence[str]) -> Comparison:
+    """Compare audits.
+
+    Arguments:
+        pages: The audits.
+        keys: The key of each audit in the page.
+    """
+    differing, common = _settings(pages)
+    paths: dict[str, int] = {}
+    places: dict[str, list[int | None]] = {}
+    for page, key in zip(pages, keys, strict=True):
+        if page.evidence is not None:
+            both = charts.overlay_paths(page.evidence.tradeoff)
+            places[key] = [
+                None if path is None else paths.setdefault(path, len(paths)) for path in both
+            ]
+    shown = list(places)
+    alarming = {key for key, page in zip(keys, pages, strict=True) if page.verdict == "violation"}
+    first = sorted(shown, key=lambda key: key not in alarming)[:_FIRST_OVERLAID]
+    counts = Counter(verdict_word(page.verdict) for page in pages)
+    return Comparison(
+        counts=tuple(counts.most_common()),
+        columns=tuple(differing),
+        common=tuple(common),
+        chart=charts.overlay_axes(),
+        drawn=tuple(key for key in shown if key in first),
+        curves={"paths": list(paths), "audits": places, "colours": len(palette.CYCLE)},
+    )
+
+
+def _settings(pages: Sequence[PageData]) -> tuple[list[Column], list[tuple[str, str]]]:
+    """The settings that differ, and those that all audits share.
+
+    Settings of the same name and values, such as the seeds of data and model, share a column.
+    """
+    tables = [_flat(page) for page in pages]
+    names = dict.fromkeys(name for table in tables for name in table)
+    found: dict[tuple[str, tuple[str, ...]], str] = {}
+    common = []
+    for name in names:
+        values = tuple(table.get(name, "") for table in tables)
+        if len(set(values)) == 1:
+            common.append((name, values[0]))
+        else:
+            last = name.rpartition(", ")[2]
+            found[last, values] = min(found.get((last, values), name), name, key=len)
+    return [Column(name=name, values=values) for (_, values), name in found.items()], common
+
+
+def _flat(page: PageData) -> dict[str, str]:
+    """All settings of an audit by name. The name of a training is called "training"."""
+    table: dict[str, str] = {}
+    for group in page.facts:
+        for name, value in group.rows if group.compared else ():
+            label = group.heading if name == "name" else name
+            table[label if label not in table else f"{group.heading}, {label}"] = value
+    return table

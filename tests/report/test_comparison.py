@@ -1,0 +1,102 @@
+"""Several audits in one page: which settings it shows, which curves it draws, and its size."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from played import normal_scores, settings, store_audit
+
+from dpaudit.audits.pages import record_page
+from dpaudit.report import PageData, render_page, write_page
+from dpaudit.report.comparison import MOST_FULL_REPORTS, compare
+from dpaudit.scores import Store
+
+
+@pytest.fixture(scope="module")
+def pages() -> list[PageData]:
+    """Two consistent audits and a violation, which differ in noise and seed."""
+    with Store.open(":memory:") as store:
+        return [
+            record_page(
+                store_audit(
+                    store,
+                    normal_scores(mu, runs=200, seed=seed),
+                    settings(runs=200, noise_multiplier=noise, seed=seed),
+                    name=name,
+                ),
+                with_growth=False,
+            )
+            for name, noise, mu, seed in (
+                ("weak", 8.0, 1.8, 1),
+                ("strong", 4.0, 3.5, 2),
+                ("wrong", 8.0, 5.0, 3),
+            )
+        ]
+
+
+def keys_of(pages: list[PageData]) -> list[str]:
+    return [page.identity for page in pages]
+
+
+def test_only_settings_that_differ_are_columns(pages: list[PageData]) -> None:
+    found = compare(pages, keys_of(pages))
+    columns = {column.name: column.values for column in found.columns}
+    assert columns == {"noise multiplier": ("8", "4", "8"), "seed": ("1", "2", "3")}
+    common = dict(found.common)
+    assert common["clip norm"] == "1"
+    assert not set(common) & set(columns)
+    assert not {"duration", "created"} & set(common)
+
+
+def test_a_setting_that_one_audit_lacks_is_a_column(pages: list[PageData]) -> None:
+    bare = replace(pages[0], facts=())
+    names = {column.name for column in compare([bare, pages[1]], ["a", "b"]).columns}
+    assert {"clip norm", "adversary"} <= names
+
+
+def test_violations_are_counted_drawn_and_marked(pages: list[PageData]) -> None:
+    many = [replace(pages[0], identity=f"{k:016x}"[::-1]) for k in range(12)] + [pages[2]]
+    found = compare(many, keys_of(many))
+    assert ("Violation", 1) in found.counts
+    assert pages[2].identity in found.drawn
+    assert len(found.drawn) < len(many)
+    text = render_page(many)
+    assert text.count('<tr class="violation"') == 1
+    assert len(re.findall(r'<path class="line c\d" data-audit', text)) == len(found.drawn)
+
+
+def test_equal_curves_are_written_once(pages: list[PageData]) -> None:
+    found = compare(pages, keys_of(pages))
+    claimed = [found.curves["audits"][key][1] for key in keys_of(pages)]
+    assert claimed[0] == claimed[2] != claimed[1]
+
+
+def test_every_audit_has_a_link_of_its_own(pages: list[PageData]) -> None:
+    text = render_page([*pages, pages[0], replace(pages[0], identity=""), pages[0]])
+    links = re.findall(r'href="#(audit[^"]*)"', text)
+    assert len(set(links)) == 6
+    assert links[0] == f"audit-{pages[0].identity[:8]}"
+    for link in links:
+        assert f'<details class="one" id="{link}">' in text
+
+
+def test_a_thousand_audits_stay_below_three_megabytes(
+    pages: list[PageData], tmp_path: Path
+) -> None:
+    many = []
+    for k in range(1000):
+        page = pages[k % 3]
+        assert page.evidence is not None
+        curves = page.evidence.tradeoff
+        moved = replace(curves.proven, y=curves.proven.y ** (1 + k / 1000))
+        evidence = replace(page.evidence, tradeoff=replace(curves, proven=moved))
+        many.append(replace(page, identity=f"{k:016x}"[::-1], evidence=evidence))
+    written = write_page(many, tmp_path / "many.html")
+    assert written.stat().st_size < 3e6
+    text = written.read_text(encoding="utf8")
+    assert text.count('<article class="brief">') == 1000
+    assert f"dpaudit report {many[7].identity[:8]}" in text
+    assert render_page(many[:MOST_FULL_REPORTS]).count('<article class="audit">') == 40
