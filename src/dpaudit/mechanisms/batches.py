@@ -48,9 +48,32 @@ class BatchPlan(ABC):
         """One sentence: what the accountant may assume about this plan."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _ShuffledBatches(BatchPlan):
+    """Batches of equal size, cut from shuffles of all examples."""
+
+    batch_size: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _validate.integer("batch_size", self.batch_size, at_least=1)
+        _validate.seed(self.seed)
+
+    def check(self, examples: int) -> None:
+        _check_size(self.batch_size, examples)
+
+    def expected_size(self, examples: int) -> float:
+        return float(self.batch_size)
+
+    def _batch(self, epoch: int, place: int, examples: int) -> Indices:
+        """Batch number ``place`` of the shuffle of an epoch."""
+        first = place * self.batch_size
+        return np.sort(_shuffled(self.seed, epoch, examples)[first : first + self.batch_size])
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
-class FixedBatches(BatchPlan):
+class FixedBatches(_ShuffledBatches):
     """Fixed batches from one shuffle, used in turn and known to the adversary, as in the paper.
 
     Example:
@@ -59,23 +82,8 @@ class FixedBatches(BatchPlan):
         [[2, 4], [0, 3], [2, 4]]
     """
 
-    batch_size: int
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _validate.integer("batch_size", self.batch_size, at_least=1)
-        _validate.seed(self.seed)
-
-    def check(self, examples: int) -> None:
-        _check_size(self.batch_size, examples)
-
     def indices(self, step: int, examples: int) -> Indices:
-        order = _shuffled(self.seed, 0, examples)
-        first = step % (examples // self.batch_size) * self.batch_size
-        return np.sort(order[first : first + self.batch_size])
-
-    def expected_size(self, examples: int) -> float:
-        return float(self.batch_size)
+        return self._batch(0, step % (examples // self.batch_size), examples)
 
     @property
     def assumption(self) -> str:
@@ -84,27 +92,11 @@ class FixedBatches(BatchPlan):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ReshuffledEpochs(BatchPlan):
+class ReshuffledEpochs(_ShuffledBatches):
     """Batches from a new shuffle in each epoch, as in most training loops."""
 
-    batch_size: int
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _validate.integer("batch_size", self.batch_size, at_least=1)
-        _validate.seed(self.seed)
-
-    def check(self, examples: int) -> None:
-        _check_size(self.batch_size, examples)
-
     def indices(self, step: int, examples: int) -> Indices:
-        epoch, place = divmod(step, examples // self.batch_size)
-        order = _shuffled(self.seed, epoch, examples)
-        first = place * self.batch_size
-        return np.sort(order[first : first + self.batch_size])
-
-    def expected_size(self, examples: int) -> float:
-        return float(self.batch_size)
+        return self._batch(*divmod(step, examples // self.batch_size), examples)
 
     @property
     def assumption(self) -> str:
