@@ -341,6 +341,44 @@ def test_runs_that_repeat_each_other_are_flagged():
         assert fresh.notices == ()
 
 
+def test_the_same_result_for_every_seed_is_never_consistent():
+    def fixed_noise(canary, inserted, seed):
+        np.random.default_rng(seed)
+        return gaussian(1.0)(canary, inserted, 0)
+
+    many = GradientCanary.draw(PARAMETERS, clip_norm=1.0, count=10)
+    for canary, runs in ((CANARY, 40), (CANARY, 8), (many, 8)):
+        result = audit_training(fixed_noise, canary=canary, claim=CLAIM, runs=runs)
+        assert result.verdict in ("violation", "inconclusive")
+        assert "different seeds" in result.sentence
+        assert result.to_dict()["doubts"]
+    assert audit_training(fixed_noise, canary=CANARY, claim=CLAIM, runs=40).verdict == "violation"
+
+    def score_of_wrong_sign(canary, returned):
+        return float(returned[canary.dimensions[0]])
+
+    with pytest.raises(DeadCanary, match="different seeds"):
+        audit_training(fixed_noise, canary=CANARY, claim=CLAIM, adversary=score_of_wrong_sign)
+
+    def fixed_score(canary, inserted, seed):
+        return float(inserted) + 0 * seed
+
+    result = audit_training(fixed_score, claim=Claim.from_mu(8.0), runs=40)
+    assert result.verdict == "inconclusive"
+    assert "same score" in result.sentence
+
+
+def test_doubts_are_stored_with_the_audit(tmp_path):
+    def fixed_noise(canary, inserted, seed):
+        np.random.default_rng(seed)
+        return gaussian(1.0)(canary, inserted, 0)
+
+    settings = {"canary": CANARY, "claim": CLAIM, "runs": 8, "store": tmp_path / "audits.sqlite"}
+    first, again = (audit_training(fixed_noise, **settings) for _ in range(2))
+    assert again.resumed == 8
+    assert again.final.doubts == first.final.doubts != ()
+
+
 def test_trainings_that_no_audit_can_judge_are_refused_with_the_reason():
     def ignores_its_seed(canary, inserted, seed):
         return gaussian(1.0)(canary, inserted, 0)

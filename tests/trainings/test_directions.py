@@ -5,7 +5,7 @@ import pytest
 
 import dpaudit
 from dpaudit.errors import InvalidInput
-from dpaudit.trainings.directions import DirectionCanary, by_tensor, one_per_tensor
+from dpaudit.trainings import DirectionCanary
 
 CLIP, SIGMA, STEPS = 1.0, 2.0, 4
 CLAIM = dpaudit.Claim.from_dpsgd(noise_multiplier=SIGMA, steps=STEPS)
@@ -54,23 +54,73 @@ def test_clipping_by_the_largest_entry_shows_in_a_random_direction(clip, violate
     assert audits[dpaudit.GradientCanary] != "violation"
 
 
-def test_the_tensor_without_noise_is_named():
-    canary, names = one_per_tensor({"weight": 40, "head": 10, "bias": 3}, clip_norm=CLIP)
-    audit = dpaudit.audit_training(
-        train_with(by_norm, not_in_the_bias), canary=canary, claim=CLAIM, runs=80
+TENSORS = {"weight": 40, "head": 10, "bias": 3}
+
+
+def left_out_of_the_norm(rows):
+    norms = np.linalg.norm(rows[:, :-3], axis=1, keepdims=True)
+    return rows * np.minimum(1, CLIP / np.maximum(norms, 1e-12))
+
+
+@pytest.mark.parametrize("kind", [dpaudit.GradientCanary, DirectionCanary])
+@pytest.mark.parametrize("until_violation", [False, True])
+@pytest.mark.parametrize(
+    ("clip", "noise"), [(by_norm, not_in_the_bias), (left_out_of_the_norm, everywhere)]
+)
+def test_the_tensor_of_a_violation_is_named(kind, until_violation, clip, noise):
+    result = dpaudit.audit_training(
+        train_with(clip, noise),
+        canary=kind.per_tensor(TENSORS, clip_norm=CLIP),
+        claim=CLAIM,
+        runs=80,
+        until_violation=until_violation,
     )
-    tests = by_tensor(audit.scores, names, CLAIM)
-    assert [name for name, test in tests.items() if test.verdict == "violation"] == ["bias"]
+    assert result.verdict == "violation"
+    plain = result.to_dict()["tensors"]
+    assert plain["bias"]["verdict"] == "violation"
+    assert {plain[name]["verdict"] for name in ("weight", "head")} <= {"consistent", "inconclusive"}
+    assert "bias" in result.sentence
+    assert "weight" not in result.sentence
+    assert "bias" in result.summary()
+    facts = {facts.heading: dict(facts.rows) for facts in result.page().facts}
+    assert facts["test of each tensor"]["bias"].startswith("violation")
 
 
 def test_correct_trainings_are_not_reported_by_any_tensor():
-    canary, names = one_per_tensor({f"tensor {i}": 5 for i in range(10)}, clip_norm=CLIP)
+    canary = dpaudit.GradientCanary.per_tensor(
+        {f"tensor {i}": 5 for i in range(10)}, clip_norm=CLIP
+    )
     for seed in range(5):
-        audit = dpaudit.audit_training(
+        result = dpaudit.audit_training(
             train_with(by_norm, everywhere), canary=canary, claim=CLAIM, runs=40, seed=seed
         )
-        tests = by_tensor(audit.scores, names, CLAIM)
-        assert all(test.verdict != "violation" for test in tests.values())
+        assert all(test.verdict != "violation" for test in result.final.tensors.values())
+
+
+def test_the_power_is_that_of_the_weakest_tensor():
+    def train(canary, inserted, seed):
+        theta = train_with(by_norm, everywhere)(canary, inserted, seed)
+        noise = np.random.default_rng([seed, 1]).normal(0, 100.0, 3)  # drowns the canary
+        return np.concatenate([theta[:-3], theta[-3:] + noise])
+
+    canary = dpaudit.GradientCanary.per_tensor(TENSORS, clip_norm=CLIP)
+    result = dpaudit.audit_training(train, canary=canary, claim=CLAIM, runs=300)
+    assert result.final.power.canary == "bias"
+    assert result.verdict == "inconclusive"
+
+
+def test_a_stored_audit_by_tensors_keeps_its_names(tmp_path):
+    settings = {
+        "canary": dpaudit.GradientCanary.per_tensor(TENSORS, clip_norm=CLIP),
+        "claim": CLAIM,
+        "runs": 40,
+        "store": tmp_path / "audits.sqlite",
+    }
+    train = train_with(by_norm, not_in_the_bias)
+    first = dpaudit.audit_training(train, **settings)
+    again = dpaudit.audit_training(train, **settings)
+    assert again.resumed == 40
+    assert again.to_dict()["tensors"] == first.to_dict()["tensors"]
 
 
 def test_directions_are_orthonormal_and_mistakes_are_named():
@@ -80,6 +130,6 @@ def test_directions_are_orthonormal_and_mistakes_are_named():
     with pytest.raises(InvalidInput, match="count must be at most"):
         DirectionCanary.draw(3, clip_norm=1.0, count=4)
     with pytest.raises(InvalidInput, match="at least one tensor"):
-        one_per_tensor({}, clip_norm=1.0)
+        dpaudit.GradientCanary.per_tensor({}, clip_norm=1.0)
     with pytest.raises(InvalidInput, match="shape"):
         canary.score(np.zeros(3))

@@ -1,8 +1,9 @@
 """Audits: play a game, store it, and assess its scores. One path for every kind of training."""
 
 from dpaudit.audits.assessment import Assessment, AuditVerdict, Tightness, assess
-from dpaudit.audits.auditing import audit, audit_training
+from dpaudit.audits.auditing import audit
 from dpaudit.audits.description import Description
+from dpaudit.audits.own_training import audit_training
 from dpaudit.audits.planning import Plan, plan
 from dpaudit.audits.progress import Bar, Progress, Silent
 from dpaudit.audits.result import AuditResult

@@ -6,11 +6,12 @@ finished one, or of one that was stored last year.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
 from dpaudit.audits.description import Description
+from dpaudit.audits.tensors import combined, corrected, failures_of, scores_of, weakest
 from dpaudit.audits.watching import Watcher
 from dpaudit.claims import Claim, ClaimTest, Verdict, test_claim
 from dpaudit.claims.power import Power, detection_power
@@ -72,6 +73,9 @@ class Assessment:
         least_power: The power that the verdict ``consistent`` requires.
         attainable: The bound to expect if the canary leaks all that is claimed; `None` if nothing
             finite is claimed.
+        tensors: The test of each canary by its name, if the canaries have names.
+        doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
+        covers: The part of the model that the canaries test, in words; empty if it is not known.
     """
 
     horizon: int
@@ -83,6 +87,9 @@ class Assessment:
     power: Power | None
     least_power: float
     attainable: float | None
+    tensors: Mapping[str, ClaimTest] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+    covers: str = ""
 
     @property
     def leading(self) -> Bound:
@@ -106,11 +113,11 @@ class Assessment:
 
         Only the test of the claim decides about a violation: of several bounds at 95 %, one may
         well be wrong. A claim that is not refuted is ``consistent`` only if the audit had enough
-        power to refute a wrong one.
+        power to refute a wrong one, and nothing that it saw puts that in doubt.
         """
         if self.test is None:
             return "no-claim"
-        if self.test.verdict == "consistent" and not self.powerful:
+        if self.test.verdict == "consistent" and (self.doubts or not self.powerful):
             return "inconclusive"
         return self.test.verdict
 
@@ -156,6 +163,12 @@ class Assessment:
             "tightness": self.tightness,
             "power": None if self.power is None else self.power.to_dict(),
             "claim": None if self.test is None else self.test.to_dict(),
+            "tensors": {
+                name: {"verdict": test.verdict, "p_value": test.p_value, "e_value": test.e_value}
+                for name, test in self.tensors.items()
+            },
+            "doubts": list(self.doubts),
+            "covers": self.covers or None,
         }
 
 
@@ -169,6 +182,8 @@ def assess(
     failures: Sequence[Failure] = (),
     threat_model: ThreatModel | None = None,
     every_accountant: bool = True,
+    doubts: tuple[str, ...] = (),
+    covers: str = "",
 ) -> Assessment:
     """Lower and upper bounds for the scores of one horizon.
 
@@ -183,17 +198,29 @@ def assess(
         threat_model: What the adversary sees, if the description does not say.
         every_accountant: Compute all upper bounds, which takes about a second, or only the
             smallest.
+        doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
+        covers: The part of the model that the canaries test, in words.
     """
     claim, training = description.claim(horizon), description.training
     seed, anytime = description.seed, training is not None and training.until_violation
     level = confidence if training is None else training.confidence
     upper = _upper_bounds(description, claim, horizon, delta, every=every_accountant)
+    names = () if training is None else training.tensors
     test, power, attainable, least_power = None, None, None, 0.8
+    tensors: Mapping[str, ClaimTest] = {}
     if claim is not None and (training is not None or delta > 0):
         detect = 0.5 if training is None else training.detect
         least_power = 0.8 if training is None else training.power
-        test = _test(description, scores, failures, claim, level)
-        power = detection_power(scores, claim, confidence=level, detect=detect, anytime=anytime)
+        if names:
+            tensors = _tests_by_name(description, scores, failures, claim, level)
+            test = combined(tensors, level)
+        else:
+            test = _test(description, scores, failures, claim, level)
+        weak, seen = weakest(scores, names) if names else ("", scores)
+        power = detection_power(
+            seen, claim, confidence=corrected(level, len(names)), detect=detect, anytime=anytime
+        )
+        power = replace(power, canary=weak)
     least = min(bound.epsilon for bound in upper)
     if test is not None and delta > 0 and 0 < least < float("inf"):
         attainable = expected_bound(
@@ -215,6 +242,9 @@ def assess(
         power=power,
         least_power=least_power,
         attainable=attainable,
+        tensors=tensors,
+        doubts=doubts,
+        covers=covers,
     )
 
 
@@ -253,14 +283,38 @@ def _test(
     training = description.training
     if training is not None and training.until_violation:
         return _watched(description, scores, failures, claim, confidence).test()
-    test = test_claim(scores, claim, confidence=confidence, seed=description.seed)
+    return _fixed_test(scores, failures, claim, confidence, seed=description.seed)
+
+
+def _tests_by_name(
+    description: Description,
+    scores: Scores,
+    failures: Sequence[Failure],
+    claim: Claim,
+    confidence: float,
+) -> Mapping[str, ClaimTest]:
+    """The test of each canary, at a level that is corrected for their number."""
+    training, seed = description.training, description.seed
+    names = () if training is None else training.tensors
+    if training is not None and training.until_violation:
+        return _watched(description, scores, failures, claim, confidence).tests()
+    level = corrected(confidence, len(names))
+    tests = {}
+    for place, name in enumerate(names):
+        lost = failures_of(failures, place, seed=seed)
+        tests[name] = _fixed_test(scores_of(scores, place), lost, claim, level, seed=seed)
+    return tests
+
+
+def _fixed_test(
+    scores: Scores, failures: Sequence[Failure], claim: Claim, confidence: float, *, seed: int
+) -> ClaimTest:
+    test = test_claim(scores, claim, confidence=confidence, seed=seed)
     if not failures or test.verdict != "violation":
         return test
     # Counting every failed run as a lowest score is a function of the training's output, so
     # that it is valid however failures depend on the canary.
-    cautious = test_claim(
-        with_failures(scores, failures), claim, confidence=confidence, seed=description.seed
-    )
+    cautious = test_claim(with_failures(scores, failures), claim, confidence=confidence, seed=seed)
     if cautious.verdict == "violation":
         return replace(test, p_value=max(test.p_value, cautious.p_value))
     note = (
@@ -279,11 +333,20 @@ def _watched(
     claim: Claim,
     confidence: float,
 ) -> Watcher:
-    watcher = Watcher(
-        claim, confidence=confidence, canaries=description.canaries, seed=description.seed
-    )
+    watcher = description_watcher(description, claim, confidence)
     watcher.see_all(scores, failures)
     return watcher
+
+
+def description_watcher(description: Description, claim: Claim, confidence: float) -> Watcher:
+    """The anytime-valid test of an audit, before it has seen a run."""
+    return Watcher(
+        claim,
+        confidence=confidence,
+        canaries=description.canaries,
+        seed=description.seed,
+        names=() if description.training is None else description.training.tensors,
+    )
 
 
 def lower_methods(*, clustered: bool) -> tuple[str, ...]:

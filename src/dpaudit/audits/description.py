@@ -93,6 +93,7 @@ class DescribedTraining:
         until_violation: Whether the scores were tested as they came.
         detect: Noise of this fraction of the claimed noise must be detectable for ``consistent``.
         power: Probability with which it must be detectable.
+        tensors: Names of the canaries, if they are tested one by one.
     """
 
     name: str
@@ -108,6 +109,7 @@ class DescribedTraining:
     until_violation: bool = False
     detect: float = 0.5
     power: float = 0.8
+    tensors: tuple[str, ...] = ()
 
 
 @final
@@ -222,6 +224,8 @@ class Description:
         plain = {"version": VERSION, "kind": kind, **_plain(self)}
         if self.attempt == 1:
             del plain["attempt"]
+        if self.training is not None and not self.training.tensors:
+            del plain["mechanism"]["tensors"]
         return plain
 
     @classmethod

@@ -55,7 +55,11 @@ def result_page(
         progress=None if result.finished else progress(result.runs, result.asked),
         notices=(*result.notices, *_notices(result)),
         horizons=_horizons(result),
-        facts=(*facts_of(description), Facts(heading="this call", rows=this_call, compared=False)),
+        facts=(
+            *_tensors(result),
+            *facts_of(description),
+            Facts(heading="this call", rows=this_call, compared=False),
+        ),
         repeat=repeat(
             description,
             name=result.name,
@@ -94,7 +98,7 @@ def record_page(
         delta=delta,
         confidence=confidence,
     )
-    facts = (*facts_of(description), sessions(record))
+    facts: tuple[Facts, ...] = (*facts_of(description), sessions(record))
     try:
         result = read_result(record, delta=delta, confidence=confidence)
     except (InvalidScores, StoreError, TrainingFailed) as error:
@@ -112,7 +116,15 @@ def record_page(
             repeat=again,
         )
     page = result_page(result, most_thresholds=most_thresholds, with_growth=with_growth)
-    return replace(page, facts=facts, repeat=again)
+    return replace(page, facts=(*_tensors(result), *facts), repeat=again)
+
+
+def _tensors(result: AuditResult) -> Iterator[Facts]:
+    """The test of each tensor, if the canaries were tested one by one."""
+    tests = sorted(result.final.tensors.items(), key=lambda item: item[1].p_value)
+    if tests:
+        rows = tuple((name, f"{test.verdict}, p = {test.p_value:.2g}") for name, test in tests)
+        yield Facts(heading="test of each tensor", rows=rows, compared=False)
 
 
 def _subtitle(result: AuditResult) -> str:

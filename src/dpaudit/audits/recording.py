@@ -142,7 +142,9 @@ def _copy_runs(
         if same == _without_attempt(description) and (training.until_violation or fixed):
             _copy(record, other)
             kept = other.summary or {}
-            record.annotate({"adversary": kept.get("adversary")})
+            record.annotate(
+                {key: kept[key] for key in ("adversary", "doubts", "covers") if key in kept}
+            )
             return (
                 f"the runs of audit {other.label} of {other.created} are used, which tested "
                 "another claim on the same code",

@@ -262,6 +262,8 @@ class AuditResult:
             "lower": self.leading.to_dict(),
             "upper": self.least_upper.to_dict(),
             "adversary": self.adversary,
+            "doubts": list(self.final.doubts),
+            "covers": self.final.covers,
             "runs": self.runs,
             "asked": self.asked,
             "stopped_at": self.stopped_at,

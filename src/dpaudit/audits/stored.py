@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.audits.assessment import assess
+from dpaudit.audits.assessment import assess, description_watcher
 from dpaudit.audits.description import Description
 from dpaudit.audits.failures import failure_notes
 from dpaudit.audits.result import AuditResult
-from dpaudit.audits.watching import Watcher
 from dpaudit.errors import StoreError, TrainingFailed
 from dpaudit.scores import AuditRecord, Failure, Scores
 from dpaudit.trainings.scoring import THREAT_MODELS
@@ -56,12 +55,13 @@ def read_result(
         if training.until_violation:
             used, stopped_at = _used(description, record, asked)
         failures = tuple(failure for failure in failures if failure.run < used)
-    assessments = []
+    assessments, doubts = [], tuple(kept.get("doubts", ()))
     for horizon in horizons:
         scores = record.scores(horizon)
         if training is not None:
             scores = scores.where(scores.run < used)
             check_both_groups(scores, failures)
+            doubts = doubts or constant_scores(scores)
         assessments.append(
             assess(
                 description,
@@ -72,6 +72,8 @@ def read_result(
                 failures=failures,
                 threat_model=threat_model,
                 every_accountant=horizon == horizons[-1],
+                doubts=doubts,
+                covers=str(kept.get("covers", "")),
             )
         )
     final = assessments[-1].scores
@@ -110,12 +112,7 @@ def _used(description: Description, record: AuditRecord, asked: int) -> tuple[in
     training, claim = description.training, description.claim(0)
     if training is None or claim is None:
         return asked, None
-    watcher = Watcher(
-        claim,
-        confidence=training.confidence,
-        canaries=description.canaries,
-        seed=description.seed,
-    )
+    watcher = description_watcher(description, claim, training.confidence)
     scores = record.scores()
     failures = [failure for failure in record.failures() if failure.run < asked]
     watcher.see_all(scores.where(scores.run < asked), failures)
@@ -145,6 +142,22 @@ def check_both_groups(scores: Scores, failures: tuple[Failure, ...]) -> None:
             f"\n{last.traceback}"
         )
     raise TrainingFailed(f"{problem}; increase runs")
+
+
+def constant_scores(scores: Scores) -> tuple[str, ...]:
+    """A reason to doubt the verdict if no score depends on the seed of its run."""
+    groups = [
+        scores.score[(scores.canary == canary) & (scores.inserted == inserted)]
+        for canary in np.unique(scores.canary)[:50]
+        for inserted in (False, True)
+    ]
+    if any(len(group) > 1 and np.ptp(group) > 0 for group in groups) or scores.runs < 8:
+        return ()
+    return (
+        "All runs with the canary have the same score, and so have all runs without it: the "
+        "training adds no noise, it does not draw its noise from its seed, or the score is too "
+        "coarse.",
+    )
 
 
 def repetition_notes(scores: Scores) -> tuple[str, ...]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.audits.tensors import combined, corrected
 from dpaudit.claims import Claim, ClaimTest
 from dpaudit.claims.anytime_bounds import anytime_bounds
 from dpaudit.claims.sequential import AnytimeTest, pairs_to_refute
@@ -27,27 +30,37 @@ class Watcher:
 
     If the order in which processes finish decided, another number of workers could stop the audit
     elsewhere. A pair is two runs of a single canary; with several canaries, it is one that is
-    inserted and one that is not, of the same run.
+    inserted and one that is not, of the same run. Canaries with names have a test each, of pairs
+    of runs with and without that canary.
 
     Arguments:
         claim: The claim that is tested.
         confidence: Confidence of the verdict.
         canaries: Canaries per run.
         seed: Random seed of the audit, which decides in which runs the canary is.
+        names: The names of the canaries, if they are tested one by one.
     """
 
-    def __init__(self, claim: Claim, *, confidence: float, canaries: int, seed: int) -> None:
-        self._test = AnytimeTest(claim, confidence=confidence)
+    def __init__(
+        self,
+        claim: Claim,
+        *,
+        confidence: float,
+        canaries: int,
+        seed: int,
+        names: Sequence[str] = (),
+    ) -> None:
+        self._claim, self._confidence, self._names = claim, confidence, tuple(names)
         self._canaries, self._seed = canaries, seed
+        level = corrected(confidence, len(self._names))
+        self._streams = [_Stream(AnytimeTest(claim, confidence=level)) for _ in self._names or "1"]
         self._waiting: dict[int, Array | None] = {}
         self._runs = 0
-        self._inserted: list[Array] = []
-        self._others: list[Array] = []
 
     @property
     def refuted(self) -> bool:
         """Whether a violation is proven."""
-        return self._test.refuted
+        return any(stream.test.refuted for stream in self._streams)
 
     @property
     def runs(self) -> int:
@@ -77,20 +90,31 @@ class Watcher:
             [inserted_in(run, canaries=self._canaries, seed=self._seed) for run in runs]
         )
         values = np.concatenate([self._scores(run) for run in runs])
-        inserted, others = values[coins], values[~coins]
-        pairs = min(len(inserted), len(others))
-        self._test.add(inserted[:pairs], others[:pairs])
-        self._inserted.append(inserted[:pairs])
-        self._others.append(others[:pairs])
+        if len(self._streams) == 1:
+            pairs = min(coins.sum(), (~coins).sum())
+            self._streams[0].add(values[coins][:pairs], values[~coins][:pairs])
+        else:
+            for stream, value, coin in zip(self._streams, values, coins, strict=True):
+                stream.queue(value, coin)
         self._runs += len(runs)
 
     def _scores(self, run: int) -> Array:
         scores = self._waiting.pop(run)
         return np.full(self._canaries, -np.inf) if scores is None else scores
 
+    def tests(self) -> dict[str, ClaimTest]:
+        """The result of the test of each canary so far, by name; empty without names."""
+        found = [self._result(stream.test) for stream in self._streams]
+        return dict(zip(self._names, found, strict=True)) if self._names else {}
+
     def test(self) -> ClaimTest:
-        """The result of the test so far."""
-        test, notes = self._test, [_VALID]
+        """The result of all tests so far."""
+        if self._names:
+            return combined(self.tests(), self._confidence)
+        return self._result(self._streams[0].test)
+
+    def _result(self, test: AnytimeTest) -> ClaimTest:
+        notes = [_VALID]
         verdict: str = "consistent"
         needed = pairs_to_refute(test.claim, confidence=test.confidence, most=4 * test.pairs + 64)
         if test.refuted:
@@ -114,13 +138,36 @@ class Watcher:
         """Lower bounds from the pairs so far, valid although the scores decided when to stop."""
         none = [np.empty(0)]
         return anytime_bounds(
-            np.concatenate(self._inserted or none),
-            np.concatenate(self._others or none),
+            np.concatenate([one for stream in self._streams for one in stream.inserted] or none),
+            np.concatenate([one for stream in self._streams for one in stream.others] or none),
             delta=delta,
-            confidence=self._test.confidence,
-            assumptions=self._assumptions,
+            confidence=self._confidence,
+            assumptions=(INDEPENDENT_CANARIES,) if self._canaries > 1 else (),
         )
 
     @property
     def _assumptions(self) -> tuple[str, ...]:
-        return (INDEPENDENT_CANARIES,) if self._canaries > 1 else ()
+        return (INDEPENDENT_CANARIES,) if self._canaries > 1 and not self._names else ()
+
+
+@final
+@dataclass(eq=False)
+class _Stream:
+    """One anytime-valid test, and the pairs that it has seen."""
+
+    test: AnytimeTest
+    inserted: list[Array] = field(default_factory=list)
+    others: list[Array] = field(default_factory=list)
+    _waiting: tuple[deque[float], deque[float]] = field(default_factory=lambda: (deque(), deque()))
+
+    def add(self, inserted: Array, others: Array) -> None:
+        self.test.add(inserted, others)
+        self.inserted.append(inserted)
+        self.others.append(others)
+
+    def queue(self, value: float, coin: bool) -> None:
+        """Keep a score until there is one with and one without the canary."""
+        self._waiting[int(coin)].append(value)
+        without, having = self._waiting
+        if without and having:
+            self.add(np.array([having.popleft()]), np.array([without.popleft()]))

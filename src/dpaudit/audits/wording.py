@@ -35,7 +35,9 @@ def sentence(found: Assessment, *, runs: int) -> str:
             if found.power is not None:
                 text += f" {_capitalised(found.power.sentence)}."
             if verdict == "consistent":
+                text += f" It covers {found.covers}." if found.covers else ""
                 text += " No audit proves a claim true."
+    text += "".join(f" {doubt}" for doubt in found.doubts)
     if found.test is not None and found.test.bare_line is not None:
         text += f" {_capitalised(found.test.bare_line)}."
     assumptions = () if found.test is None else found.test.claim.assumptions
@@ -47,8 +49,18 @@ def _violation(found: Assessment) -> str:
     p_value = 0.0 if found.test is None else found.test.p_value
     return (
         f"Violation: if the claim, {claim}, were true, scores this extreme would occur with "
-        f"probability at most {p_value:.2g}. Look for a bug in the training or in its accounting."
+        f"probability at most {p_value:.2g}{_where(found)}. Look for a bug in the training or in "
+        "its accounting."
     )
+
+
+def _where(found: Assessment) -> str:
+    """The tensors whose canaries refute the claim."""
+    refuted = [name for name, test in found.tensors.items() if test.verdict == "violation"]
+    if not refuted:
+        return ""
+    shown = ", ".join(refuted[:5]) + (", ..." if len(refuted) > 5 else "")
+    return f". The violation is in {shown} ({len(refuted)} of {len(found.tensors)} canaries)"
 
 
 def _tightness(found: Assessment) -> str:
@@ -115,6 +127,10 @@ def _test_lines(found: Assessment) -> Iterator[str]:
         yield f"claim  {found.test.claim.description}"
         yield f"test   {found.test.verdict}, p = {found.test.p_value:.3g}{wealth}"
         yield from (f"note   {note}" for note in found.test.notes)
+    yield from (
+        f"tensor {name}: {test.verdict}, p = {test.p_value:.3g}"
+        for name, test in found.tensors.items()
+    )
     if found.power is not None:
         yield f"power  {found.power.sentence}"
 

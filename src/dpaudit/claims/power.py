@@ -49,6 +49,7 @@ class Power:
             noise `LARGEST_FACTOR` times too small is not.
         missed: Noise up to this many times too small is more likely missed than found; `None`
             if noise of any size is.
+        canary: Name of the canary with the least power, if canaries are tested one by one.
     """
 
     mu: float
@@ -56,10 +57,12 @@ class Power:
     probability: float
     found: float | None
     missed: float | None
+    canary: str = ""
 
     @property
     def sentence(self) -> str:
         """The power in words."""
+        where = f" in {self.canary}" if self.canary else ""
         if self.found is None:
             reason = (
                 f"the scores hardly depend on the canary (mu = {self.mu:.2g} in units of their "
@@ -67,12 +70,15 @@ class Power:
                 if self.mu < _WEAK
                 else "there are too few scores to refute this claim"
             )
-            return f"this audit could not have found too little noise, however small: {reason}"
+            return (
+                f"this audit could not have found too little noise{where}, however small: {reason}"
+            )
         missed = 1.0 if self.missed is None else self.missed
+        where = f" in every tensor ({self.canary} has the least power)" if self.canary else ""
         return (
-            f"this audit would have found noise {self.found:.3g} times too small with probability "
-            f"{100 * SURE:.0f} %; noise {missed:.3g} times too small would more likely have been "
-            "missed"
+            f"this audit would have found noise {self.found:.3g} times too small{where} with "
+            f"probability {100 * SURE:.0f} %; noise {missed:.3g} times too small would more likely "
+            "have been missed"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,6 +89,7 @@ class Power:
             "probability": round(self.probability, 4),
             "found_noise_factor": self.found,
             "missed_noise_factor": self.missed,
+            "canary": self.canary or None,
             "sentence": self.sentence,
         }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -15,6 +15,8 @@ from dpaudit.report.palette import terminal_style
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
+
+MOST_TENSORS = 12
 
 
 def print_result(result: AuditResult, *, where: str, took: bool = True) -> None:
@@ -40,6 +42,8 @@ def print_result(result: AuditResult, *, where: str, took: bool = True) -> None:
         print_side_by_side(
             screen, bounds, leading=assessment.leading, unavailable=missing, what=stopped
         )
+    for line in _tensor_lines(result):
+        screen.print(Text(line))
     for note in result.notes:
         screen.print(Text(note, style="dim"))
     for failure in result.failures[:3]:
@@ -50,6 +54,15 @@ def print_result(result: AuditResult, *, where: str, took: bool = True) -> None:
     word, colon, rest = result.sentence.partition(":")
     screen.print(Text.assemble((word + colon, terminal_style(result.verdict)), (rest, "bold")))
     screen.print(Text(f"Audit {result.audit[:8]} in {where}.", style="dim"))
+
+
+def _tensor_lines(result: AuditResult) -> Iterator[str]:
+    """One line for each of the tensors with the smallest p-values."""
+    tests = sorted(result.final.tensors.items(), key=lambda item: item[1].p_value)
+    for name, test in tests[:MOST_TENSORS]:
+        yield f"tensor {name}: {test.verdict}, p = {test.p_value:.2g}"
+    if len(tests) > MOST_TENSORS:
+        yield f"({len(tests) - MOST_TENSORS} further tensors have larger p-values)"
 
 
 def _seen(result: AuditResult) -> str:

@@ -81,7 +81,8 @@ def fit_gaussian(inserted: Array, not_inserted: Array, *, significance: float) -
     variances = float(np.var(inserted, ddof=1)), float(np.var(not_inserted, ddof=1))
     pooled = ((n1 - 1) * variances[0] + (n0 - 1) * variances[1]) / freedom
     gap = float(np.mean(inserted) - np.mean(not_inserted))
-    if pooled <= 0:
+    # Of equal scores the variance is a rounding error, not always zero.
+    if pooled <= 0 or np.ptp(inserted) == np.ptp(not_inserted) == 0:
         raise InvalidScores(
             "gaussian-fit needs scores that vary with and without the canary, and these do not; "
             "use clopper-pearson"

@@ -4,7 +4,8 @@
 """
 
 from dpaudit.trainings.canaries import GradientCanary
+from dpaudit.trainings.directions import DirectionCanary
 from dpaudit.trainings.predictions import Predictions
 from dpaudit.trainings.shell import command
 
-__all__ = ["GradientCanary", "Predictions", "command"]
+__all__ = ["DirectionCanary", "GradientCanary", "Predictions", "command"]

@@ -1,28 +1,21 @@
-"""Crafted gradients for a training that dpaudit does not run itself.
-
-Only numpy is used: the training may use torch, JAX, TensorFlow or another language.
-"""
+"""Crafted gradients along axes, for a training that dpaudit does not run itself."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from dpaudit import _validate
 from dpaudit.errors import InvalidInput
-
-Array = NDArray[np.float64]
-
-AS_LARGE_AS = 10.0
-"""The norm of a canary's gradient before clipping, in units of the clip norm."""
+from dpaudit.trainings.crafted import Array, CraftedGradients, drawing, tensor_slices
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class GradientCanary:
+class GradientCanary(CraftedGradients):
     r"""One crafted gradient, or many: canary ``i`` points along axis ``dimensions[i]``.
 
     A training inserts a canary like any example: `rows` are the gradients *before* clipping. They
@@ -30,8 +23,8 @@ class GradientCanary:
     take further rows adds `clipped_sum` instead, the sum of the rows after correct clipping:
     :math:`\sum_i b_i \, C e_{d_i}`.
 
-    See also: `dpaudit.audit_training`; `dpaudit.adversaries.RandomDimension`, the same idea for a
-    training that dpaudit runs.
+    See also: `dpaudit.audit_training`; `dpaudit.trainings.DirectionCanary`, in random directions;
+    `dpaudit.adversaries.RandomDimension`, the same idea for a training that dpaudit runs.
 
     Paper: Cebere, Bellet, Papernot (ICLR 2025), A_GC-R; many at once as in Andrew et al. (ICLR
     2024) and Steinke, Nasr, Jagielski (NeurIPS 2023).
@@ -41,6 +34,8 @@ class GradientCanary:
         dimensions: Index of the parameter of each canary; all distinct.
         clip_norm: The norm C to which the training claims to clip.
         norm: Norm of a canary's gradient before clipping.
+        names: The name of each canary, such as that of its tensor. An audit tests canaries with
+            names one by one, and names those that refute the claim.
 
     Example:
         >>> canary = GradientCanary.draw(5, clip_norm=1.0, seed=3)
@@ -56,6 +51,7 @@ class GradientCanary:
     dimensions: NDArray[np.int64]
     clip_norm: float
     norm: float
+    names: tuple[str, ...] = ()
 
     @classmethod
     def draw(
@@ -68,20 +64,49 @@ class GradientCanary:
         norm: float | None = None,
     ) -> GradientCanary:
         """Draw ``count`` distinct axes; ``norm`` is ten times the clip norm by default."""
-        parameters = _validate.integer("parameters", parameters, at_least=1)
-        count = _validate.integer("count", count, at_least=1)
-        clip_norm = _validate.positive("clip_norm", clip_norm)
-        if count > parameters:
-            raise InvalidInput(
-                f"count must be at most the number of parameters ({parameters}), since every "
-                f"canary has an axis of its own; got {count}"
-            )
-        random = np.random.default_rng(_validate.integer("seed", seed))
+        clip_norm, norm, random = drawing(parameters, count, clip_norm, norm, seed)
         return cls(
-            parameters=parameters,
+            parameters=int(parameters),
             dimensions=random.choice(parameters, size=count, replace=False),
             clip_norm=clip_norm,
-            norm=AS_LARGE_AS * clip_norm if norm is None else _validate.positive("norm", norm),
+            norm=norm,
+        )
+
+    @classmethod
+    def per_tensor(
+        cls,
+        tensors: Mapping[str, int],
+        *,
+        clip_norm: float,
+        seed: int = 0,
+        norm: float | None = None,
+    ) -> GradientCanary:
+        """Draw one axis in every parameter tensor; the canaries have the names of the tensors.
+
+        An audit then finds and names a tensor without noise, or one left out of the clip norm.
+
+        Arguments:
+            tensors: Names and sizes of the tensors, in the order of the flat parameter vector, for
+                instance ``{name: p.numel() for name, p in model.named_parameters()}``.
+            clip_norm: The norm C to which the training claims to clip.
+            seed: Random seed of the axes.
+            norm: Norm before clipping; ten times the clip norm by default.
+
+        Example:
+            >>> canary = GradientCanary.per_tensor({"weight": 12, "bias": 3}, clip_norm=1.0)
+            >>> canary.names, canary.count, canary.parameters
+            (('weight', 'bias'), 2, 15)
+        """
+        slices = tensor_slices(tensors)
+        total = max(where.stop for where in slices.values())
+        clip_norm, norm, random = drawing(total, len(slices), clip_norm, norm, seed)
+        axes = [random.integers(where.start, where.stop) for where in slices.values()]
+        return cls(
+            parameters=total,
+            dimensions=np.array(axes, dtype=np.int64),
+            clip_norm=clip_norm,
+            norm=norm,
+            names=tuple(slices),
         )
 
     @property
@@ -100,45 +125,19 @@ class GradientCanary:
         row: Array = self.rows(True)[0]
         return row
 
-    def rows(self, inserted: ArrayLike) -> Array:
-        """The gradients of the inserted canaries before clipping, one row each."""
-        present = self.dimensions[self._coins(inserted)]
+    def unit_rows(self, coins: NDArray[np.bool_]) -> Array:
+        """The axes of the canaries that these coins select."""
+        present = self.dimensions[coins]
         rows = np.zeros((len(present), self.parameters))
-        rows[np.arange(len(present)), present] = self.norm
+        rows[np.arange(len(present)), present] = 1.0
         return rows
 
-    def clipped_sum(self, inserted: ArrayLike) -> Array:
-        """The sum of the inserted canaries after correct clipping, flat."""
+    def unit_sum(self, coins: NDArray[np.bool_]) -> Array:
+        """One at the axes of the canaries that these coins select, zero elsewhere."""
         total = np.zeros(self.parameters)
-        total[self.dimensions[self._coins(inserted)]] = min(self.norm, self.clip_norm)
+        total[self.dimensions[coins]] = 1.0
         return total
 
-    def score(self, final: ArrayLike, initial: ArrayLike | None = None) -> Array:
-        """How far the parameters moved against each canary's gradient, one score per canary.
-
-        Arguments:
-            final: The flat parameters at the end of training.
-            initial: The flat parameters at the start, if they are known; this removes noise.
-        """
-        moved = self._flat("final", final)
-        if initial is not None:
-            moved = moved - self._flat("initial", initial)
-        return -moved[self.dimensions]
-
-    def _flat(self, name: str, values: ArrayLike) -> Array:
-        flat = np.asarray(values, dtype=np.float64)
-        if flat.shape != (self.parameters,):
-            raise InvalidInput(
-                f"{name} must be flat with one number for each of the {self.parameters} parameters "
-                f"that the canary was drawn for, got shape {flat.shape}"
-            )
-        return flat
-
-    def _coins(self, inserted: ArrayLike) -> NDArray[np.bool_]:
-        coins = np.atleast_1d(np.asarray(inserted, dtype=bool))
-        if coins.shape != (self.count,):
-            raise InvalidInput(
-                f"inserted must be one coin for each of the {self.count} canaries, "
-                f"got shape {coins.shape}"
-            )
-        return coins
+    def along(self, flat: Array) -> Array:
+        """The entries of a flat vector at the canaries' axes."""
+        return flat[self.dimensions]

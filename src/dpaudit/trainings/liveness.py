@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.trainings.canaries import GradientCanary
+from dpaudit.trainings.coverage import collecting, uncovered_sentence
+from dpaudit.trainings.crafted import CraftedGradients
 from dpaudit.trainings.parameters import flat_parameters
 from dpaudit.trainings.playing import Job
 from dpaudit.trainings.scoring import Kind, UnscorableReturn
@@ -32,6 +34,17 @@ MOST_PAIRS = 5
 
 Under Poisson sampling a canary may stay out of a whole training by chance.
 """
+
+SAME_FOR_ALL_SEEDS = (
+    "The training returned exactly the same parameters for different seeds: it adds no noise, or "
+    "it does not draw its noise from the seed that it is given."
+)
+
+_ENOUGH_NUMBERS = 8
+"""Fewer equal numbers may be a coincidence of rounding."""
+
+_WORTH_ANOTHER = 8
+"""With several canaries the check of seeds takes one more training; not in shorter audits."""
 
 _ELSEWHERE = 1e-3
 """Below this share of the largest movement, the canary's own coordinate did not move."""
@@ -51,12 +64,14 @@ class Liveness:
         results: The runs of the audit that were played on the way.
         problem: Why the training cannot be audited; empty if it can.
         notices: Remarks for the user.
+        doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
     """
 
     kind: Kind | None = None
     results: dict[int, ScoreBlock | Failure] = field(default_factory=dict)
     problem: str = ""
     notices: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 def check_function(train: object, canary: object) -> None:
@@ -126,35 +141,103 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
     """
     results: dict[int, ScoreBlock | Failure] = {}
     silent = 0
-    for run in runs:
-        coins = job.coins(run)
-        try:
-            returned = job.returned(run, coins)
-            kind, scores = job.scorer.score(returned)
-        except UnscorableReturn:
-            raise
-        except (Exception, SystemExit) as error:
-            text = "".join(traceback.format_exception(error))
-            results[run] = job.failure(run, f"{type(error).__name__}: {error}", text)
-            if len(results) >= MOST_PAIRS:
-                break
-            continue
-        job = job.pinned(kind)
-        results[run] = job.block(run, scores)
-        try:
-            twin = job.returned(run, ~coins)
-            other = job.scorer.score(twin)[1]
-        except (Exception, SystemExit) as error:
-            notice = f"the canary could not be checked: the training failed with {error!r}"
-            return Liveness(kind=kind, results=results, notices=(notice,))
-        if _same(returned, twin, scores, other):
-            silent += 1
-            if silent < MOST_PAIRS and run != runs[-1]:
+    with collecting() as uncovered:
+        for run in runs:
+            coins = job.coins(run)
+            try:
+                first = _Training.of(job, run, coins)
+            except UnscorableReturn:
+                raise
+            except (Exception, SystemExit) as error:
+                text = "".join(traceback.format_exception(error))
+                results[run] = job.failure(run, f"{type(error).__name__}: {error}", text)
+                if len(results) >= MOST_PAIRS:
+                    break
                 continue
-            return Liveness(kind=kind, results=results, problem=_silent(silent))
-        problem = _misplaced(job, kind, coins, returned, twin)
-        return Liveness(kind=kind, results=results, problem=problem)
+            kind = first.kind
+            job = job.pinned(kind)
+            results[run] = job.block(run, first.scores)
+            doubts = (uncovered_sentence(tuple(uncovered)),) if uncovered else ()
+            try:
+                twin = _Training.of(job, run, ~coins)
+            except (Exception, SystemExit) as error:
+                notice = f"the canary could not be checked: the training failed with {error!r}"
+                return Liveness(kind=kind, results=results, notices=(notice,), doubts=doubts)
+            if first.same_as(twin):
+                silent += 1
+                if silent < MOST_PAIRS and run != runs[-1]:
+                    continue
+                return Liveness(kind=kind, results=results, problem=_silent(silent))
+            problem = _misplaced(job, coins, first, twin)
+            if not problem and _ignores_seed(job, run, runs, first, twin, results):
+                doubts = (*doubts, SAME_FOR_ALL_SEEDS)
+                if not _rises(coins, first, twin):
+                    problem = f"{SAME_FOR_ALL_SEEDS} The canary does not raise the score either."
+            return Liveness(kind=kind, results=results, problem=problem, doubts=doubts)
     return Liveness(results=results)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Training:
+    """One training of the probe: what it returned, and its scores."""
+
+    kind: Kind
+    returned: Any
+    scores: Array
+
+    @classmethod
+    def of(cls, job: Job, run: int, coins: NDArray[np.bool_]) -> _Training:
+        returned = job.returned(run, coins)
+        kind, scores = job.scorer.score(returned)
+        return cls(kind=kind, returned=returned, scores=scores)
+
+    def same_as(self, other: _Training) -> bool:
+        if not np.array_equal(self.scores, other.scores):
+            return False
+        try:
+            return np.array_equal(flat_parameters(self.returned), flat_parameters(other.returned))
+        except InvalidInput:
+            return True  # only the scores can be compared
+
+
+def _ignores_seed(
+    job: Job,
+    run: int,
+    runs: Sequence[int],
+    first: _Training,
+    twin: _Training,
+    results: dict[int, ScoreBlock | Failure],
+) -> bool:
+    """Whether another seed gives exactly the same parameters, with the same canaries inserted.
+
+    A single canary is in one run of every pair, so that the other run of the pair has the coins of
+    the twin. Single numbers are not compared: a rounded score repeats by chance.
+    """
+    try:
+        if len(flat_parameters(first.returned)) < _ENOUGH_NUMBERS:
+            return False
+    except InvalidInput:
+        return False
+    single = job.scorer.canaries == 1
+    if not single and len(runs) < _WORTH_ANOTHER:
+        return False
+    following = run ^ 1 if single else run + 1
+    if following not in runs or following in results:
+        return False
+    coins = job.coins(following) if single else job.coins(run)
+    try:
+        other = _Training.of(job, following, coins)
+    except (Exception, SystemExit):
+        return False  # it is played again as a run of the audit, which records the failure
+    if single:
+        results[following] = job.block(following, other.scores)
+    return other.same_as(twin if single else first)
+
+
+def _rises(coins: NDArray[np.bool_], first: _Training, twin: _Training) -> bool:
+    """Whether the canaries raise their scores."""
+    return bool(np.median(np.where(coins, 1.0, -1.0) * (first.scores - twin.scores)) > 0)
 
 
 def _silent(pairs: int) -> str:
@@ -165,35 +248,28 @@ def _silent(pairs: int) -> str:
     )
 
 
-def _same(one: Any, other: Any, scores: Array, other_scores: Array) -> bool:
-    if not np.array_equal(scores, other_scores):
-        return False
-    try:
-        return np.array_equal(flat_parameters(one), flat_parameters(other))
-    except InvalidInput:
-        return True  # only the scores can be compared
-
-
-def _misplaced(job: Job, kind: Kind, coins: Any, returned: Any, twin: Any) -> str:
+def _misplaced(job: Job, coins: NDArray[np.bool_], first: _Training, twin: _Training) -> str:
     """Why the effect of the canary is not where the score looks; empty if it is."""
     canary = job.scorer.canary
-    if kind != "parameters" or not isinstance(canary, GradientCanary):
+    if first.kind != "parameters" or not isinstance(canary, CraftedGradients):
         return ""
-    moved = flat_parameters(returned) - flat_parameters(twin)
-    sign = np.where(coins, -1.0, 1.0)  # descent subtracts the canary's gradient
-    along = sign * moved[canary.dimensions]
-    largest = float(np.abs(moved).max())
+    moved = flat_parameters(first.returned) - flat_parameters(twin.returned)
+    along = np.where(coins, 1.0, -1.0) * canary.score(moved)
+    largest, size = float(np.abs(moved).max()), float(np.linalg.norm(moved))
     if not np.isfinite(largest) or largest == 0:
         return ""
-    if np.abs(along).max() < _ELSEWHERE * largest:
+    own, whole = "direction", size
+    if isinstance(canary, GradientCanary):
+        own, whole = f"parameter {int(canary.dimensions[0])}", largest
+    if np.abs(along).max() < _ELSEWHERE * whole:
         return (
-            f"the canary moved parameter {int(np.abs(moved).argmax())} most, and its own "
-            f"parameter {int(canary.dimensions[0])} hardly at all: the parameters are returned in "
-            "another order than the canary was made for, or that parameter is not trained"
+            f"the canary moved parameter {int(np.abs(moved).argmax())} most, and its own {own} "
+            "hardly at all: the parameters are returned in another order than the canary was made "
+            "for, or that parameter is not trained"
         )
     if np.median(along) < 0 and np.abs(along).max() > 0.5 * largest:
         return (
-            "the canary moves its parameter in the wrong direction: a score is higher with the "
+            "the canary moves the parameters in the wrong direction: a score is higher with the "
             "canary if training subtracts the canary's gradient; check its sign"
         )
     return ""

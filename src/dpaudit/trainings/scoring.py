@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import ThreatModel
-from dpaudit.trainings.canaries import GradientCanary
-from dpaudit.trainings.directions import DirectionCanary
+from dpaudit.trainings.crafted import CraftedGradients
 from dpaudit.trainings.parameters import as_array, flat_parameters, looks_like_parameters
 from dpaudit.trainings.predictions import Predictions
 from dpaudit.trainings.private_gradients import PrivateGradients
@@ -74,7 +73,7 @@ class Scorer:
             return "predictions"
         if isinstance(returned, PrivateGradients):
             return "private gradients"
-        if isinstance(self.canary, GradientCanary | DirectionCanary):
+        if isinstance(self.canary, CraftedGradients):
             size = _size(returned)
             if size == self.canary.parameters or size not in (None, self.canaries):
                 return "parameters"
@@ -113,7 +112,7 @@ class Scorer:
                 if not isinstance(returned, Predictions):
                     raise InvalidInput("Predictions(probabilities=…, target=…) are expected")
                 return returned.log_likelihood()
-            if not isinstance(self.canary, GradientCanary | DirectionCanary):
+            if not isinstance(self.canary, CraftedGradients):
                 raise InvalidInput(
                     f"parameters are scored for a GradientCanary, and canary is "
                     f"{_words(self.canary)}; give adversary=, a function of (canary, returned)"
@@ -156,6 +155,33 @@ def canaries_of(canary: Any) -> int:
     """The ``count`` of a canary that has one, otherwise 1."""
     count = getattr(canary, "count", 1)
     return int(count) if isinstance(count, int) and not isinstance(count, bool) else 1
+
+
+def names_of(canary: Any) -> tuple[str, ...]:
+    """The names of the canaries, which are then tested one by one; empty if they have none."""
+    names = canary.names if isinstance(canary, CraftedGradients) else ()
+    if names and (len(names) != canary.count or len(set(names)) != len(names)):
+        raise InvalidInput(
+            f"names must be one for each of the {canary.count} canaries, all different, got "
+            f"{len(names)}: {', '.join(names[:5])}"
+        )
+    return tuple(names)
+
+
+def coverage_of(canary: Any) -> str:
+    """Which parameters the canaries test, in words; empty if the canary is the user's own."""
+    if not isinstance(canary, CraftedGradients):
+        return ""
+    if canary.names:
+        return f"every tensor that has a canary ({len(canary.names)})"
+    dimensions = getattr(canary, "dimensions", None)
+    if dimensions is None:
+        return f"{canary.count} random direction(s) in all {canary.parameters:,} parameters"
+    which = f"parameter {int(dimensions[0])}" if canary.count == 1 else f"{canary.count:,}"
+    return (
+        f"{which} of {canary.parameters:,} parameters, not tensors without a canary: "
+        "GradientCanary.per_tensor has one in each"
+    )
 
 
 def _size(returned: Any) -> int | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, final
 
 from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from dpaudit.checks.findings import Finding
 from dpaudit.checks.rules.coverage import RULE
+from dpaudit.trainings.coverage import report_uncovered
 
 
 def uncovered_parameters(optimizer: Any, model: nn.Module) -> tuple[str, ...]:
@@ -48,3 +50,49 @@ def coverage_finding(optimizer: Any, model: nn.Module) -> Finding:
         measured=f"{len(names)} outside",
         allowed="none",
     )
+
+
+@final
+class CoverageWatcher:
+    """Reports parameters that a training changes although the private optimizer does not.
+
+    Modules are seen when they are called, until the first step; what they hold is compared at the
+    end. A module that is only evaluated, such as a public feature extractor, does not change.
+
+    Arguments:
+        optimizer: The ``DPOptimizer``.
+        model: The model, if it is known; modules that are called are added to it.
+    """
+
+    def __init__(self, optimizer: Any, model: nn.Module | None) -> None:
+        self._private = {id(parameter) for parameter in optimizer.params}
+        self._seen: dict[int, tuple[str, nn.Parameter, float]] = {}
+        self._inside: set[int] = set()
+        if model is not None:
+            self._add(model)
+        self._hook = register_module_forward_pre_hook(lambda module, _: self._add(module))
+
+    def first_step(self) -> None:
+        """Stop looking for modules."""
+        self._hook.remove()
+
+    def finish(self) -> None:
+        """Report the parameters that changed."""
+        self._hook.remove()
+        changed = [name for name, one, size in self._seen.values() if _size(one) != size]
+        report_uncovered(changed)
+
+    def _add(self, module: nn.Module) -> None:
+        if id(module) in self._inside:
+            return
+        self._inside.update(map(id, module.modules()))
+        for name, parameter in module.named_parameters():
+            known = id(parameter) in self._private or id(parameter) in self._seen
+            # Inside functorch and ExpandedWeights, modules hold tensors of other types.
+            if type(parameter) is nn.Parameter and parameter.requires_grad and not known:
+                shown = f"{name.removeprefix('_module.')} of {type(module).__name__}"
+                self._seen[id(parameter)] = shown, parameter, _size(parameter)
+
+
+def _size(parameter: nn.Parameter) -> float:
+    return float(parameter.detach().double().norm())

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.integrations.opacus.coverage import CoverageWatcher
 from dpaudit.integrations.opacus.distributed import inserts_here
 from dpaudit.integrations.opacus.layout import (
     Canary,
@@ -89,6 +90,9 @@ def insert_canary(
     step: this finds bugs in few runs, also with Adam and sampling. A training that returns the
     model is audited in the hidden-state threat model.
 
+    Parameters that the training changes outside this optimizer are reported: an audit of such a
+    training is never ``consistent``.
+
     See also: `canary_for`, `claim_of`; `dpaudit.audit_training`, which runs the audit.
 
     Paper: Cebere, Bellet, Papernot (ICLR 2025), A_GC; a crafted gradient in the clipped sum as in
@@ -160,11 +164,13 @@ def insert_canary(
     recorder = GradientRecorder(
         optimizer, canary, slots, rate=taking_part.rate, own_step=sampling == OWN_STEP
     )
-    insertion.begin(recorder)
+    coverage = CoverageWatcher(optimizer, model)
+    insertion.begin(recorder, coverage)
     try:
         yield recorder.gradients
     finally:
         insertion.end()
+        coverage.finish()
     insertion.check()
 
 
@@ -198,8 +204,8 @@ class _Insertion:
         self._methods = ReplacedMethods(optimizer)
         self._hook: Any = None
 
-    def begin(self, recorder: GradientRecorder) -> None:
-        self._recorder = recorder
+    def begin(self, recorder: GradientRecorder, coverage: CoverageWatcher) -> None:
+        self._recorder, self._coverage = recorder, coverage
         self._methods.wrap("step", self._around_step)
         self._methods.wrap("pre_step", self._around_pre_step)
         if self._apart is not False or not self._through_clipping:
@@ -260,6 +266,8 @@ class _Insertion:
         return result
 
     def _before_update(self, *_: Any) -> None:
+        if not self._steps:
+            self._coverage.first_step()
         self._steps += 1
         if self._step_is_private or self._inside_step:
             self._step_is_private = False

@@ -1,0 +1,262 @@
+"""`audit_training`: one call from the user's own training to the verdict on its claim."""
+
+from __future__ import annotations
+
+import platform
+import time
+from typing import Any
+
+import numpy as np
+
+from dpaudit import _validate
+from dpaudit._version import __version__
+from dpaudit.audits.assessment import description_watcher
+from dpaudit.audits.description import DescribedAdversary, DescribedTraining, Description
+from dpaudit.audits.playing import FailurePolicy, Tiles
+from dpaudit.audits.progress import Progress
+from dpaudit.audits.recording import begin
+from dpaudit.audits.result import AuditResult
+from dpaudit.audits.session import Notices, StorePath, finished, open_store
+from dpaudit.audits.watching import Watcher
+from dpaudit.claims import Claim
+from dpaudit.errors import InvalidInput
+from dpaudit.executors import Executor, Lost, check_pickles, refuse_in_worker
+from dpaudit.scores import AuditRecord, Store
+from dpaudit.trainings.identity import Identity, digest, name_of
+from dpaudit.trainings.liveness import DeadCanary, Liveness, check_function
+from dpaudit.trainings.parameters import flat_parameters
+from dpaudit.trainings.player import PROBE, TrainingPlayer, executor_of
+from dpaudit.trainings.playing import Job, Train
+from dpaudit.trainings.scoring import AdversaryLike, Scorer, coverage_of, names_of
+
+
+def audit_training(
+    train: Train,
+    *,
+    canary: Any = None,
+    claim: Claim | None = None,
+    claimed_epsilon: float | None = None,
+    delta: float = 1e-5,
+    runs: int = 200,
+    confidence: float = 0.95,
+    seed: int = 0,
+    workers: int = 1,
+    store: Store | StorePath | None = None,
+    name: str | None = None,
+    adversary: AdversaryLike = None,
+    initial: Any = None,
+    on_error: str = "record",
+    until_violation: bool = False,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+    timeout: float | None = None,
+    detect: float = 0.5,
+    power: float = 0.8,
+    fresh: bool = False,
+) -> AuditResult:
+    r"""Audit your own training, in any framework, and test its privacy claim.
+
+    ``train(canary, inserted, seed)`` trains one model. It inserts the canary if ``inserted`` is
+    true, draws everything random from ``seed``, and returns what the adversary may see: the final
+    parameters, `Predictions`, or a score of its own (a number, higher for "inserted").
+
+    Before anything else, one pair of trainings with the same seed shows whether the canary has an
+    effect at all. A training that ignores it is refused.
+
+    See also: `dpaudit.audit`, for a training described to dpaudit, which is much faster;
+    `GradientCanary`; `dpaudit.test_claim`, the test behind the verdict.
+
+    Paper: Cebere, Bellet, Papernot (ICLR 2025), Algorithm 1.
+
+    Arguments:
+        train: The training function.
+        canary: Passed to ``train`` unchanged: a `GradientCanary` or an object of your own. For a
+            `GradientCanary` of M > 1 canaries, ``inserted`` is an array of M fair coins, and one
+            run gives M scores.
+        claim: The privacy claim: `Claim.from_dpsgd` needs no assumption.
+        claimed_epsilon: In place of ``claim``: an epsilon at ``delta``, read by
+            `Claim.from_epsilon`, which states its assumption.
+        delta: Delta of the claimed epsilon and of the lower bounds.
+        runs: Number of trainings; a single canary is in half of them.
+        confidence: Confidence of the verdict and of each lower bound.
+        seed: Random seed.
+        workers: Number of processes that train at the same time. Scores do not depend on it.
+        store: A file, or an open `dpaudit.Store`, in which results are kept. The same call resumes
+            an interrupted audit. Changed code is another audit. Without a store nothing is kept.
+        name: The name of the audit in the store.
+        adversary: ``"score"``, ``"parameters"``, ``"predictions"``, or a function of (canary,
+            returned) that returns the score; by default chosen by what ``train`` returns.
+        initial: The parameters at the start of training, if they are the same in all runs: this
+            removes noise from the scores.
+        on_error: ``"record"`` keeps the traceback of a failed run and continues; ``"stop"`` raises
+            it.
+        until_violation: Test the scores as they come, and stop as soon as a violation is proven;
+            ``runs`` is then the largest number of runs.
+        progress: Progress callback; none by default.
+        executor: Schedules the runs; by default ``workers`` processes of this machine.
+        timeout: Seconds after which a training is stopped and counts as failed.
+        detect: Fraction of the claimed noise that must be detectable for the verdict
+            ``consistent``; 0.5 means noise that is halved by mistake.
+        power: Probability with which it must be detectable.
+        fresh: Train again even if the store has the runs of this audit.
+
+    Example:
+        >>> from dpaudit.trainings import GradientCanary
+        >>> canary = GradientCanary.draw(10, clip_norm=1.0)
+        >>> def train(canary, inserted, seed):
+        ...     noise = np.random.default_rng(seed).normal(0.0, 0.5, 10)  # should be 1.0
+        ...     return -(canary.clipped_sum(inserted) + noise)
+        >>> audit_training(train, canary=canary, claim=Claim.from_mu(1.0), runs=200).verdict
+        'violation'
+    """
+    began = time.perf_counter()
+    claim = claim_of(claim, claimed_epsilon, delta)
+    _validate.confidence(confidence)
+    _validate.between("detect", detect, 0, 1)
+    _validate.between("power", power, 0, 1, closed_low=True)
+    _validate.one_of("on_error", on_error, ("record", "stop"))
+    refuse_in_worker()
+    check_function(train, canary)
+    scorer = Scorer(canary=canary, adversary=adversary, initial=initial)
+    job = Job(train=train, scorer=scorer, seed=_validate.integer("seed", seed))
+    canaries = scorer.canaries
+    runs = _validate.runs(runs, canaries=canaries)
+    workers = _validate.integer("workers", workers, at_least=1)
+    if workers > 1 or executor is not None:
+        check_pickles(TrainingPlayer(job=job))
+    described = DescribedTraining(
+        **vars(Identity.of(train)),
+        canary=digest(canary),
+        initial=None if initial is None else digest(flat_parameters(initial)),
+        claim=claim.to_dict(),
+        delta=float(delta),
+        confidence=float(confidence),
+        until_violation=bool(until_violation),
+        detect=float(detect),
+        power=float(power),
+        tensors=names_of(canary),
+    )
+    wanted = Description(
+        mechanism=described,
+        adversary=DescribedAdversary(name=_adversary_name(adversary)),
+        runs=runs,
+        canaries=canaries,
+        coin="half" if canaries == 1 else "fair",
+        seed=seed,
+    )
+    with open_store(store) as opened, Notices(progress) as notices:
+        record, _, remarks = begin(opened, name, wanted, _versions(), fresh=fresh)
+        tiles = Tiles(record, wanted, progress=notices.progress, delta=delta, runs=runs)
+        if tiles.resumed and not remarks:
+            remarks = (
+                f"{tiles.resumed:,} stored runs of {record.created} are used (code "
+                f"{described.code or described.source}); --fresh ignores them",
+            )
+        for remark in remarks:
+            notices.notify(remark)
+        watcher = _watcher(record, wanted, claim, runs) if until_violation else None
+        tiles.begin()
+        if tiles.missing and not (watcher is not None and watcher.refuted):
+            chosen = executor or executor_of(workers, timeout=timeout)
+            # With fresh, files that an executor kept of an earlier audit are not used either.
+            chosen.label = f"{record.id}-{time.time_ns()}" if fresh else record.id
+            notices.progress.watch(chosen.status)
+            policy = FailurePolicy(record, canaries=canaries, stop=on_error == "stop")
+            _train(job, record, tiles, chosen, policy, watcher)
+        return finished(
+            record,
+            delta=delta,
+            confidence=confidence,
+            began=began,
+            resumed=tiles.resumed,
+            notices=notices.seen,
+            runs=runs,
+        )
+
+
+def _train(
+    job: Job,
+    record: AuditRecord,
+    tiles: Tiles,
+    executor: Executor,
+    policy: FailurePolicy,
+    watcher: Watcher | None,
+) -> None:
+    """Check the training on the first missing runs, then play the others."""
+    missing = tuple(tiles.missing)
+    kept = (record.summary or {}).get("adversary")
+    if kept is None:
+        player = TrainingPlayer(job=job, runs=missing)
+        (found,) = (result for _, result in executor.play(player, [PROBE], lambda text: None))
+        if isinstance(found, Lost):
+            run = missing[0]
+            found = Liveness(results={run: job.failure(run, _lost(found))})
+        if found.problem:
+            raise DeadCanary(found.problem)
+        if found.kind is not None:
+            covers = coverage_of(job.scorer.canary)
+            record.annotate(
+                {"adversary": found.kind, "doubts": list(found.doubts), "covers": covers}
+            )
+            job = job.pinned(found.kind)
+        tiles.keep(iter(found.results.items()), policy, watcher)
+        missing = tuple(run for run in missing if run not in found.results)
+        if watcher is not None and watcher.refuted:
+            return
+    else:
+        job = job.pinned(kept)
+    results = (
+        (run, job.failure(run, _lost(result)) if isinstance(result, Lost) else result)
+        for run, result in executor.play(TrainingPlayer(job=job), missing, lambda text: None)
+    )
+    tiles.keep(results, policy, watcher)
+
+
+def _lost(lost: Lost) -> str:
+    return f"ProcessEnded: {lost.reason} ({lost.attempts} attempts)"
+
+
+def _watcher(record: AuditRecord, description: Description, claim: Claim, runs: int) -> Watcher:
+    confidence = 0.95 if description.training is None else description.training.confidence
+    watcher = description_watcher(description, claim, confidence)
+    scores = record.scores()
+    failures = [failure for failure in record.failures() if failure.run < runs]
+    watcher.see_all(scores.where(scores.run < runs), failures)
+    return watcher
+
+
+def claim_of(claim: Claim | None, claimed_epsilon: float | None, delta: float) -> Claim:
+    """The claim to test: the one given, or the one for an epsilon at delta."""
+    _validate.delta(delta)
+    if claim is not None and claimed_epsilon is not None:
+        raise InvalidInput(
+            f"give claim or claimed_epsilon, not both; got {claim!r} and {claimed_epsilon!r}"
+        )
+    if claim is not None:
+        if not isinstance(claim, Claim):
+            raise InvalidInput(
+                f"claim must be a Claim such as Claim.from_dpsgd(...), got {claim!r}; for an "
+                "epsilon use claimed_epsilon"
+            )
+        return claim
+    if claimed_epsilon is None:
+        raise InvalidInput(
+            "a claim is needed: give claim, such as Claim.from_dpsgd(noise_multiplier=..., "
+            "steps=..., sampling_rate=...), or claimed_epsilon and delta"
+        )
+    return Claim.from_epsilon(claimed_epsilon, delta)
+
+
+def _adversary_name(adversary: AdversaryLike) -> str:
+    if adversary is None:
+        return "as returned"
+    return adversary if isinstance(adversary, str) else name_of(adversary)
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "dpaudit": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "device": platform.machine(),
+    }

@@ -1,0 +1,54 @@
+"""What every call of an audit shares: its store, its notices, and the result at its end."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import nullcontext
+from typing import Any
+
+from dpaudit.audits.progress import Progress, Silent
+from dpaudit.audits.result import AuditResult
+from dpaudit.audits.stored import read_result
+from dpaudit.scores import AuditRecord, Store
+
+StorePath = str | os.PathLike[str]
+
+
+def open_store(store: Store | StorePath | None) -> Store | nullcontext[Store]:
+    """The store as a context; a store that the user opened stays open."""
+    if isinstance(store, Store):
+        return nullcontext(store)
+    return Store.open(":memory:" if store is None else store)
+
+
+def finished(record: AuditRecord, *, began: float, **known: Any) -> AuditResult:
+    """Read the result of a record whose runs are done, and mark the audit as finished."""
+    result = read_result(record, seconds=time.perf_counter() - began, **known)
+    record.finish(result.stored())
+    return result
+
+
+class Notices:
+    """Passes notices to the progress callback, each once, and remembers them."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = Silent() if progress is None else progress
+        self._seen: dict[str, None] = {}
+
+    def __enter__(self) -> Notices:
+        self.progress.__enter__()
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        self.progress.__exit__(*details)
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        return tuple(self._seen)
+
+    def notify(self, text: str) -> None:
+        """Pass one line on, unless it was passed before."""
+        if text not in self._seen:
+            self._seen[text] = None
+            self.progress.notice(text)

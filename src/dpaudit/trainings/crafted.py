@@ -1,0 +1,126 @@
+"""What all crafted gradients have in common: how they are inserted, and how they are scored.
+
+Only numpy is used: the training may use torch, JAX, TensorFlow or another language.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInput
+
+Array = NDArray[np.float64]
+
+AS_LARGE_AS = 10.0
+"""The norm of a canary's gradient before clipping, in units of the clip norm."""
+
+
+class CraftedGradients(abc.ABC):
+    """Crafted gradients, one for each canary, all longer than the clip norm.
+
+    A training inserts a canary like any example: `rows` are the gradients before clipping. A
+    training that cannot take further rows adds `clipped_sum` instead.
+    """
+
+    clip_norm: float
+    norm: float
+    names: tuple[str, ...]
+
+    if TYPE_CHECKING:  # a field of one subclass, a property of the other
+
+        @property
+        def parameters(self) -> int:
+            """Length of the flat parameter vector."""
+
+    @property
+    @abc.abstractmethod
+    def count(self) -> int:
+        """Number of canaries."""
+
+    @abc.abstractmethod
+    def unit_rows(self, coins: NDArray[np.bool_]) -> Array:
+        """The directions of the canaries that these coins select, each of norm 1."""
+
+    @abc.abstractmethod
+    def unit_sum(self, coins: NDArray[np.bool_]) -> Array:
+        """The sum of these directions, without making the rows: there may be thousands."""
+
+    @abc.abstractmethod
+    def along(self, flat: Array) -> Array:
+        """The component of a flat vector along the direction of every canary."""
+
+    def rows(self, inserted: ArrayLike) -> Array:
+        """The gradients of the inserted canaries before clipping, one row each."""
+        return self.norm * self.unit_rows(self._coins(inserted))
+
+    def clipped_sum(self, inserted: ArrayLike) -> Array:
+        """The sum of the inserted canaries after correct clipping, flat."""
+        return min(self.norm, self.clip_norm) * self.unit_sum(self._coins(inserted))
+
+    def score(self, final: ArrayLike, initial: ArrayLike | None = None) -> Array:
+        """How far the parameters moved against each canary's gradient, one score per canary.
+
+        Arguments:
+            final: The flat parameters at the end of training.
+            initial: The flat parameters at the start, if they are known; this removes noise.
+        """
+        moved = self._flat("final", final)
+        if initial is not None:
+            moved = moved - self._flat("initial", initial)
+        return -self.along(moved)
+
+    def _flat(self, name: str, values: ArrayLike) -> Array:
+        flat = np.asarray(values, dtype=np.float64)
+        if flat.shape != (self.parameters,):
+            raise InvalidInput(
+                f"{name} must be flat with one number for each of the {self.parameters} parameters "
+                f"that the canary was drawn for, got shape {flat.shape}"
+            )
+        return flat
+
+    def _coins(self, inserted: ArrayLike) -> NDArray[np.bool_]:
+        coins = np.atleast_1d(np.asarray(inserted, dtype=bool))
+        if coins.shape != (self.count,):
+            raise InvalidInput(
+                f"inserted must be one boolean for each of the {self.count} canaries, got shape "
+                f"{coins.shape}"
+            )
+        return coins
+
+
+def drawing(
+    parameters: int, count: int, clip_norm: float, norm: float | None, seed: int
+) -> tuple[float, float, np.random.Generator]:
+    """The checked clip norm, norm and random generator of canaries that are drawn."""
+    parameters = _validate.integer("parameters", parameters, at_least=1)
+    count = _validate.integer("count", count, at_least=1)
+    if count > parameters:
+        raise InvalidInput(
+            f"count must be at most the number of parameters ({parameters}), since canaries are "
+            f"orthogonal; got {count}"
+        )
+    clip_norm = _validate.positive("clip_norm", clip_norm)
+    norm = AS_LARGE_AS * clip_norm if norm is None else _validate.positive("norm", norm)
+    return clip_norm, norm, np.random.default_rng(_validate.integer("seed", seed))
+
+
+def tensor_slices(tensors: Mapping[str, int]) -> dict[str, slice]:
+    """Where each tensor lies in the flat parameter vector.
+
+    Arguments:
+        tensors: Names and sizes of the tensors, in the order of the flat vector.
+    """
+    if not tensors:
+        raise InvalidInput("tensors must name at least one tensor with its size, got none")
+    found, start = {}, 0
+    for name, size in tensors.items():
+        size = _validate.integer(f"size of tensor {name!r}", size, at_least=1)
+        found[str(name)] = slice(start, start + size)
+        start += size
+    return found
