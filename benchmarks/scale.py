@@ -168,38 +168,40 @@ def simulate() -> list[dict[str, Any]]:
     return rows
 
 
-def executors() -> dict[str, Any]:
-    """5,000 runs of the Housing preset, by local processes and by Ray on this machine."""
+def executors(rounds: int = 2) -> dict[str, Any]:
+    """5,000 runs of the Housing preset, by two local processes and by Ray, in turn.
+
+    The first tiles include the start of the workers and compilation. After the eighth tile both
+    workers play.
+    """
+    import ray
+
     from dpaudit.adversaries import RandomDimension
     from dpaudit.engine import Speed
-    from dpaudit.executors import EXECUTORS, LocalProcesses
-    from dpaudit.games import Game, play, prepare
+    from dpaudit.executors import EXECUTORS
+    from dpaudit.games import Game, executor_for, play, prepare
     from dpaudit.mechanisms.dpsgd import Insertion
     from dpaudit.presets import preset
 
-    mechanism, adversary = preset("housing"), RandomDimension()
+    mechanism, adversary = preset("housing").training(), RandomDimension()
     canaries = adversary.craft(mechanism, Insertion(), canaries=1, seed=0)
     game = Game(mechanism=mechanism, adversary=adversary, canaries=canaries, runs=5_000)
     prepared = prepare(game, Speed(device="cpu", workers=2))
-    import ray
-
-    found: dict[str, Any] = {"tile_size": prepared.tile_size}
-    blocks = {}
-    one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    for name, executor in {
-        "local": LocalProcesses(workers=2, environment=one),
-        "ray": EXECUTORS["ray"](address="local"),
-    }.items():
-        began, first, blocks[name] = time.perf_counter(), 0.0, {}
-        for tile, block in play(prepared, executor=executor):
-            first = first or time.perf_counter()
-            blocks[name][tile] = block.score.tobytes()
-        ended = time.perf_counter()
-        found[name] = {
-            "to_first_tile_s": round(first - began, 1),
-            "after_first_tile_s": round(ended - first, 1),
-        }
+    found: dict[str, Any] = {"tile_size": prepared.tile_size, "tiles": prepared.tiles}
+    blocks: dict[str, dict[int, bytes]] = {}
+    for _ in range(rounds):
+        for name in ("local", "ray"):
+            executor = executor_for(prepared) if name == "local" else EXECUTORS["ray"]()
+            began, times, blocks[name] = time.perf_counter(), [], {}
+            for tile, block in play(prepared, executor=executor):
+                times.append(time.perf_counter() - began)
+                blocks[name][tile] = block.score.tobytes()
+            timing = {"start_up_s": round(times[7], 1), "after_s": round(times[-1] - times[7], 1)}
+            found.setdefault(name, []).append(timing)
+            print(name, timing, flush=True)
+    local, through_ray = (sum(one["after_s"] for one in found[name]) for name in ("local", "ray"))
+    found["ray_over_local"] = round(through_ray / local, 3)
     found["same_bits"] = blocks["local"] == blocks["ray"]
     return found
 

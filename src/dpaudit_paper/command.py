@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpaudit.cli._executors import takes_executor
 from dpaudit.cli._exit import UNEXPECTED
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from dpaudit.executors import Executor
     from dpaudit_paper import Figure, Made
     from dpaudit_paper.setting import Scale
 
@@ -22,6 +24,7 @@ WIDE = 120
 """Width of the terminal from which the list also shows labels."""
 
 
+@takes_executor
 def reproduce(
     names: Annotated[
         list[str] | None,
@@ -43,6 +46,7 @@ def reproduce(
     redraw: Annotated[
         bool, typer.Option("--redraw", help="Draw again from the CSV file without measuring.")
     ] = False,
+    executor: Executor | None = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make the paper's figures and tables, each with a valid bound beside the paper's.
@@ -89,6 +93,7 @@ def reproduce(
         data_dir=data_dir,
         seed=seed,
         progress=_progress(quiet=json),
+        executor=executor,
     )
     made = list(_printed(make_all(figures, setting, out, again=again), len(figures), quiet=json))
     reasons = [(figure, here.state(figure, size)) for figure in skipped]

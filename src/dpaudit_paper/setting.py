@@ -10,6 +10,7 @@ from dpaudit import _validate
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult, Progress
+    from dpaudit.executors import Executor
 
 Scale = Literal["quick", "full"]
 SCALES: tuple[Scale, ...] = ("quick", "full")
@@ -66,6 +67,7 @@ class Setting:
         seed: First random seed.
         store: File that stores trainings, so that none is repeated; none by default.
         progress: Progress callback; none by default.
+        executor: Schedules the trainings; by default processes of this machine.
         ledger: The sources, filled while measuring.
 
     Example:
@@ -79,6 +81,7 @@ class Setting:
     seed: int = 0
     store: Path | None = None
     progress: Progress | None = None
+    executor: Executor | None = None
     ledger: Ledger = field(default_factory=Ledger, compare=False)
 
     def __post_init__(self) -> None:

@@ -141,6 +141,7 @@ class Trainings:
             store=setting.store,
             speed=speed,
             progress=setting.progress,
+            executor=setting.executor,
         )
         setting.ledger.add(name, result)
         return result

@@ -203,6 +203,28 @@ def test_plan_predicts_and_stores_nothing(run: Run) -> None:
     assert not Path("dpaudit.sqlite").exists()
 
 
+def test_a_plan_is_timed_by_the_executor(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import dpaudit.cli._executors as options
+    from dpaudit.executors import Capacity, InProcess
+
+    class Cluster(InProcess):  # type: ignore[misc]  # final, but this is a test
+        played = 0
+
+        def capacity(self) -> Capacity:
+            return Capacity(tiles=3, device="cpu")
+
+        def play(self, player: Any, tiles: Any, notify: Any) -> Any:
+            Cluster.played += 1
+            return super().play(player, tiles, notify)
+
+    monkeypatch.setattr(options, "make_executor", lambda **_: Cluster())
+    code, out, _ = run("plan", "--runs", "480", *SMALL, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["workers"], found["tile_size"], Cluster.played) == (3, 10, 1)
+    assert "cluster" in found["device"]
+
+
 def test_the_plan_in_words(run: Run) -> None:
     code, out, err = run("plan", "--runs", "100", *SMALL)
     assert (code, err) == (0, "")
@@ -258,8 +280,11 @@ def test_mistakes_are_one_line_and_exit_code_2(
 
 
 def test_an_unfinished_audit_is_not_quietly_replaced(run: Run, tmp_path: Path) -> None:
-    """Interrupted from the keyboard: exit code 130, what was done is kept, the rest goes on."""
-    arguments = ["audit", "--runs", "400000", *SMALL, "--seed", "1"]
+    """Interrupted from the keyboard: exit code 130, and finished runs are kept.
+
+    So many runs that they are not done in time, and so few that nothing is compiled.
+    """
+    arguments = ["audit", "--runs", "100000", *SMALL, "--seed", "1"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DPAUDIT_STORE": "here.sqlite"}
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTIBLE, *arguments],
@@ -275,9 +300,9 @@ def test_an_unfinished_audit_is_not_quietly_replaced(run: Run, tmp_path: Path) -
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 130
-    assert "of 400,000 runs are kept in here.sqlite; the same command resumes the audit" in err
+    assert "of 100,000 runs are kept in here.sqlite; the same command resumes the audit" in err
     kept = _stored_runs(tmp_path / "here.sqlite")
-    assert 0 < kept < 400_000
+    assert 0 < kept < 100_000
 
     code, out, _ = run("show", _first(tmp_path / "here.sqlite"), "--store", "here.sqlite")
     assert (code, "Unfinished" in out) == (0, True)

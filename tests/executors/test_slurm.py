@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,10 @@ from dpaudit.executors.slurm_array import _Tiles, collect_tiles
 from dpaudit.testing import check_executor
 from dpaudit.testing.executors import Squares
 
-pytest.importorskip("submitit")
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(find_spec("submitit") is None, reason="needs submitit"),
+]
 
 SlurmArray: Any = EXECUTORS["slurm"]
 
@@ -113,3 +118,13 @@ def test_folders_that_others_may_write_are_refused(tmp_path: Path) -> None:
 def test_without_slurm_the_error_says_so(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="SLURM"):
         next(slurm(tmp_path, cluster="slurm").play(Squares(), [1], print))
+
+
+def test_submitit_does_not_write_to_standard_output(tmp_path: Path) -> None:
+    code = (
+        "from dpaudit.executors import EXECUTORS; from dpaudit.testing.executors import Squares; "
+        f"list(EXECUTORS['slurm'](folder={str(tmp_path)!r}, cluster='debug')"
+        ".play(Squares(), [1], print))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert ended.stdout == b""

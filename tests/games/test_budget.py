@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from dpaudit.data import Examples
 from dpaudit.engine import Speed
 from dpaudit.engine.speed import cores
 from dpaudit.errors import InvalidInput
+from dpaudit.executors import Capacity
 from dpaudit.games import Game, prepare
 from dpaudit.games.budget import CACHE, gpus
 from dpaudit.mechanisms.batches import FixedBatches
@@ -169,3 +171,43 @@ def test_one_process_per_gpu(
     assert speed.workers == workers
     assert speed.tile_size is not None
     assert -(-1000 // speed.tile_size) >= workers
+
+
+def test_tiles_fit_the_smallest_gpu_of_this_machine(
+    case: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = game(case, runs=100_000, steps=2, batch_size=4)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    cost = prepare(described, Speed(device="cpu")).cost.bytes
+    free = {0: 2000 * cost, 1: 200 * cost}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (free[number], 0))
+    assert settled(described, Speed(device="cuda")).tile_size == 100  # half of the free memory
+    assert settled(described, Speed(device="cuda:0")).tile_size == 1000
+
+
+@pytest.mark.parametrize(
+    ("capacity", "device", "size"),
+    [
+        (Capacity(tiles=10, device="cuda", gpu_bytes=200), "cuda", 100),
+        (Capacity(tiles=1000, device="cuda", gpu_bytes=200), "cuda", 7),  # 16 tiles per worker
+        (Capacity(tiles=1, device="cuda"), "cuda", 6250),
+    ],
+)
+def test_tiles_fit_the_machines_of_an_executor(
+    cases: dict[str, Any], capacity: Capacity, device: str, size: int
+) -> None:
+    """This machine needs no GPU for that."""
+    described = game(cases["fcnn"], runs=100_000, steps=2, batch_size=4)
+    if capacity.gpu_bytes is not None:
+        cost = prepare(described, Speed(device="cpu")).cost.bytes
+        capacity = replace(capacity, gpu_bytes=capacity.gpu_bytes * cost)
+    speed = prepare(described, Speed(), capacity).speed
+    assert (speed.device, speed.tile_size, speed.workers) == (device, size, capacity.tiles)
+    kept = prepare(described, Speed(tile_size=11), capacity).speed
+    assert kept.tile_size == 11
+
+
+def test_a_gpu_that_the_executor_does_not_reserve_is_refused(case: Any) -> None:
+    described = game(case, runs=10, steps=2, batch_size=4)
+    with pytest.raises(InvalidInput, match="gpus_per_tile"):
+        prepare(described, Speed(device="cuda"), Capacity(tiles=2, device="cpu"))

@@ -17,6 +17,7 @@ import torch
 from dpaudit.data import Examples
 from dpaudit.engine import Speed
 from dpaudit.errors import DpauditError
+from dpaudit.executors import LocalProcesses
 from dpaudit.games import Game, play, prepare
 from dpaudit.games.budget import can_be_sent
 from dpaudit.mechanisms.batches import FixedBatches
@@ -119,8 +120,9 @@ def test_an_error_in_a_worker_is_raised_here(parts: ModuleType) -> None:
 
 
 def test_a_worker_that_dies_is_reported(parts: ModuleType) -> None:
-    with pytest.raises(DpauditError, match=r"tile \d \(and 4 more\).*3 attempts.*exit code 9"):
-        list(play(prepare(game(parts, "Dying"), speed(2))))
+    once = LocalProcesses(workers=2, attempts=1)
+    with pytest.raises(DpauditError, match=r"tile \d \(and 1 more\).*1 attempts.*exit code 9"):
+        list(play(prepare(game(parts, "Dying"), speed(2)), done={0, 1, 2}, executor=once))
 
 
 def test_a_worker_that_is_killed_costs_nothing(parts: ModuleType) -> None:

@@ -135,3 +135,20 @@ def test_a_named_figure_without_its_data_says_what_to_do(run: Run, tmp_path: Pat
     assert code == UNEXPECTED
     assert "no folder for CIFAR-10" in entry["error"]
     assert "1 failed: A3a" in err
+
+
+def test_the_executor_reaches_the_audits(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run("F3b", "--out", str(tmp_path), "--executor", "ray", "--slurm-folder", "x")
+    assert code == 2
+    assert "folder" in err
+    given: list[object] = []
+
+    def audit(*_: object, executor: object, **__: object) -> None:
+        given.append(executor)
+        raise DataError("enough")
+
+    monkeypatch.setattr("dpaudit.audits.audit", audit)
+    run("F1c", "H1", "--out", str(tmp_path), "--device", "cpu", "--executor", "ray")
+    assert [type(one).__name__ for one in given] == ["RayTasks", "RayTasks"]

@@ -19,8 +19,10 @@ from dpaudit.audits.description import (
     DescribedSpeed,
     Description,
 )
+from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import as_tensor, known_model, trainable
 from dpaudit.errors import InvalidInput
+from dpaudit.executors import Capacity
 from dpaudit.games import Prepared
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import Adversary, Canaries
@@ -49,19 +51,22 @@ def describe_game(prepared: Prepared) -> Description:
     )
 
 
-def versions(device: torch.device) -> dict[str, str]:
-    """Versions of the software, and the device, of this session."""
+def versions(device: str) -> dict[str, str]:
+    """Versions of the software, and the name of the device, of this session."""
     return {
         "dpaudit": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "torch": torch.__version__,
-        "device": device_name(device),
+        "device": device,
     }
 
 
-def device_name(device: torch.device) -> str:
-    """``cpu``, or the name of the GPU."""
+def device_name(speed: Speed, capacity: Capacity | None = None) -> str:
+    """``cpu``, or the name of the GPU; of other machines only their kind of device is known."""
+    if capacity is not None and capacity.device is not None:
+        return f"{speed.device} of a cluster"
+    device = speed.torch_device()
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 

@@ -14,7 +14,7 @@ from dpaudit.audits.recording import begin
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.session import Notices, StorePath, finished, open_store
 from dpaudit.errors import InvalidInput, MissingExtra
-from dpaudit.executors import Executor
+from dpaudit.executors import Capacity, Executor
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.scores import Store
 from dpaudit.threat_models import Adversary, audited_mechanism
@@ -82,6 +82,7 @@ def audit(
     began = time.perf_counter()
     _validate.delta(delta)
     _validate.confidence(confidence)
+    capacity = None if executor is None else executor.capacity()
     game, asked = make_game(
         mechanism,
         adversary,
@@ -91,14 +92,13 @@ def audit(
         seed=seed,
         horizons=horizons,
         speed=speed,
+        capacity=capacity,
     )
     from dpaudit.audits._describing import describe_game, device_name, versions
     from dpaudit.games import executor_for, play, prepare
 
-    ready = prepare(game, asked)
-    if executor is not None:
-        ready = ready.spread_over(executor.capacity(), keep=asked.tile_size is not None)
-    device = ready.speed.torch_device()
+    ready = prepare(game, asked, capacity)
+    device = device_name(ready.speed, capacity)
     left_open = {"tile_size": asked.tile_size is None, "compile": asked.compile == "auto"}
     with open_store(store) as opened, Notices(progress) as notices:
         record, description, remarks = begin(
@@ -124,7 +124,7 @@ def audit(
             delta=delta,
             confidence=confidence,
             began=began,
-            device=device_name(device),
+            device=device,
             resumed=tiles.resumed,
             notices=notices.seen,
         )
@@ -140,11 +140,13 @@ def make_game(
     seed: int,
     horizons: Sequence[int],
     speed: Speed | None,
+    capacity: Capacity | None = None,
 ) -> tuple[Game, Speed]:
     """The game, with everything checked that can be checked before crafting and training."""
     try:
         from dpaudit.engine import Speed
         from dpaudit.games import Game
+        from dpaudit.games.budget import device_of
     except ImportError as error:
         if getattr(error, "name", None) != "torch":
             raise
@@ -159,7 +161,7 @@ def make_game(
     _validate.runs(runs, canaries=canaries)
     mechanism.check_insertion(insertion)
     speed = Speed() if speed is None else speed
-    speed.torch_device()  # raises if the device is missing
+    device_of(speed, capacity)  # raises if the device is missing
     if horizons:
         horizons = (*horizons, mechanism.steps)
     mechanism = audited_mechanism(adversary, mechanism)

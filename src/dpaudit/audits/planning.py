@@ -14,6 +14,8 @@ from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 from dpaudit.audits.assessment import lower_methods
 from dpaudit.audits.auditing import make_game
 from dpaudit.audits.description import hidden_steps
+from dpaudit.errors import DpauditError
+from dpaudit.executors import Executor, Lost, Player, PlayTile
 from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.privacy import Bound, Bounds, ThreatModel
@@ -24,8 +26,7 @@ from dpaudit.upper_bounds.hidden_state import hidden_state_bound
 
 if TYPE_CHECKING:
     from dpaudit.engine import Speed
-    from dpaudit.executors import Executor
-    from dpaudit.games import Game
+    from dpaudit.games import Prepared
 
 SHARES = (0.8, 0.9, 0.95)
 """Shares of the predicted epsilon for which the plan gives the number of runs."""
@@ -117,7 +118,8 @@ def plan(
 ) -> Plan:
     """Predict an audit: bounds, runs, time and memory. Arguments as for `dpaudit.audit`.
 
-    With an executor the duration is that on its machines, if they are as fast as this one.
+    With an executor the steps are timed on its machines. Jobs of SLURM may wait in a queue, so
+    they are timed here, and the duration holds if those machines are as fast as this one.
 
     A few steps of one tile are timed, and so are a few of the adversary's own simulations, if it
     has any.
@@ -125,6 +127,7 @@ def plan(
     See also: `dpaudit.lower_bounds.prediction`, for the bounds alone and without torch.
     """
     insertion = Insertion() if insertion is None else insertion
+    capacity = None if executor is None else executor.capacity()
     began = time.perf_counter()
     # Simulating whole trainings to choose a dimension would take too long; any dimension will do.
     stand_in = RandomDimension() if isinstance(adversary, SimulatedDimension) else adversary
@@ -137,11 +140,18 @@ def plan(
         seed=seed,
         horizons=(),
         speed=speed,
+        capacity=capacity,
     )
     crafting = time.perf_counter() - began
     if isinstance(adversary, SimulatedDimension):
         crafting += _simulating(adversary, mechanism)
-    cost = _probe(game, asked, executor)
+    from dpaudit.audits._describing import device_name
+    from dpaudit.games import prepare
+
+    prepared = prepare(game, asked, capacity)
+    settled, workers = prepared.speed, prepared.speed.workers or 1
+    timing = _timing(prepared, executor)
+    rounds = math.ceil(prepared.tiles / workers)
     rate = mechanism.sampling_rate
     insertions = insertion.count(mechanism.steps)
     # An adversary who sees the iterates reads only the insertion steps, without other noise.
@@ -173,11 +183,11 @@ def plan(
         runs=runs,
         canaries=canaries,
         runs_needed=_runs_needed(mu, canaries, delta, confidence),
-        seconds=crafting + cost.seconds,
-        bytes=cost.bytes,
-        speed=cost.speed,
-        device=cost.device,
-        notices=cost.notices,
+        seconds=crafting + timing.setup + rounds * game.horizons[-1] * timing.step,
+        bytes=prepared.tile_size * workers * prepared.cost.bytes,
+        speed=settled,
+        device=device_name(settled, capacity),
+        notices=(*prepared.checked.notices, *timing.notices),
     )
 
 
@@ -224,30 +234,50 @@ def _simulating(adversary: SimulatedDimension, mechanism: DPSGD) -> float:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class _Cost:
-    seconds: float
-    bytes: int
-    speed: Speed
-    device: str
+class _Timing:
+    """Seconds before the first step, seconds of a step of one tile, and notices."""
+
+    setup: float
+    step: float
     notices: tuple[str, ...]
 
 
-def _probe(game: Game, asked: Speed, executor: Executor | None) -> _Cost:
+@final
+@dataclass(frozen=True, kw_only=True)
+class _StepTimer(Player):
+    """Times a few steps of the first tile, where an executor plays it."""
+
+    prepared: Prepared
+
+    def open(self) -> PlayTile:
+        return lambda tile, notify: _time_steps(self.prepared)
+
+
+def _timing(prepared: Prepared, executor: Executor | None) -> _Timing:
+    """Time a few steps on the executor's machines, or here if jobs would wait in a queue."""
+    if executor is None:
+        return _time_steps(prepared)
+    if not executor.immediate:
+        return _time_steps(prepared.at(replace(prepared.speed, device="auto")))
+    timer, notices = _StepTimer(prepared=prepared), list[str]()
+    ((_, found),) = executor.play(timer, [0], notices.append)
+    if isinstance(found, Lost):
+        raise DpauditError(f"no machine of the executor could play a tile: {found.reason}")
+    timing: _Timing = found
+    return timing
+
+
+def _time_steps(prepared: Prepared) -> _Timing:
     """Time a few steps of the first tile, compiled if the audit would be."""
     import torch
 
-    from dpaudit.audits._describing import device_name
     from dpaudit.engine.compilation import CHECKED_CALLS, numerics
     from dpaudit.engine.engine import Engine
     from dpaudit.engine.starting_points import initial_parameters
-    from dpaudit.games import prepare
     from dpaudit.games.tiles import training_of
 
     began = time.perf_counter()
-    prepared = prepare(game, asked)
-    if executor is not None:
-        prepared = prepared.spread_over(executor.capacity(), keep=asked.tile_size is not None)
-    speed, size = prepared.speed, prepared.tile_size
+    game, speed, size = prepared.game, prepared.speed, prepared.tile_size
     device, training = speed.torch_device(), training_of(prepared)
     runs = torch.arange(size)
     start = initial_parameters(game.mechanism, seed=game.seed, runs=runs, dtype=speed.dtype)
@@ -265,14 +295,7 @@ def _probe(game: Game, asked: Speed, executor: Executor | None) -> _Cost:
             if time.perf_counter() - timed > _PROBE_SECONDS:
                 break
         one_step = (time.perf_counter() - timed) / max(1, steps_done)
-    rounds = math.ceil(prepared.tiles / (speed.workers or 1))
-    return _Cost(
-        seconds=setup + rounds * game.horizons[-1] * one_step,
-        bytes=size * (speed.workers or 1) * prepared.cost.bytes,
-        speed=speed,
-        device=device_name(device),
-        notices=(*prepared.checked.notices, *engine.notices),
-    )
+    return _Timing(setup=setup, step=one_step, notices=engine.notices)
 
 
 def _wait(device: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpaudit.adversaries.registry import ADVERSARIES
-from dpaudit.cli._executors import OPTIONS as EXECUTOR_OPTIONS
-from dpaudit.cli._executors import make_executor
-from dpaudit.cli._executors import parameters as executor_parameters
+from dpaudit.cli._executors import takes_executor, with_signature
 from dpaudit.configuration import CompleteSettings, Settings, read_settings
 
 if TYPE_CHECKING:
@@ -167,25 +164,19 @@ def takes_settings(
 ) -> Callable[..., None]:
     """Turn a command that takes complete settings into one that takes all options above.
 
-    Typer reads the signature of a command. The options are defined once, here; the command
-    receives checked settings: options over the file over the preset.
+    The options are defined once, here; the command receives checked settings: options over the
+    file over the preset.
     """
-    options = {"config": Config, **SETTINGS}
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in options.items()
-    ]
-    json = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 
     @functools.wraps(command)
-    def with_options(*, config: Path | None, json: bool, **given: Any) -> None:
+    def with_options(
+        *, config: Path | None, json: bool, executor: Executor | None, **given: Any
+    ) -> None:
         from_file = Settings() if config is None else read_settings(config)
-        executor = make_executor(**{name: given.pop(name) for name in EXECUTOR_OPTIONS})
         command(Settings(**given).over(from_file).resolved(), json, executor)
 
     unknown = set(SETTINGS) - {field.name for field in dataclasses.fields(Settings)}
     if unknown:
         raise TypeError(f"no field of Settings: {', '.join(sorted(unknown))}")
-    with_options.__signature__ = inspect.Signature([*parameters, *executor_parameters(), json])  # type: ignore[attr-defined]
-    with_options.__annotations__ = {**options, "json": Json, "return": None}
-    return with_options
+    options = {"config": Config, **SETTINGS, "executor": None, "json": Json}
+    return takes_executor(with_signature(with_options, options, {"json": False}))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -13,73 +15,100 @@ from dpaudit.errors import InvalidInput
 if TYPE_CHECKING:
     from dpaudit.executors import Executor
 
-ExecutorName = Annotated[
-    str | None,
-    typer.Option(
-        "--executor",
-        metavar="local|ray|slurm",
-        help="Where tiles are played: on this machine, on a Ray cluster, or by SLURM jobs.",
-        show_default="local",
-    ),
-]
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        metavar="auto|local|ray://HOST:PORT",
-        help="Ray cluster: the running one, a new one on this machine, or a remote one.",
-        show_default="auto",
-    ),
-]
-RayRuntimeEnv = Annotated[
-    str | None,
-    typer.Option(metavar="JSON", help="Ray's runtime environment of the workers."),
-]
-CpusPerTile = Annotated[
-    float | None,
-    typer.Option(metavar="N", help="CPUs reserved for a tile on a cluster.", show_default="1"),
-]
-GpusPerTile = Annotated[
-    float | None,
-    typer.Option(
-        metavar="N",
-        help="GPUs reserved for a tile on a cluster; with Ray, 0.5 lets two tiles share one.",
-        show_default="0",
-    ),
-]
-Accelerator = Annotated[
-    str | None, typer.Option(metavar="TYPE", help="Type of GPU on a Ray cluster, such as H100.")
-]
-SlurmFolder = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIR",
-        help="Folder on the shared file system for the results of SLURM jobs.",
-        show_default="dpaudit-slurm",
-    ),
-]
-SlurmPartition = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Partition of the SLURM jobs.")
-]
-
 OPTIONS: dict[str, Any] = {
-    "executor": ExecutorName,
-    "ray_address": RayAddress,
-    "ray_runtime_env": RayRuntimeEnv,
-    "cpus_per_tile": CpusPerTile,
-    "gpus_per_tile": GpusPerTile,
-    "accelerator": Accelerator,
-    "slurm_folder": SlurmFolder,
-    "slurm_partition": SlurmPartition,
+    "executor": Annotated[
+        str | None,
+        typer.Option(
+            metavar="local|ray|slurm",
+            help="Where tiles are played: on this machine, on a Ray cluster, or by SLURM jobs.",
+            show_default="local",
+        ),
+    ],
+    "ray_address": Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|local|ray://HOST:PORT",
+            help="Ray cluster: the running one, a new one on this machine, or a remote one.",
+            show_default="auto",
+        ),
+    ],
+    "ray_runtime_env": Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="Ray's runtime environment of the workers."),
+    ],
+    "cpus_per_tile": Annotated[
+        float | None,
+        typer.Option(metavar="N", help="CPUs reserved for a tile on a cluster.", show_default="1"),
+    ],
+    "gpus_per_tile": Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            help="GPUs reserved for a tile on a cluster; with Ray, 0.5 lets two tiles share one.",
+            show_default="0",
+        ),
+    ],
+    "accelerator": Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Type of GPU on a Ray cluster, such as H100.")
+    ],
+    "slurm_folder": Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder on the shared file system for the results of SLURM jobs.",
+            show_default="dpaudit-slurm",
+        ),
+    ],
+    "slurm_partition": Annotated[
+        str | None, typer.Option(metavar="NAME", help="Partition of the SLURM jobs.")
+    ],
 }
 """Option by its name in `make_executor`."""
 
 
-def parameters() -> list[inspect.Parameter]:
-    """The options as parameters of a command."""
-    return [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in OPTIONS.items()
-    ]
+def takes_executor(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameter ``executor`` of a command by the options above.
+
+    A ``timeout`` of the command also applies to the executor.
+    """
+    hints = get_type_hints(command, localns={"Executor": object}, include_extras=True)
+    own = inspect.signature(command).parameters
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        chosen = {name: given.pop(name) for name in OPTIONS}
+        command(**given, executor=make_executor(**chosen, timeout=given.get("timeout")))
+
+    return with_signature(
+        with_options,
+        {
+            name: option
+            for parameter in own
+            for name, option in (
+                OPTIONS.items() if parameter == "executor" else [(parameter, hints[parameter])]
+            )
+        },
+        {name: one.default for name, one in own.items()},
+    )
+
+
+def with_signature(
+    command: Callable[..., None], options: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> Callable[..., None]:
+    """Give a command the signature that typer reads; options without a default have `None`."""
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(name),
+                annotation=annotation,
+            )
+            for name, annotation in options.items()
+        ]
+    )
+    command.__annotations__ = {**options, "return": None}
+    return command
 
 
 def make_executor(

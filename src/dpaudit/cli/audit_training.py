@@ -12,17 +12,7 @@ import typer
 from dpaudit import _validate
 from dpaudit.cli._audit_options import Json, Name, ScoresOut, StoreFile
 from dpaudit.cli._ci import Junit, Sarif, outcome_of_audit, write_outcomes
-from dpaudit.cli._executors import (
-    Accelerator,
-    CpusPerTile,
-    ExecutorName,
-    GpusPerTile,
-    RayAddress,
-    RayRuntimeEnv,
-    SlurmFolder,
-    SlurmPartition,
-    make_executor,
-)
+from dpaudit.cli._executors import takes_executor
 from dpaudit.cli._playing import played, print_audit
 from dpaudit.cli._user_code import user_code
 from dpaudit.configuration import DEFAULT_STORE
@@ -30,10 +20,12 @@ from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dpaudit.claims import Claim
+    from dpaudit.executors import Executor
 
 EXIT_CODES = {"consistent": 0, "violation": 1, "inconclusive": 3}
 
 
+@takes_executor
 def audit_training(
     train: Annotated[
         str,
@@ -133,14 +125,7 @@ def audit_training(
     scores_out: ScoresOut = None,
     junit: Junit = None,
     sarif: Sarif = None,
-    executor: ExecutorName = None,
-    ray_address: RayAddress = None,
-    ray_runtime_env: RayRuntimeEnv = None,
-    cpus_per_tile: CpusPerTile = None,
-    gpus_per_tile: GpusPerTile = None,
-    accelerator: Accelerator = None,
-    slurm_folder: SlurmFolder = None,
-    slurm_partition: SlurmPartition = None,
+    executor: Executor | None = None,
     json: Json = False,
 ) -> None:
     """Audit your own training: do its scores contradict its privacy claim?
@@ -164,32 +149,21 @@ def audit_training(
     where = store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE
     if scores_out is not None:
         _validate.file_to_write("scores_out", Path(scores_out))  # before hours of training
-    chosen = make_executor(
-        executor=executor,
-        ray_address=ray_address,
-        ray_runtime_env=ray_runtime_env,
-        cpus_per_tile=cpus_per_tile,
-        gpus_per_tile=gpus_per_tile,
-        accelerator=accelerator,
-        slurm_folder=slurm_folder,
-        slurm_partition=slurm_partition,
-        timeout=timeout,
-    )
     with user_code():
         function = load("MODULE:FUNCTION", train)
         inserted = canary_beside(function) if canary is None else load("--canary", canary)
         scorer = adversary
         if adversary is not None and ":" in adversary:
             scorer = load("--adversary", adversary)
-    if chosen is None and _can_be_sent(function, inserted, scorer):
+    if executor is None and _can_be_sent(function, inserted, scorer):
         # In a process of its own: a training that exits cannot end the command with its code.
-        chosen = executor_of(workers, timeout=timeout, isolated=True)
+        executor = executor_of(workers, timeout=timeout, isolated=True)
     result = played(
         play,
         function,
         canary=inserted,
         adversary=scorer,
-        executor=chosen,
+        executor=executor,
         claim=claim,
         delta=delta,
         runs=runs,

@@ -5,7 +5,7 @@ Another package adds an executor with an entry point in the group ``dpaudit.exec
 
 from dpaudit._registry import Registry
 from dpaudit.executors._worker import refuse_in_worker
-from dpaudit.executors.base import Executor, Lost, Notify, Player, PlayTile, Status
+from dpaudit.executors.base import Capacity, Executor, Lost, Notify, Player, PlayTile, Status
 from dpaudit.executors.in_process import InProcess
 from dpaudit.executors.local_processes import LocalProcesses, check_pickles
 
@@ -22,6 +22,7 @@ EXECUTORS: Registry[type[Executor]] = Registry(
 
 __all__ = [
     "EXECUTORS",
+    "Capacity",
     "Executor",
     "InProcess",
     "LocalProcesses",

@@ -54,6 +54,22 @@ class Status:
     lost_nodes: int = 0
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """What the machines of an executor can play, asked before a game is cut into tiles.
+
+    Arguments:
+        tiles: Number of tiles that can be played at the same time.
+        device: ``"cpu"`` or ``"cuda"`` on other machines; `None` for the devices of this machine.
+        gpu_bytes: Memory that a tile may use on the smallest GPU; `None` if it is not known.
+    """
+
+    tiles: int
+    device: str | None = None
+    gpu_bytes: int | None = None
+
+
 class Executor(ABC):
     """Plays tiles in some order, on one machine or on many. Results do not depend on it.
 
@@ -63,12 +79,15 @@ class Executor(ABC):
     label = ""
     """Identity of the audit; executors that keep files name them by it."""
 
+    immediate = True
+    """Whether a tile starts soon. If not, `dpaudit.plan` takes its times on this machine."""
+
     def __init__(self) -> None:
         self.status = Status()
 
-    def capacity(self) -> int:
-        """Number of tiles that can be played at the same time, as far as it is known."""
-        return self.status.workers
+    def capacity(self) -> Capacity:
+        """What the machines can play, as far as it is known."""
+        return Capacity(tiles=self.status.workers)
 
     @abstractmethod
     def play(

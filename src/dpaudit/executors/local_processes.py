@@ -20,7 +20,7 @@ from typing import Any, final
 from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.executors._worker import Setup
-from dpaudit.executors.base import Executor, Lost, Notify, Player
+from dpaudit.executors.base import Capacity, Executor, Lost, Notify, Player
 
 _POLL = 1.0
 """Seconds after which a worker that ended without closing its socket is noticed."""
@@ -71,9 +71,9 @@ class LocalProcesses(Executor):
         self._timeout = None if timeout is None else _validate.positive("timeout", timeout)
         self._environment, self._gpus = dict(environment or {}), tuple(gpus)
 
-    def capacity(self) -> int:
+    def capacity(self) -> Capacity:
         """The number of workers."""
-        return self._workers
+        return Capacity(tiles=self._workers)
 
     def play(
         self, player: Player, tiles: Sequence[int], notify: Notify

@@ -5,15 +5,18 @@ from __future__ import annotations
 import signal
 import sys
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput, MissingExtra
-from dpaudit.executors.base import Executor, Lost, Notify, Player, PlayTile
+from dpaudit.executors.base import Capacity, Executor, Lost, Notify, Player, PlayTile
 
 _SECONDS_BETWEEN_LOOKS = 2.0
 """How often the cluster is asked for its machines, which may come and go."""
+
+_SECONDS_FOR_A_LOOK_AT_GPUS = 60.0
+"""A machine whose GPUs are all in use for longer does not say how large they are."""
 
 
 @final
@@ -71,14 +74,20 @@ class RayTasks(Executor):
         self._timeout = None if timeout is None else _validate.positive("timeout", timeout)
         self._attempts = _validate.integer("attempts", attempts, at_least=1)
 
-    def capacity(self) -> int:
-        """Number of tiles that the cluster has room for now."""
+    def capacity(self) -> Capacity:
+        """Number of tiles that the cluster has room for now, and the size of its smallest GPU."""
         ray = _ray()
         started = not ray.is_initialized()
         if started:
             self._connect(ray)
         try:
-            return _Cluster(ray, self._needs).slots()
+            cluster = _Cluster(ray, self._needs)
+            slots, share = cluster.slots(), self._needs["GPU"]
+            if not share:
+                return Capacity(tiles=slots, device="cpu")
+            sizes = cluster.ask_each(_free_gpu_bytes, self._options())
+            room = min((min(free, int(share * size)) for free, size in sizes), default=None)
+            return Capacity(tiles=slots, device="cuda", gpu_bytes=room)
         finally:
             if started:
                 ray.shutdown()
@@ -198,13 +207,38 @@ class _Cluster:
         alive = {node["NodeID"] for node in nodes if node["Alive"]}
         self.lost += len(self._known - alive)
         self._known = alive
-        return sum(
-            min(int(node["Resources"].get(name, 0) / need) for name, need in self._needs.items())
-            if self._needs
-            else 1
-            for node in nodes
-            if node["Alive"]
+        return sum(self._slots_of(node) for node in nodes)
+
+    def ask_each(self, question: Callable[[], Any], options: Mapping[str, Any]) -> list[Any]:
+        """The answers of all machines that may play and that have room soon."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        places = [
+            NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
+            for node in self._ray.nodes()
+            if self._slots_of(node)
+        ]
+        task = self._ray.remote(**options)(question)
+        asked = [task.options(scheduling_strategy=place).remote() for place in places]
+        done, late = self._ray.wait(
+            asked, num_returns=len(asked), timeout=_SECONDS_FOR_A_LOOK_AT_GPUS
         )
+        for one in late:
+            self._ray.cancel(one, force=True)
+        return [answer for answer in self._ray.get(done) if answer is not None]
+
+    def _slots_of(self, node: Mapping[str, Any]) -> int:
+        if not node["Alive"]:
+            return 0
+        has = node["Resources"]
+        return min((int(has.get(name, 0) / need) for name, need in self._needs.items()), default=1)
+
+
+def _free_gpu_bytes() -> tuple[int, int] | None:
+    """Runs on a machine of the cluster: free and whole memory of its GPU."""
+    import torch
+
+    return torch.cuda.mem_get_info() if torch.cuda.is_available() else None
 
 
 _opened: dict[str, PlayTile] = {}

@@ -21,7 +21,7 @@ from typing import Any, final
 from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput, MissingExtra
 from dpaudit.executors._worker import portable
-from dpaudit.executors.base import Executor, Lost, Notify, Player
+from dpaudit.executors.base import Capacity, Executor, Lost, Notify, Player
 
 _PLAYER, _ENDING = "player.pickle", ".tile"
 
@@ -51,6 +51,8 @@ class SlurmArray(Executor):
         >>> executor = SlurmArray(folder="/shared/me/audit", parameters={"slurm_partition": "gpu"})
     """
 
+    immediate = False
+
     def __init__(
         self,
         *,
@@ -78,6 +80,11 @@ class SlurmArray(Executor):
         self._timeout = None if timeout is None else _validate.positive("timeout", timeout)
         self._attempts = _validate.integer("attempts", attempts, at_least=1)
         self._poll = _validate.positive("poll", poll)
+
+    def capacity(self) -> Capacity:
+        """The device of the jobs; how many run at the same time is not known."""
+        device = "cuda" if self._parameters["gpus_per_node"] else "cpu"
+        return Capacity(tiles=1, device=device)
 
     def play(
         self, player: Player, tiles: Sequence[int], notify: Notify
@@ -229,8 +236,15 @@ def _check_private(folder: Path) -> None:
 
 
 def _submitit() -> Any:
+    """The module, without the log lines that it would write to standard output."""
+    quiet = "SUBMITIT_LOG_LEVEL" not in os.environ
+    if quiet:
+        os.environ["SUBMITIT_LOG_LEVEL"] = "NOCONFIG"  # read once, by the first import
     try:
         import submitit
     except ImportError:
         raise MissingExtra("the SLURM executor", "slurm") from None
+    finally:
+        if quiet:
+            del os.environ["SUBMITIT_LOG_LEVEL"]  # jobs write their logs as usual
     return submitit

@@ -19,6 +19,8 @@ from dpaudit.engine.schedule import schedule
 from dpaudit.engine.speed import Speed, cores
 from dpaudit.engine.starting_points import as_tensor, known_model, trainable
 from dpaudit.engine.tapping import Call, TappedModel
+from dpaudit.errors import InvalidInput
+from dpaudit.executors import Capacity
 from dpaudit.games.game import Game
 from dpaudit.threat_models import CanaryPoints, StandardAdversary
 
@@ -27,7 +29,14 @@ CACHE = 4 * 2**20
 
 GPU_SHARE = 0.5
 GPU_BYTES = 32 * 2**30
+UNKNOWN_GPU_BYTES = 8 * 2**30
 MOST_RUNS = 8192
+
+TILES_PER_WORKER = 16
+"""Tiles on a cluster: with fewer, workers wait for stragglers; with more, tiles cost too much.
+
+See ``benchmarks/scale.py simulate``.
+"""
 
 EAGER_RATE = {"cpu": 0.6e9, "cuda": 5e12}
 """Operations per second without compilation, measured on the paper's models; one core of a CPU."""
@@ -81,25 +90,30 @@ def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
     )
 
 
-def settle(game: Game, speed: Speed, price: Cost) -> Speed:
+def settle(game: Game, speed: Speed, price: Cost, capacity: Capacity | None = None) -> Speed:
     """``speed`` with every open choice made, for runs that cost ``price`` each.
 
     Store the result with an audit: scores depend on the tile size by rounding, and the free memory
-    may differ when the audit is resumed.
+    may differ when the audit is resumed. Tiles fit the smallest GPU that may play.
     """
-    device = speed.torch_device()
+    device = device_of(speed, capacity)
     seconds = price.operations * game.runs / EAGER_RATE[device.type]
-    places = cores() if device.type == "cpu" else len(gpus(device))
-    workers = speed.workers or 0
-    if workers == 0:
-        worth = device.type != "cpu" or seconds > WORTH_WORKERS
-        workers = places if places > 1 and worth and can_be_sent(game) else 1
+    if capacity is not None:
+        places = workers = capacity.tiles
+        fewest = TILES_PER_WORKER * places
+    else:
+        places = cores() if device.type == "cpu" else len(gpus(device))
+        workers = speed.workers or 0
+        if workers == 0:
+            worth = device.type != "cpu" or seconds > WORTH_WORKERS
+            workers = places if places > 1 and worth and can_be_sent(game) else 1
+        fewest = 1 if device.type == "cpu" else workers
     size = speed.tile_size
     if size is None:
         sharing = 1 if device.type == "cpu" else math.ceil(workers / places)
-        size = max(1, min(MOST_RUNS, _memory(device) // sharing // price.bytes, game.runs))
+        room = _memory(device, capacity) // sharing // price.bytes
         # Every worker has tiles, and no tile at the end is small.
-        tiles = max(math.ceil(game.runs / size), 1 if device.type == "cpu" else workers)
+        tiles = max(math.ceil(game.runs / max(1, min(MOST_RUNS, room))), fewest)
         size = math.ceil(game.runs / tiles)
     size = min(size, game.runs)
     tiles = math.ceil(game.runs / size)
@@ -111,6 +125,19 @@ def settle(game: Game, speed: Speed, price: Cost) -> Speed:
         workers=min(workers, tiles),
         compile=compiled,
     )
+
+
+def device_of(speed: Speed, capacity: Capacity | None) -> torch.device:
+    """The device that plays: the one asked for, of this machine or of an executor's machines."""
+    if capacity is None or capacity.device is None:
+        return speed.torch_device()
+    asked = capacity.device if speed.device == "auto" else speed.device
+    if asked.partition(":")[0] == "cuda" and capacity.device == "cpu":
+        raise InvalidInput(
+            f"device is {speed.device!r}, but the executor reserves no GPU for a tile; give "
+            "gpus_per_tile"
+        )
+    return torch.device("cpu" if asked == "cpu" else "cuda")
 
 
 def gpus(device: torch.device) -> tuple[str, ...]:
@@ -133,10 +160,17 @@ def can_be_sent(game: Game) -> bool:
     return True
 
 
-def _memory(device: torch.device) -> int:
+def _memory(device: torch.device, capacity: Capacity | None) -> int:
+    """Bytes of one tile: on a CPU those of the cache, otherwise a share of the smallest GPU."""
     if device.type != "cuda":
         return CACHE
-    free, _ = torch.cuda.mem_get_info(device)
+    if capacity is not None and capacity.gpu_bytes is not None:
+        free = capacity.gpu_bytes
+    elif capacity is not None and capacity.device is not None:
+        free = UNKNOWN_GPU_BYTES
+    else:
+        numbers = range(torch.cuda.device_count()) if device.index is None else [device.index]
+        free = min(torch.cuda.mem_get_info(number)[0] for number in numbers)
     return min(GPU_BYTES, int(free * GPU_SHARE))
 
 

@@ -10,15 +10,10 @@ from dpaudit import _validate
 from dpaudit.engine.mechanism_check import Checked
 from dpaudit.engine.speed import Speed
 from dpaudit.errors import InvalidInput
+from dpaudit.executors import Capacity
 from dpaudit.games.budget import Cost, cost, settle
 from dpaudit.games.game import Game
 from dpaudit.games.game_check import check_game
-
-TILES_PER_WORKER = 16
-"""With fewer, workers wait for stragglers; with more, tiles cost more than their runs.
-
-See ``benchmarks/scale.py simulate``.
-"""
 
 
 @final
@@ -59,23 +54,12 @@ class Prepared:
         first = tile * self.tile_size
         return range(first, min(first + self.tile_size, self.game.runs))
 
-    def spread_over(self, places: int, *, keep: bool) -> Prepared:
-        """The same game in tiles that are small enough for many workers.
-
-        Arguments:
-            places: Number of tiles that are played at the same time.
-            keep: Keep the tile size, because the user chose it.
-        """
-        largest = max(1, self.game.runs // (TILES_PER_WORKER * places))
-        size = self.tile_size if keep else min(self.tile_size, largest)
-        return replace(self, speed=replace(self.speed, tile_size=size, workers=places))
-
     def at(self, speed: Speed) -> Prepared:
         """The same game at another settled speed, for example the one of a stored audit."""
         return replace(self, speed=speed)
 
 
-def prepare(game: Game, speed: Speed | None = None) -> Prepared:
+def prepare(game: Game, speed: Speed | None = None, capacity: Capacity | None = None) -> Prepared:
     """Check a game and settle its speed. Call this once per game, before playing it.
 
     Raises `InvalidInput` or `UnsupportedModel` if the game cannot be played as described.
@@ -84,8 +68,10 @@ def prepare(game: Game, speed: Speed | None = None) -> Prepared:
         game: The game to play.
         speed: Speed settings; choices left open are made from the model, the number of runs and
             the free memory.
+        capacity: What the machines of an executor can play; by default this machine plays.
     """
     speed = Speed() if speed is None else speed
     checked = check_game(game)
     price = cost(game, checked, speed)
-    return Prepared(game=game, speed=settle(game, speed, price), checked=checked, cost=price)
+    settled = settle(game, speed, price, capacity)
+    return Prepared(game=game, speed=settled, checked=checked, cost=price)

@@ -74,6 +74,7 @@ def _audited(setting: Setting, name: str, period: int, decay: float) -> Row:
         store=setting.store,
         speed=Speed(device=setting.device),
         progress=setting.progress,
+        executor=setting.executor,
     )
     setting.ledger.add(f"{name}, k = {period}, weight decay {decay:g}", result)
     scores = result.scores
