@@ -40,7 +40,9 @@ def sign_change(
         width = high - low
         if width <= tolerance * abs(high):
             break
-        middle = (low * above - high * below) / (above - below) if since_halving < 3 else math.nan
+        rise = above - below  # 0 where both are near the smallest number
+        secant = since_halving < 3 and rise > 0
+        middle = (low * above - high * below) / rise if secant else math.nan
         if not low < middle < high:
             middle, since_halving = low + width / 2, 0
         if middle in (low, high):

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, final
 
+from dpaudit._files import write_text, write_whole
 from dpaudit.errors import DataError, DpauditError, InvalidInput
 from dpaudit_paper import style
 from dpaudit_paper.base import Figure
@@ -92,7 +93,7 @@ def make_all(
             yield _failed(figure, began, str(error))
         except Exception as error:
             # A bug in one figure: the traceback goes to a file, and the others are still made.
-            (out / f"{figure.id}.error.txt").write_text(traceback.format_exc(), encoding="utf8")
+            write_text(out / f"{figure.id}.error.txt", traceback.format_exc())
             yield _failed(
                 figure,
                 began,
@@ -158,13 +159,15 @@ def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> s
         drawing = figure.draw(table)
         if warning:
             style.stamp(drawing, warning)
-        drawing.savefig(out / f"{figure.id}.png", dpi=200)
-        drawing.savefig(out / f"{figure.id}.svg", metadata={"Date": None})
+        write_whole(out / f"{figure.id}.png", lambda draft: drawing.savefig(draft, dpi=200))
+        write_whole(
+            out / f"{figure.id}.svg", lambda draft: drawing.savefig(draft, metadata={"Date": None})
+        )
     text = figure.findings(table)
     label = f"`{figure.label}` in the paper" if figure.label else "not in the paper"
     said = f"*{warning[0].upper()}{warning[1:]}.*\n\n" if warning else ""
-    (out / f"{figure.id}.md").write_text(
-        f"# {figure.id}: {figure.title}\n\n{label}\n\n{said}{text}\n", encoding="utf8"
+    write_text(
+        out / f"{figure.id}.md", f"# {figure.id}: {figure.title}\n\n{label}\n\n{said}{text}\n"
     )
     return text
 
@@ -173,12 +176,12 @@ def _make(figure: Figure, setting: Setting, out: Path) -> Made:
     began = time.perf_counter()
     table = figure.measure(setting)
     seconds = time.perf_counter() - began
-    (out / f"{figure.id}.csv").write_text(table.to_csv(), encoding="utf8")
+    write_text(out / f"{figure.id}.csv", table.to_csv())
     # Read the file back: a figure drawn now and one drawn later use the same numbers.
     facts = _describe(figure, setting, seconds) | _before(figure, setting, out)
     text = write_drawing(figure, Table.read(out / f"{figure.id}.csv"), out, warning=_warning(facts))
     # Written last, because it marks the figure as complete.
-    (out / f"{figure.id}.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf8")
+    write_text(out / f"{figure.id}.json", json.dumps(facts, indent=1) + "\n")
     (out / f"{figure.id}.error.txt").unlink(missing_ok=True)  # of an earlier attempt
     return Made(
         figure=figure,

@@ -13,6 +13,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from dpaudit._files import write_text
 from dpaudit.errors import InvalidInput
 from dpaudit_paper.registry import FIGURES
 from dpaudit_paper.table import Table
@@ -82,7 +83,7 @@ def filled(page: str, folder: Path) -> str:
 def main(folder: str, page: str) -> None:
     """Update both parts of the page and copy its pictures."""
     text = Path(page).read_text(encoding="utf8")
-    Path(page).write_text(filled(text, Path(folder)), encoding="utf8")
+    write_text(Path(page), filled(text, Path(folder)))
     for name in PICTURED:
         drawn = Path(folder) / f"{name}.svg"
         if drawn.is_file():

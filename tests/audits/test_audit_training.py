@@ -12,7 +12,15 @@ import pytest
 
 import dpaudit
 from dpaudit import Claim, GradientCanary, Predictions, Store, ThreatModel, audit_training
-from dpaudit.errors import ConfigurationChanged, InvalidInput, TrainingFailed
+from dpaudit.errors import (
+    ConfigurationChanged,
+    DpauditError,
+    InvalidInput,
+    StoreError,
+    TrainingFailed,
+)
+from dpaudit.executors import InProcess
+from dpaudit.scores import Failure
 from dpaudit.trainings.coins import inserted_in, training_seed
 from dpaudit.trainings.liveness import DeadCanary
 
@@ -550,3 +558,27 @@ def test_no_torch_is_needed():
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "violation"
+
+
+def test_scored_and_failed_runs_are_those_asked_for(tmp_path):
+    class Forgetful(InProcess):
+        def play(self, player, tiles, notify):
+            return super().play(player, [tile for tile in tiles if tile != 7], notify)
+
+    store = tmp_path / "audits.sqlite"
+    asked = {"canary": CANARY, "claim": CLAIM, "runs": 20, "store": store}
+    train = functools.partial(_noisy_step)
+    with pytest.raises(DpauditError, match="19 of 20 runs"):
+        audit_training(train, executor=Forgetful(), **asked)
+    assert audit_training(train, **asked).runs == 20
+    with Store.open(store) as opened:
+        record = opened.audits()[0]
+        failure = Failure(run=7, inserted=0, canaries=1, error="too", traceback="")
+        record.add_tiles([(20, failure)])
+        with pytest.raises(StoreError, match="20 runs with scores and 1 failed"):
+            dpaudit.audits.read_result(record)
+
+
+def _noisy_step(canary, inserted, seed):
+    random = np.random.default_rng(seed)
+    return -(canary.clipped_sum(inserted) + random.normal(0, 1.0, canary.parameters))

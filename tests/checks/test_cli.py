@@ -11,6 +11,7 @@ import pytest
 
 from dpaudit.checks import RULES
 from dpaudit.cli import main
+from dpaudit.executors import InProcess
 
 MODULE = """
 import numpy as np
@@ -51,6 +52,23 @@ def leaves(canary, inserted, seed):
 """
 
 
+ENDINGS = """
+import os, sys
+os.write(1, b"descriptor 1\\n")
+print("standard output")
+
+
+def leaves(canary, inserted, seed):
+    os._exit(0)
+
+
+def correct(canary, inserted, seed):
+    os.write(1, b"descriptor 1\\n")
+    from trained_here import train
+    return train(canary, inserted, seed)
+"""
+
+
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
     """Runs the command in a folder with the module: exit code, standard output, standard error."""
@@ -59,6 +77,7 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "trained_here", raising=False)
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr("dpaudit.cli.check._executor", InProcess)  # a process takes a second
 
     def running(*arguments):
         monkeypatch.setattr(sys, "argv", ["dpaudit", "check", *arguments])
@@ -199,3 +218,22 @@ def test_the_command_loads_no_framework(tmp_path):
     )
     loaded = {line.rpartition("|")[2].strip().split(".")[0] for line in told.stderr.splitlines()}
     assert not loaded & {"torch", "jax", "opacus", "matplotlib", "dp_accounting"}
+
+
+def test_nothing_of_the_user_is_taken_for_a_verdict(tmp_path):
+    """The training writes to descriptor 1, or ends its process as if all were well."""
+    (tmp_path / "trained_here.py").write_text(MODULE)
+    (tmp_path / "endings.py").write_text(ENDINGS)
+
+    def ended(function):
+        command = [sys.executable, "-m", "dpaudit", "check", f"endings:{function}", *CLAIM]
+        return subprocess.run(
+            [*command, "--json"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    correct, left = ended("correct"), ended("leaves")
+    assert json.loads(correct.stdout)["passed"] is True
+    assert "descriptor 1" in correct.stderr
+    assert (correct.returncode, left.returncode, left.stdout) == (0, 2, "")
+    assert "endings:leaves" in left.stderr
+    assert "exit code 0" in left.stderr

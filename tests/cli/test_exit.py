@@ -85,6 +85,7 @@ def fail(error: BaseException) -> None:
         (KeyboardInterrupt(), 130),
         (OSError(2, "No such file", "x"), 4),
         (OSError(28, "No space left on device"), 5),
+        (OSError(36, "File name too long", "x" * 5_000), 2),
     ],
 )
 def test_the_unexpected_has_a_code_of_its_own_and_one_line(error, code, capsys) -> None:
@@ -181,3 +182,30 @@ def test_a_training_that_exits_with_0_is_a_failed_run(tmp_path: Path) -> None:
     assert ended.returncode != 4, ended.stderr
     assert "printed by the training" in ended.stderr
     assert any("exit code 0" in failure["error"] for failure in result["failures"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "one", "--store", "x" * 5_000),
+        ("list", "--store", "x" * 5_000),
+        ("report", "x" * 5_000),
+        ("estimate", "x" * 5_000, "--delta", "1e-5"),
+        ("landscape", "--noise-multiplier", "4", "--batch-size", "8", "--steps", "5", "--shape",
+         "x" * 5_000),
+        ("landscape", "--noise-multiplier", "4", "--batch-size", "8", "--steps", "5",
+         "--simulate", str(10**20)),
+    ],
+)  # fmt: skip
+def test_values_that_no_machine_can_hold_are_mistakes(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path
+) -> None:
+    from dpaudit.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    Store.open("dpaudit.sqlite").close()
+    monkeypatch.setattr(sys, "argv", ["dpaudit", *arguments])
+    with pytest.raises(SystemExit) as exit_of:
+        main()
+    assert exit_of.value.code == 2
+    assert capsys.readouterr().err.startswith("dpaudit: ")

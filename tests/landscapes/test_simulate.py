@@ -90,3 +90,8 @@ def test_a_million_runs() -> None:
 def test_runs_are_checked(runs: float) -> None:
     with pytest.raises(InvalidInput, match="runs must be"):
         simulate(_process(Threshold(), "paper"), runs=runs)  # type: ignore[arg-type]
+
+
+def test_more_runs_than_memory_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="runs"):
+        simulate(_process(Threshold(), "paper"), runs=10**20)

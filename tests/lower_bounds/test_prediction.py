@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from dpaudit.claims import Claim
 from dpaudit.lower_bounds import estimate, prediction
 from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
 from dpaudit.scores import Scores
-from dpaudit.tradeoff import gaussian_epsilon
+from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon, gaussian_mu
 
 
 @pytest.mark.parametrize(("period", "epsilon"), [(1, 23.995), (5, 8.596), (25, 3.341)])
@@ -63,3 +64,22 @@ def test_what_cannot_be_reached_is_none(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(prediction, "MOST_SCORES", 2000)
     assert scores_needed(3.953, share=0.95, delta=1e-5) is None
     assert scores_needed(math.inf, share=0.9, delta=1e-5) is None
+
+
+@pytest.mark.parametrize("method", ["gaussian-dp", "clopper-pearson"])
+def test_many_scores_are_extrapolated(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = expected_bound(1.0, scores=40_000, delta=1e-5, method=method)
+    monkeypatch.setattr(prediction, "MOST_SCORES", 10_000)
+    prediction._of_most_scores.cache_clear()
+    found = expected_bound(1.0, scores=40_000, delta=1e-5, method=method)
+    prediction._of_most_scores.cache_clear()
+    assert found.epsilon == pytest.approx(whole.epsilon, rel=0.03 if whole.mu else 0.3)
+    assert found.epsilon < gaussian_epsilon(1e-5, 1.0)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 8.0, 1e3])
+@pytest.mark.parametrize("delta", [1e-200, 1e-300, 5e-324])
+def test_claims_at_the_smallest_deltas_have_a_mu(epsilon: float, delta: float) -> None:
+    mu = gaussian_mu(epsilon, delta)
+    assert 0 < float(gaussian_delta(epsilon, mu)) <= delta
+    assert Claim.from_epsilon(epsilon, delta).tradeoff(0.5) <= 0.5

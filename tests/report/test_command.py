@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from played import normal_scores, settings, store_audit
 
+from dpaudit.audits import read_result
 from dpaudit.cli import main
 from dpaudit.scores import Store
 
@@ -106,3 +107,25 @@ def test_an_empty_store_has_no_page(run: Run) -> None:
     code, _, err = run("empty.sqlite")
     assert code == 2
     assert "there is no audit in empty.sqlite" in err
+
+
+def test_many_audits_are_shown_as_they_were_stored(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = json.loads(run("--json")[1])["audits"]
+    with Store.open("dpaudit.sqlite") as store:
+        for record in store.audits():
+            record.finish(read_result(record).stored())
+        half = settings(runs=100, seed=4)
+        store_audit(store, normal_scores(2.0, runs=50), half, name="half", finished=False)
+    monkeypatch.setattr("dpaudit.cli.report._MOST_COMPUTED", 2)
+    monkeypatch.setattr("dpaudit.audits.pages.read_result", None)  # no scores are read
+    code, out, _ = run("--json")
+    stored, unfinished = json.loads(out)["audits"][:2], json.loads(out)["audits"][2]
+    assert code == 0
+    for name in ("audit", "verdict", "sentence", "runs", "runs_asked"):
+        assert [one[name] for one in stored] == [one[name] for one in whole]
+    for one, computed in zip(stored, whole, strict=True):
+        assert one["lower"]["epsilon"] == computed["lower"]["epsilon"]
+        assert one["upper"]["epsilon"] == computed["upper"]["epsilon"]
+    assert (unfinished["verdict"], unfinished["runs"]) == ("unfinished", 50)

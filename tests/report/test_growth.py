@@ -14,8 +14,7 @@ from dpaudit.scores import Scores
 def grown(scores: Scores, *, fitted: float | None = 2.0, promised: float | None = 4.0) -> Growth:
     found = growth(
         scores,
-        method="gaussian-dp",
-        delta=1e-5,
+        leading=estimate(scores, method="gaussian-dp", delta=1e-5),
         confidence=0.95,
         seed=0,
         fitted_mu=fitted,
@@ -66,5 +65,6 @@ def test_without_a_forecast_or_a_promise_it_says_so() -> None:
 
 def test_too_few_scores_to_look_back_on() -> None:
     few = normal_scores(2.0, runs=20)
-    arguments = {"method": "gaussian-dp", "delta": 1e-5, "confidence": 0.95, "seed": 0}
-    assert growth(few, **arguments, fitted_mu=None, claimed_mu=None) is None
+    leading = estimate(few, method="gaussian-dp", delta=1e-5)
+    found = growth(few, leading=leading, confidence=0.95, seed=0, fitted_mu=None, claimed_mu=None)
+    assert found is None

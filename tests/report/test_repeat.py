@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from played import settings
 
 import dpaudit
-from dpaudit.audits.description import Description
+from dpaudit.audits.description import DescribedTraining, Description
 from dpaudit.audits.repeat import repeat
 from dpaudit.configuration import Settings, read_settings
 
@@ -169,3 +170,26 @@ def test_an_own_training_has_no_command() -> None:
         made = snippets(configuration)
         assert "On the command line" not in made
         compile(made["In Python"], "page", "exec")
+
+
+def test_names_from_the_store_are_not_printed_as_code() -> None:
+    evil = "Mine(), print('gotcha')"
+    configuration = settings()
+    configuration["adversary"]["settings"] = {"class": evil}
+    code = snippets(configuration)["In Python"]
+    assert f"...,  # the adversary of this audit; its class is {evil!r}" in code
+    configuration["adversary"]["settings"] = {"class": "RandomDimension", "x=1), print(": 2}
+    assert "RandomDimension(" not in snippets(configuration)["In Python"]
+
+
+def test_names_of_a_stored_training_are_not_printed_as_code() -> None:
+    claim = {"description": "a\nprint(1)", "settings": {"evil(); x": 1, "noise_multiplier": 1.0}}
+    training = DescribedTraining(name="os; x:system", source="", claim=claim)
+    description = replace(Description.from_dict(settings()), mechanism=training)
+    made = repeat(description, name=None, store=None, identity="0123")
+    text = "\n".join(snippet.text for snippet in made)
+    assert "os; x" not in text
+    assert "evil" not in text
+    unknown = replace(training, name="a:b", claim={"description": "a\nprint(1)"})
+    made = repeat(replace(description, mechanism=unknown), name=None, store=None, identity="0123")
+    assert "a print(1)" in made[-1].text

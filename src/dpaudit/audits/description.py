@@ -8,6 +8,7 @@ the claim and its test are part of it, so that no verdict is overwritten by anot
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -315,13 +316,18 @@ def _plain(value: Any) -> Any:
 
 def _read(kind: type[T], plain: Settings, **given: Any) -> T:
     """An object of a described class from plain data; unknown keys are ignored."""
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]
     values = dict(given)
     for one in dataclasses.fields(kind):  # type: ignore[arg-type]
         key = one.metadata.get("key", one.name)
         if one.name not in given and key in plain:
             values[one.name] = _typed(hints[one.name], plain[key])
     return kind(**values)
+
+
+@functools.cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _typed(hint: Any, value: Any) -> Any:

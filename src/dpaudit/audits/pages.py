@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from dpaudit._version import __version__
 from dpaudit.audits.description import Description
@@ -13,6 +14,7 @@ from dpaudit.audits.repeat import repeat
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.stored import read_at, read_result
 from dpaudit.errors import InvalidScores, StoreError, TrainingFailed
+from dpaudit.privacy import Bound
 from dpaudit.report.data import MOST_THRESHOLDS, Facts, Horizon, PageData
 from dpaudit.scores import AuditRecord
 
@@ -125,6 +127,46 @@ def _tensors(result: AuditResult) -> Iterator[Facts]:
     if tests:
         rows = tuple((name, f"{test.verdict}, p = {test.p_value:.2g}") for name, test in tests)
         yield Facts(heading="test of each tensor", rows=rows, compared=False)
+
+
+def stored_page(record: AuditRecord) -> PageData:
+    """The page of an audit with the bounds that were stored, without reading its scores.
+
+    See also: `record_page`, which computes everything.
+    """
+    description, kept, bounds = Description.of(record), record.summary or {}, None
+    done = sum(description.runs_of(tile) for tile in record.finished_tiles())
+    asked = int(kept.get("asked", description.runs))
+    if record.finished:
+        if "verdict" not in kept:  # stored by an earlier dpaudit
+            return record_page(record, most_thresholds=0, with_growth=False)
+        bounds = _stored_bound(kept["lower"]), _stored_bound(kept["upper"])
+        done = int(kept.get("runs", done))
+    return PageData(
+        title=record.name or description.title,
+        subtitle=description.title,
+        identity=record.id,
+        verdict=kept["verdict"] if bounds else "unfinished",
+        sentence=kept["sentence"] if bounds else "Unfinished: runs are missing.",
+        evidence=None,
+        stored=bounds,
+        runs=(done, max(done, asked)),
+        progress=None if bounds else progress(done, asked),
+        facts=tuple(facts_of(description)),
+    )
+
+
+def _stored_bound(plain: Mapping[str, Any]) -> Bound:
+    return Bound(
+        epsilon=float(plain["epsilon"]),
+        delta=plain["delta"],
+        side=plain["side"],
+        method=plain["method"],
+        confidence=plain["confidence"],
+        assumptions=tuple(plain["assumptions"]),
+        sample_size=plain["sample_size"],
+        mu=plain.get("mu"),
+    )
 
 
 def _subtitle(result: AuditResult) -> str:

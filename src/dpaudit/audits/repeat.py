@@ -172,20 +172,22 @@ def _audit_code(
 def _crafter(description: Description) -> str:
     settings = dict(description.adversary.settings)
     kind = str(settings.pop("class", description.adversary.name))
-    owner = "dpaudit.adversaries." if hasattr(adversaries, kind) else ""
+    # Names come from the store, and nothing of it is printed as code that dpaudit does not know.
+    if kind not in adversaries.__all__ or not all(key.isidentifier() for key in settings):
+        return f"    ...,  # the adversary of this audit; its class is {kind!r}"
     inside = [f"{key}={_literal(value)}" for key, value in settings.items()]
-    line = f"    {owner}{kind}({', '.join(inside)}),"
+    line = f"    dpaudit.adversaries.{kind}({', '.join(inside)}),"
     if len(line) <= _LINE:
         return line
     spread = "".join(f"        {setting},\n" for setting in inside)
-    return f"    {owner}{kind}(\n{spread}    ),"
+    return f"    dpaudit.adversaries.{kind}(\n{spread}    ),"
 
 
 def _training_snippets(
     description: Description, training: DescribedTraining, kept: Mapping[str, str]
 ) -> Iterator[Snippet]:
     module, _, function = training.name.partition(":")
-    claim = dict((training.claim or {}).get("settings", {}))
+    claim = _claim_settings(training)
     options: dict[str, Any] = {"runs": description.runs, "seed": description.seed}
     usual = DescribedTraining(name="", source="")
     for key in ("delta", "confidence", "detect", "power"):
@@ -193,7 +195,10 @@ def _training_snippets(
             options[key] = getattr(training, key)
     if training.until_violation:
         options["until_violation"] = True
-    importable = module not in ("", "__main__") and "<" not in function
+    names = [*module.split("."), *function.split(".")]
+    importable = module != "__main__" and all(name.isidentifier() for name in names)
+    if not importable:
+        function = "train"
     if importable and (claim.keys() & {"noise_multiplier", "epsilon"}):
         place = next((f for f in training.files if f == f"{module}.py"), None)
         words = ["dpaudit", "audit-training", f"{place or module}:{function}"]
@@ -210,9 +215,15 @@ def _training_snippets(
     yield Snippet(caption="In Python", text=_code(["import dpaudit", made], lines))
 
 
+def _claim_settings(training: DescribedTraining) -> dict[str, Any]:
+    """The settings of the claim that dpaudit knows."""
+    stored = (training.claim or {}).get("settings", {})
+    known = ("epsilon", "delta", "mu", "noise_multiplier", "steps", "sampling_rate")
+    return {key: stored[key] for key in stored if key in known}
+
+
 def _claim_code(training: DescribedTraining) -> str:
-    claim = training.claim or {}
-    settings = dict(claim.get("settings", {}))
+    claim, settings = training.claim or {}, _claim_settings(training)
     if "noise_multiplier" in settings:
         maker = "from_dpsgd"
     elif "mu" in settings:
@@ -223,7 +234,7 @@ def _claim_code(training: DescribedTraining) -> str:
         pair = f"({settings['epsilon']!r}, {settings['delta']!r})"
         return f"dpaudit.Claim.from_points([{pair}])"
     else:
-        return f"...  # {claim.get('description', 'the claim')}"
+        return f"...  # {' '.join(str(claim.get('description', 'the claim')).split())}"
     inside = ", ".join(f"{key}={value!r}" for key, value in settings.items())
     return f"dpaudit.Claim.{maker}({inside})"
 

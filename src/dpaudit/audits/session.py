@@ -10,6 +10,7 @@ from typing import Any
 from dpaudit.audits.progress import Progress, Silent
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.stored import read_result
+from dpaudit.errors import DpauditError
 from dpaudit.scores import AuditRecord, Store
 
 StorePath = str | os.PathLike[str]
@@ -25,6 +26,11 @@ def open_store(store: Store | StorePath | None) -> Store | nullcontext[Store]:
 def finished(record: AuditRecord, *, began: float, **known: Any) -> AuditResult:
     """Read the result of a record whose runs are done, and mark the audit as finished."""
     result = read_result(record, seconds=time.perf_counter() - began, **known)
+    if not result.finished:  # no verdict while runs have neither a score nor a failure
+        raise DpauditError(
+            f"{result.runs:,} of {result.asked:,} runs have a score or a recorded failure; repeat "
+            "the same call to play the others"
+        )
     record.finish(result.stored())
     return result
 

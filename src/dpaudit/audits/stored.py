@@ -62,6 +62,7 @@ def read_result(
             scores = scores.where(scores.run < used)
             check_both_groups(scores, failures)
             doubts = doubts or constant_scores(scores)
+        counted = _counted(record, scores, failures, used)
         assessments.append(
             assess(
                 description,
@@ -84,7 +85,7 @@ def read_result(
         name=record.name,
         description=description,
         horizons=tuple(assessments),
-        runs=final.runs + len(failures) if stopped_at is None else stopped_at,
+        runs=counted,
         asked=asked,
         failures=failures,
         adversary=adversary,
@@ -94,6 +95,18 @@ def read_result(
         resumed=resumed,
         notices=notices,
     )
+
+
+def _counted(record: AuditRecord, scores: Scores, failures: tuple[Failure, ...], most: int) -> int:
+    """The number of runs with a score or a failure; `StoreError` if a run counts twice."""
+    count = scores.runs + len(failures)
+    failed = [failure.run for failure in failures]
+    if count > most or np.isin(failed, scores.run).any():
+        raise StoreError(
+            f"audit {record.label} has {scores.runs:,} runs with scores and {len(failures):,} "
+            f"failed runs, but {most:,} in all; the store {record.database.path} is damaged"
+        )
+    return count
 
 
 def read_at(

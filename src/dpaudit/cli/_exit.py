@@ -67,6 +67,8 @@ def exit_code_of(command: Callable[[], Any]) -> int:
     except Exception as error:
         if _is_of_output(error):
             return _unwritten(error)
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            return _say(f"cannot use {error.filename}: {error.strerror}", MISTAKE)
         if os.environ.get("DPAUDIT_TRACEBACK"):
             traceback.print_exc()
         return _say(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
 from dpaudit.cli._ci import Junit, Sarif, outcomes_of_check, write_outcomes
-from dpaudit.errors import InvalidInput
+from dpaudit.errors import InvalidInput, TrainingFailed
+from dpaudit.executors import LocalProcesses, Lost, Player, PlayTile
 
 if TYPE_CHECKING:
     from dpaudit.checks import CheckResult
+    from dpaudit.executors import Executor
+    from dpaudit.report.ci import Outcome
 
 
 def check(
@@ -111,52 +113,38 @@ def check(
     [bold]dpaudit check my_training:private_step --step --clip-norm 1[/]
     [bold]  --noise-multiplier 1.1 --parameters 1000[/]
     """
-    from dpaudit.checks import check_step, check_training
-    from dpaudit.integrations import integration_of
-    from dpaudit.trainings import GradientCanary
-    from dpaudit.trainings.importing import canary_beside, load
-
-    settings: dict[str, Any] = {
-        "noise_multiplier": noise_multiplier,
-        "runs": runs,
-        "seed": seed,
-        "finite_gradients": finite_gradients,
-        "fixed_batch_size": fixed_batch_size,
-        "public_transform": public_transform,
-    }
     if step and steps is not None:
         raise InvalidInput(
             f"--steps cannot be used with --step, got {steps}; a private step is one step"
         )
+    if step and canary is not None:
+        raise InvalidInput(f"--canary cannot be used with --step, got {canary}")
     if batch_size is not None and not step:
         raise InvalidInput(
             f"--batch-size needs --step, got {batch_size}; a training decides its own batch size"
         )
-    # What the training prints must not mix with what the command prints.
-    with contextlib.redirect_stdout(sys.stderr):
-        function = load("MODULE:FUNCTION", train)
-        if step:
-            if canary is not None:
-                raise InvalidInput(f"--canary cannot be used with --step, got {canary}")
-            result = check_step(
-                function,
-                clip_norm=_given("--clip-norm", clip_norm),
-                parameters=1000 if parameters is None else parameters,
-                batch_size=16 if batch_size is None else batch_size,
-                **settings,
-            )
-        elif not callable(function):
-            result = integration_of(function).check(function, clip_norm=clip_norm, **settings)
-        else:
-            made = canary_beside(function) if canary is None else _canary(canary)
-            if not (hasattr(made, "clip_norm") and hasattr(made, "parameters")):
-                made = GradientCanary.draw(
-                    _given("--parameters, or --canary,", parameters),
-                    clip_norm=_given("--clip-norm, or --canary,", clip_norm),
-                )
-            _agree("--clip-norm", clip_norm, made.clip_norm)
-            _agree("--parameters", parameters, made.parameters)
-            result = check_training(function, made, steps=steps, **settings)
+    checker = Checker(
+        train=train,
+        canary=canary,
+        step=step,
+        clip_norm=clip_norm,
+        parameters=parameters,
+        batch_size=batch_size,
+        steps=steps,
+        settings={
+            "noise_multiplier": noise_multiplier,
+            "runs": runs,
+            "seed": seed,
+            "finite_gradients": finite_gradients,
+            "fixed_batch_size": fixed_batch_size,
+            "public_transform": public_transform,
+        },
+    )
+    # In another process: what the training prints, and how it ends, cannot be taken for a verdict.
+    ((_, found),) = _executor().play(checker, [0], lambda text: None)
+    if isinstance(found, Lost):
+        raise TrainingFailed(f"{train} ended its process: {found.reason}")
+    result, outcomes = found
     if json:
         from dpaudit.cli._render import print_json
 
@@ -164,11 +152,79 @@ def check(
     else:
         _print(result, train)
     if junit or sarif:
-        write_outcomes(outcomes_of_check(result, function), junit=junit, sarif=sarif)
+        write_outcomes(outcomes, junit=junit, sarif=sarif)
     if not result.passed:
         raise typer.Exit(1)
     if strict and result.unknown:
         raise typer.Exit(3)
+
+
+def _executor() -> Executor:
+    return LocalProcesses(workers=1, attempts=1)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Checker(Player):
+    """Imports a training and checks it; its only tile gives the result and its outcomes for CI.
+
+    Arguments:
+        train: Module and function.
+        canary: Module and object of the canary; by default beside the function.
+        step: Whether the function is a private step.
+        clip_norm: Claimed clip norm; by default that of the canary.
+        parameters: Number of parameters; by default that of the canary.
+        batch_size: Examples in a batch of a private step.
+        steps: Number of steps of the training.
+        settings: Further arguments of the check.
+    """
+
+    train: str
+    canary: str | None
+    step: bool
+    clip_norm: float | None
+    parameters: int | None
+    batch_size: int | None
+    steps: int | None
+    settings: dict[str, Any]
+
+    def open(self) -> PlayTile:
+        """Nothing is shared: there is one tile."""
+        return lambda tile, notify: self._check()
+
+    def _check(self) -> tuple[CheckResult, list[Outcome]]:
+        from dpaudit.trainings.importing import load
+
+        function = load("MODULE:FUNCTION", self.train)
+        result = self._result(function)
+        return result, outcomes_of_check(result, function)
+
+    def _result(self, function: Any) -> CheckResult:
+        from dpaudit.checks import check_step, check_training
+        from dpaudit.integrations import integration_of
+        from dpaudit.trainings import GradientCanary
+        from dpaudit.trainings.importing import canary_beside
+
+        clip_norm, parameters, settings = self.clip_norm, self.parameters, self.settings
+        if self.step:
+            return check_step(
+                function,
+                clip_norm=_given("--clip-norm", clip_norm),
+                parameters=1000 if parameters is None else parameters,
+                batch_size=16 if self.batch_size is None else self.batch_size,
+                **settings,
+            )
+        if not callable(function):
+            return integration_of(function).check(function, clip_norm=clip_norm, **settings)
+        made = canary_beside(function) if self.canary is None else _canary(self.canary)
+        if not (hasattr(made, "clip_norm") and hasattr(made, "parameters")):
+            made = GradientCanary.draw(
+                _given("--parameters, or --canary,", parameters),
+                clip_norm=_given("--clip-norm, or --canary,", clip_norm),
+            )
+        _agree("--clip-norm", clip_norm, made.clip_norm)
+        _agree("--parameters", parameters, made.parameters)
+        return check_training(function, made, steps=self.steps, **settings)
 
 
 def _canary(where: str) -> Any:

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpaudit.cli._audit_options import Json, ReadConfidence, ReadDelta, StoreFile
+from dpaudit.cli._exit import printable
 from dpaudit.configuration import DEFAULT_STORE
 
 if TYPE_CHECKING:
     from dpaudit.report import PageData
 
 _MOST_PRINTED = 10
+
+_MOST_COMPUTED = 100
+"""With more audits, the stored bounds are shown: computing those of an audit takes a second."""
 
 
 def report(
@@ -42,6 +46,7 @@ def report(
     """Write the report of an audit as one HTML file that needs no network.
 
     Several audits are compared side by side. Unfinished audits show their results so far.
+    Of more than 100 audits the stored bounds are shown, unless --delta or --confidence is given.
 
     [bold]dpaudit report 3f2a91 --out housing.html --open[/]
 
@@ -64,7 +69,7 @@ def report(
         )
     else:
         for page in pages[:_MOST_PRINTED]:
-            print(f"{page.title}: {page.sentence}")
+            print(printable(f"{page.title}: {page.sentence}"))
         if len(pages) > _MOST_PRINTED:
             print(f"... and {len(pages) - _MOST_PRINTED:,} more audits, all in the page.")
         print(f"Written to {written} ({written.stat().st_size / 1e6:.2f} MB).")
@@ -80,7 +85,7 @@ def _pages(
     """The pages of the audits in the order given."""
     from contextlib import ExitStack
 
-    from dpaudit.audits.pages import record_page
+    from dpaudit.audits.pages import record_page, stored_page
     from dpaudit.errors import StoreError
     from dpaudit.report import thresholds_for
     from dpaudit.report.comparison import MOST_FULL_REPORTS
@@ -104,6 +109,8 @@ def _pages(
         if not records:
             raise StoreError(f"there is no audit in {', '.join(audits) or usual} to report on")
         unique = list({(record.database.path, record.id): record for record in records}.values())
+        if len(unique) > _MOST_COMPUTED and delta is None and confidence is None:
+            return [stored_page(record) for record in unique]
         return [
             record_page(
                 record,
@@ -118,15 +125,13 @@ def _pages(
 
 def _entry(page: PageData) -> dict[str, Any]:
     """One audit for ``--json``; ``dpaudit show --json`` prints all of it."""
-    found = page.evidence
-    upper = None if found is None else found.least_upper
     return {
         "audit": page.identity,
         "title": page.title,
         "verdict": page.verdict,
         "sentence": page.sentence,
-        "lower": None if found is None else found.leading.to_dict(),
-        "upper": None if upper is None else upper.to_dict(),
+        "lower": None if page.lower is None else page.lower.to_dict(),
+        "upper": None if page.upper is None else page.upper.to_dict(),
         "runs": page.runs[0],
         "runs_asked": page.runs[1],
     }

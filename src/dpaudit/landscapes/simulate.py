@@ -17,6 +17,7 @@ from dpaudit.mechanisms.landscape import LandscapeProcess
 Array = NDArray[np.float64]
 
 TILE = 65_536  # positions, noise and drift of a tile stay in the second-level cache
+MOST_RUNS = 10**8  # a score takes 8 bytes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,7 +36,7 @@ def simulate(process: LandscapeProcess, *, runs: int, seed: int = 0) -> Simulate
 
     Arguments:
         process: The process to run.
-        runs: Number of runs in all, at least 2.
+        runs: Number of runs in all, from 2 to 100 million.
         seed: The random seed.
 
     Example:
@@ -47,7 +48,8 @@ def simulate(process: LandscapeProcess, *, runs: int, seed: int = 0) -> Simulate
         >>> bool(scores.inserted.mean() > scores.not_inserted.mean())
         True
     """
-    _validate.integer("runs", runs, at_least=2, remedy="half of the runs contain the canary")
+    remedy = "half of the runs contain the canary"
+    _validate.integer("runs", runs, at_least=2, at_most=MOST_RUNS, remedy=remedy)
     _validate.integer("seed", seed)
     with_canary = runs // 2
     return SimulatedScores(

@@ -9,6 +9,8 @@ of :math:`T` steps. Scores with and without the canary are then normal, and
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtri
@@ -20,7 +22,7 @@ from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_epsilon
 
 MOST_SCORES = 1_000_000
-"""Largest number of scores that `scores_needed` considers."""
+"""Largest number of scores that `scores_needed` considers and `expected_bound` computes with."""
 
 
 def predicted_mu(
@@ -61,6 +63,9 @@ def expected_bound(
 ) -> Bound:
     """The lower bound from scores at the quantiles of two normal distributions.
 
+    For more than a million scores it is extrapolated: what a bound on mu lacks shrinks with the
+    square root of their number. Bounds of other methods hardly change any more.
+
     Arguments:
         mu: Distance between the two normal distributions, in standard deviations.
         scores: Number of scores, half of them inserted.
@@ -73,10 +78,27 @@ def expected_bound(
         >>> 21 < bound.epsilon < 23.995
         True
     """
+    if scores > MOST_SCORES:
+        return _extrapolated(mu, scores, delta=delta, confidence=confidence, method=method)
     half = max(2, scores // 2)
     quantiles = ndtri((np.arange(half) + 0.5) / half)
     evidence = Scores.from_samples(quantiles + min(mu, 1e3), quantiles)
     return estimate(evidence, delta=delta, confidence=confidence, method=method)
+
+
+@lru_cache(maxsize=64)
+def _of_most_scores(mu: float, delta: float, confidence: float, method: str) -> Bound:
+    return expected_bound(mu, scores=MOST_SCORES, delta=delta, confidence=confidence, method=method)
+
+
+def _extrapolated(mu: float, scores: int, *, delta: float, confidence: float, method: str) -> Bound:
+    known = _of_most_scores(mu, delta, confidence, method)
+    if known.mu is None:
+        return known
+    reached = mu - (mu - known.mu) * math.sqrt(MOST_SCORES / scores)
+    return replace(
+        known, mu=reached, epsilon=gaussian_epsilon(delta, reached), sample_size=scores, details={}
+    )
 
 
 def scores_needed(

@@ -280,6 +280,7 @@ class PageData:
         verdict: The verdict in one word.
         sentence: The verdict in a sentence.
         evidence: Bounds and curves; `None` while there are too few scores for any.
+        stored: Lower and upper bound as they were stored, where no evidence was computed.
         runs: Number of trainings that the bounds use, and number asked for.
         progress: How much is done; `None` if everything is.
         notices: Further remarks for the reader.
@@ -294,9 +295,25 @@ class PageData:
     verdict: str
     sentence: str
     evidence: Evidence | None
+    stored: tuple[Bound, Bound] | None = None
     runs: tuple[int, int] = (0, 0)
     progress: Progress | None = None
     notices: tuple[str, ...] = ()
     horizons: tuple[Horizon, ...] = ()
     facts: tuple[Facts, ...] = ()
     repeat: tuple[Snippet, ...] = ()
+
+    @property
+    def lower(self) -> Bound | None:
+        """The lower bound that the verdict sentence names; `None` while there is none."""
+        if self.evidence is not None:
+            return self.evidence.leading
+        return None if self.stored is None else self.stored[0]
+
+    @property
+    def upper(self) -> Bound | None:
+        """The smallest finite upper bound; `None` if there is none."""
+        if self.evidence is not None:
+            return self.evidence.least_upper
+        finite = self.stored is not None and math.isfinite(self.stored[1].epsilon)
+        return self.stored[1] if self.stored is not None and finite else None

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit._files import write_whole
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.landscapes import ChainLandscape, DensityPair, ExactPrivacy, accountant_mu
 from dpaudit.mechanisms.landscape import LandscapeProcess
@@ -131,7 +133,8 @@ def figure_file(path: str, *, columns: int, height: float) -> Iterator[tuple[Any
         axes = figure.subplots(1, columns, squeeze=False)[0]
         yield figure, axes
         try:
-            figure.savefig(path, dpi=200)
+            target = Path(path) if Path(path).suffix else Path(f"{path}.png")
+            write_whole(target, lambda draft: figure.savefig(draft, dpi=200))
         except OSError as error:
             raise InvalidInput(
                 f"cannot write the figure {path}: {error.strerror or error}; "

@@ -225,9 +225,8 @@ def _parts(pages: Sequence[PageData]) -> dict[str, Any]:
     """The parts that all audits of a page share."""
     from markupsafe import Markup
 
-    found = [page.evidence for page in pages if page.evidence is not None]
-    uppers = [each.least_upper.epsilon for each in found if each.least_upper is not None]
-    axis = charts.epsilon_axis(*uppers, *(each.leading.epsilon for each in found))
+    bounds = [bound for page in pages for bound in (page.upper, page.lower) if bound is not None]
+    axis = charts.epsilon_axis(*(bound.epsilon for bound in bounds))
     several = ["comparison.js"] if len(pages) > 1 else []
     scripts = ["numbers.js", "threshold.js", *several, "page.js"]
     title = pages[0].title if len(pages) == 1 else f"{len(pages):,} audits"

@@ -96,9 +96,13 @@ class Database:
         self.path = path
         self._lock = threading.RLock()
         if path != ":memory:":
-            if not create and not Path(path).exists():
+            try:
+                known, has_folder = Path(path).exists(), Path(path).parent.is_dir()
+            except OSError as error:  # for example a name that is too long
+                raise StoreError(f"cannot open the store {path}: {error.strerror}") from None
+            if not create and not known:
                 raise StoreError(f"no store at {path}; an audit with this store makes one")
-            if not Path(path).parent.is_dir():
+            if not has_folder:
                 raise StoreError(f"cannot open the store {path}: its folder does not exist")
         with self._explained():
             self._connection = self._connect(path)

@@ -95,7 +95,8 @@ class Store:
                     "go back to the old ones, or choose another name or store"
                 )
             insert(connection, "sessions", (audit, when, session))
-        return self.audit(audit)
+        ((*row, _, _, _),) = self._database.sealed("audits", "id = ?", audit)
+        return self._record(*row)
 
     def audits(self) -> tuple[AuditRecord, ...]:
         """All audits, the oldest first."""

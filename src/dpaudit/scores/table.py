@@ -55,7 +55,10 @@ class Scores:
         score, inserted = _numbers(self.score), _labels(self.inserted)
         _refuse_nan(score)
         run = np.arange(len(score)) if self.run is None else _whole("run", self.run)
-        canary = _place_within(run) if self.canary is None else _whole("canary", self.canary)
+        if self.canary is not None:
+            canary = _whole("canary", self.canary)
+        else:
+            canary = np.zeros_like(run) if self.run is None else _place_within(run)
         _store_columns(self, score=score, inserted=inserted, run=run, canary=canary)
         _refuse_repeated_pairs(run, canary)
 
@@ -76,15 +79,15 @@ class Scores:
         """The scores of canaries that were not inserted, in the order of the table."""
         return self.score[~self.inserted]
 
-    @cached_property
+    @property
     def runs(self) -> int:
         """How many different runs there are."""
-        return len(self._run_sizes)
+        return self._count_runs[0]
 
-    @cached_property
+    @property
     def canaries_per_run(self) -> int:
         """The largest number of canaries in one run; 0 for an empty table."""
-        return int(self._run_sizes.max(initial=0))
+        return self._count_runs[1]
 
     @property
     def clustered(self) -> bool:
@@ -92,17 +95,25 @@ class Scores:
         return self.canaries_per_run > 1
 
     @cached_property
-    def _run_sizes(self) -> NDArray[np.int64]:
-        return np.unique(self.run, return_counts=True)[1]
+    def _count_runs(self) -> tuple[int, int]:
+        """The number of runs, and the largest number of rows in one."""
+        run = self.run
+        if (run[1:] < run[:-1]).any():  # audits store runs in order
+            run = np.sort(run)
+        new = run[1:] != run[:-1]
+        if new.all():
+            return len(run), min(1, len(run))
+        sizes = np.diff(np.flatnonzero(new), prepend=-1, append=len(run) - 1)
+        return len(sizes), int(sizes.max())
 
     def where(self, rows: NDArray[np.bool_]) -> Scores:
         """The rows that a boolean mask selects."""
-        return Scores(
-            score=self.score[rows],
-            inserted=self.inserted[rows],
-            run=self.run[rows],
-            canary=self.canary[rows],
-        )
+        columns = {
+            name: getattr(self, name)[rows] for name in ("score", "inserted", "run", "canary")
+        }
+        for column in columns.values():
+            column.flags.writeable = False  # the new table need not copy it
+        return Scores(**columns)
 
     @classmethod
     def from_samples(cls, inserted: ArrayLike, not_inserted: ArrayLike) -> Scores:

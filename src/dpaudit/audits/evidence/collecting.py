@@ -9,7 +9,7 @@ from dpaudit.audits.evidence import curves
 from dpaudit.audits.evidence.growth import growth
 from dpaudit.claims import Claim, ClaimTest
 from dpaudit.errors import DpauditError
-from dpaudit.lower_bounds import METHODS, proven_curve
+from dpaudit.lower_bounds import proven_curve
 from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES
 from dpaudit.lower_bounds.gaussian_fit import fit_gaussian
 from dpaudit.lower_bounds.one_run_method import FAIR_COINS
@@ -63,8 +63,7 @@ def collect_evidence(
     if with_growth:
         grown = growth(
             scores,
-            method=leading.method if leading.method in METHODS else "gaussian-dp",
-            delta=leading.delta,
+            leading=leading,
             confidence=confidence,
             seed=seed,
             fitted_mu=fitted,

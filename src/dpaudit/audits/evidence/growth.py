@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import DpauditError
-from dpaudit.lower_bounds import estimate
+from dpaudit.lower_bounds import METHODS, estimate
 from dpaudit.lower_bounds.prediction import expected_bound
+from dpaudit.privacy import Bound
 from dpaudit.report.data import Curve, Growth
 from dpaudit.scores import Scores
 
@@ -26,8 +27,7 @@ _MOST_FREE = 50_000
 def growth(
     scores: Scores,
     *,
-    method: str,
-    delta: float,
+    leading: Bound,
     confidence: float,
     seed: int,
     fitted_mu: float | None,
@@ -37,14 +37,14 @@ def growth(
 
     Arguments:
         scores: The scores.
-        method: The method of the leading bound.
-        delta: Delta at which all bounds are computed.
+        leading: The leading bound on all scores; its method and delta are used for all parts.
         confidence: Confidence of each bound.
         seed: Random seed of the pilots.
         fitted_mu: The mu of a Gaussian fit to the scores; `None` if none fits.
         claimed_mu: The mu that the claim allows; `None` without a claim.
     """
-    unit, order = _order(scores)
+    method = leading.method if leading.method in METHODS else "gaussian-dp"
+    delta, unit, order = leading.delta, *_order(scores)
     whole = int(order.max(initial=-1)) + 1
     per_unit = len(scores) / max(whole, 1)
     if len(scores) < 2 * _FEWEST:
@@ -52,18 +52,22 @@ def growth(
     first = max(2, math.ceil(_FEWEST / per_unit))
     sizes = np.unique(np.geomspace(min(first, whole), whole, _POINTS).round().astype(int))
     asked = {"delta": delta, "confidence": confidence, "seed": seed}
-    leading, free, kept = [], [], []
+    bounds, free, kept = [], [], []
     for size in sizes:
-        part = scores.where(order < size)
+        part = scores if size == whole else scores.where(order < size)
         try:
-            bound = estimate(part, method=method, **asked)  # type: ignore[arg-type]
+            bound = (
+                leading
+                if size == whole and leading.method == method
+                else estimate(part, method=method, **asked)  # type: ignore[arg-type]
+            )
             if len(part) <= _MOST_FREE:
                 other = estimate(part, method="clopper-pearson", threshold="simultaneous", **asked)  # type: ignore[arg-type]
                 free.append(other.epsilon)
         except DpauditError:
             continue  # too early: one group has no score yet, or the pilot is too small
         kept.append(size)
-        leading.append(bound.epsilon)
+        bounds.append(bound.epsilon)
     if not kept:
         return None
     further = np.geomspace(kept[0], TIMES * whole, 13)
@@ -82,16 +86,18 @@ def growth(
     as_they_look, as_claimed = expected(fitted_mu), expected(claimed_mu)
     return Growth(
         unit=unit,
-        bounds=Curve(x=places, y=np.asarray(leading)),
+        bounds=Curve(x=places, y=np.asarray(bounds)),
         free=Curve(x=places[: len(free)], y=np.asarray(free)),
         expected=as_they_look,
         attainable=as_claimed,
-        outlook=_outlook(unit, leading[-1], as_they_look, as_claimed),
+        outlook=_outlook(unit, bounds[-1], as_they_look, as_claimed),
     )
 
 
 def _order(scores: Scores) -> tuple[str, NDArray[np.int64]]:
     """What is counted, and the index of each score in that counting."""
+    if scores.runs == len(scores) and (scores.run[1:] > scores.run[:-1]).all():
+        return "runs", np.arange(len(scores))  # as audits of one canary store them
     if scores.runs > 1:
         return "runs", np.unique(scores.run, return_inverse=True)[1]
     return "canaries", np.argsort(np.argsort(scores.canary, kind="stable"), kind="stable")
