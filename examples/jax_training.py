@@ -5,12 +5,14 @@ python examples/jax_training.py
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import optax
-from jax.flatten_util import ravel_pytree
 
 import dpaudit
+from dpaudit.integrations.optax import append_rows, canary_for, claim_of
 
 STEPS, BATCH, CLIP, NOISE, RATE = 20, 64, 1.0, 4.0, 0.1
 
@@ -27,22 +29,25 @@ def loss(parameters: Parameters, features: jax.Array, label: jax.Array) -> jax.A
     return optax.softmax_cross_entropy_with_integer_labels(logits, label)
 
 
-@jax.jit
-def fit(crafted: Parameters, noise_multiplier: float, key: jax.Array) -> Parameters:
-    """DP-SGD as one would write it, except for one more row of per-example gradients.
-
-    The row is there in both worlds, and zero in one of them: optax divides by the number of rows,
-    which must not tell the worlds apart, and shapes stay the same.
-    """
+def private_optimizer(key: jax.Array, noise_multiplier: float = NOISE):
     private = optax.contrib.differentially_private_aggregate(
         l2_norm_clip=CLIP, noise_multiplier=noise_multiplier, key=key
     )
-    optimizer = optax.chain(private, optax.sgd(RATE))
+    return optax.chain(private, optax.sgd(RATE))
+
+
+@functools.partial(jax.jit, static_argnames="canary")
+def fit(canary, inserted, noise_multiplier: float, key: jax.Array) -> Parameters:
+    """DP-SGD as usual, except for one more row of per-example gradients.
+
+    The row is there in every run, and zero without the canary: optax divides by the number of rows.
+    """
+    optimizer = private_optimizer(key, noise_multiplier)
 
     def step(state, batch):
         parameters, optimizer_state = state
         rows = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(parameters, *batch)
-        rows = jax.tree.map(lambda some, one: jnp.concatenate([some, one[None]]), rows, crafted)
+        rows = append_rows(rows, canary, inserted)  # the only line for the audit
         updates, optimizer_state = optimizer.update(rows, optimizer_state)
         return (optax.apply_updates(parameters, updates), optimizer_state), None
 
@@ -54,17 +59,14 @@ def fit(crafted: Parameters, noise_multiplier: float, key: jax.Array) -> Paramet
 def train(
     canary: dpaudit.GradientCanary, inserted: bool, seed: int, noise_multiplier: float = NOISE
 ) -> Parameters:
-    _, unravel = ravel_pytree(INITIAL)
-    crafted = unravel(jnp.asarray(inserted * canary.gradient, dtype=jnp.float32))
-    return fit(crafted, noise_multiplier, jax.random.key(seed))
+    return fit(canary, inserted, noise_multiplier, jax.random.key(seed))
 
 
 def main(runs: int = 400) -> None:
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(INITIAL))
     result = dpaudit.audit_training(
         train,
-        canary=dpaudit.GradientCanary.draw(parameters, clip_norm=CLIP),
-        claim=dpaudit.Claim.from_dpsgd(noise_multiplier=NOISE, steps=STEPS),
+        canary=canary_for(INITIAL, clip_norm=CLIP),
+        claim=claim_of(private_optimizer(jax.random.key(0)), steps=STEPS),
         initial=INITIAL,
         runs=runs,
     )

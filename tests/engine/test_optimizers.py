@@ -26,6 +26,7 @@ from dpaudit.mechanisms import (
     SGD,
     Adam,
     AutomaticClipping,
+    CorrelatedNoise,
     ExponentialAverage,
     LinearModel,
     NormalisedGradients,
@@ -57,6 +58,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "normalised gradients": {"clipping": NormalisedGradients()},
     "automatic clipping": {"clipping": AutomaticClipping(stability=0.1)},
+    "correlated noise": {"correlation": CorrelatedNoise.square_root(bands=3)},
+    "correlated noise, one band": {"correlation": CorrelatedNoise(coefficients=(2.0,))},
+    "correlated noise, momentum, average": {
+        "correlation": CorrelatedNoise(coefficients=(1.0, 0.4)),
+        "optimizer": SGD(momentum=0.5),
+        "averaging": UniformAverage(),
+    },
 }
 
 

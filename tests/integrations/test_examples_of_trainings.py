@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ class TestJax:
     pytest.importorskip("jax")
     pytest.importorskip("optax")
 
+    def test_the_page_runs(self, capsys):
+        """All blocks of the page on JAX, one after the other."""
+        pytest.importorskip("jax_privacy")
+        page = (EXAMPLES.parent / "docs" / "jax.md").read_text(encoding="utf8")
+        blocks = re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+        assert len(blocks) > 5
+        names: dict = {}
+        exec(compile("\n".join(blocks), "docs/jax.md", "exec"), names)
+        assert names["result"].runs == 20
+        assert names["claim_of"](names["config"], every_step=True).mu == pytest.approx(4**0.5 / 2)
+
     @pytest.mark.parametrize(("true_share", "verdict"), [(0.5, "violation"), (1.0, "consistent")])
     def test_audit(self, true_share, verdict):
         jax_training = example("jax_training")
@@ -74,3 +86,16 @@ class TestJax:
         rows = jax_training.BATCH + 1
         expected = jax_training.RATE * canary.clipped_sum(True) / rows
         assert ends[0] - ends[1] == pytest.approx(expected, abs=1e-7)
+
+
+class TestJaxPrivacy:
+    """One step is exact; the audit of few runs finds that there is hardly any noise."""
+
+    pytest.importorskip("jax_privacy")
+
+    @pytest.mark.parametrize("name", ["DP_SGD", "BANDED"])
+    def test_audit(self, name):
+        module = example("jax_privacy_training")
+        result = module.audit(getattr(module, name), runs=24, true_share=0.05)
+        assert result.verdict == "violation"
+        assert result.adversary == "parameters"

@@ -27,7 +27,26 @@ def opacus_training():
     return training.optimizer, step, lambda: flat(training)
 
 
-TRAININGS = {"opacus": (opacus_training, RATE / BATCH)}
+def optax_training():
+    jax = pytest.importorskip("jax")
+    contrib = pytest.importorskip("optax.contrib")
+    private = contrib.differentially_private_aggregate(1.0, 4.0, jax.random.key(0))
+    return private, lambda: None, lambda: np.zeros(2)
+
+
+def jax_privacy_training():
+    plans = pytest.importorskip("jax_privacy.experimental.execution_plan")
+    plan = plans.BandMFExecutionPlanConfig(
+        strategy=[1.0], iterations=3, epsilon=None, delta=None, noise_multiplier=4.0
+    )
+    return plan, lambda: None, lambda: np.zeros(2)
+
+
+TRAININGS = {
+    "opacus": (opacus_training, RATE / BATCH),
+    "optax": (optax_training, 1.0),
+    "jax-privacy": (jax_privacy_training, 1.0),
+}
 
 
 def test_every_shipped_integration_is_tested():

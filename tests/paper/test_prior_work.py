@@ -234,7 +234,7 @@ def test_genuine_sums_are_those_of_the_slow_twin() -> None:
     models = [build_model(training, seed=seed) for seed in range(2)]
     current = torch.stack([flat_parameters(model, torch.float64) for model in models])
     iterates = torch.stack([current * (1 + step / 10) for step in range(6)])
-    found = GenuineSums(training, iterates).total([1, 4])
+    found = GenuineSums(training, iterates).total({1: 1.0, 4: 1.0})
     for run in range(2):
         expected = torch.zeros(21, dtype=torch.float64)
         for step in (1, 4):

@@ -6,7 +6,7 @@ that commands can list and check them quickly.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -168,10 +168,22 @@ def insertion_steps(view: StandardView) -> list[int]:
     return [step for step in range(len(view.iterates) - 1) if view.insertion.at(step)]
 
 
+def step_weights(view: StandardView) -> dict[int, float]:
+    """The weight of each step's noisy sum in the score of a canary in the insertion steps.
+
+    Independent noise: 1 for insertion steps. Correlated noise: the weights of the whitened sums.
+    """
+    used, correlation = insertion_steps(view), view.mechanism.correlation
+    if correlation is None:
+        return dict.fromkeys(used, 1.0)
+    weights = correlation.weights(used, steps=len(view.iterates) - 1)
+    return dict(enumerate(weights.tolist()))
+
+
 def released_sums(
-    view: StandardView, steps: Collection[int], genuine: Genuine | None = None
+    view: StandardView, weights: Mapping[int, float], genuine: Genuine | None = None
 ) -> torch.Tensor:
-    r"""The noisy sums of ``steps``, added up, shape (runs, parameters).
+    r"""The noisy sums of the steps in ``weights``, added up, shape (runs, parameters).
 
     For plain DP-SGD they are :math:`\sum_t \frac{B}{\eta} ((1 - \eta\lambda) \theta_t -
     \theta_{t+1})`. Other optimizers are inverted by `dpaudit.adversaries.inversion`, which needs
@@ -179,19 +191,19 @@ def released_sums(
 
     Arguments:
         view: The iterates.
-        steps: The steps to add up.
+        weights: The weight of each step, from `step_weights`.
         genuine: The genuine part of the sum of a step, if known.
     """
     mechanism, iterates = view.mechanism, view.iterates
     total = iterates.new_zeros(iterates.shape[1:])
     if not (mechanism.optimizer == SGD() and mechanism.schedule == ConstantRate()):
         for step, noisy in enumerate(noisy_sums(view, genuine)):
-            total += noisy if step in steps else 0
+            total += weights[step] * noisy if step in weights else 0
         return total
     size = mechanism.batches.expected_size(len(mechanism.data))
     kept = 1 - mechanism.learning_rate * mechanism.weight_decay
-    for step in steps:
-        total = total + (kept * iterates[step] - iterates[step + 1])
+    for step, weight in weights.items():
+        total = total + weight * (kept * iterates[step] - iterates[step + 1])
     return total * (size / mechanism.learning_rate)
 
 
@@ -206,7 +218,7 @@ def along(canaries: Canaries, vectors: torch.Tensor) -> torch.Tensor:
 
 def released_along(view: StandardView, canaries: Canaries) -> torch.Tensor:
     """The inner products of the crafted gradients with the noisy sums of the insertion steps."""
-    return along(canaries, released_sums(view, insertion_steps(view)))
+    return along(canaries, released_sums(view, step_weights(view)))
 
 
 def _wrong_kind(canaries: Canaries, expected: str) -> InvalidInput:

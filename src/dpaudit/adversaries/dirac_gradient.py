@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, final
 from dpaudit.adversaries.crafting import (
     along,
     drawn_dimensions,
-    insertion_steps,
     released_along,
     released_sums,
+    step_weights,
 )
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import Canaries, CraftedDimensions, StandardAdversary, StandardView
@@ -64,8 +64,7 @@ class DiracGradient(StandardAdversary):
         """Inner products with the noisy sums of the insertion steps, less the genuine part."""
         from dpaudit.engine.evaluate import GenuineSums
 
-        steps = insertion_steps(view)
         if not self.subtract:
             return released_along(view, canaries)
-        genuine = GenuineSums(view.mechanism, view.iterates)
-        return along(canaries, released_sums(view, steps, genuine) - genuine.total(steps))
+        weights, genuine = step_weights(view), GenuineSums(view.mechanism, view.iterates)
+        return along(canaries, released_sums(view, weights, genuine) - genuine.total(weights))

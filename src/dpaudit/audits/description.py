@@ -7,16 +7,19 @@ the claim and its test are part of it, so that no verdict is overwritten by anot
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
+import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, final
 
 from dpaudit.claims import Claim
 from dpaudit.errors import StoreError
+from dpaudit.mechanisms.correlation import CorrelatedNoise
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.privacy import ThreatModel
 from dpaudit.scores import AuditRecord
@@ -196,6 +199,15 @@ class Description:
             return None if mechanism.claim is None else Claim.from_dict(mechanism.claim)
         if mechanism.noise_multiplier == 0:
             return None
+        correlation = correlation_of(mechanism)
+        if correlation is not None:
+            insertion = self.insertion or Insertion()
+            return Claim.from_matrix_factorisation(
+                noise_multiplier=mechanism.noise_multiplier,
+                coefficients=correlation.coefficients,
+                steps=steps,
+                used=[step for step in range(steps) if insertion.at(step)],
+            )
         return Claim.from_dpsgd(**self.noisy_steps(steps))
 
     def noisy_steps(self, steps: int) -> dict[str, Any]:
@@ -204,8 +216,9 @@ class Description:
         if isinstance(mechanism, DescribedTraining):
             raise TypeError("the settings of a user's training are not known")
         sampled = mechanism.sampling_rate is not None
+        used = [step for step in range(steps) if insertion.at(step)]
         return {
-            "noise_multiplier": mechanism.noise_multiplier,
+            "noise_multiplier": independent_noise(mechanism, used, steps),
             "steps": steps if sampled else insertion.count(steps),
             "sampling_rate": mechanism.sampling_rate,
         }
@@ -278,6 +291,23 @@ class Description:
             power=0.0,
         )
         return replace(description, mechanism=claimed)
+
+
+def correlation_of(mechanism: DescribedMechanism) -> CorrelatedNoise | None:
+    """The correlation of a described mechanism's noise, if there is any."""
+    stored = mechanism.further.get("correlation")
+    if stored is None:
+        return None
+    return CorrelatedNoise(coefficients=ast.literal_eval(stored["coefficients"]))
+
+
+def independent_noise(mechanism: DescribedMechanism, used: Sequence[int], steps: int) -> float:
+    """The noise multiplier with which independent noise would give the same privacy."""
+    correlation = correlation_of(mechanism)
+    if correlation is None or not used:
+        return mechanism.noise_multiplier
+    sensitivity = correlation.sensitivity(used, steps=steps)
+    return mechanism.noise_multiplier * math.sqrt(len(used)) / sensitivity
 
 
 def hidden_steps(

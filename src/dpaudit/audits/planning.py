@@ -156,8 +156,18 @@ def plan(
     insertions = insertion.count(mechanism.steps)
     # An adversary who sees the iterates reads only the insertion steps, without other noise.
     seen = insertions if adversary.threat_model is ThreatModel.STANDARD else mechanism.steps
+    noise_multiplier = mechanism.noise_multiplier
+    correlation = mechanism.correlation
+    if correlation is not None:
+        used = [step for step in range(mechanism.steps) if insertion.at(step)]
+        sensitivity = correlation.sensitivity(used, steps=mechanism.steps)
+        noise_multiplier *= math.sqrt(insertions) / sensitivity
+    in_score = noise_multiplier
+    if correlation is not None and adversary.threat_model is not ThreatModel.STANDARD:
+        spread = correlation.spread_of_sum(mechanism.steps)
+        in_score = mechanism.noise_multiplier * spread / math.sqrt(mechanism.steps)
     mu = predicted_mu(
-        noise_multiplier=mechanism.noise_multiplier,
+        noise_multiplier=in_score,
         steps=seen,
         insertions=insertions,
         sampling_rate=rate,
@@ -165,7 +175,7 @@ def plan(
     scores = runs * canaries
     return Plan(
         upper=upper_bound(
-            noise_multiplier=mechanism.noise_multiplier,
+            noise_multiplier=noise_multiplier,
             steps=insertions if rate is None else mechanism.steps,
             sampling_rate=rate,
             delta=delta,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, final
@@ -20,6 +20,7 @@ from scipy.special import ndtr
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.joint_test import Curve
+from dpaudit.mechanisms.correlation import CorrelatedNoise
 from dpaudit.tradeoff import (
     approximate_tradeoff,
     gaussian_epsilon,
@@ -136,6 +137,47 @@ class Claim:
             epsilons=tuple(epsilons.tolist()),
             deltas=tuple(np.clip(deltas, 0.0, 1.0).tolist()),
             settings={**given, "sampling_rate": float(sampling_rate)},
+        )
+
+    @classmethod
+    def from_matrix_factorisation(
+        cls,
+        *,
+        noise_multiplier: float,
+        coefficients: Sequence[float],
+        steps: int,
+        used: Sequence[int] | None = None,
+    ) -> Claim:
+        r"""The privacy of a training with correlated noise (DP-FTRL, banded matrix factorisation).
+
+        The trade-off function is Gaussian and exact: :math:`\mu = |C 1_{used}| / \sigma`.
+
+        See also: `dpaudit.mechanisms.CorrelatedNoise`, for the conventions and the papers.
+
+        Arguments:
+            noise_multiplier: Noise multiplier sigma, for a strategy matrix with columns of norm 1.
+            coefficients: The coefficients of the banded Toeplitz strategy matrix, in any scale.
+            steps: Number of steps.
+            used: The steps that contain the example; all by default. With batches in a fixed order
+                these are the steps of its batch.
+
+        Example:
+            >>> claim = Claim.from_matrix_factorisation(
+            ...     noise_multiplier=4.0, coefficients=[1.0, 0.5], steps=16
+            ... )
+            >>> round(claim.mu, 4)
+            1.3181
+        """
+        noise = _validate.positive(
+            "noise_multiplier", noise_multiplier, remedy="without noise there is no claim to test"
+        )
+        steps = _validate.integer("steps", steps, at_least=1)
+        correlation = CorrelatedNoise(coefficients=tuple(coefficients))
+        present = range(steps) if used is None else used
+        return cls(
+            description=f"{correlation.bands}-banded matrix factorisation with noise multiplier "
+            f"{noise:g}, {len(present)} of {steps} steps",
+            mu=correlation.mu(noise, present, steps=steps),
         )
 
     @classmethod

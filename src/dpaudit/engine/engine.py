@@ -108,7 +108,8 @@ class Engine:
         else:
             self._inserter = SumInserter()
         self._count = 0 if training.canaries is None else training.canaries.count
-        self._slots = mechanism.optimizer.slots + (mechanism.averaging is not None)
+        self._memory = 0 if mechanism.correlation is None else mechanism.correlation.memory
+        self._slots = mechanism.optimizer.slots + self._memory + (mechanism.averaging is not None)
         self._product_dtype = speed.product_dtype
         self._features = self._cast(as_tensor(mechanism.data.features).to(device))
         self._targets = self._precise(as_tensor(mechanism.data.targets).to(device))
@@ -232,7 +233,9 @@ class Engine:
     def _first_state(self, start: Tensor) -> Tensor:
         if not self._slots:
             return start
-        slots = [torch.zeros_like(start)] * self._training.mechanism.optimizer.slots
+        slots = [torch.zeros_like(start)] * (
+            self._training.mechanism.optimizer.slots + self._memory
+        )
         average = [] if self._training.mechanism.averaging is None else [start]
         return torch.stack([start, *slots, *average])
 
@@ -335,23 +338,36 @@ class Engine:
     ) -> Tensor:
         """The state after adding noise to the sum ``update``."""
         training, current, spread = self._training, self.parameters_in(state), scalars[2]
+        past: tuple[Tensor, ...] = ()
         if training.noisy and training.mechanism.noise_multiplier > 0:
-            update = update + spread * noise.normals(
-                key, training.stream, runs, step, self.parameters, self._dtype
-            )
+            fresh = noise.normals(key, training.stream, runs, step, self.parameters, self._dtype)
+            if training.mechanism.correlation is not None:
+                first = 1 + training.mechanism.optimizer.slots
+                past = tuple(state[first : first + self._memory])
+                fresh = training.mechanism.correlation.next(fresh, past)
+                past = (fresh, *past)[: self._memory]
+            update = update + spread * fresh
         if training.mechanism.weight_decay:
             current = current * scalars[3]
         if not self._slots and isinstance(training.mechanism.optimizer, SGD):
             return current - scalars[0] * update
-        return self._updated(current, update * scalars[5], state, step, scalars[4])
+        return self._updated(current, update * scalars[5], state, past, step, scalars[4])
 
     def _updated(
-        self, current: Tensor, gradient: Tensor, state: Tensor, step: Tensor, rate: Tensor
+        self,
+        current: Tensor,
+        gradient: Tensor,
+        state: Tensor,
+        past: tuple[Tensor, ...],
+        step: Tensor,
+        rate: Tensor,
     ) -> Tensor:
-        """The next state by the optimizer and the weight averaging."""
+        """The next state by the optimizer, the noise ``past`` to remember, and the averaging."""
         mechanism, count = self._training.mechanism, (step + 1).to(self._dtype)
         slots = tuple(state[1 : 1 + mechanism.optimizer.slots])
         current, slots = mechanism.optimizer.step(current, gradient, slots, rate=rate, count=count)
+        # Without noise there is nothing to remember, and the zeros stay.
+        slots = (*slots, *(past or [torch.zeros_like(current)] * self._memory))
         if mechanism.averaging is not None:
             slots = (*slots, mechanism.averaging.update(state[-1], current, count=count))
         return torch.stack([current, *slots]) if self._slots else current

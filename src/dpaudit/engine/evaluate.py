@@ -5,7 +5,7 @@ Plain `torch.func` without layer rules and without compilation: the examples are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import final
 
 import torch
@@ -165,11 +165,11 @@ class GenuineSums:
         """The sum of one step."""
         return self._engine.genuine_sum(self._iterates[step], step)
 
-    def total(self, steps: Sequence[int]) -> Tensor:
-        """The sums of several steps, added up."""
+    def total(self, weights: Mapping[int, float]) -> Tensor:
+        """The sums of several steps, each times its weight, added up."""
         total = torch.zeros_like(self._iterates[0])
-        for step in steps:
-            total += self(step)
+        for step, weight in weights.items():
+            total += weight * self(step)
         return total
 
 

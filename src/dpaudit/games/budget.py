@@ -80,6 +80,7 @@ def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
     operations = sum(_operations(model, call) for call in calls) * examples
     unruled = sum(model.sizes[place] for place in model.loose)
     slots = mechanism.optimizer.slots + (mechanism.averaging is not None)
+    slots += 0 if mechanism.correlation is None else mechanism.correlation.memory
     numbers += 4 * unruled * held + (6 + 2 * slots) * model.parameters
     operations += 6 * unruled * examples
     if isinstance(game.adversary, StandardAdversary):

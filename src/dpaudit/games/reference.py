@@ -52,6 +52,7 @@ def play(game: Game, run: int, steps: int | None = None) -> Tensor:
     size = mechanism.batches.expected_size(len(mechanism.data))
     key = noise.key(game.seed)
     iterates, parameter = [start], torch.nn.Parameter(start.clone())
+    independent: list[Tensor] = []
     optimizer = _torch_optimizer(mechanism, parameter)
     for step in range(game.horizons[-1] if steps is None else steps):
         when = torch.tensor(step)
@@ -86,6 +87,10 @@ def play(game: Game, run: int, steps: int | None = None) -> Tensor:
                 total += coin * canaries.gradients[canary].double()
         spread = mechanism.noise_multiplier * mechanism.clip_norm
         draws = noise.normals(key, Stream.NOISE, number, when, len(total), torch.float64)[0]
+        independent.append(draws)
+        if mechanism.correlation is not None:  # the last row of C^-1 Z
+            strategy = torch.from_numpy(mechanism.correlation.matrix(len(independent)))
+            draws = torch.linalg.solve(strategy, torch.stack(independent))[-1]
         parameter.data *= 1 - mechanism.rate(step) * mechanism.weight_decay
         optimizer.param_groups[0]["lr"] = mechanism.rate(step)
         parameter.grad = (total + spread * draws) / size

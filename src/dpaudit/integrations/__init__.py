@@ -8,8 +8,7 @@ To add a library:
    the group ``dpaudit.integrations`` instead.
 3. Run `dpaudit.testing.check_integration` on an optimizer of the library in a test.
 
-`integration_of` finds the integration of an object. JAX has no integration yet:
-``examples/jax_training.py`` shows how to insert a canary by hand.
+`integration_of` finds the integration of an object.
 """
 
 from __future__ import annotations
@@ -23,7 +22,11 @@ from dpaudit.integrations.base import Integration
 INTEGRATIONS: Registry[type[Integration]] = Registry(
     "integration",
     "dpaudit.integrations",
-    {"opacus": "dpaudit.integrations.opacus.integration:OpacusIntegration"},
+    {
+        "opacus": "dpaudit.integrations.opacus.integration:OpacusIntegration",
+        "jax-privacy": "dpaudit.integrations.jax_privacy.integration:JaxPrivacyIntegration",
+        "optax": "dpaudit.integrations.optax:OptaxIntegration",
+    },
 )
 
 

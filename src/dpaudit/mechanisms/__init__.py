@@ -14,6 +14,7 @@ from dpaudit.mechanisms.clipping import (
     FlatClipping,
     NormalisedGradients,
 )
+from dpaudit.mechanisms.correlation import CorrelatedNoise
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
 from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess, Scaling
 from dpaudit.mechanisms.optimizers import SGD, Adam, Optimizer
@@ -44,6 +45,7 @@ __all__ = [
     "BatchPlan",
     "Clipping",
     "ConstantRate",
+    "CorrelatedNoise",
     "ExponentialAverage",
     "FixedBatches",
     "FixedInitialisation",

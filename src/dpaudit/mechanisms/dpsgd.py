@@ -17,6 +17,7 @@ from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.augmentation import Augmentation
 from dpaudit.mechanisms.batches import BatchPlan, PoissonBatches
 from dpaudit.mechanisms.clipping import Clipping, FlatClipping
+from dpaudit.mechanisms.correlation import CorrelatedNoise
 from dpaudit.mechanisms.optimizers import SGD, Optimizer
 from dpaudit.mechanisms.schedules import ConstantRate, LearningRateSchedule, WeightAveraging
 
@@ -129,6 +130,8 @@ class DPSGD:
         averaging: The average of iterates that is released as the final model; none by default.
         clipping: How per-example gradients are clipped; flat clipping by default.
         augmentation: Several views of each example, averaged before clipping; none by default.
+        correlation: Noise correlated over the steps (matrix factorisation, DP-FTRL); independent
+            noise by default.
         smoothness: Why the update of the genuine examples is Lipschitz, if it is; upper bounds for
             the hidden state need it.
     """
@@ -149,6 +152,7 @@ class DPSGD:
     averaging: WeightAveraging | None = None
     clipping: Clipping = field(default_factory=FlatClipping)
     augmentation: Augmentation | None = None
+    correlation: CorrelatedNoise | None = None
     smoothness: Smoothness | None = None
 
     def __post_init__(self) -> None:
@@ -160,6 +164,11 @@ class DPSGD:
         _validate.non_negative("noise_multiplier", self.noise_multiplier)
         _validate.non_negative("weight_decay", self.weight_decay)
         self.batches.check(len(self.data))
+        if self.correlation is not None and self.sampling_rate is not None:
+            raise InvalidInput(
+                f"correlation needs batches without sampling, got {self.batches!r}: the steps are "
+                "not independent, so no accountant here covers it; use FullBatch or FixedBatches"
+            )
 
     def check_insertion(self, insertion: Insertion) -> None:
         """Raise `InvalidInput` unless canaries are inserted at least once."""
@@ -182,6 +191,7 @@ class DPSGD:
             "averaging": None,
             "clipping": FlatClipping(),
             "augmentation": None,
+            "correlation": None,
         }
         given = {name: getattr(self, name) for name in defaults}
         return {name: value for name, value in given.items() if value != defaults[name]}

@@ -27,7 +27,8 @@ def check_integration(
         integration: The integration.
         make: Makes a small training without noise, the same at every call: its optimizer, a
             function that makes one step, and a function that returns the flat parameters. The
-            canary takes part in every step.
+            canary takes part in every step. If the library has no place for a canary from outside,
+            only the claim is checked.
         learning_rate: How far the parameters move for a private gradient of one: learning rate
             over expected batch size.
     """
@@ -35,13 +36,16 @@ def check_integration(
     assert not integration.recognises(object()), "a plain object must not be recognised"
     optimizer, _, parameters = make()
     assert integration.recognises(optimizer), "the library's optimizer must be recognised"
-    canary = integration.canary_for(optimizer, count=1, seed=1)
+    assert isinstance(integration.claim_of(optimizer, steps=3), Claim), "claim_of gives a Claim"
+    try:
+        canary = integration.canary_for(optimizer, count=1, seed=1)
+    except InvalidInput:  # the library has no place for a canary from outside
+        return
     size = len(np.asarray(parameters()))
     assert canary.parameters == size, f"canary_for: {canary.parameters} parameters, not {size}"
     again = integration.canary_for(optimizer, count=1, seed=1)
     assert np.array_equal(canary.dimensions, again.dimensions), "canary_for: depends on its seed"
     _check_insertion(integration, make, canary, learning_rate)
-    assert isinstance(integration.claim_of(optimizer, steps=3), Claim), "claim_of gives a Claim"
     with contextlib.suppress(InvalidInput):  # not every optimizer has a private step to check
         step = integration.private_step(optimizer)
         rows = np.zeros((4, size))

@@ -78,7 +78,7 @@ def digest(value: Any) -> str:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = (field.name for field in dataclasses.fields(value))
         return _hash(name_of(type(value)), *(digest(getattr(value, name)) for name in fields))
-    if hasattr(value, "shape"):
+    if hasattr(value, "shape") and not isinstance(value, type):
         try:
             return _hash(str(tuple(value.shape)), flat_parameters(value).tobytes().hex())
         except InvalidInput:

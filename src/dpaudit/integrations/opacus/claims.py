@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
-from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from dpaudit import _validate
 from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
+from dpaudit.integrations.histories import curve_of, in_words, merged
 from dpaudit.integrations.opacus.sampling import hook_variables
-from dpaudit.upper_bounds import NoisySteps
-from dpaudit.upper_bounds.composition import composed_profile
-
-History = Sequence[tuple[float, float, int]]
-"""An accountant's history: groups of (noise multiplier, sampling rate, number of steps)."""
 
 
 def claim_of(
@@ -72,16 +64,15 @@ def claim_of(
     if every_step:
         sampled, accountant = accountant.history, copy.copy(accountant)
         accountant.history = [(noise, 1.0, count) for noise, _, count in sampled]
-    history = _merged(getattr(accountant, "history", None) or ())
+    history = merged(getattr(accountant, "history", None) or ())
     if not history:
         raise InvalidInput(
             "source has an accountant whose history is empty: there is no claim yet. Read the "
             "claim after training, or plan it: claim_of(optimizer, steps=...)"
         )
-    parts = [_described(*group) for group in history]
-    words = "; ".join(map(_words, history[:3])) + ("; ..." if len(history) > 3 else "")
+    words = in_words(history)
     if curve:
-        return _curve(parts, f"{words}; {_epsilon_in_words(accountant, delta)}")
+        return curve_of(history, f"{words}; {_epsilon_in_words(accountant, delta)}")
     epsilon = float(accountant.get_epsilon(delta))
     pair = Claim.from_points([(max(epsilon, 0.0), delta)])
     return Claim(
@@ -102,46 +93,6 @@ def _epsilon_in_words(accountant: Any, delta: float) -> str:
         except Exception as error:
             return f"{name} has no epsilon at delta {delta:g} ({type(error).__name__}: {error})"
     return f"{name} says epsilon {epsilon:.3g} at delta {delta:g}"
-
-
-def _curve(parts: Sequence[NoisySteps], description: str) -> Claim:
-    if not any(part.subsampled for part in parts):
-        squared = sum(part.mu**2 for part in parts)
-        return Claim(description=description, mu=math.sqrt(squared))
-    epsilons = np.concatenate([np.linspace(0, 4, 81), np.linspace(4.25, 40, 144)])
-    deltas = composed_profile(parts, epsilons=epsilons)
-    return Claim(
-        description=description,
-        epsilons=tuple(epsilons.tolist()),
-        deltas=tuple(np.clip(deltas, 0.0, 1.0).tolist()),
-    )
-
-
-def _described(noise_multiplier: float, rate: float, steps: int) -> NoisySteps:
-    _validate.positive(
-        "noise_multiplier in the accountant's history",
-        float(noise_multiplier),
-        remedy="without noise there is no claim to test",
-    )
-    return NoisySteps(
-        noise_multiplier=float(noise_multiplier),
-        steps=int(steps),
-        sampling_rate=None if rate >= 1 else float(rate),
-    )
-
-
-def _words(group: tuple[float, float, int]) -> str:
-    noise, rate, steps = group
-    sampled = f", Poisson sampling rate {rate:g}" if rate < 1 else ""
-    return f"DP-SGD with noise multiplier {noise:g}, {steps} steps{sampled}"
-
-
-def _merged(history: History) -> History:
-    """Equal steps counted together; the order does not matter."""
-    counts: dict[tuple[float, float], int] = {}
-    for noise, rate, steps in history:
-        counts[noise, rate] = counts.get((noise, rate), 0) + steps
-    return [(noise, rate, steps) for (noise, rate), steps in counts.items()]
 
 
 def _accountant_of(source: Any) -> Any:
