@@ -62,6 +62,7 @@ def append_rows(gradients: Any, canary: Any, present: ArrayLike) -> Any:
     """
     jax = imported("jax")
     numpy = jax.numpy
+    gradients = jax.tree.map(numpy.asarray, gradients)
     one = jax.tree.map(lambda leaf: numpy.zeros(leaf.shape[1:], leaf.dtype), gradients)
     mask = coins_of(present, canary.count)
 
