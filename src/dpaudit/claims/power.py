@@ -7,7 +7,6 @@ the canary could not have shown any bug, whatever the claim says.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import bdtr, bdtrik, ndtr
 
 from dpaudit.claims.claim import Claim
 from dpaudit.claims.sequential import AnytimeTest
@@ -183,36 +182,57 @@ def _interpolated(claim: Claim) -> Curve:
 def _power(curve: Curve, mu: float, inserted: int, others: int, significance: float) -> float:
     """Probability that the test rejects, at the threshold that suits such scores best.
 
-    Errors that exceed their expectation by z standard deviations along the diagonal still refute
-    the claim for z up to some limit; the probability of staying below that limit is the power.
+    The numbers of errors are independent and binomial. The larger the one, the smaller the other
+    must be for a rejection, so one walk along quantiles of both finds the region of rejection.
     """
     if mu == 0:
         return 0.0
     mu = min(mu, 60.0)
-    thresholds = np.linspace(min(-1.0, mu / 2 - 4), max(mu + 1.0, mu / 2 + 4), 32)
+    thresholds = np.linspace(min(-1.0, mu / 2 - 4), max(mu + 1.0, mu / 2 + 4), 33)
     rates = ndtr(-thresholds), ndtr(thresholds - mu)
-    expected = _counts(rates[0] * others, rates[1] * inserted, inserted, others)
-    best = int(np.argmax(distances(expected, curve)))
-    shifts = np.linspace(-3.5, 3.5, 15)
-    unlucky = [
-        size * rate[best] + shifts * math.sqrt(size * rate[best] * (1 - rate[best]) / 2)
-        for size, rate in zip((others, inserted), rates, strict=True)
-    ]
-    counts = _counts(unlucky[0], unlucky[1], inserted, others)
-    survived = bisect_left(
-        range(len(shifts)), True, key=lambda i: curve_p_value(counts[i], curve) > significance
-    )
-    return 0.0 if survived == 0 else float(ndtr(shifts[survived - 1]))
+    # Rates of many more scores, because expected numbers of errors below one half round to zero.
+    fine = _counts(rates[0], rates[1], inserted=10_000 * inserted, others=10_000 * others)
+    best = int(np.argmax(distances(fine, curve)))
+    columns, up_to_column = _binomial(others, rates[0][best])
+    rows, up_to_row = _binomial(inserted, rates[1][best])
+    power, before, row = 0.0, 0.0, len(rows) - 1
+    for column, up_to_here in zip(columns, up_to_column, strict=True):
+        while row >= 0 and (
+            curve_p_value(_error_count(column, rows[row], inserted, others), curve) > significance
+        ):
+            row -= 1
+        if row < 0:
+            break
+        power += (up_to_here - before) * up_to_row[row]
+        before = up_to_here
+    return float(power)
 
 
-def _counts(false_positives: Array, false_negatives: Array, inserted: int, others: int) -> Any:
+def _binomial(count: int, rate: float) -> tuple[Array, Array]:
+    """Quantiles of a number of errors, and the probability of at most that many."""
+    levels = ndtr(np.linspace(-3.0, 3.0, 25))
+    quantiles = np.unique(np.ceil(np.nan_to_num(bdtrik(levels, count, rate))))
+    return quantiles, bdtr(quantiles, count, rate)
+
+
+def _counts(false_positives: Array, false_negatives: Array, *, inserted: int, others: int) -> Any:
+    """The error counts that rates of false positives and false negatives lead to on average."""
     return ErrorCounts(
-        false_positives=np.clip(np.rint(false_positives), 0, others).astype(np.int64),
-        false_negatives=np.clip(np.rint(false_negatives), 0, inserted).astype(np.int64),
+        false_positives=np.rint(others * false_positives).astype(np.int64),
+        false_negatives=np.rint(inserted * false_negatives).astype(np.int64),
         negatives=others,
         positives=inserted,
         thresholds=np.zeros(len(false_positives)),
     )
+
+
+def _error_count(false_positives: float, false_negatives: float, inserted: int, others: int) -> Any:
+    return _counts(
+        np.array([false_positives / others]),
+        np.array([false_negatives / inserted]),
+        inserted=inserted,
+        others=others,
+    )[0]
 
 
 def _simulated(pairs: int) -> Array:
