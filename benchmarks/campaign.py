@@ -13,6 +13,8 @@ loses a stored run.
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
 import io
 import json
 import math
@@ -31,6 +33,8 @@ from typing import Any
 RESULTS = Path(__file__).with_suffix(".json")
 SECONDS = 20.0
 
+_LARGE = ("torch", "matplotlib.figure", "dpaudit.audits", "dpaudit.games", "dpaudit.landscapes")
+
 HOSTILE = (
     "", " ", "nan", "inf", "-inf", "-1", "0", "1", "1e300", "1e-300", "-1e300", "9" * 20,
     "1_000", "١٢", "0x10", "1,5", "[/x]", "[bold]", "\x1b[2J", "../../../etc/passwd", "/dev/full",
@@ -47,6 +51,7 @@ BASE = {
     ],
     "plan": ["--runs", "2"],
     "check": ["{training}:step"],
+    "collect": ["{folder}", "--store", "{store}"],
     "list": ["--store", "{store}"],
     "show": ["one", "--store", "{store}"],
     "report": ["one", "--store", "{store}", "--out", "{folder}/page.html"],
@@ -150,6 +155,8 @@ def inputs() -> dict[str, Any]:
 
     folder, counts, bad = Path(tempfile.mkdtemp()), Counter[str](), []
     os.chdir(folder)
+    for name in _LARGE:  # imported once, and not in every child
+        importlib.import_module(name)
     for arguments in cases(folder):
         code, errors = _child(arguments)
         counts["commands"] += 1
@@ -210,8 +217,6 @@ def _forked(arguments: list[str], errors: Any) -> tuple[int | str, str]:
 
 def corruptions() -> dict[str, Any]:
     """Damage a store 300 times: an error or the same numbers."""
-    import importlib.util
-
     from dpaudit.errors import StoreError
 
     where = Path(__file__).parents[1] / "tests" / "scores" / "test_damage.py"

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from dpaudit.engine import Speed
     from dpaudit.mechanisms.dpsgd import DPSGD
 
-DEFAULT_STORE = "dpaudit.sqlite"
+
+def store_path(given: str | None) -> str:
+    """The file in which audits are kept: as given, of the environment, or the default."""
+    return given or os.environ.get("DPAUDIT_STORE") or "dpaudit.sqlite"
 
 
 @final
@@ -134,7 +137,7 @@ class Settings:
             device=_or(self.device, "auto"),
             precision=_or(self.precision, "float32"),
             tile_size=self.tile_size,
-            store=_or(self.store, os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE),
+            store=store_path(self.store),
             name=self.name,
             scores_out=self.scores_out,
         )

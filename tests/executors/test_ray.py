@@ -320,3 +320,15 @@ def test_a_users_training_has_its_own_resources_and_environment(
         random = np.random.default_rng(seeds[int(run)])
         random.random()
         assert score == 1.0 * inserted + random.normal()
+
+
+@pytest.mark.parametrize(("open_now", "closed"), [("ours", 1), ("another", 0)])
+def test_only_its_own_connection_is_closed(open_now: str, closed: int) -> None:
+    from unittest.mock import Mock
+
+    from dpaudit.executors.ray_tasks import _close
+
+    fake = Mock()
+    fake.get_runtime_context.return_value.get_worker_id.return_value = open_now
+    _close(fake, "ours")
+    assert fake.shutdown.call_count == closed

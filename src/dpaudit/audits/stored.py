@@ -100,8 +100,8 @@ def read_result(
 def _counted(record: AuditRecord, scores: Scores, failures: tuple[Failure, ...], most: int) -> int:
     """The number of runs with a score or a failure; `StoreError` if a run counts twice."""
     count = scores.runs + len(failures)
-    failed = [failure.run for failure in failures]
-    if count > most or np.isin(failed, scores.run).any():
+    failed = {failure.run for failure in failures}
+    if count > most or (failed and np.isin(scores.run, list(failed)).any()):
         raise StoreError(
             f"audit {record.label} has {scores.runs:,} runs with scores and {len(failures):,} "
             f"failed runs, but {most:,} in all; the store {record.database.path} is damaged"

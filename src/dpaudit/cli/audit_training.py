@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,7 @@ from dpaudit.cli._ci import Junit, Sarif, outcome_of_audit, write_outcomes
 from dpaudit.cli._executors import takes_executor
 from dpaudit.cli._playing import played, print_audit
 from dpaudit.cli._user_code import user_code
-from dpaudit.configuration import DEFAULT_STORE
+from dpaudit.configuration import store_path
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def audit_training(
     from dpaudit.trainings.player import executor_of
 
     claim = _claim(claimed_epsilon, delta, noise_multiplier, steps, sampling_rate, pair_only)
-    where = store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE
+    where = store_path(store)
     if scores_out is not None:
         _validate.file_to_write("scores_out", Path(scores_out))  # before hours of training
     with user_code():

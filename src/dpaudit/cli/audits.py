@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from dpaudit.cli._audit_options import Json, ReadConfidence, ReadDelta, StoreFile
-from dpaudit.configuration import DEFAULT_STORE
+from dpaudit.configuration import store_path
 
 
 def list_audits(store: StoreFile = None, json: Json = False) -> None:
@@ -83,7 +82,7 @@ def show(
 def _open(store: str | None) -> Any:
     from dpaudit.scores import Store
 
-    return Store.open(store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE, create=False)
+    return Store.open(store_path(store), create=False)
 
 
 def _entry(record: Any) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dpaudit.cli._audit_options import Json, StoreFile
-from dpaudit.configuration import DEFAULT_STORE
+from dpaudit.configuration import store_path
 
 
 def collect(
@@ -33,7 +32,7 @@ def collect(
     from dpaudit.executors.slurm_array import collect_tiles, folders_of_tiles
     from dpaudit.scores import Failure, ScoreBlock, Store
 
-    where = store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE
+    where = store_path(store)
     rows: list[dict[str, Any]] = []
     with Store.open(where, create=False) as opened:
         for place in folders_of_tiles(folder):

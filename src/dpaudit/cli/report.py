@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 
 from dpaudit.cli._audit_options import Json, ReadConfidence, ReadDelta, StoreFile
 from dpaudit.cli._exit import printable
-from dpaudit.configuration import DEFAULT_STORE
+from dpaudit.configuration import store_path
 
 if TYPE_CHECKING:
     from dpaudit.report import PageData
@@ -91,7 +90,7 @@ def _pages(
     from dpaudit.report.comparison import MOST_FULL_REPORTS
     from dpaudit.scores import AuditRecord, Store
 
-    usual = store or os.environ.get("DPAUDIT_STORE") or DEFAULT_STORE
+    usual = store_path(store)
     with ExitStack() as stack:
         opened: dict[str, Store] = {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
@@ -25,7 +26,7 @@ class RayTasks(Executor):
 
     The player is put into Ray's object store once. Tasks are stateless: a tile whose worker or
     machine dies is played again elsewhere. No more tasks are submitted than the cluster can play
-    soon. A cluster that this executor started is stopped at the end.
+    soon. A cluster that this executor started is stopped together with it.
 
     See also: the `Ray documentation <https://docs.ray.io>`_ on starting a cluster.
 
@@ -76,32 +77,21 @@ class RayTasks(Executor):
 
     def capacity(self) -> Capacity:
         """Number of tiles that the cluster has room for now, and the size of its smallest GPU."""
-        ray = _ray()
-        started = not ray.is_initialized()
-        if started:
-            self._connect(ray)
-        try:
-            cluster = _Cluster(ray, self._needs)
-            slots, share = cluster.slots(), self._needs["GPU"]
-            if not share:
-                return Capacity(tiles=slots, device="cpu")
-            sizes = cluster.ask_each(_free_gpu_bytes, self._options())
-            room = min((min(free, int(share * size)) for free, size in sizes), default=None)
-            return Capacity(tiles=slots, device="cuda", gpu_bytes=room)
-        finally:
-            if started:
-                ray.shutdown()
+        cluster, share = _Cluster(self._connected(), self._needs), self._needs["GPU"]
+        slots = cluster.slots()
+        if not share:
+            return Capacity(tiles=slots, device="cpu")
+        sizes = cluster.ask_each(_free_gpu_bytes, self._options())
+        room = min((min(free, int(share * size)) for free, size in sizes), default=None)
+        return Capacity(tiles=slots, device="cuda", gpu_bytes=room)
 
     def play(
         self, player: Player, tiles: Sequence[int], notify: Notify
     ) -> Iterator[tuple[int, Any]]:
         """Play the tiles on whatever machines the cluster has; machines may come and go."""
-        ray = _ray()
         if not tiles:
             return
-        started = not ray.is_initialized()
-        if started:
-            self._connect(ray)
+        ray = self._connected()
         waiting, tries = deque(tiles), Counter[int]()
         flying: dict[Any, int] = {}
         try:
@@ -146,8 +136,14 @@ class RayTasks(Executor):
         finally:
             for reference in flying:
                 ray.cancel(reference, force=True)
-            if started:
-                ray.shutdown()
+
+    def _connected(self) -> Any:
+        """Ray with an open connection, which is closed when this executor is not used any more."""
+        ray = _ray()
+        if not ray.is_initialized():
+            self._connect(ray)
+            weakref.finalize(self, _close, ray, ray.get_runtime_context().get_worker_id())
+        return ray
 
     def _connect(self, ray: Any) -> None:
         settings: dict[str, Any] = {"address": self._address}
@@ -232,6 +228,12 @@ class _Cluster:
             return 0
         has = node["Resources"]
         return min((int(has.get(name, 0) / need) for name, need in self._needs.items()), default=1)
+
+
+def _close(ray: Any, connection: str) -> None:
+    """Close a connection, unless somebody else has closed it and opened another."""
+    if ray.is_initialized() and ray.get_runtime_context().get_worker_id() == connection:
+        ray.shutdown()
 
 
 def _free_gpu_bytes() -> tuple[int, int] | None:
