@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from dpaudit.landscapes import (
     best_threshold,
     decision_point,
     densities,
+    search_batch_landscapes,
     search_landscape,
     threshold_search,
 )
@@ -106,3 +109,36 @@ def test_searches_refuse_what_they_cannot_search() -> None:
         search_landscape(periodic)
     with pytest.raises(InvalidInput, match="steps must be at least 2"):
         search_landscape(_process(1, 1, 1))
+
+
+def test_a_free_search_of_every_batch_finds_the_moving_threshold() -> None:
+    process = LandscapeProcess(
+        noise_multiplier=4.0, batch_size=4, steps=4, scaling="dpsgd", landscape=Constant()
+    )
+    found = search_batch_landscapes(process, random_starts=1, seed=3)
+    moving = float(found.moving_threshold.epsilon[-1])
+    # All starts, the random one included, end at the same epsilon: a little below, on a grid.
+    assert set(found.starts) >= {"flat", "random 1"}
+    for epsilon in found.starts.values():
+        assert epsilon == pytest.approx(moving, rel=0.01)
+    assert float(found.privacy.epsilon[-1]) == pytest.approx(max(found.starts.values()), rel=1e-3)
+    assert found.epsilon >= moving
+    with pytest.raises(InvalidInput, match="period 2"):
+        search_batch_landscapes(replace(process, period=2))
+
+
+def test_a_sweep_of_replies_never_lowers_epsilon() -> None:
+    process = LandscapeProcess(
+        noise_multiplier=2.0, batch_size=2, steps=4, scaling="dpsgd", landscape=Constant()
+    )
+    grid = DriftGrid(process, 1e-5)
+    drifts = 2.0 * np.random.default_rng(0).uniform(-1, 1, (3, len(grid.cells)))
+    before = grid.batch_epsilon(drifts)
+    for _ in range(3):
+        drifts = grid.batch_replies(drifts)
+        after = grid.batch_epsilon(drifts)
+        assert after >= before - 1e-9
+        before = after
+    # The same drift at every step is a fixed landscape.
+    still = np.tile(drifts[0], (3, 1))
+    assert grid.batch_epsilon(still) == pytest.approx(grid.epsilon(drifts[0]), rel=1e-12)

@@ -53,6 +53,12 @@ def landscape(
     search: Annotated[
         bool, typer.Option("--search", help="Also search for the strongest landscape.")
     ] = False,
+    per_batch: Annotated[
+        bool,
+        typer.Option(
+            "--per-batch", help="With --search: let the landscape differ between batches."
+        ),
+    ] = False,
     plot: Annotated[
         str | None, typer.Option(metavar="FILE.png", help="Draw landscape, densities, epsilon.")
     ] = None,
@@ -81,17 +87,24 @@ def landscape(
     process = _process(noise_multiplier, batch_size, steps, scaling, period, shape, width, delta)
     result = exact_privacy(process, delta=delta)
     audited = None if simulate is None else _audit(process, simulate, delta, seed)
-    found = None
+    found = batches = None
+    if per_batch and not search:
+        raise InvalidInput("--per-batch needs --search, got it alone")
     if search:
-        from dpaudit.landscapes import search_landscape
+        from dpaudit.landscapes import search_batch_landscapes, search_landscape
 
-        found = search_landscape(process, delta=delta, seed=seed)
+        if per_batch:
+            batches = search_batch_landscapes(process, delta=delta, seed=seed)
+        else:
+            found = search_landscape(process, delta=delta, seed=seed)
     if plot is not None:
         _draw(result, plot)
     if json:
-        _print_json(result, audited, found, batch_size)
+        _print_json(result, audited, found, batches, batch_size)
     else:
         _print_text(result, shape, audited, found)
+        if batches is not None:
+            _print_batches(batches)
         if plot is not None:
             typer.echo(f"Drawn in {plot}.")
 
@@ -165,7 +178,7 @@ def _draw(result: Any, path: str) -> None:
     draw_process(result, shown, path)
 
 
-def _print_json(result: Any, audited: Any, found: Any, batch_size: int) -> None:
+def _print_json(result: Any, audited: Any, found: Any, batches: Any, batch_size: int) -> None:
     from dpaudit.cli._render import print_json
     from dpaudit.landscapes import Table
 
@@ -175,6 +188,13 @@ def _print_json(result: Any, audited: Any, found: Any, batch_size: int) -> None:
         printed["simulated"] = {
             "bounds": [bound.to_dict() for bound in audited.bounds],
             "unavailable": [entry.to_dict() for entry in audited.unavailable],
+        }
+    if batches is not None:
+        printed["batch_search"] = {
+            "exact": [float(epsilon) for epsilon in batches.privacy.epsilon],
+            "error": batches.privacy.error,
+            "moving_threshold": float(batches.moving_threshold.epsilon[-1]),
+            "starts": batches.starts,
         }
     if found is not None:
         printed["search"] = {
@@ -281,6 +301,20 @@ def _print_search(screen: Any, found: Any) -> None:
         )
     else:
         screen.print("The moved threshold keeps everything; there was nothing to search for.")
+
+
+def _print_batches(found: Any) -> None:
+    from dpaudit.cli._render import console
+
+    least, most = min(found.starts.values()), max(found.starts.values())
+    console().print(
+        f"\nStrongest landscapes found, one for each batch: epsilon = {found.epsilon:.4f}. A "
+        f"threshold that moves keeps {float(found.moving_threshold.epsilon[-1]):.4f}; "
+        f"{len(found.starts)} starts of the search ended between {least:.4f} and {most:.4f} on "
+        "its own grid.",
+        markup=False,
+        highlight=False,
+    )
 
 
 def _milestones(steps: int) -> list[int]:

@@ -1,5 +1,6 @@
 """Exact privacy of the one-dimensional landscape process: densities, landscapes, search."""
 
+from dpaudit.landscapes.batch_search import BatchSearch, search_batch_landscapes
 from dpaudit.landscapes.clock import ChainLandscape, Clock, fitted_clock
 from dpaudit.landscapes.composition import accountant_mu
 from dpaudit.landscapes.densities import Resolution, densities
@@ -24,6 +25,7 @@ from dpaudit.landscapes.thresholds import ThresholdSearch, best_threshold, thres
 
 __all__ = [
     "SHAPES",
+    "BatchSearch",
     "ChainLandscape",
     "Clock",
     "Constant",
@@ -60,6 +62,7 @@ __all__ = [
     "fitted_wells",
     "named_landscape",
     "pairs",
+    "search_batch_landscapes",
     "search_landscape",
     "simulate",
     "sweep",

@@ -138,8 +138,40 @@ class DriftGrid:
         """For each cell the drift that would help most if only it changed, and by how much."""
         matrix, _ = self._kernel(drift)
         _, signed, values, _ = self._backward(matrix, self._forward(matrix))
+        return self._replies(drift, signed, values)
+
+    def batch_epsilon(self, drifts: Array) -> float:
+        """`epsilon` for a drift of every step, shape (T - 1, cells)."""
+        return self._epsilon(self._batch_states(drifts)[-1])
+
+    def batch_replies(self, drifts: Array) -> Array:
+        """From the last step to the first, the best drift of every cell, all others fixed."""
+        *states, last = self._batch_states(drifts)
+        weight = math.exp(self._epsilon(last))
+        values = (last[:, 1] > weight * last[:, 0]).astype(float)
+        found = np.empty_like(drifts)
+        for step in range(len(drifts) - 1, -1, -1):
+            signed = states[step][:, 1] - weight * states[step][:, 0]
+            reply, gain = self._replies(drifts[step], signed[:, None], values[:, None])
+            found[step] = np.where(gain > 0, reply, drifts[step])
+            values = values @ self._kernel(found[step])[0]
+        return found
+
+    def _batch_states(self, drifts: Array) -> list[Array]:
+        states = [self._start]
+        for drift in drifts:
+            states.append(self._kernel(drift)[0] @ states[-1])
+        return states
+
+    @cached_property
+    def _noise(self) -> Array:
+        """One step of noise without drift."""
+        return self._kernel(np.zeros(len(self.cells)))[0]
+
+    def _replies(self, drift: Array, signed: Array, values: Array) -> tuple[Array, Array]:
+        """The best drift of every cell for columns of m_t and v_{t+1}, and its gain in delta."""
         # One step of pure noise smooths every v; a candidate drift then reads it elsewhere.
-        smooth = values.T @ self._kernel(np.zeros_like(drift))[0]
+        smooth = values.T @ self._noise
         x, reach = self.cells.nodes.ravel(), self.process.reach
 
         def worth(where: Array) -> Array:

@@ -29,6 +29,8 @@ from dpaudit.landscapes.landscapes import inside
 from dpaudit.landscapes.pair import DiscretePair, normal_mass
 from dpaudit.mechanisms.landscape import Array, Landscape, LandscapeProcess
 
+_CLOSEST = 7.4  # noise deviations between two nodes of a fitted clock
+
 
 class ChainLandscape(Landscape):
     """A landscape that sends every position to the centre of some node, wherever it is.
@@ -204,7 +206,8 @@ def fitted_clock(process: LandscapeProcess) -> Clock:
     """The finest clock whose jumps fit the batch size, with one slip in twenty runs.
 
     A slip (a step that ends in a neighbouring node) loses the time of a run, not its sum: it can
-    hide an insertion but cannot add one. So some slips are acceptable, and nodes can be close.
+    hide an insertion but cannot add one. So some slips are acceptable, and nodes can be close: if
+    three levels fit only then, down to 7.4 noise deviations.
 
     Raises:
         InvalidInput: when not even three levels fit.
@@ -212,17 +215,18 @@ def fitted_clock(process: LandscapeProcess) -> Clock:
     if process.period is None:
         raise InvalidInput("period must be given for a clock, got None; pass --period k")
     sigma, k = process.noise_multiplier, process.period
-    node = -2 * sigma * float(ndtri(0.025 / process.steps))
+    usual = -2 * sigma * float(ndtri(0.025 / process.steps))
 
-    def clock(most: int) -> Clock:
+    def clock(most: int, node: float) -> Clock:
         unit = sigma * rounding_unit(2 * most + 1)
         return Clock(phases=k, node=node, unit=unit, most=most)
 
-    fitting = [most for most in range(1, 65) if clock(most).least_reach <= process.reach]
-    if not fitting:
-        raise InvalidInput(
-            f"batch_size must be at least {math.ceil(clock(1).least_reach)} for a clock of period "
-            f"{k} at noise multiplier {sigma:g}, got {process.batch_size}; "
-            "at long periods an escalator needs less"
-        )
-    return clock(max(fitting))
+    for node in (usual, *(sigma * np.arange(9.0, _CLOSEST - 0.01, -0.1))):
+        fitting = [most for most in range(1, 65) if clock(most, node).least_reach <= process.reach]
+        if fitting and node <= usual:
+            return clock(max(fitting), float(node))
+    raise InvalidInput(
+        f"batch_size must be at least {math.ceil(clock(1, _CLOSEST * sigma).least_reach)} for a "
+        f"clock of period {k} at noise multiplier {sigma:g}, got {process.batch_size}; "
+        "at long periods an escalator needs less"
+    )

@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize.elementwise import find_root
+from scipy.special import ndtri
 
 from dpaudit import _validate
 from dpaudit.errors import NumericalError
@@ -211,13 +213,19 @@ def _closed_form(process: LandscapeProcess, delta: float) -> ExactPrivacy:
 
 
 def gaussian_epsilons(delta: float, mu: Array) -> Array:
-    """`dpaudit.tradeoff.gaussian_epsilon` for many mu at once, by the same bisection."""
+    r"""`dpaudit.tradeoff.gaussian_epsilon` for many mu at once.
+
+    The root lies below :math:`\mu^2/2 + \mu\Phi^{-1}(1-\delta)`, since
+    :math:`\delta(\epsilon) \le \Phi(\mu/2 - \epsilon/\mu)`.
+    """
     mu = np.asarray(mu, dtype=float)
-    low, high = np.zeros_like(mu), mu * mu / 2 + mu
-    while (short := gaussian_delta(high, mu) > delta).any():
-        high = np.where(short, 2 * high, high)
-    for _ in range(60):
-        middle = (low + high) / 2
-        above = gaussian_delta(middle, mu) > delta
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return np.where(gaussian_delta(np.zeros_like(mu), mu) <= delta, 0.0, high)
+    epsilon = np.zeros_like(mu)
+    positive = gaussian_delta(epsilon, mu) > delta
+    some = mu[positive]
+    if some.size:
+        above = some * some / 2 - some * ndtri(delta)
+        found = find_root(
+            lambda e, m: gaussian_delta(e, m) - delta, (np.zeros_like(some), above), args=(some,)
+        )
+        epsilon[positive] = found.x
+    return epsilon
