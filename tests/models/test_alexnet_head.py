@@ -81,6 +81,27 @@ def test_features_are_those_of_torchvisions_layers(
     assert linear_head(2304, 3)(torch.tensor(data.features)).shape == (5, 3)
 
 
+def test_the_hidden_layers_of_the_classifier_are_torchvisions(
+    twin: nn.Sequential, images: Examples, weights: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=r"classifier\.1\.weight"):
+        alexnet_features(images, weights, hidden_layers=True)
+    torch.manual_seed(1)
+    hidden = {"1": nn.Linear(9216, 4096), "4": nn.Linear(4096, 4096)}
+    tensors = named(twin)
+    for place, layer in hidden.items():
+        tensors |= {f"classifier.{place}.{key}": value for key, value in layer.state_dict().items()}
+    torch.save(tensors, tmp_path / "whole.pth")
+    few = images.take(range(2))
+    found = alexnet_features(few, tmp_path / "whole.pth", hidden_layers=True).features
+    plain = torch.from_numpy(alexnet_features(few, weights).features).reshape(2, 256, 3, 3)
+    with torch.no_grad():
+        values = functional.adaptive_avg_pool2d(plain, (6, 6)).flatten(1)
+        expected = hidden["4"](hidden["1"](values).relu()).relu()
+    assert found.shape == (2, 4096)
+    assert np.allclose(found, expected.numpy(), atol=1e-5)
+
+
 def test_safetensors_and_torch_files_are_the_same(
     twin: nn.Sequential, images: Examples, weights: Path
 ) -> None:

@@ -13,6 +13,7 @@ import typer
 from dpaudit.adversaries.registry import ADVERSARIES
 from dpaudit.cli._executors import takes_executor, with_signature
 from dpaudit.configuration import CompleteSettings, Settings, read_settings
+from dpaudit.presets import PRESETS
 
 if TYPE_CHECKING:
     from dpaudit.executors import Executor
@@ -29,8 +30,8 @@ Config = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(
-        metavar="housing|convnet|resnet18|alexnet-head",
-        help="Training to audit.",
+        metavar="NAME",
+        help=f"Training to audit: {', '.join(PRESETS)}.",
         show_default="housing",
     ),
 ]

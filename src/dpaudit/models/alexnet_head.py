@@ -33,6 +33,9 @@ _CONVOLUTIONS = {
 }
 _POOLED = ("features.0", "features.3", "features.10")
 
+# The hidden layers of the classifier: torchvision's key -> shape of the weight.
+_HIDDEN = {"classifier.1": (4096, 9216), "classifier.4": (4096, 4096)}
+
 
 def linear_head(features: int, classes: int) -> nn.Module:
     """One linear layer with bias: ``(features + 1) * classes`` parameters.
@@ -55,12 +58,14 @@ def alexnet_features(
     image_size: int = 128,
     batch_size: int = 256,
     device: str = "cpu",
+    hidden_layers: bool = False,
 ) -> Examples:
-    """The last convolutional features of a frozen AlexNet, as a data set for `linear_head`.
+    """The features of a frozen AlexNet, as a data set for `linear_head`.
 
     Images are resized to ``image_size`` pixels per side (bilinear) and normalised as in AlexNet's
     training. At 128 pixels the fifth convolution, after ReLU and pooling, gives 256 x 3 x 3 = 2,304
-    numbers per image.
+    numbers per image. With the hidden layers of the classifier there are 4,096 numbers, the inputs
+    of AlexNet's last layer, which is the layer that the paper trains.
 
     See also: `dpaudit.data.cifar10` with ``normalise=False``.
 
@@ -74,6 +79,7 @@ def alexnet_features(
         image_size: Pixels per side of the resized images, at least 63.
         batch_size: Number of images computed at once; it limits the memory.
         device: The torch device for the computation.
+        hidden_layers: Whether to apply the two hidden layers of the classifier, too.
 
     Example:
         >>> images = cifar10("~/data", normalise=False)  # doctest: +SKIP
@@ -83,7 +89,7 @@ def alexnet_features(
     _validate.integer("image_size", image_size, at_least=63, remedy="smaller images vanish")
     _validate.integer("batch_size", batch_size, at_least=1)
     _check_images(images)
-    weights = _load_weights(Path(weights_path).expanduser(), device)
+    weights = _load_weights(Path(weights_path).expanduser(), device, hidden_layers)
     mean = torch.tensor(_IMAGENET_MEAN, device=device).view(3, 1, 1)
     std = torch.tensor(_IMAGENET_STD, device=device).view(3, 1, 1)
     parts = []
@@ -93,12 +99,14 @@ def alexnet_features(
             part = functional.interpolate(
                 part, size=(image_size, image_size), mode="bilinear", align_corners=False
             )
-            parts.append(_convolve((part - mean) / std, weights).flatten(1).cpu().numpy())
+            part = _convolve((part - mean) / std, weights)
+            part = _classify(part, weights) if hidden_layers else part.flatten(1)
+            parts.append(part.cpu().numpy())
     return Examples(
         features=np.concatenate(parts),
         targets=images.targets,
         classes=images.classes,
-        name=f"{images.name} alexnet-{image_size}",
+        name=f"{images.name} alexnet-{image_size}{'-hidden' if hidden_layers else ''}",
     )
 
 
@@ -110,6 +118,13 @@ def _convolve(images: torch.Tensor, weights: dict[str, torch.Tensor]) -> torch.T
         if key in _POOLED:
             images = functional.max_pool2d(images, kernel_size=3, stride=2)
     return images
+
+
+def _classify(features: torch.Tensor, weights: dict[str, torch.Tensor]) -> torch.Tensor:
+    values = functional.adaptive_avg_pool2d(features, (6, 6)).flatten(1)
+    for key in _HIDDEN:
+        values = functional.linear(values, weights[f"{key}.weight"], weights[f"{key}.bias"]).relu()
+    return values
 
 
 def _check_images(images: Examples) -> None:
@@ -125,13 +140,14 @@ def _check_images(images: Examples) -> None:
         )
 
 
-def _load_weights(path: Path, device: str) -> dict[str, torch.Tensor]:
-    """The ten tensors of the convolutions, after a check of their shapes."""
+def _load_weights(path: Path, device: str, hidden_layers: bool) -> dict[str, torch.Tensor]:
+    """The tensors of the layers that are used, after a check of their shapes."""
     if not path.is_file():
         raise DataError(f"no AlexNet weights at {path}; give a .safetensors or a torch file")
     tensors = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     weights = {}
-    for key, (shape, _, _) in _CONVOLUTIONS.items():
+    shapes: dict[str, tuple[int, ...]] = {key: part[0] for key, part in _CONVOLUTIONS.items()}
+    for key, shape in {**shapes, **(_HIDDEN if hidden_layers else {})}.items():
         for name, wanted in ((f"{key}.weight", shape), (f"{key}.bias", shape[:1])):
             tensor = tensors.get(name)
             if not isinstance(tensor, torch.Tensor):

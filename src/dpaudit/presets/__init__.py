@@ -33,6 +33,7 @@ PRESETS: Registry[Preset] = Registry(
         "convnet": "dpaudit.presets._convnet:CONVNET",
         "resnet18": "dpaudit.presets._resnet18:RESNET18",
         "alexnet-head": "dpaudit.presets._alexnet_head:ALEXNET_HEAD",
+        "alexnet-last-layer": "dpaudit.presets._alexnet_head:ALEXNET_LAST_LAYER",
         "gpt": "dpaudit.presets._gpt:GPT",
         "vit-tiny": "dpaudit.presets._vit_tiny:VIT_TINY",
         "wrn-16-4": "dpaudit.presets._wrn_16_4:WRN_16_4",

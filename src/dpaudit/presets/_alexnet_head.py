@@ -1,4 +1,8 @@
-"""Fine-tuning: a linear head on frozen AlexNet features of CIFAR-10."""
+"""Fine-tuning: a linear head on frozen AlexNet features of CIFAR-10.
+
+``alexnet-head`` replaces AlexNet's whole classifier. ``alexnet-last-layer`` replaces its last layer
+only, as the paper does, and needs weights that include the classifier.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,15 @@ if TYPE_CHECKING:
     from dpaudit.data import Examples
 
 
-def alexnet_features_of(data_dir: DataDir, *, examples: int = 0) -> Examples:
-    """Frozen AlexNet features of the first ``examples`` images of CIFAR-10, or of all for 0.
+def alexnet_features_of(
+    data_dir: DataDir, *, examples: int = 0, hidden_layers: bool = False
+) -> Examples:
+    """Frozen AlexNet features of CIFAR-10. Two cores compute about a hundred images per second.
 
-    Two cores compute about a hundred images per second.
+    Arguments:
+        data_dir: Folder of CIFAR-10 and of the weights.
+        examples: Number of images, from the first; 0 for all.
+        hidden_layers: Whether to apply the hidden layers of AlexNet's classifier, too.
     """
     import torch
 
@@ -32,7 +41,7 @@ def alexnet_features_of(data_dir: DataDir, *, examples: int = 0) -> Examples:
     if examples:
         images = images.take(range(min(examples, len(images))))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return alexnet_features(images, weights, device=device)
+    return alexnet_features(images, weights, device=device, hidden_layers=hidden_layers)
 
 
 def find_alexnet(data_dir: DataDir) -> Path:
@@ -64,5 +73,12 @@ ALEXNET_HEAD = Preset(
     name="alexnet-head",
     summary="linear head on frozen AlexNet features of CIFAR-10",
     read=alexnet_features_of,
+    model_for=_model,
+)
+
+ALEXNET_LAST_LAYER = Preset(
+    name="alexnet-last-layer",
+    summary="last layer of a frozen AlexNet on CIFAR-10",
+    read=functools.partial(alexnet_features_of, hidden_layers=True),
     model_for=_model,
 )
