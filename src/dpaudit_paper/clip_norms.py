@@ -47,8 +47,8 @@ def findings(table: Table) -> str:
     above = [value - upper for value in crafted.numbers("gaussian_dp") if value > upper]
     if above:
         text += (
-            f" The highest is {max(above):.2f} above the accountant's: of bounds at 95 % "
-            "confidence one in twenty may be."
+            f" The highest is {max(above):.2f} above the accountant's; at 95 % confidence this is "
+            "expected for up to one bound in twenty."
         )
     alone, together = last.where(series=A_L), last.where(series=A_L_TOGETHER)
     if len(alone):
@@ -59,8 +59,8 @@ def findings(table: Table) -> str:
     if len(together):
         text += (
             f" With {together.words('protocol')[0]} A_L proves {_bounds(together)} (mu "
-            f"{_moments(together)}): images trained together disturb one another and differ among "
-            "themselves, so this says little about one image alone."
+            f"{_moments(together)}): images that are trained together disturb each other and have "
+            "different losses, so that this says little about a single image."
         )
     return text
 

@@ -1,7 +1,8 @@
 """Curves over training: bounds on epsilon of a training that stops after T steps.
 
-Colour and marker show the series, line style shows the bound. Several seeds are drawn as their mean
-with a band from the smallest to the largest value.
+Marker shows the series, line style shows the bound. A series that is named after its adversary has
+the colour of that adversary, any other a colour that is left. Several seeds are drawn as their
+mean with a band from the smallest to the largest value.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpaudit.report.palette import ADVERSARIES
 from dpaudit_paper import style
+from dpaudit_paper.readings import NAMES
 from dpaudit_paper.table import Table
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ def draw_curves(
     width: float | None = None,
     bounds: Sequence[str] = (VALID, PAPER, FREE),
 ) -> Drawing:
-    """One panel for each value of ``panel``, one colour for each value of ``series``.
+    """One panel for each value of ``panel``, one line for each value of ``series``.
 
     Arguments:
         table: Rows of `dpaudit_paper.readings.curve_rows`.
@@ -44,6 +47,7 @@ def draw_curves(
 
     panels = table.words("panel") or [""]
     names = table.words("series")
+    colours = series_colours(names)
     if width is None:
         width = style.COLUMN if len(panels) == 1 else style.PAGE
     figure, axes = style.new_figure(columns=len(panels), width=width, height=height)
@@ -51,12 +55,12 @@ def draw_curves(
         shown = table.where(panel=panel) if panel else table
         _accountant(axis, shown)
         for place, name in enumerate(names):
-            _series(axis, shown.where(series=name), place, bounds)
+            _series(axis, shown.where(series=name), colours[place], place, bounds)
         axis.set(title=panel, xlabel="steps T", ylim=(0, None))
         axis.margins(x=0.03)
     axes[0].set_ylabel("epsilon at delta = 1e-5")
     handles = [
-        Line2D([], [], color=_colour(i), marker=_marker(i), label=name)
+        Line2D([], [], color=colours[i], marker=_marker(i), label=name)
         for i, name in enumerate(names)
     ]
     handles += [
@@ -74,10 +78,9 @@ def _accountant(axis: Any, shown: Table) -> None:
     axis.plot(steps, epsilon, color=style.GREY, linestyle="-.", lw=1.0)
 
 
-def _series(axis: Any, rows: Table, place: int, bounds: Sequence[str]) -> None:
+def _series(axis: Any, rows: Table, colour: str, place: int, bounds: Sequence[str]) -> None:
     if not len(rows):
         return
-    colour = _colour(place)
     for bound in bounds:
         by_step: dict[float, list[float]] = {}
         for step, value in zip(rows.numbers("steps"), rows.numbers(bound), strict=True):
@@ -106,8 +109,17 @@ def _series(axis: Any, rows: Table, place: int, bounds: Sequence[str]) -> None:
             )
 
 
-def _colour(place: int) -> str:
-    return style.COLOURS[place % len(style.COLOURS)]
+def series_colours(names: Sequence[str]) -> list[str]:
+    """A colour for every series: that of its adversary, if the name ends with it.
+
+    Example:
+        >>> series_colours(["ConvNet, A_GC-R", "ResNet18, A_GC-R", "unknown start"])
+        ['#E69F00', '#E69F00', '#0072B2']
+    """
+    known = {NAMES[name]: colour for name, colour in ADVERSARIES.items() if name in NAMES}
+    found = [known.get(name.rsplit(", ", maxsplit=1)[-1]) for name in names]
+    left = iter([colour for colour in style.COLOURS if colour not in found] * len(names))
+    return [next(left) if colour is None else colour for colour in found]
 
 
 def _marker(place: int) -> str:

@@ -32,7 +32,7 @@ def _lines(setting: Setting, period: int) -> Iterator[Line]:
 
 
 def findings(table: Table) -> str:
-    """The proven bounds, beside the trace of an undisturbed canary."""
+    """The proven bounds, beside the epsilon of an undisturbed canary."""
     last = final_rows(table)
     upper, steps = last.numbers("accountant")[0], int(last.numbers("steps")[0])
     period = int(last.numbers("period")[0])
@@ -46,7 +46,7 @@ def findings(table: Table) -> str:
     return (
         f"At k = {period} and T = {steps:,} the accountant still says {upper:.3f}. "
         + "; ".join(parts)
-        + f". A trace that genuine gradients neither grow nor shrink has mu = {undisturbed:.3f}, "
-        f"epsilon {gaussian_epsilon(DELTA, undisturbed):.2f}: what is lost to the accountant is "
-        "the noise of the steps in between."
+        + f". If genuine gradients neither amplify nor reduce the canary, mu = {undisturbed:.3f} "
+        f"and epsilon = {gaussian_epsilon(DELTA, undisturbed):.2f}; the gap to the accountant is "
+        "due to the noise of the steps without the canary."
     )

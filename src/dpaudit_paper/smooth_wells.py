@@ -1,8 +1,14 @@
-r"""Reading wells whose maps are c-Lipschitz: the strongest landscapes found at a given smoothness.
+r"""Landscapes whose maps are c-Lipschitz: the strongest ones found at a given smoothness.
 
-The jumps of `dpaudit.landscapes.ReadingWells` become ramps of slope c. A well of width W is flat
-around its centre and rises to the next centre within W/c. A reading rises by W within W/c around
-each rounding threshold, and returns with slope -c before the border of the cell.
+*Linear maps* expand distances after an insertion, so that the noise of the steps without the canary
+counts less, and contract them before the next. With gains :math:`g_j` in a period of k steps,
+:math:`\mu^2 = \text{insertions} / (\sigma^2 \sum_{j<k} g_j^{-2})`. For :math:`g_j = c^j` this is
+the upper bound: it is attained for every c, if the reach allows such moves.
+
+*Reading wells* are for large c. The jumps of `dpaudit.landscapes.ReadingWells` become ramps of
+slope c. A well of width W is flat around its centre and rises to the next centre within W/c. A
+reading rises by W within W/c around each rounding threshold, and returns with slope -c before the
+border of the cell.
 """
 
 from __future__ import annotations
@@ -110,6 +116,104 @@ class SmoothReadingWells(BatchLandscapes):
 
     def at(self, step: int) -> Landscape:
         return self.reading if (step - 2) % self.period == 0 else self.wells
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Rescaling(Landscape):
+    """A change of the gain within a radius; beyond it, distances keep their differences.
+
+    Arguments:
+        before: The gain before the step.
+        after: The gain after the step.
+        radius: The radius, at a gain of 1.
+        centre: The position that stays.
+    """
+
+    before: float
+    after: float
+    radius: float
+    centre: float
+
+    def drift(self, position: Array, reach: float) -> Array:
+        away = np.asarray(position, dtype=float) - self.centre
+        inside = np.clip(away / self.before, -self.radius, self.radius)
+        return np.asarray(np.clip((self.after - self.before) * inside, -reach, reach))
+
+    def edges(self, low: float, high: float, reach: float) -> Array:
+        found = self.centre + self.before * self.radius * np.array([-1.0, 1.0])
+        return found[(found > low) & (found < high)]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LinearMaps(BatchLandscapes):
+    """Expansion after every insertion, and contraction before the next.
+
+    Arguments:
+        gains: The scale of distances at each step of a period, relative to the insertion step.
+        radius: Distance from the centre up to which positions are scaled.
+    """
+
+    gains: tuple[float, ...]
+    radius: float
+
+    @classmethod
+    def fitted(cls, *, period: int, lipschitz: float, reach: float, radius: float) -> LinearMaps:
+        """The largest gains whose maps are c-Lipschitz and move no further than the reach.
+
+        Arguments:
+            period: The insertion period k.
+            lipschitz: The Lipschitz constant c of every map.
+            reach: The longest move.
+            radius: Distance from the centre that the reach must suffice for.
+        """
+        step, slope = np.arange(period), reach / radius
+        gains = np.minimum(1 + slope * step, 1 + slope * (period - step))
+        gains = np.minimum(gains, np.exp(np.minimum(step * math.log(lipschitz), 700.0)))
+        longest = np.abs(np.diff(np.append(gains, 1.0))).max()
+        return cls(gains=tuple(gains.tolist()), radius=reach / max(float(longest), 1e-9))
+
+    def at(self, step: int) -> Landscape:
+        insertions, phase = divmod(step - 1, len(self.gains))
+        # Half way between the means with and without the canary.
+        centre = (insertions + (phase > 0)) / 2
+        return Rescaling(
+            before=self.gains[phase - 1],
+            after=self.gains[phase],
+            radius=self.radius,
+            centre=centre,
+        )
+
+    def mu(self, insertions: int, noise_multiplier: float) -> float:
+        """Mu if no position leaves the radius."""
+        noise = (np.array(self.gains) ** -2.0).sum()
+        return math.sqrt(insertions / noise) / noise_multiplier
+
+
+def best_linear(
+    process: LandscapeProcess, lipschitz: float, *, runs: int, seed: int
+) -> tuple[LinearMaps, float]:
+    """The best linear maps at this smoothness, and their mu in simulated runs.
+
+    Arguments:
+        process: Noise, batch size, steps and period; its landscape is not used.
+        lipschitz: The Lipschitz constant c.
+        runs: Number of simulated runs.
+        seed: Random seed of the simulations.
+    """
+    insertions, sigma = process.insertions(process.steps), process.noise_multiplier
+    found = []
+    # Distances from the centre: half the distance of the means, and a few deviations.
+    for deviations in (3.0, 4.0, 6.0):
+        radius = insertions / 2 + deviations * sigma * math.sqrt(insertions)
+        maps = LinearMaps.fitted(
+            period=process.period or 2, lipschitz=lipschitz, reach=process.reach, radius=radius
+        )
+        simulated = simulated_mu(process.with_landscape(maps), runs=runs, seed=seed)
+        # Chance can make the simulated value larger than the exact one without a radius.
+        found.append((maps, min(simulated, maps.mu(insertions, sigma))))
+    return max(found, key=lambda pair: pair[1])
 
 
 def best_found(

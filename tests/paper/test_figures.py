@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.special import ndtr
 
+from dpaudit.adversaries import StartDistribution
 from dpaudit.errors import InvalidInput
 from dpaudit.scores import Scores
 from dpaudit.threat_models import CraftedDimensions, HiddenStateView
-from dpaudit_paper import FIGURES, Setting, Table, redraw, start_laws
+from dpaudit_paper import FIGURES, Setting, Table, redraw, start_distributions
 from dpaudit_paper.readings import mu_by_moments, standard_error
 from dpaudit_paper.testing import check_figure
 from dpaudit_paper.trainings import Trainings
@@ -168,7 +170,7 @@ def test_a_name_in_the_store_tells_trainings_apart():
 def with_unknown_start(rule):
     trainings = Trainings(
         preset="convnet",
-        adversary=start_laws.RandomBias(),
+        adversary=start_distributions.RandomBias(),
         runs=1,
         weights=rule,
         known_start=False,
@@ -182,65 +184,70 @@ def test_canaries_on_biases_start_at_zero_under_every_seed(rule, not_trained):
     from dpaudit.mechanisms.dpsgd import Insertion
 
     mechanism = with_unknown_start(rule)
-    crafted = start_laws.RandomBias().craft(mechanism, Insertion(), canaries=236, seed=0)
+    crafted = start_distributions.RandomBias().craft(mechanism, Insertion(), canaries=236, seed=0)
     assert len(set(crafted.dimensions.tolist())) == 236
     starts = initial_parameters(mechanism, seed=0, runs=torch.arange(3))
     assert not starts[:, crafted.dimensions].any()
     assert not torch.equal(starts[0], starts[1])
     with pytest.raises(InvalidInput, match="236"):
-        start_laws.RandomBias().craft(mechanism, Insertion(), canaries=237, seed=0)
+        start_distributions.RandomBias().craft(mechanism, Insertion(), canaries=237, seed=0)
+
+
+def largest_layer(mechanism):
+    """The places of the weights of the ConvNet's largest layer in the flat model."""
+    from dpaudit.engine.starting_points import known_model
+
+    first = 0
+    for _, value in known_model(mechanism).named_parameters():
+        if value.shape == start_distributions.FANS[::-1]:
+            return np.arange(first, first + value.numel())
+        first += value.numel()
+    raise AssertionError("no such layer")
 
 
 @pytest.mark.parametrize("rule", ["xavier", "kaiming"])
-def test_the_law_of_the_start_is_that_of_torch(rule, not_trained):
+def test_the_distribution_of_the_start_is_that_of_torch(rule, not_trained):
     from dpaudit.engine.starting_points import initial_parameters
 
     mechanism = with_unknown_start(rule)
-    widths = start_laws.half_widths(mechanism, rule)
-    starts = initial_parameters(mechanism, seed=0, runs=torch.arange(2)).numpy()
-    assert (np.abs(starts) <= widths + 1e-7).all()
-    for width in set(widths[widths > 0]):
-        assert np.abs(starts[:, widths == width]).max() > 0.98 * width
-    assert start_laws.half_width(rule, *start_laws.FANS) in widths
+    width = start_distributions.half_width(rule, *start_distributions.FANS)
+    starts = initial_parameters(mechanism, seed=0, runs=torch.arange(2))
+    weights = starts[:, largest_layer(mechanism)].abs()
+    assert 0.999 * width < weights.max() <= width + 1e-7
 
 
-def test_a_score_that_knows_the_law_sees_weights_beyond_the_edge(not_trained):
+def test_the_score_of_an_unknown_start_is_the_exact_likelihood_ratio(not_trained):
+    """The adversary learns the distribution from drawn models; here it is known in closed form."""
     mechanism = with_unknown_start("xavier")
-    widths = torch.from_numpy(start_laws.half_widths(mechanism, "xavier"))
-    weight, bias = int(widths.argmax()), int(widths.argmin())
-    canaries = CraftedDimensions(dimensions=torch.tensor([weight, bias]), norm=1.0)
+    width = start_distributions.half_width("xavier", *start_distributions.FANS)
+    moved, noise = start_distributions.moved_and_noise(250)
+    values = np.array([0.0, width, width + moved, -width - noise, width + moved + 2 * noise])
+    weight = int(largest_layer(mechanism)[7])
+    size = sum(value.numel() for value in mechanism.build_model().parameters())
+    final = torch.zeros(len(values), size)
+    final[:, weight] = -torch.from_numpy(values).float()  # descent moves a parameter down
+    view = HiddenStateView(mechanism=mechanism, steps=250, initial=None, final=final)
+    canaries = CraftedDimensions(dimensions=torch.tensor([weight]), norm=1.0)
+    found = StartDistribution().score(view, canaries)[:, 0].numpy()
 
-    def scores(*values):
-        final = torch.zeros(1, len(widths))
-        # Descent subtracts, so a canary moves its parameter down.
-        final[0, [weight, bias]] = -torch.tensor(values)
-        view = HiddenStateView(mechanism=mechanism, steps=250, initial=None, final=final)
-        return start_laws.KnownLaw(rule="xavier").score(view, canaries)[0].tolist()
+    def log_density(at):
+        return np.log(ndtr((width - np.abs(at)) / noise) - ndtr((-width - np.abs(at)) / noise))
 
-    moved, noise = start_laws.moved_and_noise(250)
-    edge = float(widths.max())
-    inside, still = scores(0.0, 0.0)
-    assert inside == pytest.approx(0, abs=1e-6)
-    beyond, shifted = scores(edge + moved, moved)
-    assert beyond > 8
-    assert scores(-edge - noise, 0.0)[0] < -8
-    # A bias starts at zero: two normals, mu apart.
-    half = (moved / noise) ** 2 / 2
-    assert [still, shifted] == pytest.approx([-half, half])
+    assert found == pytest.approx(log_density(values - moved) - log_density(values), abs=0.3)
 
 
-def test_the_exact_leak_of_a_weight_is_the_accountants_where_its_law_is_a_point(monkeypatch):
-    monkeypatch.setattr(start_laws, "FANS", (10**10, 1))
-    assert start_laws.exact_epsilon("xavier", 250) == pytest.approx(23.995, abs=0.01)
-    monkeypatch.setattr(start_laws, "FANS", (400, 120))
+def test_the_exact_epsilon_of_a_weight_with_a_known_start_is_the_accountants(monkeypatch):
+    monkeypatch.setattr(start_distributions, "FANS", (10**10, 1))
+    assert start_distributions.exact_epsilon("xavier", 250) == pytest.approx(23.995, abs=0.01)
+    monkeypatch.setattr(start_distributions, "FANS", (400, 120))
     # Counted from simulated weights: the share beyond the edge, less what noise alone puts there.
     random = np.random.default_rng(0)
-    moved, noise = start_laws.moved_and_noise(250)
-    width = start_laws.half_width("xavier", 400, 120)
+    moved, noise = start_distributions.moved_and_noise(250)
+    width = start_distributions.half_width("xavier", 400, 120)
     drawn = random.uniform(-width, width, 10**6) + random.normal(0, noise, 10**6)
     delta = 0.05
-    monkeypatch.setattr(start_laws, "DELTA", delta)
-    epsilon = start_laws.exact_epsilon("xavier", 250)
+    monkeypatch.setattr(start_distributions, "DELTA", delta)
+    epsilon = start_distributions.exact_epsilon("xavier", 250)
     thresholds = np.linspace(width, width + 2 * noise, 50)
     found = max(
         np.log(max((drawn + moved > at).mean() - delta, 1e-9) / (drawn > at).mean())

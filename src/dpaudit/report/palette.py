@@ -12,6 +12,16 @@ from typing import final
 BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
 RED, PURPLE, SKY, GREY = "#D55E00", "#CC79A7", "#56B4E9", "#666666"
 
+ADVERSARIES = {
+    "simulated-dimension": BLUE,
+    "random-dimension": ORANGE,
+    "flipped-label": GREEN,
+    "random-direction": PURPLE,
+    "rare-feature": RED,
+    "start-distribution": SKY,
+}
+"""The colour of an adversary in every figure that compares adversaries."""
+
 
 CYCLE = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY, "#8C564B", GREY)
 """Colours of curves that differ in nothing but their number, such as those of several audits."""

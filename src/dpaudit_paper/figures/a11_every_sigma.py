@@ -37,10 +37,10 @@ def findings(table: Table) -> str:
         a / b for a, b in zip(large.numbers("exact"), large.numbers("accountant"), strict=True)
     ]
     return (
-        "At B = 16 and T = 25 the GDP rule, with no statistical error, sees "
+        "At B = 16 and T = 25 the GDP rule, without statistical error, gives "
         f"{min(rule):.3f} to {max(rule):.3f} of the accountant's epsilon over sigma = 1 … 8: "
         f"tight, as the paper says. The exact epsilon is {min(exact):.3f} to {max(exact):.3f} of "
-        "it. The audit by the paper's rule reads more than the exact epsilon in "
+        "it. The audit by the paper's rule exceeds the exact epsilon in "
         f"{_above(last, 'paper_rule')} of {len(last)} processes at T = 25, the assumption-free "
         "audit in "
         f"{_above(last, 'clopper_pearson')}."

@@ -49,9 +49,10 @@ def findings(table: Table) -> str:
     return (
         f"Mean bound over {len(set(table.column('seed')))} seeds, of the accountant's "
         f"{table.numbers('accountant')[0]:.3f}: {listed}. Ranking dimensions by the noiseless "
-        f"movement of every step, the paper's choice, is number "
-        f"{[name for name, _ in found].index(ours) + 1} of {len(found)} here. It lies above the "
-        f"others by, seed by seed and at 95 %: {against}."
+        f"movement of every step, the paper's choice, has rank "
+        f"{[name for name, _ in found].index(ours) + 1} of {len(found)} here. Mean difference to "
+        "the others, paired by seed (the standard error follows the plus-minus sign, and "
+        f"'decided' means significant at 95 %): {against}."
     )
 
 

@@ -78,7 +78,7 @@ def findings(table: Table) -> str:
         f"{seen.words('panel')[0]}: {count:,} scores lie at most {seen.numbers('gap')[0]:.3f} from "
         f"the curve of mu = {mu:.3f}; 95 of 100 Gaussian samples of this size stay below "
         f"{seen.numbers('usual_gap')[0]:.3f}. "
-        f"The paper's rule reads {seen.numbers('epsilon_rule')[0]:.2f}, a fit of the means "
+        f"The paper's rule gives {seen.numbers('epsilon_rule')[0]:.2f}, a fit of the means "
         f"{seen.numbers('epsilon_fit')[0]:.2f}. For crafted gradients the score is a sum of "
         "hundreds of Gaussian noises, so the approximation holds here; for crafted landscapes "
         "(A3b) it does not."

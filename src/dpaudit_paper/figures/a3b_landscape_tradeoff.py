@@ -74,9 +74,9 @@ def findings(table: Table) -> str:
     return (
         "On linear axes the Gaussian curve and the exact one are close, as the paper shows ("
         + "; ".join(parts)
-        + "). At delta = 1e-5 epsilon is decided at error rates of 1e-5 and below, where the "
-        "right half looks: there the exact curve leaves the Gaussian one. The approximation error "
-        "is negligible for the curve and not for epsilon."
+        + "). At delta = 1e-5, epsilon depends on error rates of 1e-5 and below, which the right "
+        "half shows: there the exact curve differs from the Gaussian one. The approximation error "
+        "is negligible for the curve, but not for epsilon."
     )
 
 

@@ -112,15 +112,15 @@ def findings(table: Table) -> str:
     means = zip(table.numbers("middle_paper_rule"), table.numbers("accountant"), strict=True)
     above = sum(mean > upper for mean, upper in means)
     return (
-        "By the paper's rule no threshold beats C/2: with no statistical error the search gains at "
-        f"most {rule.max():.4f}, in the audits, where it takes the largest of several noisy "
-        f"numbers, at most {audited.max():.3f}. By the exact epsilon C/2 is a bad place: at "
-        f"sigma = 1, B = {BATCH} it keeps {row.number('middle_exact'):.3f} and the best threshold, "
-        f"at {max(place, 1 - place):.2f} C or its mirror image, keeps "
-        f"{row.number('search_exact'):.3f} of {row.number('accountant'):.3f}. The mean of "
+        "Under the paper's rule no threshold is better than C/2: without statistical error the "
+        f"search gains at most {rule.max():.4f}; in the audits, where it takes the largest of "
+        f"several noisy numbers, at most {audited.max():.3f}. Under the exact epsilon C/2 is far "
+        f"from the best: at sigma = 1, B = {BATCH} it keeps {row.number('middle_exact'):.3f}, and "
+        f"the best threshold of this grid, at {max(place, 1 - place):.2f} C or its mirror image, "
+        f"keeps {row.number('search_exact'):.3f} of {row.number('accountant'):.3f}. The mean of "
         f"{REPEATS} audits at C/2 by the paper's rule exceeds the accountant's epsilon at "
-        f"{above} of {len(table)} noise multipliers: a threshold chosen on the scores it is read "
-        "from gives no valid bound."
+        f"{above} of {len(table)} noise multipliers: a threshold chosen on the scores that it is "
+        "evaluated on gives no valid bound."
     )
 
 

@@ -49,10 +49,11 @@ def findings(table: Table) -> str:
     better = sum(r > c for r, c in pairs)
     count = len(table.where(series="A_GC-R"))
     return (
-        f"Mean bound over {count} seeds: {listed}. Above A_CotS, seed by seed and at 95 %, lies "
-        f"A_GC-S by {compared(table, 'A_GC-S', 'A_CotS')}; A_GC-R by "
+        f"Mean bound over {count} seeds: {listed}. Mean difference to A_CotS, paired by seed (the "
+        "standard error follows the plus-minus sign, and 'decided' means significant at 95 %): "
+        f"A_GC-S {compared(table, 'A_GC-S', 'A_CotS')}; A_GC-R "
         f"{compared(table, 'A_GC-R', 'A_CotS')} (its mu is the larger one under {better} of "
-        f"{count} seeds); A_L by {compared(table, 'A_L', 'A_CotS')}."
+        f"{count} seeds); A_L {compared(table, 'A_L', 'A_CotS')}."
     )
 
 

@@ -158,15 +158,15 @@ def findings(table: Table) -> str:
         mean = rows.numbers("mean")
         low, high = min(mean), max(mean)
         parts.append(
-            f"{model}: {mean[0]:.2f} after the first step, between {low:.2f} and {high:.2f} on the "
-            f"way, {mean[-1]:.2f} after {int(rows.numbers('steps')[-1])} steps (mean of "
+            f"{model}: {mean[0]:.2f} after the first step, between {low:.2f} and {high:.2f} in "
+            f"between, {mean[-1]:.2f} after {int(rows.numbers('steps')[-1])} steps (mean of "
             f"{int(rows.numbers('runs')[0])} runs with the canary)"
         )
     return (
         "The norm of the mislabelled image's gradient before clipping. "
         + "; ".join(parts)
-        + ". Where it is below C, A_L spends less than the C that the accountant reckons with; a "
-        "crafted gradient has norm C at every step."
+        + ". If it is below C, the canary of A_L has a smaller norm than the accountant assumes; "
+        "a crafted gradient has norm C at every step."
     )
 
 

@@ -69,11 +69,11 @@ def findings(table: Table) -> str:
     """The effect of the sign."""
     kept = {shape: table.where(shape=shape).numbers("epsilon_25")[0] for shape in SHAPES}
     return (
-        "Read literally, the printed update descends a convex loss, |position - C/2|: the process "
-        f"falls back to C/2 and after 25 steps {kept['literal']:.2f} of epsilon is left at "
-        f"sigma = {SIGMA}, B = {BATCH}. The landscape that the text describes has its top at C/2 "
-        f"and keeps {kept['threshold']:.2f}. Wells that round the first step keep "
-        f"{kept['wells']:.2f}, the accountant's whole epsilon to two digits."
+        "The update as printed descends a convex loss, |position - C/2|: the process returns to "
+        f"C/2, and epsilon is {kept['literal']:.2f} after 25 steps at sigma = {SIGMA}, "
+        f"B = {BATCH}. The landscape that the text describes has its maximum at C/2; there epsilon "
+        f"is {kept['threshold']:.2f}. Wells that round the first step keep {kept['wells']:.2f}, "
+        "the accountant's epsilon to two digits."
     )
 
 

@@ -92,9 +92,9 @@ def findings(table: Table) -> str:
         )
     ends = ", ".join(_end(table.where(period=period)) for period in PERIODS)
     return (
-        "If the trade-off curves are Gaussian, mu decides the whole profile. The bound on it, "
-        "beside the accountant's: " + "; ".join(parts) + ". The assumption-free curve needs no "
-        f"such thing, and ends where the scores can tell no more: at epsilon {ends}."
+        "If the trade-off curves are Gaussian, mu determines the whole profile. The bound on mu, "
+        "beside the accountant's: " + "; ".join(parts) + ". The assumption-free curve ends at the "
+        f"largest epsilon that this many scores can prove: {ends}."
     )
 
 

@@ -6,14 +6,13 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dpaudit.adversaries import RandomDimension
+from dpaudit.adversaries import RandomDimension, StartDistribution
 from dpaudit_paper import style
 from dpaudit_paper.base import Cost, Figure, Need
 from dpaudit_paper.curves import draw_curves
 from dpaudit_paper.networks import insertions
 from dpaudit_paper.readings import Line, curves, final_rows, spread, standard_error
-from dpaudit_paper.start_laws import (
-    KnownLaw,
+from dpaudit_paper.start_distributions import (
     RandomBias,
     exact_epsilon,
     moved_and_noise,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 RULES: tuple[Weights, ...] = ("xavier", "kaiming")
 KNOWN, UNKNOWN, BIASES = "known start", "unknown start", "unknown start, biases only"
-MANY, BY_LAW = "unknown start, many trainings", "unknown start, known law"
+MANY, KNOWN_DISTRIBUTION = "unknown start, many trainings", "unknown start, known distribution"
 
 
 def measure(setting: Setting) -> Table:
@@ -57,8 +56,8 @@ def _lines(setting: Setting) -> Iterator[Line]:
             weights=rule,
         )
         unknown = dataclasses.replace(known, known_start=False)
-        by_law = dataclasses.replace(
-            unknown, adversary=KnownLaw(rule=rule), runs=setting.choose(quick=1, full=20)
+        by_ratio = dataclasses.replace(
+            unknown, adversary=StartDistribution(), runs=setting.choose(quick=1, full=20)
         )
         biases = dataclasses.replace(
             unknown, adversary=RandomBias(), runs=setting.choose(quick=2, full=20), canaries=200
@@ -67,7 +66,7 @@ def _lines(setting: Setting) -> Iterator[Line]:
         many = dataclasses.replace(unknown, runs=2000, canaries=1)
         yield Line(panel=panel, series=KNOWN, trainings=known)
         yield Line(panel=panel, series=UNKNOWN, trainings=unknown)
-        yield Line(panel=panel, series=BY_LAW, trainings=by_law)
+        yield Line(panel=panel, series=KNOWN_DISTRIBUTION, trainings=by_ratio)
         yield Line(panel=panel, series=BIASES, trainings=biases)
         if setting.full:
             yield Line(panel=panel, series=MANY, trainings=many, gpu=True)
@@ -97,17 +96,17 @@ def findings(table: Table) -> str:
     last = final_rows(table)
     parts = []
     for panel in last.words("panel"):
-        told = []
-        for series in (KNOWN, UNKNOWN, MANY, BIASES, BY_LAW):
+        found = []
+        for series in (KNOWN, UNKNOWN, MANY, BIASES, KNOWN_DISTRIBUTION):
             row = last.where(panel=panel, series=series)
             if len(row):
-                told.append(
+                found.append(
                     f"{series} {spread(row.numbers('gaussian_dp'))} (paper's rule "
                     f"{spread(row.numbers('paper_rule'))}, assumption-free "
                     f"{spread(row.numbers('clopper_pearson'))}, mu {row.number('mu'):.3f} ± "
                     f"{standard_error(row):.3f})"
                 )
-        parts.append(f"{panel}: " + ", ".join(told))
+        parts.append(f"{panel}: " + ", ".join(found))
     steps = int(max(last.numbers("steps")))
     moved, _ = moved_and_noise(steps)
     exact, normal = (
@@ -119,13 +118,15 @@ def findings(table: Table) -> str:
         + f". A canary moves its weight by T eta C / B = {moved:.3f} in {steps} steps; both rules "
         "draw weights with a deviation several times that, so A_GC-R's score says little where "
         "the start is drawn anew in every training. Biases start at zero by both rules, and "
-        "canaries there keep most of their mu. The canary of a weight is not hidden for all that: "
-        "both rules draw evenly between two edges, and a weight beyond them gives its canary away. "
-        f"Exactly, a weight of the largest layer that only noise disturbs leaks epsilon {exact} "
-        "(Xavier, Kaiming), and a score that knows the law of the start finds part of it. Drawn "
-        f"from a normal law of the same deviation it would leak {normal}. An unknown start that "
-        "is the same in all trainings of an audit would only shift every score, and a threshold "
-        "chosen on the scores would not notice."
+        "canaries there keep most of their mu. The canary of a weight is still not hidden: both "
+        "rules, in torch's uniform version, draw weights between two limits, and a weight beyond a "
+        f"limit reveals its canary. The exact epsilon is {exact} (Xavier, Kaiming) for a weight of "
+        "the largest layer that only noise disturbs; the adversary start-distribution, which "
+        "scores by the likelihood ratio, proves part of it. For weights from a normal "
+        f"distribution of the same standard deviation it would be {normal}. An unknown start that "
+        "is the same in all trainings of an audit would shift every score by the same amount, and "
+        "a threshold chosen on the scores would adapt to it. What follows the plus-minus sign is "
+        "one standard error."
     )
 
 

@@ -48,7 +48,7 @@ def findings(table: Table) -> str:
     return (
         f"Of the accountant's {upper:.3f} at T = {int(max(table.numbers('steps')))}: "
         + "; ".join(parts)
-        + f". With nothing assumed about the trade-off curve A_GC-S still proves {free}."
+        + f". Without assumptions about the trade-off curve A_GC-S proves {free}."
     )
 
 

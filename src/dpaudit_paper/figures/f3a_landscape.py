@@ -34,7 +34,7 @@ def findings(table: Table) -> str:
         for batch in (1, 16):
             row = table.where(scaling="paper", sigma=sigma, batch_size=batch, steps=25)
             parts.append(
-                f"at sigma = {sigma}, B = {batch} the audit by the paper's rule reads "
+                f"at sigma = {sigma}, B = {batch} the audit by the paper's rule gives "
                 f"{row.number('paper_rule'):.3f} and the exact epsilon is "
                 f"{row.number('exact'):.3f} of {row.number('accountant'):.3f} (assumption-free "
                 "audit "
@@ -46,7 +46,7 @@ def findings(table: Table) -> str:
     return (
         "After 25 steps, "
         + "; ".join(parts)
-        + f". With no statistical error the rule would read {rule[0]:.3f} at sigma = 1, B = 1 and "
+        + f". Without statistical error the rule would give {rule[0]:.3f} at sigma = 1, B = 1 and "
         f"{rule[1]:.3f} at B = 16: more than the landscape leaks, because its trade-off curve is "
         "not Gaussian. In DP-SGD's own scaling, where every step has the same noise, the same "
         f"landscape keeps {other:.3f} at sigma = 1, B = 16."

@@ -1,6 +1,6 @@
-"""A start that is drawn in every training: its distribution, and adversaries that use it. For A9.
+"""A start that is drawn in every training: what the distribution of a weight reveals. For A9.
 
-`dpaudit.adversaries.StartDistribution` does the same for any initialiser, from drawn models.
+The adversary that uses the distribution is `dpaudit.adversaries.StartDistribution`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from dpaudit.adversaries import RandomDimension
 from dpaudit.adversaries.crafting import check_room, generator, move_along_dimensions
 from dpaudit.presets import preset
 from dpaudit.threat_models import (
@@ -62,7 +61,7 @@ class RandomBias(HiddenStateAdversary):
         """Draw ``canaries`` distinct biases."""
         import torch
 
-        biases = np.flatnonzero(half_widths(mechanism, "xavier") == 0)
+        biases = np.flatnonzero(_is_bias(mechanism))
         check_room(canaries, len(biases))
         chosen = generator(seed).choice(biases, size=canaries, replace=False)
         return CraftedDimensions(dimensions=torch.from_numpy(chosen), norm=mechanism.clip_norm)
@@ -72,49 +71,12 @@ class RandomBias(HiddenStateAdversary):
         return move_along_dimensions(view, canaries)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class KnownLaw(HiddenStateAdversary):
-    """A_GC-R for an unknown start whose uniform distribution is known.
-
-    The score is the log-likelihood ratio of the final weight with and without the canary, if only
-    noise disturbs it. A weight far beyond an edge of the distribution reveals the canary; all
-    others reveal almost nothing.
-    """
-
-    name: ClassVar[str] = "known-law"
-    paper: ClassVar[str] = "ours, beside A_GC-R of Cebere, Bellet, Papernot (ICLR 2025)"
-    rule: Weights
-
-    def craft(
-        self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
-    ) -> CraftedDimensions:
-        """The canaries of A_GC-R."""
-        return RandomDimension().craft(mechanism, insertion, canaries=canaries, seed=seed)
-
-    def score(self, view: HiddenStateView, canaries: Canaries) -> torch.Tensor:
-        """The log-likelihood ratio of each canary under each model."""
-        import torch
-
-        weights = move_along_dimensions(view, canaries).double()
-        assert isinstance(canaries, CraftedDimensions)  # or the line above had refused them
-        widths = half_widths(view.mechanism, self.rule)[canaries.dimensions.numpy()]
-        edges = torch.from_numpy(widths).to(weights.device)
-        moved, noise = moved_and_noise(view.steps)
-        return _log_density(weights - moved, edges, noise) - _log_density(weights, edges, noise)
-
-
-def half_widths(mechanism: DPSGD, rule: Weights) -> Array:
-    """Half widths of all parameters of linear and convolutional layers; 0 for biases."""
+def _is_bias(mechanism: DPSGD) -> NDArray[np.bool_]:
+    """For every parameter of the model, whether it belongs to a bias."""
     from dpaudit.engine.starting_points import known_model
 
-    widths = []
-    for name, value in known_model(mechanism).named_parameters():
-        fan_out, fan_in = value.shape[0], math.prod(value.shape[1:])
-        fan_out *= math.prod(value.shape[2:])
-        width = 0.0 if name.endswith("bias") else half_width(rule, fan_in, fan_out)
-        widths.append(np.full(value.numel(), width))
-    return np.concatenate(widths)
+    named = known_model(mechanism).named_parameters()
+    return np.concatenate([np.full(value.numel(), name.endswith("bias")) for name, value in named])
 
 
 def moved_and_noise(steps: int) -> tuple[float, float]:
@@ -122,17 +84,6 @@ def moved_and_noise(steps: int) -> tuple[float, float]:
     training = preset("convnet")
     per_step = training.learning_rate * training.clip_norm / training.batch_size
     return steps * per_step, math.sqrt(steps) * training.noise_multiplier * per_step
-
-
-def _log_density(weights: torch.Tensor, edges: torch.Tensor, noise: float) -> torch.Tensor:
-    """The log density of a uniform start plus normal noise, up to a constant."""
-    import torch
-
-    outside = weights.abs()  # the distribution is symmetric
-    upper = torch.special.log_ndtr((edges - outside) / noise)
-    lower = torch.special.log_ndtr((-edges - outside) / noise)
-    even = upper + torch.log1p(-torch.exp(lower - upper))
-    return torch.where(edges > 0, even, -((outside / noise) ** 2) / 2)
 
 
 def exact_epsilon(rule: Weights, steps: int) -> float:
