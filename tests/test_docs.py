@@ -5,6 +5,7 @@ import doctest
 import importlib
 import json
 import re
+import runpy
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 from dpaudit.adversaries import ADVERSARIES
 from dpaudit.cli import COMMANDS, app
-from dpaudit.configuration import Settings
+from dpaudit.configuration import Settings, read_settings
 from dpaudit.lower_bounds import METHODS, RULES
 from dpaudit.presets import PRESETS
 from dpaudit.upper_bounds import ACCOUNTANTS
@@ -163,3 +164,22 @@ def test_the_schema_of_audit_toml_has_every_setting_and_choice():
     jsonschema.validate(example, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"runs": "many"}, schema)
+
+
+def test_the_example_of_audit_toml_has_every_setting_with_its_default():
+    made = runpy.run_path(str(ROOT / "docs" / "_site" / "schema.py"))
+    text = (ROOT / "examples" / "audit.toml").read_text("utf8")
+    assert text == made["example"](), "make it again: python docs/_site/schema.py"
+    names = re.findall(r"^(?:# )?(\w+) = ", text, flags=re.MULTILINE)
+    assert names == [field.name for field in dataclasses.fields(Settings)]
+    given = read_settings(ROOT / "examples" / "audit.toml")
+    default = Settings(name="audit", store=given.store).resolved()
+    assert given.resolved() == default
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_shows_its_default(command):
+    for option in get_command(app).get_command(None, command).params:
+        if option.required or getattr(option, "is_flag", False) or option.name == "help":
+            continue
+        assert option.default is not None or isinstance(option.show_default, str), option.name

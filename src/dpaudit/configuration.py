@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from dpaudit.engine import Speed
     from dpaudit.mechanisms.dpsgd import DPSGD
 
+OWN_SETTINGS = ("simulation", "ranking", "simulations")
+"""Settings of the adversary simulated-dimension."""
+
 
 def store_path(given: str | None) -> str:
     """The file in which audits are kept: as given, of the environment, or the default."""
@@ -39,28 +42,28 @@ class Settings:
     Arguments:
         preset: Name of the training.
         adversary: Name of the adversary.
-        simulation: Simulations of the adversary simulated-dimension: noiseless or noisy.
-        ranking: Ranking of the adversary simulated-dimension: per-step or final-model.
+        simulation: Kind of simulations of the adversary simulated-dimension.
+        ranking: How the adversary simulated-dimension ranks dimensions.
         simulations: Number of simulations of the adversary simulated-dimension.
-        runs: Number of trainings.
+        runs: Number of trainings; even for a single canary.
         canaries: Canaries per run.
         steps: Number of steps T; 250 times the period by default.
         period: The canary is inserted once in every k steps.
         phase: Whether it is inserted at the first or at the last step of each period.
-        noise_multiplier: Noise multiplier sigma.
-        clip_norm: Clip norm C.
-        batch_size: Batch size B.
-        learning_rate: Learning rate eta.
+        noise_multiplier: Standard deviation of the noise over the clip norm (sigma).
+        clip_norm: Norm to which the gradient of each example is clipped (C).
+        batch_size: Examples per batch (B); by default that of the preset.
+        learning_rate: Learning rate (eta); by default that of the preset.
         delta: Delta at which all bounds are computed.
         confidence: Confidence of each lower bound.
-        horizons: Further numbers of steps to assess.
+        horizons: Further numbers of steps to assess, each as a training that stops there.
         seed: Random seed.
-        data_dir: Folder with CIFAR-10.
-        device: Device used: auto, cpu or cuda.
-        precision: One of float32, tf32, bfloat16, float64.
-        tile_size: Number of runs that are played together.
+        data_dir: Folder with CIFAR-10; by default the environment's DPAUDIT_DATA.
+        device: Device used; auto is a GPU if there is one.
+        precision: Precision of the arithmetic.
+        tile_size: Number of runs that are played together; by default chosen by memory.
         store: File in which audits are kept.
-        name: Name of the audit in the store.
+        name: Name of the audit in the store; by default that of this file.
         scores_out: File to which the scores are written.
     """
 
@@ -144,11 +147,7 @@ class Settings:
 
     def _adversary(self, default: str) -> Adversary:
         chosen = adversary(_or(self.adversary, default))
-        own = {
-            name: value
-            for name in ("simulation", "ranking", "simulations")
-            if (value := getattr(self, name)) is not None
-        }
+        own = {name: value for name in OWN_SETTINGS if (value := getattr(self, name)) is not None}
         if not own:
             return chosen
         if not isinstance(chosen, SimulatedDimension):

@@ -1,4 +1,4 @@
-"""--junit and --sarif of check and audit-training."""
+"""--junit and --sarif of check, audit-training and audit."""
 
 import json
 import sys
@@ -55,6 +55,16 @@ def test_a_violated_claim_is_a_failure_at_the_line_of_the_training(here):
     place = result["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "mine.py"
     assert TRAINING.splitlines()[place["region"]["startLine"] - 1].startswith("def train")
+
+
+def test_the_verdict_on_a_preset_has_no_place(here):
+    options = ["--runs", "20", "--steps", "2", "--store", "a.sqlite", "--device", "cpu"]
+    done = run("audit", "--adversary", "random-dimension", *options)
+    assert done.exit_code == 0, done.output
+    suite, results = read(here)
+    assert suite.get("tests") == "1"
+    assert suite.find("testcase").get("file") is None
+    assert all("locations" not in one for one in results)
 
 
 def test_every_rule_of_a_check_is_a_case(here):

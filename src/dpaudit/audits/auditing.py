@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,7 @@ def audit(
         store: A file, or an open `dpaudit.Store`, in which results are kept. The same call resumes
             an interrupted audit. Without a store nothing is kept.
         speed: Device, precision and other settings that do not affect privacy.
-        progress: Progress callback; none by default.
+        progress: Progress callback; by default a bar in notebooks, and none elsewhere.
         executor: Schedules the tiles; by default as many processes as ``speed`` has workers.
 
     Example:
@@ -82,27 +83,28 @@ def audit(
     began = time.perf_counter()
     _validate.delta(delta)
     _validate.confidence(confidence)
-    capacity = None if executor is None else executor.capacity()
-    game, asked = make_game(
-        mechanism,
-        adversary,
-        runs=runs,
-        canaries=canaries,
-        insertion=Insertion() if insertion is None else insertion,
-        seed=seed,
-        horizons=horizons,
-        speed=speed,
-        capacity=capacity,
-    )
-    from dpaudit.audits._describing import describe_game, device_name, versions
-    from dpaudit.games import executor_for, play, prepare
+    with Notices(progress) as notices, ExitStack() as stack:
+        notices.progress.stage("crafting")
+        capacity = None if executor is None else executor.capacity()
+        game, asked = make_game(
+            mechanism,
+            adversary,
+            runs=runs,
+            canaries=canaries,
+            insertion=Insertion() if insertion is None else insertion,
+            seed=seed,
+            horizons=horizons,
+            speed=speed,
+            capacity=capacity,
+        )
+        from dpaudit.audits._describing import describe_game, device_name, versions
+        from dpaudit.games import executor_for, play, prepare
 
-    ready = prepare(game, asked, capacity)
-    device = device_name(ready.speed, capacity)
-    left_open = {"tile_size": asked.tile_size is None, "compile": asked.compile == "auto"}
-    with open_store(store) as opened, Notices(progress) as notices:
+        ready = prepare(game, asked, capacity)
+        device = device_name(ready.speed, capacity)
+        left_open = {"tile_size": asked.tile_size is None, "compile": asked.compile == "auto"}
         record, description, remarks = begin(
-            opened,
+            stack.enter_context(open_store(store)),  # not before everything is checked
             name,
             describe_game(ready),
             versions(device),
@@ -118,7 +120,9 @@ def audit(
         chosen = executor_for(ready, done) if executor is None else executor
         chosen.label = record.id
         notices.progress.watch(chosen.status)
+        notices.progress.stage("compiling" if ready.speed.compile else "training")
         tiles.keep(play(ready, done=done, notify=notices.notify, executor=chosen))
+        notices.progress.stage("bounds")
         return finished(
             record,
             delta=delta,

@@ -92,7 +92,7 @@ def audit_training(
             it.
         until_violation: Test the scores as they come, and stop as soon as a violation is proven;
             ``runs`` is then the largest number of runs.
-        progress: Progress callback; none by default.
+        progress: Progress callback; by default a bar in notebooks, and none elsewhere.
         executor: Schedules the runs; by default ``workers`` processes of this machine.
         timeout: Seconds after which a training is stopped and counts as failed.
         detect: Fraction of the claimed noise that must be detectable for the verdict
@@ -156,6 +156,7 @@ def audit_training(
             notices.notify(remark)
         watcher = _watcher(record, wanted, claim, runs) if until_violation else None
         tiles.begin()
+        notices.progress.stage("training")
         if tiles.missing and not (watcher is not None and watcher.refuted):
             chosen = executor or executor_of(workers, timeout=timeout)
             # With fresh, files that an executor kept of an earlier audit are not used either.
@@ -163,6 +164,7 @@ def audit_training(
             notices.progress.watch(chosen.status)
             policy = FailurePolicy(record, canaries=canaries, stop=on_error == "stop")
             _train(job, record, tiles, chosen, policy, watcher)
+        notices.progress.stage("bounds")
         return finished(
             record,
             delta=delta,

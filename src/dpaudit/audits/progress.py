@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from html import escape
 from types import TracebackType
 from typing import Any, Self, final
 
 from dpaudit.executors import Status
+
+SECONDS_BETWEEN_LINES = 5.0
+"""If standard error is not a terminal, the shortest time between two lines."""
 
 
 class Progress(ABC):
@@ -38,6 +45,9 @@ class Progress(ABC):
     @abstractmethod
     def notice(self, text: str) -> None:
         """A remark for the user."""
+
+    def stage(self, name: str) -> None:  # noqa: B027 - most callbacks do not need it
+        """A stage begins: loading, crafting, compiling, training or bounds."""
 
     def watch(self, status: Status) -> None:  # noqa: B027 - most displays do not show it
         """The executor's status, which changes while it plays."""
@@ -78,70 +88,201 @@ class Silent(Progress):
 
 @final
 class Bar(Progress):
-    """A progress bar on standard error: runs done, rate, time left, bound so far, and workers.
+    """Shows the stage, runs done, rate, time left, bound so far, and workers.
 
-    The workers' part has tiles in flight, retries and lost machines.
-
-    If standard error is not a terminal, only notices are printed.
+    A bar on a terminal or in a notebook; otherwise a line on standard error every few seconds.
     """
 
     def __init__(self) -> None:
-        from rich.console import Console
+        self._state = _State()
+        self._display: Any = None
 
-        self._console = Console(stderr=True, highlight=False)
-        self.runs = self.done = 0
-        self._bar: Any = None
-        self._task: Any = None
-        self._status: Status | None = None
+    @property
+    def runs(self) -> int:
+        """Number of runs of the audit; 0 before playing begins."""
+        return self._state.runs
+
+    @property
+    def done(self) -> int:
+        """Number of runs that are done."""
+        return self._state.done
 
     def begin(self, *, runs: int, done: int) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        state = self._state
+        state.runs, state.done, state.resumed, state.began = runs, done, done, time.perf_counter()
+        self._show()
 
-        self.runs, self.done = runs, done
-        if not self._console.is_terminal:
-            return
-        self._bar = Progress(
-            TextColumn("{task.completed:,.0f} of {task.total:,.0f} runs"),
-            BarColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[found]}"),
-            TextColumn("{task.fields[status]}"),
-            console=self._console,
-            transient=True,
-        )
-        self._task = self._bar.add_task("runs", total=runs, rate="", found="", status="")
-        self._bar.start()
-        # Runs from the store took no time, so they do not count in the rate.
-        self._bar.reset(self._task, completed=done, total=runs)
+    def stage(self, name: str) -> None:
+        if name != self._state.stage:
+            self._state.stage = name
+            self._show()
 
     def advance(self, runs: int) -> None:
-        self.done += runs
-        if self._bar is None:
-            return
-        self._bar.advance(self._task, runs)
-        speed = self._bar.tasks[0].speed
-        status = "" if self._status is None else status_text(self._status)
-        self._bar.update(self._task, rate=_rate(speed) if speed else "", status=status)
+        self._state.done += runs
+        self._state.stage = "training"
+        self._show()
 
     def watch(self, status: Status) -> None:
-        self._status = status
+        self._state.status = status
 
     def bound(self, epsilon: float) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, found=f"epsilon >= {epsilon:.2f} so far")
+        self._state.epsilon = epsilon
+        self._show()
 
     def notice(self, text: str) -> None:
-        self._console.print(f"dpaudit: {text}", markup=False, soft_wrap=True)
+        self._shown().say(f"dpaudit: {text}")
 
     def stop(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        if self._display is not None:
+            self._display.stop()
+            self._display = None
 
     @property
     def wants_bounds(self) -> bool:
-        return self._bar is not None
+        return self._state.runs > 0 and not isinstance(self._display, _Lines)
+
+    def _shown(self) -> Any:
+        if self._display is None:
+            self._display = _display()
+        return self._display
+
+    def _show(self) -> None:
+        self._shown().show(self._state)
+
+
+def default_progress() -> Progress:
+    """A bar in notebooks, where audits are started by hand; nothing elsewhere."""
+    return Bar() if in_notebook() else Silent()
+
+
+def in_notebook() -> bool:
+    """Whether a notebook's kernel runs this process."""
+    module = sys.modules.get("IPython")
+    shell = None if module is None else module.get_ipython()
+    return shell is not None and hasattr(shell, "kernel")
+
+
+@dataclass(kw_only=True)
+class _State:
+    """What a display shows."""
+
+    stage: str = ""
+    runs: int = 0
+    done: int = 0
+    resumed: int = 0
+    began: float = field(default_factory=time.perf_counter)
+    epsilon: float | None = None
+    status: Status | None = None
+
+    @property
+    def text(self) -> str:
+        """Everything except for the stage; empty before playing begins."""
+        if not self.runs:
+            return ""
+        parts = [f"{self.done:,} of {self.runs:,} runs"]
+        # Runs from the store took no time, so they do not count in the rate.
+        played, seconds = self.done - self.resumed, time.perf_counter() - self.began
+        if played and seconds > 0:
+            speed = played / seconds
+            parts.append(_rate(speed))
+            if self.done < self.runs:
+                parts.append(f"{_seconds((self.runs - self.done) / speed)} left")
+        if self.epsilon is not None:
+            parts.append(f"epsilon >= {self.epsilon:.2f} so far")
+        if self.status is not None and self.status.workers:
+            parts.append(status_text(self.status))
+        return ", ".join(parts)
+
+    @property
+    def line(self) -> str:
+        """Stage and text in one line."""
+        return ": ".join(part for part in (self.stage, self.text) if part)
+
+
+def _display() -> _Terminal | _Notebook | _Lines:
+    if in_notebook():
+        return _Notebook()
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    return _Terminal(console) if console.is_terminal else _Lines()
+
+
+@final
+class _Terminal:
+    """A bar of `rich`, which moves by itself while a stage has no number of runs."""
+
+    def __init__(self, console: Any) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (
+            TextColumn("{task.description}", style="bold"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[text]}"),
+        )
+        self._bar = Progress(*columns, console=console, transient=True)
+        self._task = self._bar.add_task("", total=None, text="")
+        self._bar.start()
+
+    def show(self, state: _State) -> None:
+        known = {"total": state.runs, "completed": state.done} if state.runs else {}
+        self._bar.update(self._task, description=state.stage, text=state.text, **known)
+
+    def say(self, text: str) -> None:
+        self._bar.console.print(text, markup=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+
+@final
+class _Notebook:
+    """A bar in the output of a cell; it needs no widgets."""
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self._handle = display(self._content(""), display_id=True)
+        self._last = 0.0
+
+    def show(self, state: _State) -> None:
+        now = time.perf_counter()
+        if now - self._last < 0.3:
+            return
+        self._last = now
+        known = f' max="{state.runs}" value="{state.done}"' if state.runs else ""
+        self._handle.update(self._content(f"<progress{known}></progress> {escape(state.line)}"))
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+    def stop(self) -> None:
+        self._handle.update(self._content(""))
+
+    def _content(self, html: str) -> Any:
+        from IPython.display import HTML
+
+        return HTML(html)
+
+
+@final
+class _Lines:
+    """Lines on standard error: the first stage at once, then one every few seconds."""
+
+    def __init__(self) -> None:
+        self._last = float("-inf")
+
+    def show(self, state: _State) -> None:
+        now = time.perf_counter()
+        if state.line and now - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = now
+            self.say(f"dpaudit: {state.line}")
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def stop(self) -> None:
+        pass
 
 
 def status_text(status: Status) -> str:
@@ -164,6 +305,12 @@ def status_text(status: Status) -> str:
     if status.lost_nodes:
         parts.append(counted(status.lost_nodes, "machine lost", "machines lost"))
     return ", ".join(parts)
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _rate(speed: float) -> str:

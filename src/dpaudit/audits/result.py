@@ -271,6 +271,16 @@ class AuditResult:
             "device": self.device,
         }
 
+    def _repr_html_(self) -> str:
+        from dpaudit.report.notebook import result_html
+
+        return result_html(
+            title=self.title,
+            verdict=self.verdict,
+            sentence=self.sentence,
+            bounds=(self.least_upper, *self.lower),
+        )
+
     def __repr__(self) -> str:
         lower, upper = self.leading, self.least_upper
         failed = f", {len(self.failures)} failed" if self.failures else ""

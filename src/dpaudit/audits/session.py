@@ -7,7 +7,7 @@ import time
 from contextlib import nullcontext
 from typing import Any
 
-from dpaudit.audits.progress import Progress, Silent
+from dpaudit.audits.progress import Progress, default_progress
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.stored import read_result
 from dpaudit.errors import DpauditError
@@ -39,7 +39,7 @@ class Notices:
     """Passes notices to the progress callback, each once, and remembers them."""
 
     def __init__(self, progress: Progress | None) -> None:
-        self.progress = Silent() if progress is None else progress
+        self.progress = default_progress() if progress is None else progress
         self._seen: dict[str, None] = {}
 
     def __enter__(self) -> Notices:

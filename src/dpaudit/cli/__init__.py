@@ -69,7 +69,11 @@ class _LazyCommands(TyperGroup):
             return None
         one = typer.Typer(add_completion=False, rich_markup_mode="rich")
         one.command(cmd_name, context_settings=_HELP)(COMMANDS[cmd_name])
-        return get_command(one)
+        command = get_command(one)
+        for option in command.params:
+            if option.default is None and not option.required and option.show_default is True:
+                option.show_default = "none"  # every option shows its default
+        return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:

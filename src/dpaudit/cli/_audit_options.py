@@ -12,7 +12,7 @@ import typer
 
 from dpaudit.adversaries.registry import ADVERSARIES
 from dpaudit.cli._executors import takes_executor, with_signature
-from dpaudit.configuration import CompleteSettings, Settings, read_settings
+from dpaudit.configuration import Settings, read_settings
 from dpaudit.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -160,24 +160,30 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def takes_settings(
-    command: Callable[[CompleteSettings, bool, Executor | None], None],
-) -> Callable[..., None]:
+def takes_settings(**further: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn a command that takes complete settings into one that takes all options above.
 
-    The options are defined once, here; the command receives checked settings: options over the
-    file over the preset.
+    The options are defined once, here; the command receives checked settings (options over the
+    file over the preset), ``json``, the executor, and the further options.
+
+    Arguments:
+        further: Options of this command only, each `None` by default.
     """
-
-    @functools.wraps(command)
-    def with_options(
-        *, config: Path | None, json: bool, executor: Executor | None, **given: Any
-    ) -> None:
-        from_file = Settings() if config is None else read_settings(config)
-        command(Settings(**given).over(from_file).resolved(), json, executor)
-
     unknown = set(SETTINGS) - {field.name for field in dataclasses.fields(Settings)}
     if unknown:
         raise TypeError(f"no field of Settings: {', '.join(sorted(unknown))}")
-    options = {"config": Config, **SETTINGS, "executor": None, "json": Json}
-    return takes_executor(with_signature(with_options, options, {"json": False}))
+    options = {"config": Config, **SETTINGS, **further, "executor": None, "json": Json}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_options(
+            *, config: Path | None, json: bool, executor: Executor | None, **given: Any
+        ) -> None:
+            from_file = Settings() if config is None else read_settings(config)
+            others = {name: given.pop(name) for name in further}
+            settings = Settings(**given).over(from_file).resolved()
+            command(settings, json=json, executor=executor, **others)
+
+        return takes_executor(with_signature(with_options, options, {"json": False}))
+
+    return decorate

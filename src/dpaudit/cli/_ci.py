@@ -54,11 +54,16 @@ def write_outcomes(outcomes: Sequence[Outcome], *, junit: Path | None, sarif: Pa
             raise InvalidInput(f"{option}: cannot write {path}: {error.strerror}") from error
 
 
-def outcome_of_audit(result: AuditResult, train: Callable[..., Any]) -> Outcome:
-    """The outcome of an audit; a verdict that decides nothing counts as skipped."""
+def outcome_of_audit(result: AuditResult, train: Callable[..., Any] | None = None) -> Outcome:
+    """The outcome of an audit; a verdict that decides nothing counts as skipped.
+
+    Arguments:
+        result: The result of the audit.
+        train: The user's training, whose place is reported; `None` for a training of a preset.
+    """
     from dpaudit.report.ci import Outcome
 
-    file, line = _place(train)
+    file, line = ("", 1) if train is None else _place(train)
     return Outcome(
         name=result.name or result.training,
         level=_LEVELS.get(result.verdict, "skipped"),

@@ -27,8 +27,9 @@ OPTIONS: dict[str, Any] = {
     "ray_address": Annotated[
         str | None,
         typer.Option(
-            metavar="auto|local|ray://HOST:PORT",
-            help="Ray cluster: the running one, a new one on this machine, or a remote one.",
+            metavar="ADDRESS",
+            help="Ray cluster: auto for the running one, local for a new one on this machine, or "
+            "ray://HOST:PORT.",
             show_default="auto",
         ),
     ],

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from dpaudit.cli._render import print_json
 from dpaudit.cli._user_code import user_code
 
 if TYPE_CHECKING:
-    from dpaudit.audits import AuditResult
+    from dpaudit.audits import AuditResult, Progress
 
 
-def played(
-    play: Callable[..., AuditResult], *subject: Any, store: str, quiet: bool, **options: Any
-) -> AuditResult:
-    """The result of an audit, with a progress bar unless ``quiet``."""
+@contextlib.contextmanager
+def progress_shown(*, store: str, quiet: bool) -> Iterator[Progress]:
+    """The progress of an audit on standard error, from loading on; nothing if ``quiet``.
+
+    Arguments:
+        store: The store, for the message after an interruption.
+        quiet: Whether to show nothing.
+    """
     from dpaudit.audits import Bar, Silent
 
     progress = Silent() if quiet else Bar()
     try:
-        with user_code():
-            return play(*subject, store=store, progress=progress, **options)
+        with progress, user_code():
+            progress.stage("loading")
+            yield progress
     except KeyboardInterrupt:
         if isinstance(progress, Bar) and progress.runs:
             print(

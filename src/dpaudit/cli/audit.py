@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from dpaudit.cli import _audit_options as option
-from dpaudit.cli._playing import played, print_audit
+from dpaudit.cli._ci import Junit, Sarif, outcome_of_audit, write_outcomes
+from dpaudit.cli._playing import print_audit, progress_shown
 from dpaudit.configuration import CompleteSettings
 
 if TYPE_CHECKING:
     from dpaudit.executors import Executor
 
 
-@option.takes_settings
-def audit(settings: CompleteSettings, json: bool, executor: Executor | None) -> None:
+@option.takes_settings(junit=Junit, sarif=Sarif)
+def audit(
+    settings: CompleteSettings,
+    *,
+    json: bool,
+    executor: Executor | None,
+    junit: Path | None,
+    sarif: Path | None,
+) -> None:
     """Audit a DP-SGD training: a lower bound on epsilon, beside the accountant's upper bound.
 
     Without options: a small network on California Housing, trained 5,000 times.
@@ -25,25 +36,28 @@ def audit(settings: CompleteSettings, json: bool, executor: Executor | None) -> 
     One training with 20,000 canaries:
     [bold]dpaudit audit --preset convnet --runs 1 --canaries 20000 --data-dir ~/data[/]
 
-    After an interruption, the same command resumes the audit.
+    After an interruption, the same command resumes the audit. Exit code 1: a violation is proven.
     """
-    from dpaudit.audits import audit as play
+    with progress_shown(store=settings.store, quiet=json) as progress:
+        from dpaudit.audits import audit as play
 
-    result = played(
-        play,
-        settings.training(),
-        settings.adversary,
-        runs=settings.runs,
-        canaries=settings.canaries,
-        insertion=settings.insertion,
-        delta=settings.delta,
-        confidence=settings.confidence,
-        seed=settings.seed,
-        horizons=settings.horizons,
-        name=settings.name,
-        store=settings.store,
-        speed=settings.speed(),
-        executor=executor,
-        quiet=json,
-    )
+        result = play(
+            settings.training(),
+            settings.adversary,
+            runs=settings.runs,
+            canaries=settings.canaries,
+            insertion=settings.insertion,
+            delta=settings.delta,
+            confidence=settings.confidence,
+            seed=settings.seed,
+            horizons=settings.horizons,
+            name=settings.name,
+            store=settings.store,
+            speed=settings.speed(),
+            executor=executor,
+            progress=progress,
+        )
     print_audit(result, store=settings.store, scores_out=settings.scores_out, json=json)
+    write_outcomes([outcome_of_audit(result)], junit=junit, sarif=sarif)
+    if result.verdict == "violation":
+        raise typer.Exit(1)

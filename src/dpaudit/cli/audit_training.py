@@ -12,8 +12,7 @@ from dpaudit import _validate
 from dpaudit.cli._audit_options import Json, Name, ScoresOut, StoreFile
 from dpaudit.cli._ci import Junit, Sarif, outcome_of_audit, write_outcomes
 from dpaudit.cli._executors import takes_executor
-from dpaudit.cli._playing import played, print_audit
-from dpaudit.cli._user_code import user_code
+from dpaudit.cli._playing import print_audit, progress_shown
 from dpaudit.configuration import store_path
 from dpaudit.errors import InvalidInput
 
@@ -148,40 +147,38 @@ def audit_training(
     where = store_path(store)
     if scores_out is not None:
         _validate.file_to_write("scores_out", Path(scores_out))  # before hours of training
-    with user_code():
+    with progress_shown(store=where, quiet=json) as progress:
         function = load("MODULE:FUNCTION", train)
         inserted = canary_beside(function) if canary is None else load("--canary", canary)
         scorer = adversary
         if adversary is not None and ":" in adversary:
             scorer = load("--adversary", adversary)
-    if executor is None and _can_be_sent(function, inserted, scorer):
-        # In a process of its own: a training that exits cannot end the command with its code.
-        executor = executor_of(workers, timeout=timeout, isolated=True)
-    result = played(
-        play,
-        function,
-        canary=inserted,
-        adversary=scorer,
-        executor=executor,
-        claim=claim,
-        delta=delta,
-        runs=runs,
-        confidence=confidence,
-        seed=seed,
-        workers=workers,
-        timeout=timeout,
-        detect=detect,
-        power=power,
-        fresh=fresh,
-        name=name,
-        on_error=on_error,
-        until_violation=until_violation,
-        store=where,
-        quiet=json,
-    )
+        if executor is None and _can_be_sent(function, inserted, scorer):
+            # In a process of its own: a training that exits cannot end the command with its code.
+            executor = executor_of(workers, timeout=timeout, isolated=True)
+        result = play(
+            function,
+            canary=inserted,
+            adversary=scorer,
+            executor=executor,
+            claim=claim,
+            delta=delta,
+            runs=runs,
+            confidence=confidence,
+            seed=seed,
+            workers=workers,
+            timeout=timeout,
+            detect=detect,
+            power=power,
+            fresh=fresh,
+            name=name,
+            on_error=on_error,
+            until_violation=until_violation,
+            store=where,
+            progress=progress,
+        )
     print_audit(result, store=where, scores_out=scores_out, json=json)
-    if junit or sarif:
-        write_outcomes([outcome_of_audit(result, function)], junit=junit, sarif=sarif)
+    write_outcomes([outcome_of_audit(result, function)], junit=junit, sarif=sarif)
     raise typer.Exit(EXIT_CODES[result.verdict])
 
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from dpaudit.executors import Executor
 
 
-@option.takes_settings
-def plan(settings: CompleteSettings, json: bool, executor: Executor | None) -> None:
+@option.takes_settings()
+def plan(settings: CompleteSettings, *, json: bool, executor: Executor | None) -> None:
     """Predict an audit: its bounds, the runs it takes, its time and memory.
 
     The prediction holds if genuine gradients do not change the canary's dimension. Other canaries

@@ -66,6 +66,16 @@ _VERDICTS = {
 }
 
 
+def verdict_colour(verdict: str) -> str:
+    """The colour of a verdict on white.
+
+    Example:
+        >>> verdict_colour("violation") == ALARM.light
+        True
+    """
+    return _VERDICTS.get(verdict, CLAIMED).light
+
+
 def terminal_style(verdict: str) -> str:
     """The style of a verdict in a terminal.
 

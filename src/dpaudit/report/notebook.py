@@ -1,0 +1,46 @@
+"""A result in the output of a notebook cell: verdict, sentence and bounds as HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from dpaudit.privacy import Bound
+from dpaudit.report import palette
+from dpaudit.report.words import assumed, verdict_word
+
+_BADGE = "color:#fff;background:{colour};border-radius:1em;padding:0.1em 0.7em;font-weight:600"
+
+
+def result_html(*, title: str, verdict: str, sentence: str, bounds: Sequence[Bound]) -> str:
+    """The HTML of a result; it needs no style sheet and no script.
+
+    Arguments:
+        title: The training and the adversary.
+        verdict: The verdict in one word.
+        sentence: The verdict in a sentence.
+        bounds: The bounds to list, upper and lower.
+
+    Example:
+        >>> bound = Bound(epsilon=1.25, delta=1e-5, side="lower", method="gaussian-dp")
+        >>> text = result_html(title="t", verdict="violation", sentence="Leaks.", bounds=[bound])
+        >>> "1.25" in text and palette.ALARM.light in text
+        True
+    """
+    badge = f'<span style="{_BADGE.format(colour=palette.verdict_colour(verdict))}">'
+    rows = "".join(_row(bound) for bound in bounds)
+    return (
+        f"<div><p>{badge}{escape(verdict_word(verdict))}</span> <b>{escape(title)}</b></p>"
+        f"<p>{escape(sentence)}</p><table><thead><tr><th>epsilon</th><th>method</th>"
+        f"<th>assumes</th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _row(bound: Bound) -> str:
+    sign = "≤" if bound.side == "upper" else "≥"
+    value = "∞" if math.isinf(bound.epsilon) else f"{bound.epsilon:.2f}"
+    rule = bound.details.get("threshold_rule")
+    method = f"{bound.method}, {rule}" if rule else bound.method
+    cells = (f"{sign} {value}", method, assumed(bound))
+    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
