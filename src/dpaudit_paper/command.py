@@ -49,9 +49,9 @@ def reproduce(
     executor: Executor | None = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Make the paper's figures and tables, each with a valid bound beside the paper's.
+    """Make the paper's figures and tables.
 
-    Without names, list them with their state and cost.
+    Each has a valid bound beside the paper's. Without names, list them with their state and cost.
 
     Make two of them at the paper's size:
     [bold]dpaudit reproduce F1c F3b --scale full[/]

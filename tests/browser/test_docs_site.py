@@ -26,9 +26,27 @@ PAGES = {
     "coverage": "coverage/",
     "gallery": "gallery/",
     "tutorial": "tutorials/opacus-bug/",
+    "tutorial-figure": "tutorials/main-figure/",
     "api": "api/",
 }
-SHOWN = "return document.body.getAttribute('data-md-color-scheme')"
+READY = (
+    "return document.querySelector('.arithmatex:not(:has(.katex))') ? null"
+    " : document.body.getAttribute('data-md-color-scheme')"
+)
+FACTS = """
+const all = selector => [...document.querySelectorAll(selector)];
+return {
+  loaded: performance.getEntriesByType('resource').map(entry => entry.name),
+  brokenImages: [...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src),
+  formulas: all('.arithmatex').map(f => [
+    f.querySelectorAll('.katex').length, f.querySelectorAll('.katex-error').length]),
+  cellFormulas: all('.jp-Cell .katex').length,
+  quotations: all('blockquote').length,
+  promptsInText: all('.doc-contents p').map(p => p.textContent).filter(t => t.includes('>>>')),
+  promptsInCode: all('.doc-contents .highlight code').filter(
+    c => c.textContent.includes('>>>')).length,
+};
+"""
 
 
 @pytest.fixture(scope="module")
@@ -55,70 +73,54 @@ class _Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-def show(browser: Any, address: str, *, scheme: str = "light", width: int = 1400) -> None:
-    """Open a page; without a remembered scheme the theme follows the reader's preference."""
-    emulate(browser, width=width, scheme=scheme)
-    browser.get(address)
+@pytest.fixture(scope="module")
+def visits(browser: Any, site: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """What the browser shows of every page, visited once for each colour scheme."""
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    found = {}
+    for scheme, material in MATERIAL.items():
+        for page, path in PAGES.items():
+            emulate(browser, width=1400, scheme=scheme)
+            browser.get(site + path)
+            wait = WebDriverWait(browser, 10)  # scheme and formulas appear after loading
+            wait.until(lambda one, expected=material: one.execute_script(READY) == expected)
+            facts = browser.execute_script(FACTS)
+            facts["errors"] = [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
+            for width in WIDTHS:
+                emulate(browser, width=width, scheme=scheme)
+                facts[width] = browser.execute_script("return document.body.parentNode.scrollWidth")
+                keep_screenshot(browser, f"{page}-{width}-{scheme}")
+            found[page, scheme] = facts
+        browser.execute_script("localStorage.clear()")  # the theme remembers the scheme
+    return found
+
+
+@pytest.mark.parametrize("scheme", MATERIAL)
+@pytest.mark.parametrize("page", PAGES)
+def test_nothing_overflows_at_any_width_in_either_scheme(visits, page, scheme):
+    facts = visits[page, scheme]
+    assert all(facts[width] <= width for width in WIDTHS), [facts[width] for width in WIDTHS]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_nothing_overflows_at_any_width_in_either_scheme(browser, site, page):
-    from selenium.webdriver.support.wait import WebDriverWait
-
-    for scheme, material in MATERIAL.items():
-        show(browser, site + PAGES[page], scheme=scheme)
-        wait = WebDriverWait(browser, 5)  # the theme chooses the scheme after loading
-        wait.until(lambda one, expected=material: one.execute_script(SHOWN) == expected)
-        for width in WIDTHS:
-            emulate(browser, width=width, scheme=scheme)
-            wide = browser.execute_script("return document.documentElement.scrollWidth")
-            keep_screenshot(browser, f"{page}-{width}-{scheme}")
-            assert wide <= width, f"{page} is {wide} px wide at {width} px, {scheme}"
+def test_the_site_needs_no_network(visits, site, page):
+    facts = visits[page, "light"]
+    assert all(name.startswith((site, "data:")) for name in facts["loaded"]), facts["loaded"]
+    assert facts["brokenImages"] == []
+    assert facts["errors"] == []
 
 
-def test_the_site_needs_no_network(browser, site):
-    for page in PAGES.values():
-        show(browser, site + page)
-        loaded = browser.execute_script(
-            "return performance.getEntriesByType('resource').map(entry => entry.name)"
-        )
-        assert all(name.startswith((site, "data:")) for name in loaded), loaded
-        broken = browser.execute_script(
-            "return [...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)"
-        )
-        assert broken == []
-        errors = [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
-        assert errors == [], page
-
-
-def test_formulas_are_rendered(browser, site):
+def test_formulas_are_rendered(visits):
     for page in ("notation", "landscapes", "api"):
-        show(browser, site + PAGES[page])
-        formulas = browser.execute_script(
-            "return [...document.querySelectorAll('.arithmatex')].map("
-            "f => [f.querySelectorAll('.katex').length, f.querySelectorAll('.katex-error').length])"
-        )
+        formulas = visits[page, "light"]["formulas"]
         assert formulas, f"{page} has no formulas"
         assert all(counts == [1, 0] for counts in formulas), page
+    assert visits["tutorial-figure", "light"]["cellFormulas"] >= 1
 
 
-def test_formulas_of_a_notebook_are_rendered(browser, site):
-    show(browser, site + "tutorials/main-figure/")
-    count = browser.execute_script("return document.querySelectorAll('.jp-Cell .katex').length")
-    assert count >= 1
-
-
-def test_api_examples_are_code(browser, site):
-    show(browser, site + PAGES["api"])
-    quoted = browser.execute_script("return document.querySelectorAll('blockquote').length")
-    assert quoted == 0
-    prompts = browser.execute_script(
-        "return [...document.querySelectorAll('.doc-contents p')]"
-        ".filter(p => p.textContent.includes('>>>')).map(p => p.textContent)"
-    )
-    assert prompts == []
-    code = browser.execute_script(
-        "return [...document.querySelectorAll('.doc-contents .highlight code')]"
-        ".filter(c => c.textContent.includes('>>>')).length"
-    )
-    assert code >= 50
+def test_api_examples_are_code(visits):
+    facts = visits["api", "light"]
+    assert facts["quotations"] == 0
+    assert facts["promptsInText"] == []
+    assert facts["promptsInCode"] >= 50

@@ -12,7 +12,7 @@ from dpaudit.scores import Store
 
 def test_a_result_shows_verdict_sentence_and_every_bound() -> None:
     with Store.open(":memory:") as store:
-        record = store_audit(store, normal_scores(2 * MU, runs=200), settings(runs=200))
+        record = store_audit(store, normal_scores(2 * MU, runs=600), settings(runs=600))
         result = read_result(record)
     text = result._repr_html_()
     reader = parsed(text)

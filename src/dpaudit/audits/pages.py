@@ -184,6 +184,11 @@ def _subtitle(result: AuditResult) -> str:
 
 def _notices(result: AuditResult) -> Iterator[str]:
     test = result.test
+    if result.stopped_at is not None and result.stopped_at < result.asked:
+        yield (
+            f"The audit stopped after {result.stopped_at:,} of at most {result.asked:,} runs, when "
+            "the violation was proven."
+        )
     if test is not None and test.e_value is not None:
         yield WATCHED
     if test is not None and math.isinf(result.least_upper.epsilon):

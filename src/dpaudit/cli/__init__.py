@@ -24,20 +24,20 @@ from dpaudit.errors import DpauditError
 # command -> (module and function, one line of help). The lines stand here, so that
 # ``dpaudit --help`` imports none of these modules.
 _SHIPPED: dict[str, tuple[str, str]] = {
-    "estimate": ("estimate:estimate", "A lower bound on epsilon from scores or counts."),
-    "account": ("account:account", "Upper bounds on epsilon from the accountants."),
-    "audit": ("audit:audit", "Audit a DP-SGD training: play the game."),
+    "estimate": ("estimate:estimate", "Compute lower bounds on epsilon from scores or counts."),
+    "account": ("account:account", "Compute upper bounds on epsilon with the accountants."),
+    "audit": ("audit:audit", "Audit a DP-SGD training that dpaudit runs itself."),
     "audit-training": (
         "audit_training:audit_training",
         "Audit your own training: does its privacy claim hold?",
     ),
-    "plan": ("plan:plan", "What an audit will find and cost, before training."),
-    "check": ("check:check", "Check your own training for broken rules."),
-    "collect": ("collect:collect", "Bring the results of SLURM jobs into the store."),
+    "plan": ("plan:plan", "Predict the bounds and the cost of an audit."),
+    "check": ("check:check", "Check your own training against the rules of DP-SGD."),
+    "collect": ("collect:collect", "Copy the results of SLURM jobs into the store."),
     "list": ("audits:list_audits", "List the audits in the store."),
     "show": ("audits:show", "Show one audit in the store."),
-    "report": ("report:report", "Write an audit as a page to open or send."),
-    "landscape": ("landscape:landscape", "Exact privacy of crafted loss landscapes."),
+    "report": ("report:report", "Write the report page of one audit or of several."),
+    "landscape": ("landscape:landscape", "Compute the exact privacy of crafted loss landscapes."),
 }
 
 COMMANDS: Registry[Callable[..., None]] = Registry(
@@ -110,7 +110,10 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """What differentially private training really leaks: epsilon from below and from above."""
+    """Audit differentially private training.
+
+    dpaudit computes lower bounds on epsilon beside the upper bounds of the accountants.
+    """
     if context.invoked_subcommand is None:
         print(context.get_help())
 

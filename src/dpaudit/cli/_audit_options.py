@@ -126,6 +126,15 @@ StoreFile = Annotated[
         show_default="the environment's DPAUDIT_STORE, or dpaudit.sqlite",
     ),
 ]
+StoreToRead = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="FILE",
+        help="File in which the audits are kept.",
+        show_default="the environment's DPAUDIT_STORE, or dpaudit.sqlite",
+    ),
+]
 Name = Annotated[
     str | None,
     typer.Option(

@@ -20,7 +20,8 @@ OPTIONS: dict[str, Any] = {
         str | None,
         typer.Option(
             metavar="local|ray|slurm",
-            help="Where tiles are played: on this machine, on a Ray cluster, or by SLURM jobs.",
+            help="Where trainings run: on this machine, on a Ray cluster, or as SLURM jobs. A tile "
+            "is a group of trainings that run together.",
             show_default="local",
         ),
     ],

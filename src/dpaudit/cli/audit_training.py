@@ -29,8 +29,8 @@ def audit_training(
         str,
         typer.Argument(
             metavar="MODULE:FUNCTION",
-            help="Your function train(canary, inserted, seed). It returns the final parameters, "
-            "dpaudit.Predictions or a score. Also path/to/file.py:function.",
+            help="Your function train(canary, inserted, seed), which returns the final parameters, "
+            "dpaudit.Predictions or a score. path/to/file.py:function works, too.",
         ),
     ],
     runs: Annotated[int, typer.Option(metavar="N", help="Number of trainings.")] = 200,

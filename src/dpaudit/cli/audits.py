@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from dpaudit.cli._audit_options import Json, ReadConfidence, ReadDelta, StoreFile
+from dpaudit.cli._audit_options import Json, ReadConfidence, ReadDelta, StoreToRead
 from dpaudit.configuration import store_path
 
 
-def list_audits(store: StoreFile = None, json: Json = False) -> None:
+def list_audits(store: StoreToRead = None, json: Json = False) -> None:
     """List the audits in the store, the oldest first.
 
     [bold]dpaudit list --store audits.sqlite[/]
@@ -34,7 +34,7 @@ def show(
             metavar="AUDIT", help="Name of the audit, or the first digits of its identity."
         ),
     ],
-    store: StoreFile = None,
+    store: StoreToRead = None,
     delta: ReadDelta = None,
     confidence: ReadConfidence = None,
     json: Json = False,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dpaudit.cli._audit_options import Json, StoreFile
+from dpaudit.cli._audit_options import Json, StoreToRead
 from dpaudit.configuration import store_path
 
 
@@ -18,7 +18,7 @@ def collect(
             metavar="FOLDER", help="The --slurm-folder of the audit, or one audit's folder in it."
         ),
     ],
-    store: StoreFile = None,
+    store: StoreToRead = None,
     json: Json = False,
 ) -> None:
     """Bring the results of SLURM jobs into the store, without waiting for missing ones.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpaudit.cli._audit_options import Json, ReadConfidence, ReadDelta, StoreFile
+from dpaudit.cli._audit_options import Json, ReadConfidence, ReadDelta, StoreToRead
 from dpaudit.cli._exit import printable
 from dpaudit.configuration import store_path
 
@@ -30,7 +30,7 @@ def report(
             show_default="every audit in the store",
         ),
     ] = None,
-    store: StoreFile = None,
+    store: StoreToRead = None,
     out: Annotated[
         Path | None,
         typer.Option(

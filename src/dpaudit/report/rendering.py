@@ -21,7 +21,7 @@ from dpaudit.privacy import Bound
 from dpaudit.report import charts, palette
 from dpaudit.report.comparison import MOST_FULL_REPORTS, MOST_OVERLAID, compare
 from dpaudit.report.data import MOST_THRESHOLDS, SMALLEST_RATE, Evidence, PageData, Reading
-from dpaudit.report.words import assumed, meaning, typeset, verdict_word
+from dpaudit.report.words import assumed, headline, meaning, typeset, verdict_word
 
 
 def write_page(pages: PageData | Sequence[PageData], path: str | os.PathLike[str]) -> Path:
@@ -107,6 +107,7 @@ class _View:
     page: PageData
     word: str
     sentence: str
+    headline: tuple[tuple[str, str], ...]
     meaning: tuple[str, ...]
     rows: tuple[_Row, ...]
     ticks: tuple[charts.Tick, ...]
@@ -132,6 +133,7 @@ def _view(page: PageData, key: str, *, brief: bool) -> _View:
         page=page,
         word=verdict_word(page.verdict),
         sentence=_without(verdict_word(page.verdict), typeset(page.sentence)),
+        headline=() if brief else headline(page),
         meaning=tuple(typeset(text) for text in meaning(page)),
         rows=() if found is None else tuple(_rows(found, axis)),
         ticks=axis.ticks(charts.round_steps(0.0, axis.high), lambda value: f"{value:g}"),

@@ -33,6 +33,56 @@ def assumed(bound: Bound) -> str:
     return "; ".join(bound.assumptions) if bound.assumptions else "no assumption"
 
 
+def headline(page: PageData) -> tuple[tuple[str, str], ...]:
+    """What was claimed, what was shown and what to do: pairs of a heading and a sentence."""
+    found = page.evidence
+    if found is None:
+        return ()
+    rows = [("Shown", _shown(page, found))]
+    if found.test is not None or found.least_upper is not None:
+        rows.insert(0, ("Claimed", _claimed(found)))
+    if page.verdict in _ADVICE:
+        rows.append(("What to do", _ADVICE[page.verdict]))
+    return tuple((heading, typeset(text)) for heading, text in rows)
+
+
+_ADVICE = {
+    "violation": (
+        "Repeat the audit with another seed. If the violation remains, look for a bug in the "
+        "training or in its accounting."
+    ),
+    "consistent": (
+        "Nothing, if the errors that this audit would have found are the ones you care about. To "
+        "find smaller ones, increase the number of runs or use a stronger adversary."
+    ),
+    "inconclusive": "Increase the number of runs, or use a canary with a stronger effect.",
+    "no-claim": "Give a claim to test it.",
+    "unfinished": "Repeat the command that started the audit to finish it.",
+}
+
+
+def _claimed(found: Evidence) -> str:
+    claim = "" if found.test is None else found.test.claim.description
+    least = found.least_upper
+    bound = "" if least is None else f"epsilon <= {least.epsilon:.2f} at delta = {least.delta:g}"
+    return f"{'. That is, '.join(part for part in (claim, bound) if part)}."
+
+
+def _shown(page: PageData, found: Evidence) -> str:
+    leading = found.leading
+    sure = f"{100 * (leading.confidence or 0.95):g} % confidence"
+    bound = f"epsilon >= {leading.epsilon:.2f} at delta = {leading.delta:g}, with {sure}"
+    if page.verdict == "violation" and found.test is not None:
+        p_value = f"{found.test.p_value:.2g}"
+        return (
+            f"The claim is wrong: if it were true, scores this extreme would occur with "
+            f"probability at most {p_value}. The scores show {bound}."
+        )
+    if page.verdict == "consistent":
+        return f"{bound[:1].upper()}{bound[1:]}. This does not contradict the claim."
+    return f"{bound[:1].upper()}{bound[1:]}."
+
+
 def meaning(page: PageData) -> tuple[str, ...]:
     """What the reader may conclude from the verdict; one paragraph each."""
     evidence = page.evidence
