@@ -18,6 +18,8 @@ MOST_OVERLAID = len(palette.CYCLE)
 """Largest number of trade-off functions in one chart: one for each colour."""
 
 _FIRST_OVERLAID = 6
+_SHOWN = ("runs",)  # settings that have a column in every comparison
+_LONG = 24  # characters from which a column needs room for several words
 
 
 @final
@@ -32,6 +34,11 @@ class Column:
 
     name: str
     values: tuple[str, ...]
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a value has several words."""
+        return max(map(len, self.values)) > _LONG
 
 
 @final
@@ -110,6 +117,8 @@ def _flat(page: PageData) -> dict[str, str]:
     table: dict[str, str] = {}
     for group in page.facts:
         for name, value in group.rows if group.compared else ():
+            if name in _SHOWN:
+                continue
             label = group.heading if name == "name" else name
             table[label if label not in table else f"{group.heading}, {label}"] = value
     return table

@@ -75,8 +75,8 @@ def _shown(page: PageData, found: Evidence) -> str:
     if page.verdict == "violation" and found.test is not None:
         p_value = f"{found.test.p_value:.2g}"
         return (
-            f"The claim is wrong: if it were true, scores this extreme would occur with "
-            f"probability at most {p_value}. The scores show {bound}."
+            f"The scores contradict the claim: if it were true, scores this extreme would occur "
+            f"with probability at most {p_value}. They show {bound}."
         )
     if page.verdict == "consistent":
         return f"{bound[:1].upper()}{bound[1:]}. This does not contradict the claim."
@@ -125,7 +125,6 @@ def _violation(evidence: Evidence) -> list[str]:
         "was claimed (too little noise, clipping that does not clip, a step that was not counted); "
         "the claim is about another training; the runs with and without the canary differ in more "
         f"than the canary; or this is one of the {wrong:.3g} % of false alarms.{besides}",
-        "Repeat the audit with another seed: a bug remains, a false alarm does not.",
     ]
 
 

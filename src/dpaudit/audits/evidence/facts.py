@@ -21,14 +21,13 @@ def progress(done: int, asked: int) -> Progress | None:
 def facts_of(description: Description) -> Iterator[Facts]:
     """The settings in groups; single settings form a group of their own."""
     plain = description.to_dict()
-    claim = plain["mechanism"].pop("claim", None)
-    if claim is not None:
-        plain["claim"] = _claim(claim)
+    claim = plain["mechanism"].get("claim")
+    if claim is not None:  # a claim with Poisson sampling has hundreds of numbers
+        plain["mechanism"]["claim"] = claim["description"]
     single = {key: value for key, value in plain.items() if not isinstance(value, Mapping)}
     parts = {key: value for key, value in plain.items() if isinstance(value, Mapping)}
     groups = {
         "mechanism" if description.training is None else "training": parts.pop("mechanism"),
-        "claim": parts.pop("claim", {}),
         "adversary": parts.pop("adversary"),
         "insertion": parts.pop("insertion", {}),
         "game": single,
@@ -37,10 +36,12 @@ def facts_of(description: Description) -> Iterator[Facts]:
     for heading, settings in groups.items():
         if settings:
             yield Facts(heading=_words(heading), rows=tuple(_rows(settings)))
+    if claim is not None:
+        yield Facts(heading="the claim", rows=tuple(_rows(_claim(claim))), compared=False)
 
 
 def _claim(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """The claim in words; one with Poisson sampling also has hundreds of numbers."""
+    """The claim in words: its settings, its sampling and what it assumes."""
     settings = dict(claim.get("settings") or {})
     if "noise_multiplier" in settings:
         rate = settings.pop("sampling_rate", None)
