@@ -267,10 +267,10 @@ class _Notebook:
 
 @final
 class _Lines:
-    """Lines on standard error: the first stage at once, then one every few seconds."""
+    """A line on standard error every few seconds; none if the command ends before that."""
 
     def __init__(self) -> None:
-        self._last = float("-inf")
+        self._last = time.perf_counter()
 
     def show(self, state: _State) -> None:
         now = time.perf_counter()
