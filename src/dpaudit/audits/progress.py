@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from html import escape
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Self, final
 
@@ -225,7 +226,9 @@ class _Terminal:
         self._bar.start()
 
     def show(self, state: _State) -> None:
-        known = {"total": state.runs, "completed": state.done} if state.runs else {}
+        known: dict[str, Any] = {}
+        if state.runs:
+            known = {"total": state.runs, "completed": state.done}
         self._bar.update(self._task, description=state.stage, text=state.text, **known)
 
     def say(self, text: str) -> None:
@@ -240,9 +243,9 @@ class _Notebook:
     """A bar in the output of a cell; it needs no widgets."""
 
     def __init__(self) -> None:
-        from IPython.display import display
-
-        self._handle = display(self._content(""), display_id=True)
+        shell = import_module("IPython.display")
+        self._html = shell.HTML
+        self._handle = shell.display(self._html(""), display_id=True)
         self._last = 0.0
 
     def show(self, state: _State) -> None:
@@ -251,18 +254,13 @@ class _Notebook:
             return
         self._last = now
         known = f' max="{state.runs}" value="{state.done}"' if state.runs else ""
-        self._handle.update(self._content(f"<progress{known}></progress> {escape(state.line)}"))
+        self._handle.update(self._html(f"<progress{known}></progress> {escape(state.line)}"))
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr)
 
     def stop(self) -> None:
-        self._handle.update(self._content(""))
-
-    def _content(self, html: str) -> Any:
-        from IPython.display import HTML
-
-        return HTML(html)
+        self._handle.update(self._html(""))
 
 
 @final

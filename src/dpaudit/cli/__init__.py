@@ -70,7 +70,8 @@ class _LazyCommands(TyperGroup):
         one = typer.Typer(add_completion=False, rich_markup_mode="rich")
         one.command(cmd_name, context_settings=_HELP)(COMMANDS[cmd_name])
         command = get_command(one)
-        for option in command.params:
+        options: list[Any] = command.params
+        for option in options:
             if option.default is None and not option.required and option.show_default is True:
                 option.show_default = "none"  # every option shows its default
         return command
