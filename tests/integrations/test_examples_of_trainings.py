@@ -99,3 +99,53 @@ class TestJaxPrivacy:
         result = module.audit(getattr(module, name), runs=24, true_share=0.05)
         assert result.verdict == "violation"
         assert result.adversary == "parameters"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+class TestKeras:
+    """The canary is an example; a training takes seconds, because it is compiled every time."""
+
+    @pytest.fixture
+    def module(self, monkeypatch):
+        monkeypatch.setenv("KERAS_BACKEND", "jax")
+        pytest.importorskip("keras")
+        pytest.importorskip("jax_privacy")
+        return example("keras_training")
+
+    def test_the_canary_changes_weights_and_predictions(self, module):
+        models = [
+            module.train_for_weights(module.CANARY, inserted, 1, noise_multiplier=0.05)
+            for inserted in (False, True)
+        ]
+        weights = [module.along_the_rare_feature(module.CANARY, model) for model in models]
+        # Four steps of rate 1 / 16, each by a gradient of norm 1 along (-1, 1) / sqrt 2.
+        moved = module.STEPS / (module.EXAMPLES + 1) * 2**0.5
+        assert weights[1] - weights[0] == pytest.approx(moved, rel=0.05)
+        seen = [
+            dpaudit.Predictions(logits=model(module.CANARY["features"][None]), target=1)
+            for model in models
+        ]
+        assert seen[1].log_likelihood() > seen[0].log_likelihood()
+
+    def test_the_claim(self, module):
+        claim = module.claim_of(module.private_settings())
+        assert claim.mu == pytest.approx(module.STEPS**0.5 / 2)
+
+
+class TestFlower:
+    """Run where Flower is installed; its pinned dependencies conflict with ours."""
+
+    def test_a_client_with_too_little_noise_is_found(self):
+        pytest.importorskip("flwr")
+        result = example("flower_clients").audit(runs=40, noise_multiplier=0.5)
+        assert result.verdict == "violation"
+        assert result.threat_model is dpaudit.ThreatModel.HIDDEN_STATE
+
+
+class TestFederatedAveraging:
+    """The same audit without any library."""
+
+    @pytest.mark.parametrize(("true_share", "verdict"), [(0.4, "violation"), (1.0, "consistent")])
+    def test_audit(self, true_share, verdict):
+        module = example("federated_clients")
+        assert module.audit(runs=200, true_share=true_share).verdict == verdict

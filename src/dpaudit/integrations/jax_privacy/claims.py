@@ -24,7 +24,7 @@ def claim_of(source: Any, *, steps: int | None = None, every_step: bool = False)
 
     Arguments:
         source: A ``BandMFExecutionPlanConfig`` (DP-SGD is the one with one band), its ``plan``, a
-            ``DpEvent``, or ``DpParams`` of ``jax_privacy.accounting``.
+            ``DpEvent``, ``DpParams`` of ``jax_privacy.accounting``, or a ``DPKerasConfig``.
         steps: Number of steps; needed for ``DpParams`` only.
         every_step: The claim for an example in every step, whatever the batch selection says. With
             correlated noise this needs the configuration, which has the strategy.
@@ -37,6 +37,8 @@ def claim_of(source: Any, *, steps: int | None = None, every_step: bool = False)
         >>> claim_of(parameters, steps=9)
         Claim(DP-SGD with noise multiplier 2, 9 steps)
     """
+    if hasattr(source, "train_steps"):
+        return _of_history(_of_keras(source), every_step)
     if hasattr(source, "noise_multipliers"):
         return _of_history(_of_parameters(source, steps), every_step)
     if every_step and hasattr(source, "strategy"):
@@ -127,3 +129,14 @@ def _of_parameters(source: Any, steps: int | None) -> History:
     # A fixed batch size has twice the sensitivity: an example takes the place of another one.
     noise = float(source.noise_multipliers) / (1 if method == "POISSON" else 2)
     return [(noise, min(1.0, rate), math.ceil(steps / cycle))]
+
+
+def _of_keras(source: Any) -> History:
+    """One group of steps, as ``DPKerasConfig`` accounts for them."""
+    if source.noise_multiplier is None:
+        raise InvalidInput(
+            "noise_multiplier of the DPKerasConfig must be known, got None; use "
+            "config.update_with_calibrated_noise_multiplier()"
+        )
+    rate = source.effective_batch_size / source.train_size
+    return [(float(source.noise_multiplier), min(1.0, rate), source.train_steps)]
