@@ -1,4 +1,4 @@
-"""``dpaudit landscape``: what a crafted loss landscape keeps of one gradient, exactly."""
+"""``dpaudit landscape``: the exact privacy loss of a crafted loss landscape."""
 
 from __future__ import annotations
 
@@ -66,13 +66,14 @@ def landscape(
 ) -> None:
     """The exact privacy loss of the one-dimensional landscape process (section 6 of the paper).
 
-    A canary enters the first step; the adversary's landscape shapes the others; only the last
-    position is released. Nothing is sampled: both densities are propagated step by step.
+    The canary is inserted at the first step, the adversary's landscape determines the drift of the
+    others, and only the last position is released. The densities with and without the canary are
+    computed step by step, without simulation.
 
     The paper's adversary, with its sign corrected:
     [bold]dpaudit landscape --noise-multiplier 1 --batch-size 16 --steps 25[/]
 
-    The same threshold where it hurts most, in DP-SGD's own scaling:
+    A threshold at the decision point, in DP-SGD's scaling:
     [bold]dpaudit landscape --noise-multiplier 1 --batch-size 4 --steps 25[/]
     [bold]  --scaling dpsgd --shape decision[/]
 
@@ -110,7 +111,7 @@ def landscape(
 
 
 def _check_plot(path: Path) -> None:
-    """Raise now for a figure that could not be written once everything is computed."""
+    """Raise before computing if the figure could not be written."""
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InvalidInput(f"plot must be a .png, .svg or .pdf file, got {str(path)!r}")
     _validate.file_to_write("plot", path)
@@ -232,7 +233,7 @@ def _print_text(result: Any, shape: str, audited: Any, found: Any) -> None:
         f"{process.scaling} scaling, delta {result.delta:g}"
     )
     grid = Grid(box=box.SIMPLE_HEAD)
-    for header in ("step", "insertions", "exact epsilon", "GDP rule says"):
+    for header in ("step", "insertions", "exact epsilon", "GDP rule"):
         grid.add_column(header, justify="right", no_wrap=True)
     for step in _milestones(process.steps):
         grid.add_row(
@@ -264,11 +265,11 @@ def _sentence(result: Any) -> str:
     exactly = "at least" if result.method == "chain" else "exactly"
     error = f" (two grids agree to {result.error:.0e})" if result.error else ""
     text = (
-        f"After step {result.process.steps:,} the released position leaks {exactly} "
+        f"After step {result.process.steps:,} the released position has {exactly} "
         f"epsilon = {last:.4f}{error}: {kept} of the accountant's {result.accountant:.4f}."
     )
     if claimed > last * 1.01 + 1e-4:
-        text += f" The GDP rule would claim {claimed:.4f}, which is more than the truth."
+        text += f" The GDP rule gives {claimed:.4f}, which is more than the exact value."
     return text
 
 
@@ -300,7 +301,7 @@ def _print_search(screen: Any, found: Any) -> None:
             markup=False,
         )
     else:
-        screen.print("The moved threshold keeps everything; there was nothing to search for.")
+        screen.print("The moved threshold reaches the accountant's epsilon; no search was needed.")
 
 
 def _print_batches(found: Any) -> None:

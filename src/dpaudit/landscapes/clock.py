@@ -52,23 +52,31 @@ class ChainLandscape(Landscape):
 
     def pairs(self, process: LandscapeProcess) -> Iterator[DiscretePair]:
         """`chain`, after checking that the process can carry it out."""
-        if process.scaling != "dpsgd":
-            raise InvalidInput(
-                f"scaling must be 'dpsgd' for a {type(self).__name__}, got {process.scaling!r}; "
-                "in the paper's scaling a step is too short to reach another node"
-            )
-        if process.reach < self.least_reach:
-            raise InvalidInput(
-                f"batch_size must be at least {math.ceil(self.least_reach)} for this "
-                f"{type(self).__name__}, got {process.batch_size}; its longest jump is "
-                f"{self.least_reach:.1f} C"
-            )
-        if process.period != self.phases:
-            raise InvalidInput(
-                f"period must be {self.phases}, the {type(self).__name__}'s number of phases, "
-                f"got {process.period!r}"
-            )
+        check_chain(process, type(self).__name__, period=self.phases, reach=self.least_reach)
         return self.chain(process)
+
+
+def check_chain(process: LandscapeProcess, name: str, *, period: int, reach: float) -> None:
+    """Raise `InvalidInput` unless the process can carry out a chain.
+
+    Arguments:
+        process: The process.
+        name: Name of the landscape, for messages.
+        period: The insertion period of the landscape.
+        reach: Its longest jump.
+    """
+    if process.scaling != "dpsgd":
+        raise InvalidInput(
+            f"scaling must be 'dpsgd' for {name}, got {process.scaling!r}; in the paper's scaling "
+            "a step is too short to reach another node"
+        )
+    if process.reach < reach:
+        raise InvalidInput(
+            f"batch_size must be at least {math.ceil(reach)} for this {name}, got "
+            f"{process.batch_size}; its longest jump is {reach:.1f} C"
+        )
+    if process.period != period:
+        raise InvalidInput(f"period must be {period}, that of this {name}, got {process.period!r}")
 
 
 @final

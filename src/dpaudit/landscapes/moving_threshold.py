@@ -6,7 +6,7 @@ After step t the two densities cross :math:`p_{1,t} = e^\epsilon p_{0,t}` at som
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -20,7 +20,7 @@ from dpaudit.landscapes.pair import DensityPair
 from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess
 
 _QUICK = Resolution(order=8, negligible=1e-10, mass_tolerance=1e-8)
-_ROUNDS = 12
+_ROUNDS = 60
 
 
 @final
@@ -77,28 +77,23 @@ def fitted_moving_threshold(process: LandscapeProcess, *, delta: float = 1e-5) -
             f"period must be None for a moving threshold, got {process.period}; "
             "for several insertions use reading-wells"
         )
-    chosen = MovingThreshold(places=(decision_point(process, delta=delta),))
-    epsilon = _last(process, chosen, delta).one_sided_epsilon(delta)
+    places = np.full(max(1, process.steps - 1), decision_point(process, delta=delta))
+    best, found = MovingThreshold(places=(float(places[0]),)), -1.0
     for _ in range(_ROUNDS):
-        chosen = _at_crossings(process, epsilon, delta)
-        before, epsilon = epsilon, _last(process, chosen, delta).one_sided_epsilon(delta)
-        if abs(epsilon - before) <= 1e-4 * epsilon:
+        chosen = MovingThreshold(places=tuple(places.tolist()))
+        pairs = list(densities(process.with_landscape(chosen), delta=delta, resolution=_QUICK))
+        epsilon = pairs[-1].one_sided_epsilon(delta)
+        if epsilon > found:
+            best, found = chosen, epsilon
+        # All crossings of this round at once; each depends on the thresholds before it only.
+        new = places.copy()
+        new[0] = 0.5 + epsilon * process.noise_multiplier**2
+        for index in range(1, len(new)):
+            new[index] = _crossing(pairs[index], epsilon, new[index - 1])
+        moved, places = float(np.abs(new - places).max()), new
+        if moved <= 1e-3 * process.noise_multiplier:
             break
-    return chosen
-
-
-def _at_crossings(process: LandscapeProcess, epsilon: float, delta: float) -> MovingThreshold:
-    """Thresholds at the crossings for this epsilon, one step after the other."""
-    places = [0.5 + epsilon * process.noise_multiplier**2]
-    for step in range(2, process.steps):
-        pair = _last(replace(process, steps=step), MovingThreshold(places=tuple(places)), delta)
-        places.append(_crossing(pair, epsilon, places[-1]))
-    return MovingThreshold(places=tuple(places))
-
-
-def _last(process: LandscapeProcess, chosen: MovingThreshold, delta: float) -> DensityPair:
-    *_, last = densities(process.with_landscape(chosen), delta=delta, resolution=_QUICK)
-    return last
+    return best
 
 
 def _crossing(pair: DensityPair, epsilon: float, otherwise: float) -> float:

@@ -2,8 +2,8 @@ r"""Wells, and a batch after each insertion that reads it: little is lost at any
 
 All batches but one of a period are wells of width W: they return the position to the centre of its
 cell, which erases the noise of the step. The batch after an insertion reads the residual, rounds it
-to m units q (at most M in absolute value) and jumps m cells. No clock is kept in the position,
-because the batch tells the time. Every drift ends at the centre of a cell, so the cells form a
+to m units q (at most M in absolute value) and jumps m cells. The position needs no clock, because
+the batches are known. Every drift ends at the centre of a cell, so the cells form a
 Markov chain whose steps are independent: both distributions are convolutions.
 """
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
+from dpaudit.landscapes.clock import check_chain
 from dpaudit.landscapes.landscapes import Wells, inside
 from dpaudit.landscapes.pair import DiscretePair, normal_mass
 from dpaudit.mechanisms.landscape import Array, BatchLandscapes, Landscape, LandscapeProcess
@@ -122,7 +123,7 @@ class ReadingWells(BatchLandscapes):
 
     def pairs(self, process: LandscapeProcess) -> Iterator[DiscretePair]:
         """The distributions of the cell after steps 1, 2, …, T, without and with the canary."""
-        self.check(process)
+        check_chain(process, "ReadingWells", period=self.period, reach=self.least_reach)
         kernels = _kernels(self, process.noise_multiplier)
         states = [np.ones(1), np.ones(1)]
         for step in range(1, process.steps + 1):
@@ -141,22 +142,6 @@ class ReadingWells(BatchLandscapes):
         middle = max(len(end) for end in ends) // 2
         without, canary = (np.pad(end, middle - len(end) // 2) for end in ends)
         return DiscretePair(without, canary)
-
-    def check(self, process: LandscapeProcess) -> None:
-        """Raise `InvalidInput` unless the process can follow these landscapes."""
-        if process.scaling != "dpsgd":
-            raise InvalidInput(
-                f"scaling must be 'dpsgd' for ReadingWells, got {process.scaling!r}; in the "
-                "paper's scaling a step is too short to reach another cell"
-            )
-        if process.period != self.period:
-            raise InvalidInput(f"period must be {self.period}, got {process.period!r}")
-        if process.reach < self.least_reach:
-            raise InvalidInput(
-                f"batch_size must be at least {math.ceil(self.least_reach)} for these "
-                f"ReadingWells, got {process.batch_size}; their longest jump is "
-                f"{self.least_reach:.1f} C"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
-r"""Where to put a threshold: the paper's appendix asks it for T = 2, and the answer depends on whom
-one asks. Under the GDP rule h = C/2 is hard to beat; under the exact epsilon it is among the worst
-places, and the decision point of `dpaudit.landscapes.decision_point` is close to the best.
+r"""The best position of a threshold, which the paper's appendix studies for T = 2.
+
+Under the GDP rule h = C/2 is the best position. Under the exact epsilon it is among the worst, and
+`dpaudit.landscapes.decision_point` is close to the best.
 """
 
 from __future__ import annotations

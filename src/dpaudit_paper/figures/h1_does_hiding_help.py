@@ -141,7 +141,7 @@ def draw(table: Table) -> Drawing:
         "_",
         color=style.RED,
         ms=12,
-        label="exact, crafted network",
+        label="crafted network, exact chain",
     )
     for place, period in enumerate(PERIODS):
         bounds = _upper(period, 1.0)
