@@ -17,7 +17,7 @@ from dpaudit.testing import easy_training
 
 FAST = Speed(device="cpu", compile=False, workers=1)
 BANDED = CorrelatedNoise.square_root(bands=4)
-STEPS = 64
+STEPS, RUNS = 64, 400
 
 
 def training(**more: object) -> DPSGD:
@@ -95,10 +95,10 @@ def separation(mechanism: DPSGD, adversary: object, runs: int) -> float:
 @pytest.mark.parametrize("adversary", [RandomDimension(), DiracGradient()], ids=lambda a: a.name)
 def test_audits_are_tight_at_full_participation(adversary):
     """The exact separation is 0.985 of the claim for the final model, and 1 for all iterates."""
-    found = separation(training(), adversary, runs=1000)
+    found = separation(training(), adversary, runs=RUNS)
     final = STEPS / BANDED.spread_of_sum(STEPS) / 4.0
     exact = final if adversary.name == "random-dimension" else exact_mu()
-    sampling_error = 3 * np.sqrt(4 / 1000 + exact**2 / 2000)
+    sampling_error = 3 * np.sqrt(4 / RUNS + exact**2 / (2 * RUNS))
     assert found == pytest.approx(exact, abs=sampling_error)
     assert exact >= 0.9 * exact_mu()
     assert found >= 0.9 * exact_mu() - sampling_error
