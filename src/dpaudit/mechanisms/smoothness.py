@@ -36,12 +36,6 @@ class Smoothness(ABC):
         Raises:
             InvalidInput: if the assumption does not hold for this training.
         """
-        if not mechanism.is_plain:
-            raise InvalidInput(
-                "mechanism must be plain DP-SGD for a Lipschitz constant of the update, got "
-                f"{mechanism.optimizer!r}, {mechanism.schedule!r}, {mechanism.averaging!r} and "
-                f"{mechanism.clipping!r}; use the defaults"
-            )
         if isinstance(mechanism.batches, PoissonBatches):
             raise InvalidInput(
                 "batches must have a fixed size for a Lipschitz constant of the update, got "
@@ -50,7 +44,7 @@ class Smoothness(ABC):
         if not mechanism.is_plain:
             raise InvalidInput(
                 "the training must be plain DP-SGD, with or without weight decay, for a Lipschitz "
-                f"constant of the update, got {', '.join(mechanism.further_settings())}"
+                f"constant of the update, got {mechanism.further_settings()}; use the defaults"
             )
         return self._constant(mechanism)
 
