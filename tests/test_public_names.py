@@ -27,6 +27,7 @@ def test_lower_bound_methods():
         "gaussian-fit",
         "one-run",
         "one-run-fdp",
+        "one-run-independent",
         "profile",
     )
 

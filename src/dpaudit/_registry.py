@@ -61,13 +61,14 @@ class Registry(Mapping[str, T], Generic[T]):
         return {**self._shipped, **{n: p for n, p in others.items() if n not in self._shipped}}
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._loaded:
+        if not isinstance(name, str) or name not in self._loaded:
             loaded = self._load(name)
             self._loaded[name] = loaded if self._make is None else self._make(loaded)
         return self._loaded[name]
 
     def _load(self, name: str) -> Any:
-        point = self._shipped.get(name) or self._known.get(name)
+        text = name if isinstance(name, str) else ""  # anything else may be unhashable
+        point = self._shipped.get(text) or self._known.get(text)
         if point is None:
             close = difflib.get_close_matches(str(name), list(self._known), n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""

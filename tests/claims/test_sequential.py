@@ -1,13 +1,18 @@
-"""Bets against a claim: never expected to win if it is kept, and quick to win if it is not."""
+"""Bets against a claim: no expected gain if it is true, quick growth if it is not."""
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from dpaudit import Claim
 from dpaudit.claims.anytime_bounds import anytime_bounds
-from dpaudit.claims.sequential import AnytimeTest, Bets, pairs_to_refute, supporting_lines
+from dpaudit.claims.bets import Bets, supporting_lines
+from dpaudit.claims.sequential import AnytimeTest, pairs_to_refute
+from dpaudit.claims.strategies import Portfolio
 from dpaudit.errors import InvalidScores
 from dpaudit.tradeoff import gaussian_tradeoff
 
@@ -40,9 +45,9 @@ def test_lines_lie_below_the_curve(claim):
 
 
 @every_claim
-def test_no_bet_is_expected_to_win_where_the_claim_is_kept(claim):
+def test_no_bet_has_an_expected_gain_above_1_if_the_claim_is_true(claim):
     # The theorem itself, at every point of a grid of the null and for every bet.
-    payoff = np.exp(Bets.against(claim).payoff)
+    payoff = np.exp(Bets.against(claim).payoff.reshape(-1, 4))
     alpha = np.concatenate([[0.0, 1.0], np.geomspace(1e-9, 1, 150), np.linspace(0.001, 0.999, 150)])
     edge = claim.tradeoff(alpha)
     for beta in (edge, edge + 0.3 * (1 - edge), np.ones_like(edge)):
@@ -51,12 +56,44 @@ def test_no_bet_is_expected_to_win_where_the_claim_is_kept(claim):
         assert (without * with_it).max() <= 1 + 1e-9
 
 
-def test_some_bet_is_expected_to_win_where_it_is_not():
-    bets = Bets.against(Claim.from_mu(1.0)).payoff
+def test_some_bet_grows_if_the_claim_is_false():
+    bets = Bets.against(Claim.from_mu(1.0)).payoff.reshape(-1, 4)
     alpha = 0.3
     beta = float(gaussian_tradeoff(alpha, 1.3))
     growth = bets @ [1 - alpha, alpha, 1 - beta, beta]
     assert growth.max() > 0.002
+
+
+@pytest.mark.parametrize("truth", [1.0, 1.5, 3.0])
+@pytest.mark.parametrize("pairs", [1, 5, 40, 400])
+def test_a_portfolio_has_no_expected_gain_above_1_if_the_claim_is_true(truth, pairs):
+    # Fitted to pairs that break the claim, then evaluated exactly on many that satisfy it.
+    portfolio = Portfolio(Bets.against(Claim.from_mu(1.0)))
+    portfolio.choose(*normal(truth, pairs, pairs))
+    table, cuts = np.exp(portfolio._table), portfolio._cuts
+
+    def chances(mean, spread):
+        return np.diff(ndtr((cuts - mean) / spread), prepend=0.0, append=1.0)
+
+    for centre in np.linspace(-3, 3, 13):
+        for spread in (0.3, 1.0, 4.0):
+            without, with_it = chances(centre, spread), chances(centre + spread, spread)
+            assert with_it @ table @ without <= 1 + 1e-9
+    keep = float(ndtr(0.5))  # two values: the claim is met with equality at one point
+    for high, low in itertools.permutations(range(len(cuts) + 1), 2):
+        without, with_it = np.zeros((2, len(cuts) + 1))
+        with_it[[high, low]], without[[high, low]] = (keep, 1 - keep), (1 - keep, keep)
+        assert with_it @ table @ without <= 1 + 1e-9
+
+
+def test_a_portfolio_stops_sooner_than_single_bets():
+    claim, stopped = Claim.from_mu(1.0), []
+    bets = Bets.against(claim)
+    for seed in range(40):
+        test = AnytimeTest(claim, bets=bets)
+        test.add(*normal(1.25, 1000, seed))
+        stopped.append(test.refuted_at or np.inf)
+    assert np.quantile(stopped, 0.8, method="higher") <= 800  # single bets alone: 1,000
 
 
 def test_bets_depend_on_nothing_that_comes_later():
@@ -89,7 +126,7 @@ def test_only_the_order_of_scores_counts():
     plain.add(inserted, others)
     bent.add(np.exp(inserted), np.exp(others))
     # Thresholds are mid-points, so a pair between two old scores may fall on either side.
-    assert bent.p_value == pytest.approx(plain.p_value, rel=0.5)
+    assert np.log(bent.p_value) == pytest.approx(np.log(plain.p_value), abs=0.7)
     discrete = AnytimeTest(Claim.from_mu(0.5))
     discrete.add(np.zeros(50), np.zeros(50))
     assert discrete.e_value == pytest.approx(1.0)
@@ -105,12 +142,12 @@ def test_claims_that_are_one_straight_line_can_be_refuted_too():
     assert pairs_to_refute(Claim.from_points([(0.0, 0.0)])) <= 8
     assert pairs_to_refute(Claim.from_points([(0.0, 0.1)])) <= 10
     assert pairs_to_refute(Claim.from_mu(0.0)) <= 8
-    # The smaller the promise, the sooner it is refuted.
+    # The smaller the claimed epsilon, the sooner it is refuted.
     needed = [pairs_to_refute(Claim.from_points([(epsilon, 0.0)])) for epsilon in (0.0, 0.5, 1, 2)]
     assert needed == sorted(needed)
 
 
-def test_a_violation_is_proven_and_stays_proven():
+def test_a_violation_is_found_and_stays_found():
     found = []
     for seed in range(20):
         test = AnytimeTest(Claim.from_mu(1.0))

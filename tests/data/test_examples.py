@@ -67,3 +67,10 @@ def test_any_change_shows_in_the_fingerprint() -> None:
     ]
     assert len({data.fingerprint for data in variants}) == len(variants)
     assert make(name="other").fingerprint == make().fingerprint
+
+
+@pytest.mark.parametrize("name", ["features", "targets"])
+def test_nested_lists_of_different_lengths_are_refused(name):
+    columns = {"features": [[1.0], [2.0]], "targets": [0.0, 1.0], name: [[1.0], [1.0, 2.0]]}
+    with pytest.raises(InvalidInput, match=name):
+        Examples(**columns)

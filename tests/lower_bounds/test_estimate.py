@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dpaudit
 from dpaudit import Bound, ErrorCounts, Scores, estimate, estimate_all, lower_bound
 from dpaudit.errors import DpauditError, InvalidInput, InvalidScores
 from dpaudit.lower_bounds import METHODS
@@ -60,7 +61,7 @@ def test_a_bound_carries_what_one_must_know(method):
     plain = bound.to_dict()
     assert plain["epsilon"] == bound.epsilon
     assert isinstance(plain["assumptions"], list)
-    assert ("mu" in plain) == (method in ("gaussian-dp", "gaussian-fit", "one-run-fdp"))
+    assert ("mu" in plain) == METHODS[method].needs_positive_delta
     free = method in ("clopper-pearson", "profile")
     assert (bound.assumptions == ()) == free
 
@@ -286,3 +287,24 @@ def test_scores_of_any_size_give_the_same_bound(method, unit):
 def test_a_normal_pilot_finds_thresholds_in_the_tails():
     bounds = [lower_bound(*gaussian_scores(3.95, 2500, seed), delta=1e-5) for seed in range(30)]
     assert np.mean([bound.epsilon for bound in bounds]) >= 5.3
+
+
+@pytest.mark.parametrize("evidence", [None, [1.0, 2.0], {"score": 1}, 3, "scores.csv"])
+def test_evidence_of_another_type_is_refused(evidence):
+    for call in (
+        lambda: estimate(evidence, delta=1e-5),
+        lambda: estimate_all(evidence, delta=1e-5),
+        lambda: dpaudit.test_claim(evidence, dpaudit.Claim.from_mu(1.0)),
+    ):
+        with pytest.raises(InvalidInput, match=type(evidence).__name__):
+            call()
+
+
+@pytest.mark.parametrize("methods", [[["clopper-pearson"]], 5, "clopper-pearson", [None]])
+def test_methods_of_another_type_are_refused(methods):
+    scores = Scores.from_samples([1.0, 2.0], [0.0, 1.0])
+    with pytest.raises(InvalidInput, match="method"):
+        estimate_all(scores, delta=1e-5, methods=methods)
+    if isinstance(methods, list):
+        with pytest.raises(InvalidInput, match="method"):
+            estimate(scores, delta=1e-5, method=methods[0])

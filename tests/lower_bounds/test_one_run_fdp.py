@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 from scipy.special import ndtr, ndtri
 
 from dpaudit.errors import InvalidScores
-from dpaudit.lower_bounds.guesses import count_guesses
+from dpaudit.lower_bounds.guesses import GuessPlan, count_guesses
 from dpaudit.lower_bounds.one_run_fdp import choose_gaussian_guesses, one_run_gaussian_mu
 from dpaudit.tradeoff import gaussian_epsilon
 
@@ -62,14 +62,14 @@ def test_published_figure_with_the_guess_counts_it_was_made_from() -> None:
     quantiles = ndtri((np.arange(10_000) + 0.5) / 10_000)
     scores = np.r_[quantiles + 1, quantiles]
     coins = np.r_[np.ones(10_000, int), np.zeros(10_000, int)]
-    assert count_guesses(scores, coins, top=406, bottom=0) == (379, 406)
+    assert count_guesses(scores, coins, GuessPlan(top=406, bottom=0)) == (379, 406)
 
 
 @pytest.mark.parametrize(("mu", "shared_noise"), [(0.0, 0.0), (0.5, 1.0), (2.0, 0.0)])
 def test_false_claims_on_gaussian_canaries(mu: float, shared_noise: float) -> None:
     # Noise that all canaries of a run share makes them dependent and no less private.
     rng = np.random.default_rng(11)
-    audits, canaries, pilot = 670, 300, 60
+    audits, canaries, pilot = 150, 300, 60
     coins = rng.integers(0, 2, (audits, canaries))
     noise = rng.normal(size=(audits, canaries)) + shared_noise * rng.normal(size=(audits, 1))
     scores = mu * coins + noise
@@ -78,7 +78,7 @@ def test_false_claims_on_gaussian_canaries(mu: float, shared_noise: float) -> No
         plan = choose_gaussian_guesses(
             score[:pilot], coin[:pilot], canaries - pilot, significance=0.05
         )
-        correct, guesses = count_guesses(score[pilot:], coin[pilot:], plan.top, plan.bottom)
+        correct, guesses = count_guesses(score[pilot:], coin[pilot:], plan)
         false += one_run_gaussian_mu(correct, guesses, canaries - pilot, significance=0.05) > mu
     assert false / audits <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / audits)
 

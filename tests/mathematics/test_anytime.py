@@ -1,4 +1,4 @@
-"""A kept claim is refuted, ever, with at most the stated probability; looking often costs that."""
+"""A true claim is ever refuted with at most the stated probability."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import pytest
 
 from dpaudit import Claim, ErrorCounts
 from dpaudit.claims.anytime_bounds import anytime_bounds
+from dpaudit.claims.bets import Bets
 from dpaudit.claims.fixed_sample import claim_p_value
-from dpaudit.claims.sequential import AnytimeTest, Bets
+from dpaudit.claims.sequential import AnytimeTest
 
 LEVEL = 0.05
 
@@ -31,9 +32,9 @@ def test_false_alarms_at_the_edge_of_the_claim_with_optional_stopping():
     def gaussian(random, pairs):
         return random.normal(1.0, 1.0, pairs), random.normal(0.0, 1.0, pairs)
 
-    rate = ever_refuted(Claim.from_mu(1.0), gaussian, audits=2000, pairs=1000)
-    assert rate <= allowed(2000)
-    assert rate > 0.002  # the test is alive: at the edge some audits must be unlucky
+    rate = ever_refuted(Claim.from_mu(1.0), gaussian, audits=300, pairs=250)
+    assert rate <= allowed(300)
+    assert rate > 0.002  # some audits must be unlucky, otherwise the test has no power
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
@@ -45,20 +46,20 @@ def test_false_alarms_for_randomised_response(epsilon):
         return random.random(pairs) < keep, random.random(pairs) >= keep
 
     claim = Claim.from_points([(epsilon, 0.0)])
-    assert ever_refuted(claim, response, audits=500, pairs=300) <= allowed(500)
+    assert ever_refuted(claim, response, audits=200, pairs=200) <= allowed(200)
 
 
-def test_false_alarms_when_the_law_of_scores_changes_along_the_way():
+def test_false_alarms_when_the_distribution_of_scores_drifts():
     def drifting(random, pairs):
         centre = np.linspace(0, 20, pairs)
         return random.normal(centre + 1.0, 1.0), random.normal(centre, 1.0)
 
-    assert ever_refuted(Claim.from_mu(1.0), drifting, audits=400, pairs=300) <= allowed(400)
+    assert ever_refuted(Claim.from_mu(1.0), drifting, audits=200, pairs=200) <= allowed(200)
 
 
-def test_looking_often_at_the_test_for_a_fixed_number_of_runs_breaks_its_level():
-    # What the theory is for: the same null, the best threshold even fixed beforehand.
-    audits, random, claim = 60, np.random.default_rng(0), Claim.from_mu(1.0)
+def test_optional_stopping_breaks_the_level_of_the_fixed_sample_test():
+    # The same true claim, with the best threshold fixed beforehand.
+    audits, random, claim = 40, np.random.default_rng(0), Claim.from_mu(1.0)
     misses = np.cumsum(random.normal(1, 1, (audits, 500)) <= 0.5, axis=1)
     alarms = np.cumsum(random.normal(0, 1, (audits, 500)) > 0.5, axis=1)
     smallest = np.ones(audits)
@@ -75,9 +76,9 @@ def test_looking_often_at_the_test_for_a_fixed_number_of_runs_breaks_its_level()
 
 
 def test_bounds_hold_when_the_audit_stops_as_they_cross_the_truth():
-    wrong, audits, random = 0, 80, np.random.default_rng(1)
+    wrong, audits, random = 0, 25, np.random.default_rng(1)
     for _ in range(audits):
-        inserted, others = random.normal(0.6, 1, 200), random.normal(0, 1, 200)
+        inserted, others = random.normal(0.6, 1, 100), random.normal(0, 1, 100)
         bounds = anytime_bounds(inserted, others, delta=1e-5)
         # The running maximum of wealth decides, so the last bound is the largest ever seen.
         wrong += bounds["anytime-gaussian-dp"].mu > 0.6

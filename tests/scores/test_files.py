@@ -264,3 +264,17 @@ def test_scores_import_neither_torch_nor_pandas() -> None:
         "sys.exit(bool({'torch', 'pandas', 'pyarrow', 'matplotlib'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_copies_of_a_file_without_canary_numbers_are_refused(tmp_path):
+    random = np.random.default_rng(0)
+    rows = [f"{score!r},{i % 2}" for i, score in enumerate(random.normal(size=50).tolist())]
+    copied, once = tmp_path / "copied.csv", tmp_path / "once.csv"
+    copied.write_text("\n".join(["score,inserted", *rows * 10]))
+    once.write_text("\n".join(["score,inserted", *rows]))
+    with pytest.raises(InvalidScores, match="10 copies"):
+        read_scores(copied)
+    assert len(read_scores(once)) == 50
+    few = tmp_path / "few.csv"
+    few.write_text("score,inserted\n" + "1,1\n0,0\n" * 40)  # randomised response without an error
+    assert len(read_scores(few)) == 80

@@ -141,3 +141,10 @@ def test_a_block_gives_the_scores_of_one_horizon() -> None:
 def test_a_block_checks_its_columns(change: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidScores, match=message):
         ScoreBlock(**(BLOCK | change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("column", ["score", "inserted", "run", "canary"])
+def test_nested_lists_of_different_lengths_are_refused(column):
+    columns = {"score": [1.0, 2.0], "inserted": [1, 0], "run": [0, 1], "canary": [0, 0]}
+    with pytest.raises(InvalidScores, match=column):
+        Scores(**{**columns, column: [[1], [0, 1]]})

@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 STEP = 0.05
 LARGEST = 30.0
-_AT_ONCE = 256
+_AT_ONCE = 64
 
 
 def anytime_bounds(
@@ -47,7 +47,7 @@ def anytime_bounds(
         >>> random = np.random.default_rng(0)
         >>> there, not_there = random.normal(2, 1, 500), random.normal(0, 1, 500)
         >>> anytime_bounds(there, not_there, delta=1e-5)["anytime-gaussian-dp"].mu
-        1.7
+        1.8
     """
 
     def bound(epsilon: float, method: str, mu: float | None, *own: str) -> Bound:
@@ -68,7 +68,7 @@ def anytime_bounds(
 
     free = bound(proven(lambda value: Claim.from_points([(value, delta)])), "anytime", None)
     if delta == 0:
-        reason = "at delta 0 a Gaussian trade-off curve has an infinite epsilon"
+        reason = "at delta 0 a Gaussian trade-off function has an infinite epsilon"
         missing = Unavailable(method="anytime-gaussian-dp", reason=reason)
         return Bounds(bounds=(free,), unavailable=(missing,))
     mu = proven(Claim.from_mu)

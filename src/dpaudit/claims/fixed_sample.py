@@ -22,7 +22,7 @@ from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.bands import upper_rate
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES, within_run_dependence
-from dpaudit.lower_bounds.evidence import Evidence
+from dpaudit.lower_bounds.evidence import Evidence, evidence_of
 from dpaudit.lower_bounds.joint_test import curve_p_value, distances
 from dpaudit.lower_bounds.levels import Levels, Pointwise
 from dpaudit.lower_bounds.questions import AtDelta, Question
@@ -118,6 +118,9 @@ def test_claim(
     """
     confidence = _validate.confidence(confidence)
     significance = 1 - confidence
+    evidence = evidence_of(evidence)
+    if not isinstance(claim, Claim):
+        raise InvalidInput(f"claim must be a Claim, got {claim!r}; see Claim.from_epsilon")
     rule = threshold_rule(threshold, seed=seed)
     if not isinstance(rule, Pilot | Fixed):
         raise InvalidInput(

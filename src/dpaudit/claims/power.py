@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrik, ndtr
 
+from dpaudit._roots import sign_change
+from dpaudit.claims.bets import Bets
 from dpaudit.claims.claim import Claim
 from dpaudit.claims.sequential import AnytimeTest
 from dpaudit.lower_bounds.counts import ErrorCounts
@@ -165,11 +167,14 @@ def _factor(power: Callable[[float], float], wanted: float) -> float | None:
     """The smallest factor, to about 5 %, at which the power reaches ``wanted``."""
     if power(LARGEST_FACTOR) < wanted:
         return None
-    low, high = 0.0, math.log(LARGEST_FACTOR)
-    while high - low > 0.05:
-        middle = (low + high) / 2
-        low, high = (low, middle) if power(math.exp(middle)) >= wanted else (middle, high)
-    return math.exp(high)
+    if power(1.0) >= wanted:
+        return 1.0
+
+    def enough(logarithm: float) -> float:
+        return 1.0 if power(math.exp(logarithm)) >= wanted else -1.0
+
+    most = math.log(LARGEST_FACTOR)
+    return math.exp(sign_change(enough, 0.0, most, tolerance=0.05, most_steps=7)[1])
 
 
 def _interpolated(claim: Claim) -> Curve:
@@ -242,9 +247,9 @@ def _simulated(pairs: int) -> Array:
 
 def _anytime_power(claim: Claim, mu: float, simulated: Array, confidence: float) -> float:
     """Share of simulated audits that the anytime-valid test would have stopped."""
-    refuted = 0
+    refuted, bets = 0, Bets.against(claim)
     for inserted, others in simulated:
-        test = AnytimeTest(claim, confidence=confidence)
+        test = AnytimeTest(claim, confidence=confidence, bets=bets)
         test.add(inserted + min(mu, 60.0), others)
         refuted += test.refuted
     return refuted / len(simulated)

@@ -12,6 +12,7 @@ from dpaudit import _validate
 from dpaudit.cli._audit_options import Json, Name, ScoresOut, StoreFile
 from dpaudit.cli._ci import Junit, Sarif, outcome_of_audit, write_outcomes
 from dpaudit.cli._executors import takes_executor
+from dpaudit.cli._exit import VERDICT_CODES
 from dpaudit.cli._playing import print_audit, progress_shown
 from dpaudit.configuration import store_path
 from dpaudit.errors import InvalidInput
@@ -19,8 +20,6 @@ from dpaudit.errors import InvalidInput
 if TYPE_CHECKING:
     from dpaudit.claims import Claim
     from dpaudit.executors import Executor
-
-EXIT_CODES = {"consistent": 0, "violation": 1, "inconclusive": 3}
 
 
 @takes_executor
@@ -131,6 +130,11 @@ def audit_training(
     Exit code 0: consistent with the claim; 1: a violation is proven;
     3: inconclusive; 2: an error in the call or in the training.
 
+    --claimed-epsilon is read as a Gaussian curve through the pair. Exactly
+    epsilon-DP mechanisms (randomised response, Laplace) violate that curve
+    although they satisfy the pair; a second line gives the verdict on the
+    bare pair, and --pair-only tests only that.
+
     [bold]dpaudit audit-training my_training:train --claimed-epsilon 8 --delta 1e-5[/]
 
     A claim from the training's settings needs no assumption:
@@ -179,7 +183,7 @@ def audit_training(
         )
     print_audit(result, store=where, scores_out=scores_out, json=json)
     write_outcomes([outcome_of_audit(result, function)], junit=junit, sarif=sarif)
-    raise typer.Exit(EXIT_CODES[result.verdict])
+    raise typer.Exit(VERDICT_CODES[result.verdict])
 
 
 def _can_be_sent(*objects: object) -> bool:

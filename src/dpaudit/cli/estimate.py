@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dpaudit.cli._exit import VERDICT_CODES
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.registry import METHODS
 
@@ -59,7 +60,11 @@ def estimate(
         int | None, typer.Option(help="Other canaries guessed not inserted.")
     ] = None,
     claim_epsilon: Annotated[
-        float | None, typer.Option(help="Test the claim of this epsilon at --claim-delta.")
+        float | None,
+        typer.Option(
+            help="Test the claim of this epsilon at --claim-delta, as a bare pair: nothing is "
+            "assumed about other deltas. (audit-training reads a pair as a Gaussian curve.)"
+        ),
     ] = None,
     claim_delta: Annotated[float | None, typer.Option(help="Delta of the claimed epsilon.")] = None,
     claim_mu: Annotated[float | None, typer.Option(help="Test the claim of mu-GDP.")] = None,
@@ -85,6 +90,8 @@ def estimate(
 
     Test the claim of a DP-SGD training:
     [bold]dpaudit estimate scores.csv --delta 1e-5 --claim-noise-multiplier 4 --claim-steps 250[/]
+
+    Exit code with a claim: 0 consistent, 1 violation, 3 inconclusive; 2: no bound, or bad input.
     """
     from dpaudit.lower_bounds import estimate as estimate_one
     from dpaudit.lower_bounds import estimate_all
@@ -127,6 +134,8 @@ def estimate(
     if not result.bounds:
         print(_NO_NUMBER, file=sys.stderr)
         raise typer.Exit(2)
+    if verdict is not None:
+        raise typer.Exit(VERDICT_CODES[verdict.verdict])
 
 
 def _rule(threshold: str | None, *, has_thresholds: bool) -> str:
@@ -234,5 +243,5 @@ def _print_table(result: Any, verdict: Any, source: str) -> None:
         line.append(f" · claim: {verdict.claim.description} · p = {verdict.p_value:.3g}")
         line.append(f" · tested at {100 * verdict.confidence:g} % confidence")
         screen.print(line)
-        for note in verdict.notes:
+        for note in (*filter(None, [verdict.bare_line]), *verdict.notes):
             screen.print(Text(note, style="dim"))

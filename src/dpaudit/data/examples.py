@@ -101,8 +101,15 @@ class Examples:
         )
 
 
+def _array(name: str, given: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except ValueError as error:  # lists of different lengths
+        raise InvalidInput(f"{name} must be a table with rows of one length: {error}") from None
+
+
 def _features(given: ArrayLike) -> NDArray[Any]:
-    array = np.asarray(given)
+    array = _array("features", given)
     if array.dtype == np.int64 and isinstance(given, np.ndarray):
         features: NDArray[Any] = np.ascontiguousarray(array)
     else:
@@ -111,7 +118,7 @@ def _features(given: ArrayLike) -> NDArray[Any]:
 
 
 def _floats(name: str, given: ArrayLike) -> NDArray[np.float32]:
-    array = np.asarray(given)
+    array = _array(name, given)
     if array.ndim == 0:
         raise InvalidInput(f"{name} must have an axis of examples, got a single number")
     try:
@@ -135,7 +142,7 @@ def _finite(name: str, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _labels(given: ArrayLike, classes: int) -> NDArray[np.int64]:
-    array = np.asarray(given)
+    array = _array("targets", given)
     if array.ndim == 0:
         raise InvalidInput(f"targets must have an axis of examples, got {given!r}")
     if not (np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_ or not array.size):

@@ -7,14 +7,13 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from dpaudit.errors import DpauditError
-from dpaudit.lower_bounds.evidence import Evidence, check_both_kinds
+from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.lower_bounds.evidence import Evidence, check_both_kinds, evidence_of
 from dpaudit.lower_bounds.registry import METHODS
 from dpaudit.lower_bounds.task import Task
 from dpaudit.lower_bounds.thresholds import ThresholdRule
 from dpaudit.privacy import Bound, Bounds, Unavailable
 from dpaudit.scores import Scores
-from dpaudit.scores.dataframes import is_frame
 
 
 def lower_bound(
@@ -79,7 +78,7 @@ def estimate(
     task = Task.asking(
         delta=delta, epsilon=epsilon, threshold=threshold, confidence=confidence, seed=seed
     )
-    return METHODS[method]().bound(_table(evidence), task)
+    return METHODS[method]().bound(evidence_of(evidence), task)
 
 
 def estimate_all(
@@ -99,7 +98,9 @@ def estimate_all(
     task = Task.asking(
         delta=delta, epsilon=epsilon, threshold=threshold, confidence=confidence, seed=seed
     )
-    evidence = _table(evidence)
+    evidence = evidence_of(evidence)
+    if isinstance(methods, str) or not isinstance(methods, Iterable):
+        raise InvalidInput(f"methods must be a list of names of methods, got {methods!r}")
     if isinstance(evidence, Scores):
         check_both_kinds(evidence)
     bounds: list[Bound] = []
@@ -110,8 +111,3 @@ def estimate_all(
         except DpauditError as error:
             unavailable.append(Unavailable(method=name, reason=str(error)))
     return Bounds(bounds=tuple(bounds), unavailable=tuple(unavailable))
-
-
-def _table(evidence: Evidence | Any) -> Evidence:
-    """A data frame as scores; anything else as it is."""
-    return Scores.from_pandas(evidence) if is_frame(evidence) else evidence

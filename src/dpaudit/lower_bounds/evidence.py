@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from dpaudit.errors import InvalidScores
+from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES, within_run_dependence
 from dpaudit.scores import Scores
+from dpaudit.scores.dataframes import is_frame
 from dpaudit.scores.failures import Failure
 
 Evidence = Scores | ErrorCounts
+
+
+def evidence_of(given: Any) -> Evidence:
+    """Scores or counts as they are, and a data frame as scores; anything else is refused."""
+    if isinstance(given, Scores | ErrorCounts):
+        return given
+    if is_frame(given):
+        return Scores.from_pandas(given)
+    raise InvalidInput(
+        "evidence must be Scores, ErrorCounts or a data frame with the columns score and inserted, "
+        f"got {type(given).__name__}; make a table with Scores.from_samples(inserted, not_inserted)"
+    )
 
 
 def check_both_kinds(scores: Scores) -> None:

@@ -1,4 +1,4 @@
-"""Guesses about inserted canaries from the ranking of their scores."""
+"""Guesses about which canaries were inserted, from the ranking of their scores."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from scipy.special import betaincinv
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput, InvalidScores
+from dpaudit.lower_bounds.counts import midpoints
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -20,62 +21,61 @@ Ints = NDArray[np.int64]
 @final
 @dataclass(frozen=True, kw_only=True)
 class GuessPlan:
-    """How many canaries to guess at each end of the ranking; the ones between are abstentions.
+    """How many canaries to guess at each end of the ranking; no guess is made on the others.
 
     Arguments:
         top: Number of highest scores guessed "inserted".
         bottom: Number of lowest scores guessed "not inserted".
+        cut: Used if every canary is guessed: scores above the cut are guessed "inserted" and the
+            others "not inserted", so that equal scores are guessed together. The number of guesses
+            is the same.
     """
 
     top: int
     bottom: int
+    cut: float | None = None
 
 
 def count_guesses(
-    scores: ArrayLike,
-    inserted: ArrayLike,
-    top: int,
-    bottom: int,
-    *,
-    tie_break: np.random.Generator | None = None,
+    scores: ArrayLike, inserted: ArrayLike, plan: GuessPlan, *, seed: int = 0
 ) -> tuple[int, int]:
-    """Right guesses and guesses when the highest scores are called inserted, the lowest not.
+    """Number of correct guesses and number of guesses when a plan is followed.
 
-    Canaries that tie at the edge of either group could be taken or left. Without ``tie_break``
-    the least favourable of them are taken, so that the count is at most what any rule blind to
-    the coins would give and the bound stays valid. With it they are taken at random, which is
-    valid too, and better where scores take few values.
+    If only some of several equal scores are to be guessed, they are drawn at random. The number of
+    guesses does not depend on the scores, as the theorems require.
 
-    The number of guesses never depends on the scores; the f-DP bound needs that.
-
-    See also: :func:`dpaudit.lower_bounds.one_run.choose_guesses`.
+    See also: :func:`dpaudit.lower_bounds.one_run.choose_guesses`, which makes the plan.
 
     Arguments:
         scores: One score for each canary; higher means "inserted".
-        inserted: The coins, 0 or 1, in the same order.
-        top: Number of highest scores guessed "inserted".
-        bottom: Number of lowest scores guessed "not inserted".
-        tie_break: Source of randomness for ties; `None` takes the least favourable.
+        inserted: Whether each canary was inserted, 0 or 1, in the same order.
+        plan: The guesses to make.
+        seed: Random seed that draws among equal scores.
 
     Example:
-        >>> count_guesses([0.1, 0.9, 0.8, 0.2, 0.5], [0, 1, 1, 1, 0], top=2, bottom=2)
+        >>> plan = GuessPlan(top=2, bottom=2)
+        >>> count_guesses([0.1, 0.9, 0.8, 0.2, 0.5], [0, 1, 1, 1, 0], plan)
         (3, 4)
-        >>> count_guesses([1.0, 1.0, 1.0, 1.0], [1, 1, 0, 0], top=2, bottom=0)
-        (0, 2)
     """
     scores, coins = _check_scores(scores, inserted)
-    top, bottom = _validate.integer("top", top), _validate.integer("bottom", bottom)
+    top, bottom = _validate.integer("top", plan.top), _validate.integer("bottom", plan.bottom)
     if top + bottom > scores.size:
         raise InvalidInput(
             f"top + bottom must be at most the number of canaries, {scores.size}, "
             f"got {top} + {bottom}; no canary can be guessed twice"
         )
-    if tie_break is not None:
-        shuffled = tie_break.permutation(scores.size)
-        order = shuffled[np.argsort(-scores[shuffled], kind="stable")]
-        right = coins[order[:top]].sum() + (1 - coins[order[scores.size - bottom :]]).sum()
-        return int(right), top + bottom
-    right = _fewest_hits(-scores, coins, top) + _fewest_hits(scores, 1 - coins, bottom)
+    if plan.cut is not None and top + bottom == scores.size:
+        return int(((scores > plan.cut) == coins).sum()), scores.size
+    random = np.random.default_rng(seed)
+    right, edge, drawn = 0, np.nan, (0, 0)
+    if top:
+        edge = np.partition(scores, scores.size - top)[scores.size - top]
+        right, drawn = _hits(scores > edge, scores == edge, coins, top, (0, 0), random)
+    if bottom:
+        last = np.partition(scores, bottom - 1)[bottom - 1]
+        # Scores equal to those at the top's end must not be guessed twice.
+        taken = (drawn[1], drawn[0]) if last == edge else (0, 0)
+        right += _hits(scores < last, scores == last, 1 - coins, bottom, taken, random)[0]
     return right, top + bottom
 
 
@@ -87,12 +87,14 @@ class CandidatePlans:
     Arguments:
         top: Numbers of guesses "inserted".
         bottom: Numbers of guesses "not inserted".
-        correct: Predicted numbers of right guesses.
+        cut: A score between the guesses at both ends.
+        correct: Predicted numbers of correct guesses.
         remaining: Number of canaries to guess among.
     """
 
     top: Ints
     bottom: Ints
+    cut: Array
     correct: Ints
     remaining: int
 
@@ -105,30 +107,49 @@ class CandidatePlans:
 def candidate_plans(
     pilot_scores: ArrayLike, pilot_inserted: ArrayLike, remaining: int
 ) -> CandidatePlans:
-    """Plans worth considering, with the right guesses the pilot predicts for the rest."""
+    """Plans worth considering, with the correct guesses that the pilot predicts for the rest.
+
+    Equal scores are guessed together: a group of guesses ends between two distinct pilot scores.
+    """
     scores, coins = _check_scores(pilot_scores, pilot_inserted)
     remaining = _validate.integer("remaining", remaining)
     size = scores.size
     if size == 0 or remaining == 0:
-        nothing = np.zeros(1, dtype=np.int64)
-        return CandidatePlans(top=nothing, bottom=nothing, correct=nothing, remaining=remaining)
+        none = np.zeros(1, dtype=np.int64)
+        return CandidatePlans(
+            top=none, bottom=none, cut=np.zeros(1), correct=none, remaining=remaining
+        )
+    order = np.argsort(scores, kind="stable")
+    ascending, hits = scores[order], coins[order]
+    # Numbers of lowest scores that end between two distinct scores; the cuts are there.
+    ends = np.r_[0, 1 + np.flatnonzero(np.diff(ascending)), size]
+    between = midpoints(np.unique(ascending))
+    cuts = np.r_[np.nextafter(ascending[0], -np.inf), between, ascending[-1]]
+    inserted_below = np.r_[0, np.cumsum(hits)][ends]
     # Shares grow geometrically: what matters is the order of magnitude of the number of guesses.
-    ends = np.unique(np.r_[0, np.geomspace(1, size, 32).round(), size // 2]).astype(np.int64)
-    right_top = _least_favourable(-scores, coins, ends)
-    right_bottom = _least_favourable(scores, 1 - coins, ends)
-    first, second = (
-        grid.ravel() for grid in np.meshgrid(np.arange(ends.size), np.arange(ends.size))
+    wanted = np.unique(np.r_[0, np.geomspace(1, size, 32).round(), -(-size // 4), size // 2])
+    low = np.unique(np.searchsorted(ends, wanted).clip(max=len(ends) - 1))
+    high = np.unique(np.searchsorted(ends, size - wanted, side="right") - 1)
+    lower, upper = (grid.ravel() for grid in np.meshgrid(low, np.union1d(high, low)))
+    fits = lower <= upper
+    lower, upper = lower[fits], upper[fits]
+    bottom, top = ends[lower], size - ends[upper]
+    right = (bottom - inserted_below[lower]) + (hits.sum() - inserted_below[upper])
+    guesses = top + bottom
+    # A low quantile of the posterior under Jeffreys' prior: the best of hundreds of plans was
+    # lucky in the pilot, and more so in a small one.
+    accuracy = betaincinv(right + 0.5, guesses - right + 0.5, min(0.25, size / 1500))
+    top_of_rest = top * remaining // size
+    everything = lower == upper
+    bottom_of_rest = np.where(everything, remaining - top_of_rest, bottom * remaining // size)
+    correct = np.floor(accuracy * (top_of_rest + bottom_of_rest)).astype(np.int64)
+    return CandidatePlans(
+        top=top_of_rest,
+        bottom=bottom_of_rest,
+        cut=cuts[lower],
+        correct=correct,
+        remaining=remaining,
     )
-    fits = ends[first] + ends[second] <= size
-    first, second = first[fits], second[fits]
-    guesses = ends[first] + ends[second]
-    right = right_top[first] + right_bottom[second]
-    # Posterior median under Jeffreys' prior, not the raw share: one lucky guess at the very top of
-    # a small pilot must not look like certainty.
-    accuracy = betaincinv(right + 0.5, guesses - right + 0.5, 0.5)
-    top, bottom = ends[first] * remaining // size, ends[second] * remaining // size
-    correct = np.floor(accuracy * (top + bottom)).astype(np.int64)
-    return CandidatePlans(top=top, bottom=bottom, correct=correct, remaining=remaining)
 
 
 def best_plan(
@@ -139,10 +160,15 @@ def best_plan(
 ) -> GuessPlan:
     """The plan with the largest ``bound(correct, guesses)``.
 
-    A bound costs dozens of tests, so most plans are never given one. ``ceilings`` are cheap
-    numbers no smaller than the bounds: plans are tried from the highest ceiling down, until none
-    that is left can win. And a plan that does not even refute the best value so far, by
-    ``refutes(correct, guesses, value)``, is passed over.
+    A bound takes dozens of tests, so few plans get one: plans are tried from the highest ceiling
+    down until no remaining ceiling exceeds the best bound, and a plan that does not refute the best
+    value so far is skipped.
+
+    Arguments:
+        plans: The candidates.
+        ceilings: One number per plan, quick to compute and at least as large as its bound.
+        refutes: Whether so many correct guesses refute a value.
+        bound: The largest value that so many correct guesses refute.
     """
     best, winner = 0.0, None
     for index in np.argsort(-ceilings, kind="stable"):
@@ -155,27 +181,44 @@ def best_plan(
         if value > best:
             best, winner = value, index
     if winner is None:
-        # The pilot promises nothing, but the rest is larger: a quarter at each end, near the 27 %
-        # that shows a small shift best (Kelley 1939).
-        return GuessPlan(top=plans.remaining // 4, bottom=plans.remaining // 4)
-    return GuessPlan(top=int(plans.top[winner]), bottom=int(plans.bottom[winner]))
+        # No plan is expected to give a bound. The rest is larger, so guess about a quarter at each
+        # end, near the 27 % that shows a small shift best (Kelley 1939).
+        quarter = plans.remaining // 4
+        enough = np.flatnonzero(np.minimum(plans.top, plans.bottom) >= quarter)
+        if len(enough) == 0:
+            return GuessPlan(top=quarter, bottom=quarter)
+        winner = enough[plans.guesses[enough].argmin()]
+    return GuessPlan(
+        top=int(plans.top[winner]), bottom=int(plans.bottom[winner]), cut=float(plans.cut[winner])
+    )
 
 
-def _fewest_hits(keys: Array, hits: Ints, count: int) -> int:
-    """`_least_favourable` for one count, without sorting."""
-    if count == 0:
-        return 0
-    edge = np.partition(keys, count - 1)[count - 1]
-    below = keys < edge
-    missed_at_edge = int((hits[keys == edge] == 0).sum())
-    return int(hits[below].sum()) + max(0, count - int(below.sum()) - missed_at_edge)
+def _hits(
+    sure: NDArray[np.bool_],
+    equal: NDArray[np.bool_],
+    hits: Ints,
+    count: int,
+    taken: tuple[int, int],
+    random: np.random.Generator,
+) -> tuple[int, tuple[int, int]]:
+    """Hits among ``count`` canaries: the ``sure`` ones, and some drawn from the ``equal`` ones.
 
+    Arguments:
+        sure: Canaries that are guessed.
+        equal: Canaries with equal scores, from which the others are drawn.
+        hits: 1 where a guess would be correct.
+        count: Number of guesses.
+        taken: Hits and misses among ``equal`` that were drawn before.
+        random: Source of randomness.
 
-def _least_favourable(keys: Array, hits: Ints, counts: Ints) -> Ints:
-    """Fewest hits among the ``counts`` smallest keys, over all ways to break ties."""
-    # Within a tie the misses come first.
-    order = np.lexsort((hits, keys))
-    return np.asarray(np.r_[0, np.cumsum(hits[order])][counts], dtype=np.int64)
+    Returns:
+        The number of hits, and how many hits and misses were drawn from ``equal``.
+    """
+    good = int(hits[equal].sum())
+    bad = int(equal.sum()) - good
+    wanted = count - int(sure.sum())
+    drawn = int(random.hypergeometric(good - taken[0], bad - taken[1], wanted))
+    return int(hits[sure].sum()) + drawn, (drawn, wanted - drawn)
 
 
 def _check_scores(scores: ArrayLike, inserted: ArrayLike) -> tuple[Array, Ints]:
@@ -188,6 +231,6 @@ def _check_scores(scores: ArrayLike, inserted: ArrayLike) -> tuple[Array, Ints]:
         )
     if np.isnan(values).any():
         raise InvalidScores(f"scores must not be NaN, {int(np.isnan(values).sum())} of them are")
-    if not np.isin(coins, (0, 1)).all():
+    if not ((coins == 0) | (coins == 1)).all():
         raise InvalidScores("inserted must hold only 0 and 1")
     return values, coins.astype(np.int64)

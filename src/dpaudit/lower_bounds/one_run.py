@@ -192,8 +192,10 @@ def choose_guesses(
     Example:
         >>> import numpy as np
         >>> coins = np.arange(200) % 2
-        >>> choose_guesses(coins + 0.001 * np.arange(200), coins, 1800, delta=0, significance=0.05)
-        GuessPlan(top=900, bottom=900)
+        >>> scores = coins + 0.001 * np.arange(200)
+        >>> plan = choose_guesses(scores, coins, 1800, delta=0, significance=0.05)
+        >>> plan.top, plan.bottom
+        (900, 900)
     """
     delta = _validate.delta(delta)
     significance = _validate.between("significance", significance, 0, 1)

@@ -77,8 +77,10 @@ def choose_gaussian_guesses(
     Example:
         >>> import numpy as np
         >>> coins = np.arange(200) % 2
-        >>> choose_gaussian_guesses(coins + 0.001 * np.arange(200), coins, 1800, significance=0.05)
-        GuessPlan(top=900, bottom=900)
+        >>> scores = coins + 0.001 * np.arange(200)
+        >>> plan = choose_gaussian_guesses(scores, coins, 1800, significance=0.05)
+        >>> plan.top, plan.bottom
+        (900, 900)
     """
     significance = _validate.between("significance", significance, 0, 1)
     plans = candidate_plans(pilot_scores, pilot_inserted, remaining)

@@ -52,9 +52,13 @@ class OneRunMethod(ScoreMethod):
         some = pilot[: MOST_PLANNED // 10]
         plan = self.plan(scores.score[some], coins[some], planned, task)
         if planned < remaining:
-            top, bottom = (share * remaining // planned for share in (plan.top, plan.bottom))
-            plan = GuessPlan(top=top, bottom=bottom)
-        correct, guesses = count_guesses(scores.score[rest], coins[rest], plan.top, plan.bottom)
+            top = plan.top * remaining // planned
+            everything = plan.top + plan.bottom == planned
+            bottom = remaining - top if everything else plan.bottom * remaining // planned
+            plan = GuessPlan(top=top, bottom=bottom, cut=plan.cut)
+        correct, guesses = count_guesses(
+            scores.score[rest], coins[rest], plan, seed=task.pilot.seed
+        )
         return task.bound(
             self.name,
             self.answer(correct, guesses, remaining, task),

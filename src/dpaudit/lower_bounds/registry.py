@@ -20,6 +20,7 @@ METHODS: Registry[type[Method]] = Registry(
         "gaussian-fit": "dpaudit.lower_bounds.gaussian_fit:GaussianFit",
         "one-run": "dpaudit.lower_bounds.one_run:OneRun",
         "one-run-fdp": "dpaudit.lower_bounds.one_run_fdp:OneRunFDP",
+        "one-run-independent": "dpaudit.lower_bounds.one_run_independent:OneRunIndependent",
         "profile": "dpaudit.lower_bounds.profile:Profile",
     },
 )

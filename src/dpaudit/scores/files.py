@@ -22,6 +22,8 @@ from dpaudit.scores.table import Scores
 Format = Literal["csv", "parquet"]
 
 _FORMATS = ("csv", "parquet")
+# So many different rows that all occur equally often are copies, not chance.
+_MANY_VALUES = 20
 _NEEDED, _OPTIONAL = ("score", "inserted"), ("run", "canary")
 _CHUNK = 65_536  # rows converted at once: fast, and little memory beside the result
 _MOST_ROWS = 200_000_000
@@ -134,7 +136,28 @@ def _read_csv(stream: IO[str], name: str) -> Scores:
         raise InvalidScores(f"{name}, line {reader.line_num}: not CSV: {error}") from None
     if not chunks:
         raise InvalidScores(f"{name} has a header and no rows")
-    return Scores(**{column: np.concatenate([c[column] for c in chunks]) for column in columns})
+    return _table({column: np.concatenate([c[column] for c in chunks]) for column in columns}, name)
+
+
+def _table(columns: dict[str, NDArray[Any]], name: str) -> Scores:
+    """The columns as scores; a file that was appended to itself is refused.
+
+    Without canary numbers a repeated row looks like another run, and a bound from copies is too
+    large. Repeated scores are common where scores take few values, so only tables are refused in
+    which every one of many rows occurs equally often.
+    """
+    scores = Scores(**columns)
+    # One row that occurs once is enough to know, in most tables the first.
+    if "canary" in columns or (scores.score == scores.score[0]).sum() < 2:
+        return scores
+    rows = np.stack([scores.score, scores.inserted], axis=1)
+    times = np.unique(rows, axis=0, return_counts=True)[1]
+    if len(times) >= _MANY_VALUES and times.min() == times.max():
+        raise InvalidScores(
+            f"every row of {name} occurs {times[0]} times, as in {times[0]} copies of one file; "
+            "remove the copies, or number the canaries in a column canary if the scores are right"
+        )
+    return scores
 
 
 def _find_columns(header: list[str], name: str) -> dict[str, int]:
@@ -271,7 +294,7 @@ def _read_parquet(stream: IO[Any], name: str) -> Scores:
             raise InvalidScores(f"{name}: {column} is missing in {cells.null_count} rows")
         values[column] = cells.to_numpy()
     try:
-        return Scores(**values)
+        return _table(values, name)
     except InvalidScores as error:
         raise InvalidScores(f"{name}: {error}") from None
 

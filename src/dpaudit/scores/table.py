@@ -239,7 +239,10 @@ def _store_columns(table: Any, **columns: NDArray[Any]) -> None:
 
 
 def _one_dimension(name: str, column: ArrayLike) -> NDArray[Any]:
-    given = np.asarray(column)
+    try:
+        given = np.asarray(column)
+    except ValueError as error:  # lists of different lengths
+        raise InvalidScores(f"{name} must have one dimension, got a nested list: {error}") from None
     if given.ndim != 1:
         raise InvalidScores(f"{name} must have one dimension, got shape {given.shape}")
     return given
