@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from coverage_bounds import BoundsTask, Row, add_up, bounds_tasks
+from coverage_cells import CellRow, CellTask, add_up_cells, cell_tasks
 from coverage_claims import BoundaryTask, ClaimRow, PowerTask, claim_tasks
 from coverage_page import Results, page
 
@@ -26,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 STORED = ROOT / "benchmarks" / "coverage.json"
 PAGE = ROOT / "docs" / "coverage.md"
 
-Task = BoundsTask | BoundaryTask | PowerTask
+Task = BoundsTask | BoundaryTask | PowerTask | CellTask
 
 
 def main() -> None:
@@ -34,7 +35,9 @@ def main() -> None:
     parser.add_argument("--audits", type=int, default=2000, help="simulated audits a cell")
     parser.add_argument("--power-audits", type=int, default=200, help="audits a cell of power")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--only", choices=("bounds", "claims"), help="keep the other results")
+    parser.add_argument(
+        "--only", choices=("bounds", "claims", "cells"), help="keep the other results"
+    )
     parser.add_argument("--page-only", action="store_true", help="render the stored results")
     parser.add_argument("--stored", type=Path, default=STORED, help="where the results are kept")
     parser.add_argument("--page", type=Path, default=PAGE)
@@ -45,8 +48,14 @@ def main() -> None:
         )
         if arguments.only:
             stored = _load(arguments.stored)
-            new = {"bounds": "rows", "claims": "claims"}[arguments.only]
-            results = replace(stored, **{new: getattr(results, new)})
+            names = {
+                "bounds": ("rows", "audits"),
+                "claims": ("claims", "power_audits"),
+                "cells": ("cells",),
+            }[arguments.only]
+            spent = stored.core_seconds + results.core_seconds
+            new = {name: getattr(results, name) for name in names}
+            results = replace(stored, **new, core_seconds=spent)
         arguments.stored.parent.mkdir(parents=True, exist_ok=True)
         arguments.stored.write_text(json.dumps(asdict(results)) + "\n")
     arguments.page.write_text(page(_load(arguments.stored)))
@@ -56,18 +65,22 @@ def measure(audits: int, power_audits: int, processes: int, *, only: str | None)
     """Run the tasks, in a pool where more than one process is allowed."""
     started = time.perf_counter()
     tasks: list[Task] = []
-    if only != "claims":
+    if only in (None, "bounds"):
         tasks += bounds_tasks(audits)
-    if only != "bounds":
+    if only in (None, "claims"):
         tasks += claim_tasks(audits, power_audits)
+    if only in (None, "cells"):
+        tasks += cell_tasks()
     rows: list[Row] = []
     claims: list[ClaimRow] = []
+    cells: list[CellRow] = []
     spent = 0.0
     with multiprocessing.Pool(processes) as pool:
         for done, (result, seconds) in enumerate(pool.imap_unordered(_timed, tasks), start=1):
             spent += seconds
             rows += [row for row in result if isinstance(row, Row)]
             claims += [row for row in result if isinstance(row, ClaimRow)]
+            cells += [row for row in result if isinstance(row, CellRow)]
             if done % 20 == 0 or done == len(tasks):
                 elapsed = time.perf_counter() - started
                 print(f"{done} of {len(tasks)} tasks, {elapsed:.0f} s", file=sys.stderr)
@@ -77,6 +90,7 @@ def measure(audits: int, power_audits: int, processes: int, *, only: str | None)
         core_seconds=spent,
         rows=add_up(rows),
         claims=claims,
+        cells=add_up_cells(cells),
     )
 
 
@@ -90,6 +104,7 @@ def _load(stored: Path) -> Results:
     plain = json.loads(stored.read_text())
     plain["rows"] = [Row(**row) for row in plain["rows"]]
     plain["claims"] = [ClaimRow(**row) for row in plain["claims"]]
+    plain["cells"] = [CellRow(**row) for row in plain["cells"]]
     return Results(**plain)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 from coverage_bounds import (
@@ -16,13 +16,20 @@ from coverage_bounds import (
     Row,
     Setting,
 )
+from coverage_cells import ACCURACY, COIN_AUDITS, COIN_CANARIES, SHARE, CellRow, common_coin_mu
 from coverage_claims import BOUNDARY, NOISE, POWER_CLAIMS, POWER_SIZES, ClaimRow
 
 NOMINAL = 0.05
 NAMED = {PROFILE: "profile = clopper-pearson, simultaneous"}
 # Which contestants state a theorem, and for which families.
 ALWAYS = ("clopper-pearson", PROFILE, WHOLE_CURVE, "one-run")
-IF_GAUSSIAN = ("gaussian-dp", "gaussian-dp, simultaneous", "gaussian-fit", "one-run-fdp")
+IF_GAUSSIAN = (
+    "gaussian-dp",
+    "gaussian-dp, simultaneous",
+    "gaussian-fit",
+    "one-run-fdp",
+    "one-run-independent",
+)
 
 
 @final
@@ -35,6 +42,7 @@ class Results:
     core_seconds: float
     rows: list[Row]
     claims: list[ClaimRow]
+    cells: list[CellRow] = field(default_factory=list)
 
 
 def page(results: Results) -> str:
@@ -48,7 +56,13 @@ def page(results: Results) -> str:
             minutes=f"{results.core_seconds / 60:.0f}",
             power=f"{results.power_audits:,}",
         ),
-        "## Gaussian scores\n",
+        "## Sharpened tests, 10,000 audits each\n",
+        CELL_WORDS,
+        _cell_table(results),
+        "\n## Canaries that depend on a common coin\n",
+        COIN_WORDS,
+        _coin_table(results),
+        "\n## Gaussian scores\n",
         GAUSSIAN_WORDS,
         _gaussian_table(results, gaussian),
         "\nMean of the bounds, to show how tight they are. The first row is the exact epsilon.\n",
@@ -87,6 +101,20 @@ OMP_NUM_THREADS=1 python benchmarks/coverage.py
 ```
 """
 
+CELL_WORDS = """\
+Each mechanism has exactly the epsilon or mu that is tested, so that false claims are as frequent
+as they get. "Declined" counts audits in which the method refused the scores, for example because
+the coins did not look fair.
+"""
+
+COIN_WORDS = f"""\
+One run with {COIN_CANARIES:,} canaries. A common coin, with probability {SHARE:g}, switches all
+canaries to randomised response of accuracy {ACCURACY:g}; otherwise the scores are pure noise. Each
+canary is {common_coin_mu():.3f}-GDP, so 1-GDP is true. Methods that assume independent canaries
+say so in their output. They are wrong here whenever the coin switches: more canaries make it worse.
+The others are valid for any dependence. False claims in per cent of {COIN_AUDITS:,} audits:
+"""
+
 GAUSSIAN_WORDS = """\
 False claims in per cent, delta = 1e-5, for 50, 500 and 2,500 scores a side. At mu = 0 nothing
 leaks, so any epsilon above 0 is a false claim. The threshold rule is `pilot` unless another is
@@ -112,6 +140,29 @@ small. Scores are Gaussian. `test_claim` assumes nothing about the scores and te
 trade-off function. For comparison, an alarm of `gaussian-dp` is a lower bound above the claimed
 epsilon at delta = 1e-5; it assumes a Gaussian trade-off function.
 """
+
+
+def _cell_table(results: Results) -> str:
+    rows = [
+        [row.test, row.scores, f"{row.audits:,}", _rate(row.wrong, row.audits), f"{row.declined:,}"]
+        for row in results.cells
+        if row.table == "cells"
+    ]
+    return _table(["test", "scores", "audits", "false, %", "declined"], rows)
+
+
+def _coin_table(results: Results) -> str:
+    assuming = ("independent", "gaussian-dp", "clopper", "`test_claim`")
+    rows = [
+        [
+            row.test,
+            "yes" if any(word in row.test for word in assuming) else "no",
+            _rate(row.wrong, row.audits),
+        ]
+        for row in results.cells
+        if row.table == "coin"
+    ]
+    return _table(["test", "assumes independent canaries", "false, %"], rows)
 
 
 def _limit(audits: int) -> float:

@@ -3,8 +3,8 @@
 | code | meaning |
 |---|---|
 | 0 | The command succeeded; an audit or a check found no violation, and its output was written. |
-| 1 | A violation is proven. If only an epsilon was claimed: of the Gaussian curve through it, which |
-|   | exactly epsilon-DP mechanisms violate; the result has the verdict on the bare pair too. |
+| 1 | A violation is proven. If only an epsilon was claimed: of the Gaussian curve through it, |
+|   | which exactly epsilon-DP mechanisms violate; the result also tests the bare pair. |
 | 2 | The user can put something right: an argument, a file, a training that fails. |
 | 3 | The audit is inconclusive. |
 | 4 | An unexpected error; ``DPAUDIT_TRACEBACK=1`` shows where. |
