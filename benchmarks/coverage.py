@@ -104,7 +104,7 @@ def _load(stored: Path) -> Results:
     plain = json.loads(stored.read_text())
     plain["rows"] = [Row(**row) for row in plain["rows"]]
     plain["claims"] = [ClaimRow(**row) for row in plain["claims"]]
-    plain["cells"] = [CellRow(**row) for row in plain["cells"]]
+    plain["cells"] = [CellRow(**row) for row in plain.get("cells", [])]
     return Results(**plain)
 
 

