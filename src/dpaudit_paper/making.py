@@ -142,12 +142,12 @@ def left_out(figure: Figure, out: Path) -> tuple[str, ...]:
 
 def files_of(figure: Figure, out: Path) -> tuple[Path, ...]:
     """The files of the figure that exist."""
-    paths = (out / f"{figure.id}.{ending}" for ending in ("csv", "png", "svg", "md", "json"))
+    paths = (out / f"{figure.id}.{ending}" for ending in ("csv", "png", "svg", "pdf", "md", "json"))
     return tuple(path for path in paths if path.is_file())
 
 
 def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> str:
-    """Write NAME.png, NAME.svg and NAME.md from the table, and return the findings.
+    """Write NAME.png, NAME.svg, NAME.pdf and NAME.md from the table, and return the findings.
 
     Arguments:
         figure: The figure.
@@ -160,9 +160,11 @@ def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> s
         if warning:
             style.stamp(drawing, warning)
         write_whole(out / f"{figure.id}.png", lambda draft: drawing.savefig(draft, dpi=200))
-        write_whole(
-            out / f"{figure.id}.svg", lambda draft: drawing.savefig(draft, metadata={"Date": None})
-        )
+        for suffix, date in (("svg", "Date"), ("pdf", "CreationDate")):
+            write_whole(
+                out / f"{figure.id}.{suffix}",
+                lambda draft, date=date: drawing.savefig(draft, metadata={date: None}),
+            )
     text = figure.findings(table)
     label = f"`{figure.label}` in the paper" if figure.label else "not in the paper"
     said = f"*{warning[0].upper()}{warning[1:]}.*\n\n" if warning else ""

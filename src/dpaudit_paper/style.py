@@ -40,6 +40,7 @@ _STYLE: dict[Any, Any] = {
     "lines.markersize": 3.0,
     "legend.frameon": False,
     "svg.fonttype": "path",
+    "pdf.fonttype": 42,  # TrueType, which journals accept
     # The same table gives the same bytes, so that redrawing a committed figure changes nothing.
     "svg.hashsalt": "dpaudit",
 }

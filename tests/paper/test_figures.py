@@ -128,7 +128,7 @@ def test_committed_results_can_be_drawn_again(name, tmp_path):
         (tmp_path / source.name).write_bytes(source.read_bytes())
     made = redraw(FIGURES[name], tmp_path)
     assert made.outcome == "redrawn"
-    assert {path.suffix for path in made.files} == {".csv", ".json", ".md", ".png", ".svg"}
+    assert {path.suffix for path in made.files} == {".csv", ".json", ".md", ".pdf", ".png", ".svg"}
     # The committed paragraph is what the committed numbers say.
     assert (tmp_path / f"{name}.md").read_text("utf8") == (RESULTS / f"{name}.md").read_text("utf8")
 

@@ -56,7 +56,7 @@ def test_all_files_are_written_and_the_quick_one_says_so(tmp_path):
     (made,) = make_all([figure("F1a")], QUICK, tmp_path)
     assert made.outcome == "made"
     assert [path.name for path in made.files] == [
-        f"F1a.{ending}" for ending in ("csv", "png", "svg", "md", "json")
+        f"F1a.{ending}" for ending in ("csv", "png", "svg", "pdf", "md", "json")
     ]
     assert "Quick version" in (tmp_path / "F1a.md").read_text("utf8")
     facts = json.loads((tmp_path / "F1a.json").read_text("utf8"))

@@ -10,8 +10,9 @@ import pytest
 from played import normal_scores, settings, store_audit
 
 from dpaudit.audits.pages import record_page
-from dpaudit.report import PageData, render_page, write_page
+from dpaudit.report import Facts, PageData, render_page, write_page
 from dpaudit.report.comparison import MOST_FULL_REPORTS, compare
+from dpaudit.report.palette import ADVERSARIES
 from dpaudit.scores import Store
 
 
@@ -66,6 +67,18 @@ def test_violations_are_counted_drawn_and_marked(pages: list[PageData]) -> None:
     text = render_page(many)
     assert text.count('<tr class="violation"') == 1
     assert len(re.findall(r'<path class="line c\d" data-audit', text)) == len(found.drawn)
+
+
+def test_adversaries_have_their_colours_if_they_differ(pages: list[PageData]) -> None:
+    assert compare(pages, keys_of(pages)).curves["adversaries"] == {}
+    facts = (Facts(heading="adversary", rows=(("name", "random-dimension"),)),)
+    mixed = [pages[0], replace(pages[1], facts=facts)]
+    found = compare(mixed, keys_of(mixed)).curves["adversaries"]
+    assert found == {
+        pages[0].identity: ADVERSARIES["simulated-dimension"],
+        pages[1].identity: ADVERSARIES["random-dimension"],
+    }
+    assert f"--curve:{ADVERSARIES['random-dimension']}" in render_page(mixed)
 
 
 def test_equal_curves_are_written_once(pages: list[PageData]) -> None:

@@ -89,8 +89,25 @@ def compare(pages: Sequence[PageData], keys: Sequence[str]) -> Comparison:
         common=tuple(common),
         chart=charts.overlay_axes(),
         drawn=tuple(key for key in shown if key in first),
-        curves={"paths": list(paths), "audits": places, "colours": len(palette.CYCLE)},
+        curves={
+            "paths": list(paths),
+            "audits": places,
+            "colours": len(palette.CYCLE),
+            "adversaries": _adversary_colours(pages, keys),
+        },
     )
+
+
+def _adversary_colours(pages: Sequence[PageData], keys: Sequence[str]) -> dict[str, str]:
+    """The colour of each audit's adversary; empty if all audits have the same adversary."""
+    names = [_flat(page).get("adversary", "") for page in pages]
+    if len(set(names)) == 1:
+        return {}
+    return {
+        key: palette.ADVERSARIES[name]
+        for key, name in zip(keys, names, strict=True)
+        if name in palette.ADVERSARIES
+    }
 
 
 def _settings(pages: Sequence[PageData]) -> tuple[list[Column], list[tuple[str, str]]]:

@@ -59,11 +59,16 @@
 
   // One colour for each drawn audit; a colour is free again when its audit is no longer chosen.
   const overlay = document.querySelector(".overlay");
-  const { paths, audits, colours } = JSON.parse(overlay.querySelector(".curves").textContent);
+  const { paths, audits, colours, adversaries } = JSON.parse(overlay.querySelector(".curves").textContent);
   const svg = overlay.querySelector("svg");
   const legend = overlay.querySelector(".legend");
   const boxes = [...body.querySelectorAll(".pick input")];
   const colourOf = new Map([...legend.children].map((entry, place) => [entry.dataset.audit, place]));
+
+  // If adversaries differ, each has its own colour, the same as in all figures.
+  function paint(element, key) {
+    if (adversaries[key]) element.style.setProperty("--curve", adversaries[key]);
+  }
 
   function draw(key, title) {
     const taken = new Set(colourOf.values());
@@ -75,6 +80,7 @@
       path.setAttribute("class", `line c${colour}${kind ? " dashed" : ""}`);
       path.setAttribute("d", paths[place]);
       path.dataset.audit = key;
+      paint(path, key);
       svg.append(path);
     });
     const entry = document.createElement("span");
@@ -82,6 +88,7 @@
     entry.dataset.audit = key;
     const stroke = document.createElement("span");
     stroke.className = `key stroke c${colour}`;
+    paint(stroke, key);
     entry.append(stroke, ` ${title}`);
     legend.append(entry, " ");
   }
