@@ -80,6 +80,10 @@ def visits(browser: Any, site: str) -> dict[tuple[str, str], dict[str, Any]]:
 
     found = {}
     for scheme, material in MATERIAL.items():
+        emulate(browser, width=1400, scheme=scheme)
+        browser.get(site)
+        browser.execute_script("localStorage.clear()")  # the theme remembers a scheme
+        browser.refresh()
         for page, path in PAGES.items():
             emulate(browser, width=1400, scheme=scheme)
             browser.get(site + path)
@@ -92,7 +96,6 @@ def visits(browser: Any, site: str) -> dict[tuple[str, str], dict[str, Any]]:
                 facts[width] = browser.execute_script("return document.body.parentNode.scrollWidth")
                 keep_screenshot(browser, f"{page}-{width}-{scheme}")
             found[page, scheme] = facts
-        browser.execute_script("localStorage.clear()")  # the theme remembers the scheme
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from dpaudit.audits import progress
 from dpaudit.cli import main
 from dpaudit.errors import StoreError
 from dpaudit.scores import Store, read_scores
@@ -37,6 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     monkeypatch.delenv("DPAUDIT_STORE", raising=False)
     monkeypatch.delenv("DPAUDIT_DATA", raising=False)
     monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", math.inf)  # machines may be slow
 
     def running(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["dpaudit", *arguments])

@@ -265,14 +265,17 @@ class _Notebook:
 
 @final
 class _Lines:
-    """A line on standard error every few seconds; none if the command ends before that."""
+    """A line on standard error every few seconds, once everything is checked and crafted.
+
+    A command that ends before that, such as one with a mistake, prints nothing else.
+    """
 
     def __init__(self) -> None:
         self._last = time.perf_counter()
 
     def show(self, state: _State) -> None:
         now = time.perf_counter()
-        if state.line and now - self._last >= SECONDS_BETWEEN_LINES:
+        if state.runs and now - self._last >= SECONDS_BETWEEN_LINES:
             self._last = now
             self.say(f"dpaudit: {state.line}")
 
