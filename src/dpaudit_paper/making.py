@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -161,10 +162,8 @@ def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> s
             style.stamp(drawing, warning)
         write_whole(out / f"{figure.id}.png", lambda draft: drawing.savefig(draft, dpi=200))
         for suffix, date in (("svg", "Date"), ("pdf", "CreationDate")):
-            write_whole(
-                out / f"{figure.id}.{suffix}",
-                lambda draft, date=date: drawing.savefig(draft, metadata={date: None}),
-            )
+            save = partial(drawing.savefig, metadata={date: None})
+            write_whole(out / f"{figure.id}.{suffix}", save)
     text = figure.findings(table)
     label = f"`{figure.label}` in the paper" if figure.label else "not in the paper"
     said = f"*{warning[0].upper()}{warning[1:]}.*\n\n" if warning else ""
