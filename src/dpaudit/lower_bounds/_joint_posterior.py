@@ -1,9 +1,9 @@
-r"""The joint posterior of two error rates, and how much of it keeps a privacy claim.
+r"""The joint posterior of two error rates, and its probability of satisfying a privacy claim.
 
 With Jeffreys' prior the false-positive rate :math:`\alpha` is
 :math:`\mathrm{Beta}(FP + 1/2, TN + 1/2)` and the false-negative rate :math:`\beta` is
-:math:`\mathrm{Beta}(FN + 1/2, TP + 1/2)`, independent. The claim (epsilon, delta) is kept by the
-test where :math:`\alpha + e^\epsilon\beta \ge 1 - \delta` and
+:math:`\mathrm{Beta}(FN + 1/2, TP + 1/2)`, independent. The test satisfies the claim (epsilon,
+delta) if :math:`\alpha + e^\epsilon\beta \ge 1 - \delta` and
 :math:`e^\epsilon\alpha + \beta \ge 1 - \delta`. The boundary is two straight lines that meet at
 the corner :math:`\alpha = \beta = c = (1-\delta)/(1+e^\epsilon)`, so
 
@@ -95,14 +95,14 @@ class RatePosterior:
 
     def above(self, rate: Array) -> Array:
         """Probability that the error rate is above ``rate``."""
-        # scipy's betaincc takes ten times as long, for digits below 1e-16 that drown here.
+        # scipy's betaincc takes ten times as long, for digits that do not matter here.
         return 1 - self.below(rate)
 
 
 def kept_probability(
     alpha: RatePosterior, beta: RatePosterior, epsilon: Array, delta: Array
 ) -> tuple[Array, Array, Array]:
-    """P(claim kept), and its derivatives with respect to epsilon and delta, by threshold."""
+    """Probability that the claim is satisfied, and its derivatives in epsilon and delta."""
     corner = (1 - delta) / (1 + np.exp(epsilon))
     first, first_epsilon, first_delta = _beyond_corner(alpha, beta, epsilon, delta, corner)
     second, second_epsilon, second_delta = _beyond_corner(beta, alpha, epsilon, delta, corner)
@@ -115,7 +115,7 @@ def kept_both_ways_probability(
 ) -> tuple[Array, Array, Array]:
     """The same for the test and its opposite, which has error rates 1 - alpha and 1 - beta.
 
-    No pair of rates can break a claim both ways, so the probabilities of breaking it add up.
+    No pair of rates can violate a claim both ways, so the probabilities of a violation add up.
     """
     one = kept_probability(alpha, beta, epsilon, delta)
     other = kept_probability(alpha.reversed(), beta.reversed(), epsilon, delta)

@@ -1,21 +1,21 @@
-r"""Bayesian lower bounds: what Jeffreys' prior and the counts say about epsilon.
+r"""Bayesian lower bounds on epsilon from error counts, with Jeffreys' prior.
 
 Both error rates get Jeffreys' prior, Beta(1/2, 1/2). ``jeffreys`` bounds each rate by a
-quantile of its own posterior and takes the worst corner; ``joint-beta`` looks at the posterior of
-epsilon itself, a function of both rates, and so wastes nothing on corners.
+quantile of its own posterior and combines the two limits; ``joint-beta`` uses the posterior of
+epsilon itself, a function of both rates, and is tighter.
 
 These are *credible* bounds: the stated probability is over the prior, not over repetitions of
-the audit. As confidence bounds they fall short. Over all counts (sampled at the largest sizes)
+the audit. Their error rate over audits exceeds the stated one. Over all counts (sampled at the largest sizes)
 of 20 to 2,500 a side at 95 %, and many pairs of error rates, false claims reached 13 % for
 ``jeffreys`` (few errors on both sides). For ``joint-beta`` they are 5 % where one
 direction decides, 10-12 % for randomised response at epsilon 1, and reach 27 % where both error
 rates are small and alike: there epsilon is the larger of two equal numbers, and the posterior of a
 maximum lies above it.
 
-A test that does worse than a coin leaks too, by its opposite. If the opposite counts, as in the
-paper, the posterior of epsilon has no mass at 0 and its lower quantile is above 0 even where
-nothing leaks: a false claim every time. So the lower bounds here take the test as it is, "a high
-score means inserted"; :func:`joint_beta_interval` counts both, as published.
+A test that is worse than chance also shows a leak, if its decisions are reversed. If the reversed
+test counts, as in the paper, the posterior of epsilon has no mass at 0, and its lower quantile is
+above 0 even without any leak: always a false claim. The lower bounds here therefore use only the
+test "a high score means inserted"; :func:`joint_beta_interval` counts both, as published.
 
 References:
     Zanella-Béguelin et al.: *Bayesian Estimation of Differential Privacy* (ICML 2023,
@@ -43,7 +43,7 @@ from dpaudit.lower_bounds.clopper_pearson import delta_of_errors, epsilon_of_err
 Array = NDArray[np.float64]
 _Kept = Callable[[RatePosterior, RatePosterior, Array, Array], tuple[Array, Array, Array]]
 
-# Thresholds worked on together: bounds memory at some 50 MB however many there are.
+# Thresholds in one block; limits memory to about 50 MB.
 _BLOCK = 4096
 
 _MOST_STEPS = 200
@@ -87,7 +87,7 @@ def jeffreys_delta(
     epsilon: float,
     significance: float,
 ) -> Array:
-    """Lower bound on delta at ``epsilon``; as :func:`jeffreys_epsilon` in all else.
+    """Lower bound on delta at ``epsilon``; otherwise as :func:`jeffreys_epsilon`.
 
     Example:
         >>> bound = jeffreys_delta(20, 10, 500, 500, epsilon=1.0, significance=0.05)
@@ -152,7 +152,7 @@ def joint_beta_delta(
     columns = broadcast_counts(*counts)
 
     def solve(alpha: RatePosterior, beta: RatePosterior) -> Array:
-        # exp(700) is the largest that fits; nothing is left of delta long before.
+        # exp(700) is about the largest float; delta is 0 long before.
         fixed = np.full_like(alpha.low, min(epsilon, 700.0))
 
         def kept(rows: NDArray[np.bool_], delta: Array) -> tuple[Array, Array]:
@@ -171,9 +171,9 @@ def joint_beta_interval(
 ) -> tuple[Array, Array]:
     r"""Equal-tailed credible interval of epsilon, counting a test and its opposite.
 
-    ``significance``/2 lies below the interval and as much above. This is the published
-    definition: its lower end is above 0 also where nothing leaks, so it is not a lower bound in
-    this library's sense; :func:`joint_beta_epsilon` is.
+    ``significance``/2 lies below the interval and as much above. This is the published definition.
+    Its lower end is above 0 also without any leak, so it is not a valid lower bound; use
+    :func:`joint_beta_epsilon` for that.
 
     Zanella-Béguelin et al. 2023. Arguments as for :func:`joint_beta_epsilon`.
 
@@ -228,7 +228,7 @@ def _by_block(
     counts: tuple[Array, Array, Array, Array],
     solve: Callable[[RatePosterior, RatePosterior], Array],
 ) -> Array:
-    """Solve for every threshold, a block at a time, and 0 where a class has no scores."""
+    """Solve for every threshold, in blocks; 0 if a class has no scores."""
     fp, fn, n, p = (v.ravel() for v in counts)
     result = np.zeros_like(fp)
     known = np.flatnonzero((n > 0) & (p > 0))
@@ -250,7 +250,7 @@ def _quantile(
     """Where an increasing distribution function on [0, highest) reaches ``level``; 0 if at once.
 
     Newton's method on the normal-quantile scale, on which a posterior is nearly a straight line,
-    kept inside a bracket and replaced by halving where it would leave it.
+    inside a bracket that is halved if a step would leave it.
     """
     target = ndtri(level)
     low, high = np.zeros_like(start), np.full_like(start, highest)
@@ -272,7 +272,7 @@ def _quantile(
         inside = np.isfinite(newton) & (newton > below) & (newton < above)
         after = np.where(inside, newton, halved)
         low[open_rows], high[open_rows], x[open_rows] = below, above, after
-        # A Newton step squares the error: after one of 1e-6 nothing is left to gain.
+        # A Newton step squares the error, so one step of 1e-6 is the last that matters.
         moved = np.abs(after - here) / (1 + here)
         done = moved <= np.where(inside, 1e-6, 1e-12)
         open_rows[open_rows] = ~done

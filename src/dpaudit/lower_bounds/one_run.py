@@ -1,14 +1,14 @@
 r"""Lower bounds from one training run with many canaries, each inserted by its own fair coin.
 
-The auditor looks at one output of the mechanism, guesses some of the coins and abstains on the
-others. If the mechanism is (epsilon, delta)-DP, each guess is right with probability at most
-:math:`e^\epsilon/(1+e^\epsilon)` *whatever the other guesses turned out to be*, so no independence
-between canaries is needed: too many right guesses refute the claim.
+The auditor guesses some of the coins from one output of the mechanism and abstains on the others.
+If the mechanism is (epsilon, delta)-DP, each guess is correct with probability at most
+:math:`e^\epsilon/(1+e^\epsilon)` given all other guesses. Canaries need not be independent, and too
+many correct guesses refute the claim.
 
-What is assumed, here and in :mod:`dpaudit.lower_bounds.one_run_fdp`:
+Assumptions, here and in :mod:`dpaudit.lower_bounds.one_run_fdp`:
 
 - every canary was inserted by a fair coin, independent of all other coins and of the data.
-  "Exactly half of the canaries" is *not* that: fixing the total makes the coins dependent;
+  Inserting exactly half of the canaries is not allowed: it makes the coins dependent;
 - the guesses, and on which canaries to abstain, depend on the coins only through the output.
 
 Nothing is assumed about how the canaries interact inside the run.
@@ -41,7 +41,7 @@ from dpaudit.lower_bounds.task import Task
 def one_run_p_value(
     correct: int, guesses: int, canaries: int, *, epsilon: float, delta: float
 ) -> float:
-    r"""P-value of "the mechanism is (epsilon, delta)-DP" after ``correct`` right guesses.
+    r"""P-value of the claim that the mechanism is (epsilon, delta)-DP, from correct guesses.
 
     With :math:`B \sim \mathrm{Binomial}(r, e^\epsilon/(1+e^\epsilon))` it is
 
@@ -52,8 +52,8 @@ def one_run_p_value(
     Steinke et al. 2023, main theorem. Assumes fair independent coins (see the module).
 
     Arguments:
-        correct: Number :math:`v` of right guesses.
-        guesses: Number :math:`r` of guesses; the other canaries were abstained on.
+        correct: Number :math:`v` of correct guesses.
+        guesses: Number :math:`r` of guesses.
         canaries: Number :math:`m` of canaries, abstentions included.
         epsilon: Privacy loss of the claim, at least 0.
         delta: Probability of the claim, in [0, 1).
@@ -73,8 +73,8 @@ def one_run_epsilon(
 ) -> float:
     r"""Lower bound on epsilon at ``delta`` from the guesses of one run.
 
-    The largest epsilon whose p-value is at most ``significance``; 0 where not even epsilon 0 is
-    refuted. True with probability at least 1 - ``significance`` over coins and mechanism.
+    The largest epsilon whose p-value is at most ``significance``, or 0 if there is none. It is
+    correct with probability at least 1 - ``significance`` over coins and mechanism.
 
     See also: :func:`count_guesses` for the counts, :func:`choose_guesses` for the plan.
 
@@ -82,11 +82,11 @@ def one_run_epsilon(
     guesses were not chosen by looking at the coins of these same canaries.
 
     Arguments:
-        correct: Number of right guesses.
+        correct: Number of correct guesses.
         guesses: Number of guesses.
         canaries: Number of canaries, abstentions included.
-        delta: Probability that goes with epsilon, in [0, 1).
-        significance: Accepted probability of a false claim, in (0, 1).
+        delta: Delta at which epsilon is bounded, in [0, 1).
+        significance: Accepted probability that the bound is false, in (0, 1).
 
     Example:
         >>> round(one_run_epsilon(2807, 3376, 20_000, delta=1e-6, significance=0.05 / 386), 5)
@@ -169,25 +169,24 @@ def choose_guesses(
     delta: float,
     significance: float,
 ) -> GuessPlan:
-    r"""How many of the ``remaining`` canaries to guess, learnt from pilot canaries of the same run.
+    r"""How many of the remaining canaries to guess, learned from pilot canaries of the same run.
 
-    Tries many shares of top and bottom guesses on the pilot, predicts what each would give on the
-    rest, and returns the one with the largest predicted bound.
+    Many numbers of guesses at both ends of the ranking are tried on the pilot. The plan with the
+    largest bound that the pilot predicts for the rest is returned.
 
-    The pilot costs nothing in validity. Its coins are independent of the others', so once
-    they are revealed they are simply part of the fixed data: given them, the mechanism is still
-    (epsilon, delta)-DP in each remaining coin and those coins are still fair and independent. The
-    theorem then holds with ``remaining`` as the number of canaries. What would *not* be valid
-    is to evaluate the plan on the pilot canaries again, or to pick the best plan on all canaries.
+    The plan is valid: the pilot's coins are independent of the others, so given them the remaining
+    coins are still fair and independent, and the mechanism is still (epsilon, delta)-DP in each.
+    The theorem holds with ``remaining`` as the number of canaries. It would not be valid to
+    evaluate the plan on the pilot canaries again, or to choose the plan on all canaries.
 
     See also: :func:`count_guesses`, :func:`one_run_epsilon`.
 
     Arguments:
         pilot_scores: Scores of the pilot canaries, drawn at random from those of the run.
         pilot_inserted: Their coins, 0 or 1.
-        remaining: Number of canaries that are left to evaluate.
-        delta: Probability at which epsilon will be bounded.
-        significance: Significance at which it will be bounded.
+        remaining: Number of canaries to guess among.
+        delta: Delta at which epsilon will be bounded.
+        significance: Error probability of that bound.
 
     Example:
         >>> import numpy as np
@@ -221,9 +220,9 @@ def _pure_epsilon(correct: Ints, guesses: Ints, significance: float) -> Array:
 def _tail_and_slope(correct: int, guesses: int, epsilon: float) -> tuple[float, float]:
     r""":math:`P(B \ge v)` and :math:`\max_i P(v-i \le B < v)/i`, the p-value's slope in 2 m delta.
 
-    The maximum is the largest average of the probabilities of v-1, v-2, ..., v-i. They rise to
-    the mode and fall after it, so the average rises until the next probability is below it and
-    never again: the best i is found by bisection, in place of the sum over all i.
+    The maximum is the largest average of the probabilities of v-1, v-2, ..., v-i. The
+    probabilities are unimodal, so the average rises until the next one is below it and falls from
+    there: the best i is found by bisection.
     """
     if correct == 0:
         return 1.0, 0.0
@@ -246,7 +245,7 @@ def _tail_and_slope(correct: int, guesses: int, epsilon: float) -> tuple[float, 
 
     def falls(i: int) -> bool:
         following = correct - i - 1
-        # Above the mode they still rise; tested first, since far above it all of them underflow.
+        # Above the mode they rise. This is tested first: far above it all of them underflow.
         return following < mode and probability(following) <= average(i)
 
     best = 1 + bisect_left(range(1, correct), True, key=falls)
@@ -254,7 +253,7 @@ def _tail_and_slope(correct: int, guesses: int, epsilon: float) -> tuple[float, 
 
 
 def check_counts(correct: int, guesses: int, canaries: int) -> tuple[int, int, int]:
-    """The three counts as integers, or an error where they contradict each other."""
+    """The three counts as integers; raises if they contradict each other."""
     canaries = _validate.integer("canaries", canaries)
     guesses = _validate.integer("guesses", guesses)
     correct = _validate.integer("correct", correct)
@@ -275,14 +274,14 @@ class OneRun(OneRunMethod):
     assumptions = (FAIR_COINS,)
 
     def plan(self, scores: Array, coins: Ints, remaining: int, task: Task) -> GuessPlan:
-        # Any plan is valid; for a question at an epsilon we plan for delta 0.
+        # Any plan is valid; if delta is asked for, the plan is for delta 0.
         delta = task.question.delta if isinstance(task.question, AtDelta) else 0.0
         return choose_guesses(scores, coins, remaining, delta=delta, significance=task.significance)
 
     def answer(self, correct: int, guesses: int, canaries: int, task: Task) -> Answer:
         question, level = task.question, task.significance
         if isinstance(question, AtDelta):
-            # The choice between two valid bounds depends on nothing that is random.
+            # The choice between two valid bounds depends on no random number.
             bound = recursion_epsilon if canaries * question.delta > 0.02 else one_run_epsilon
             value = bound(correct, guesses, canaries, delta=question.delta, significance=level)
         else:

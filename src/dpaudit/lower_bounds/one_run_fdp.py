@@ -33,21 +33,21 @@ from dpaudit.lower_bounds.task import Task
 
 
 def one_run_gaussian_mu(correct: int, guesses: int, canaries: int, *, significance: float) -> float:
-    r"""Lower bound on the mu of a Gaussian trade-off curve from the guesses of one run.
+    r"""Lower bound on the mu of a Gaussian trade-off function from the guesses of one run.
 
-    The largest mu that the number of right guesses refutes; 0 where none is. If the mechanism is
+    The largest mu that the number of correct guesses refutes, or 0. If the mechanism is
     :math:`\mu`-GDP, the result exceeds :math:`\mu` with probability at most ``significance``.
-    For epsilon, hand the result to :func:`dpaudit.tradeoff.gaussian_epsilon`.
+    :func:`dpaudit.tradeoff.gaussian_epsilon` converts it to epsilon.
 
-    See also: :func:`dpaudit.lower_bounds.one_run.one_run_epsilon`, which assumes no curve.
+    See also: :func:`dpaudit.lower_bounds.one_run.one_run_epsilon`, which assumes no function.
 
     Mahloujifar et al. 2024. Assumptions: see the module.
 
     Arguments:
-        correct: Number of right guesses.
+        correct: Number of correct guesses.
         guesses: Number of guesses, fixed before the scores were seen.
         canaries: Number of canaries, abstentions included.
-        significance: Accepted probability of a false claim, in (0, 1).
+        significance: Accepted probability that the bound is false, in (0, 1).
 
     Example:
         >>> from dpaudit.tradeoff import gaussian_epsilon
@@ -69,10 +69,10 @@ def one_run_gaussian_mu(correct: int, guesses: int, canaries: int, *, significan
 def choose_gaussian_guesses(
     pilot_scores: ArrayLike, pilot_inserted: ArrayLike, remaining: int, *, significance: float
 ) -> GuessPlan:
-    """How many of the ``remaining`` canaries to guess, learnt from pilot canaries of the same run.
+    """How many of the remaining canaries to guess, learned from pilot canaries of the same run.
 
-    As :func:`dpaudit.lower_bounds.one_run.choose_guesses`, for the bound on mu: it wants few and
-    nearly certain guesses. Valid for the same reason: revealed coins are part of the fixed data.
+    As :func:`dpaudit.lower_bounds.one_run.choose_guesses`, and valid for the same reason. The bound
+    on mu is largest for few and nearly certain guesses.
 
     Example:
         >>> import numpy as np

@@ -3,13 +3,12 @@ r"""Lower bounds from confidence intervals of a ratio of two rates.
 Epsilon at delta 0 is at least :math:`\log(\mathrm{TPR}/\mathrm{FPR})` and
 :math:`\log(\mathrm{TNR}/\mathrm{FNR})`, so a lower limit of a ratio of two binomial proportions is
 a lower bound on epsilon. Four classical limits are here. All are *asymptotic*, derived for large
-counts; where there are no errors a fraction of one is put in their place. Over all counts (sampled
-at the largest sizes) of 20 to 2,500 a side at 95 %, false claims reached 4.7 % (Katz,
-inverse sinh), 4.6 % (adjusted log) and 9.3 % (Bailey, with some 5 errors expected on either
-side). Only Clopper-Pearson promises its level.
+counts; zero errors are replaced by a fraction of one. Over all counts (sampled at the largest
+sizes) of 20 to 2,500 a side at 95 %, false claims reached 4.7 % (Katz, inverse sinh), 4.6 %
+(adjusted log) and 9.3 % (Bailey, with about 5 errors expected on either side). Only Clopper-Pearson
+guarantees its level.
 
-A ratio says nothing of delta at a given epsilon, :math:`\delta \ge 1-\beta-e^\epsilon\alpha`, so
-these methods answer only the one question.
+A ratio does not bound delta at a given epsilon, so these methods only bound epsilon.
 
 References:
     Katz et al. (Biometrics 1978); Walters (1985); Bailey (Biometrics 1987); Newcombe (The American
@@ -43,9 +42,9 @@ def katz_log_ratio(
 
     Arguments:
         hits: Counts in the numerator.
-        trials: How many were tried for them.
+        trials: Numbers of trials of the numerator.
         others: Counts in the denominator.
-        other_trials: How many were tried for them.
+        other_trials: Numbers of trials of the denominator.
         tail: One-sided error probability, in (0, 1/2).
 
     Example:
@@ -152,7 +151,7 @@ def ratio_epsilon(limit: Limit, *counts: ArrayLike, delta: float, significance: 
     tail = _validate.between("significance", significance, 0, 1) / 2
     fp, fn, n, p = broadcast_counts(*counts)
     known = (n > 0) & (p > 0)
-    # An empty class leaves nothing to claim; a count of 1 keeps the formulas defined meanwhile.
+    # The bound of an empty class is 0; a count of 1 keeps the formulas defined.
     n, p = np.maximum(n, 1.0), np.maximum(p, 1.0)
     forth = _log_ratio(limit, p - fn, p, fp, n, delta, tail)
     back = _log_ratio(limit, n - fp, n, fn, p, delta, tail)
