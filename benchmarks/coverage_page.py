@@ -16,7 +16,7 @@ from coverage_bounds import (
     Row,
     Setting,
 )
-from coverage_cells import ACCURACY, COIN_AUDITS, COIN_CANARIES, SHARE, CellRow, common_coin_mu
+from coverage_cells import ACCURACY, COIN_CANARIES, SHARE, CellRow, common_coin_mu
 from coverage_claims import BOUNDARY, NOISE, POWER_CLAIMS, POWER_SIZES, ClaimRow
 
 NOMINAL = 0.05
@@ -56,7 +56,7 @@ def page(results: Results) -> str:
             minutes=f"{results.core_seconds / 60:.0f}",
             power=f"{results.power_audits:,}",
         ),
-        "## Sharpened tests, 10,000 audits each\n",
+        "## Sharpened tests\n",
         CELL_WORDS,
         _cell_table(results),
         "\n## Canaries that depend on a common coin\n",
@@ -112,7 +112,7 @@ One run with {COIN_CANARIES:,} canaries. A common coin, with probability {SHARE:
 canaries to randomised response of accuracy {ACCURACY:g}; otherwise the scores are pure noise. Each
 canary is {common_coin_mu():.3f}-GDP, so 1-GDP is true. Methods that assume independent canaries
 say so in their output. They are wrong here whenever the coin switches: more canaries make it worse.
-The others are valid for any dependence. False claims in per cent of {COIN_AUDITS:,} audits:
+The others are valid for any dependence. False claims in per cent:
 """
 
 GAUSSIAN_WORDS = """\
@@ -156,13 +156,14 @@ def _coin_table(results: Results) -> str:
     rows = [
         [
             row.test,
+            f"{row.audits:,}",
             "yes" if any(word in row.test for word in assuming) else "no",
             _rate(row.wrong, row.audits),
         ]
         for row in results.cells
         if row.table == "coin"
     ]
-    return _table(["test", "assumes independent canaries", "false, %"], rows)
+    return _table(["test", "audits", "assumes independent canaries", "false, %"], rows)
 
 
 def _limit(audits: int) -> float:

@@ -6,8 +6,8 @@ epsilon itself, a function of both rates, and is tighter.
 
 These are *credible* bounds: the stated probability is over the prior, not over repetitions of
 the audit. Their error rate over audits exceeds the stated one. Over all counts (sampled at the
-largest sizes) of 20 to 2,500 a side at 95 %, and many pairs of error rates, false claims reached 13 % for
-``jeffreys`` (few errors on both sides). For ``joint-beta`` they are 5 % where one
+largest sizes) of 20 to 2,500 a side at 95 %, and many pairs of error rates, false claims
+reached 13 % for ``jeffreys`` (few errors on both sides). For ``joint-beta`` they are 5 % where one
 direction decides, 10-12 % for randomised response at epsilon 1, and reach 27 % where both error
 rates are small and alike: there epsilon is the larger of two equal numbers, and the posterior of a
 maximum lies above it.
