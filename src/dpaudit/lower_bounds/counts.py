@@ -89,7 +89,9 @@ class ErrorCounts:
         ordered = np.concatenate([inserted, not_inserted])
         ordered.sort()  # numpy's unique builds a hash table, which is larger and slower
         distinct = ordered[np.append(True, ordered[1:] != ordered[:-1])]
-        return cls.at(inserted, not_inserted, _thin(midpoints(distinct)))
+        del ordered
+        gaps = _thinned(len(distinct) - 1)
+        return cls.at(inserted, not_inserted, _between(distinct[gaps], distinct[gaps + 1]))
 
     @property
     def sample_size(self) -> int:
@@ -112,12 +114,16 @@ class ErrorCounts:
 
 
 def midpoints(distinct: Array) -> Array:
-    """One threshold between each two neighbours of an ascending array without repeats.
+    """One threshold between each two neighbours of an ascending array without repeats."""
+    return _between(distinct[:-1], distinct[1:])
+
+
+def _between(low: Array, high: Array) -> Array:
+    """A threshold from ``low`` to below ``high``: their mid-point, if it can be represented.
 
     Where the mid-point is infinite or rounds up to the larger neighbour, the smaller neighbour is
     the threshold, since "inserted" means strictly above.
     """
-    low, high = distinct[:-1], distinct[1:]
     with np.errstate(invalid="ignore", over="ignore"):
         middle = low / 2 + high / 2
     return np.asarray(np.where((middle >= low) & (middle < high), middle, low))
@@ -131,10 +137,10 @@ def _above(scores: Array, cuts: Array) -> Ints:
     return np.asarray(len(scores) - below, dtype=np.int64)
 
 
-def _thin(thresholds: Array) -> Array:
-    if len(thresholds) <= MOST_THRESHOLDS:
-        return thresholds
+def _thinned(count: int) -> Ints:
+    """Which of so many thresholds are kept: all, or some of them and all near both ends."""
+    if count <= MOST_THRESHOLDS:
+        return np.arange(count)
     ends = np.arange(MOST_THRESHOLDS // 8)
-    even = np.linspace(0, len(thresholds) - 1, MOST_THRESHOLDS * 3 // 4).round().astype(np.int64)
-    kept = np.unique(np.concatenate([ends, even, len(thresholds) - 1 - ends]))
-    return np.asarray(thresholds[kept])
+    even = np.linspace(0, count - 1, MOST_THRESHOLDS * 3 // 4).round().astype(np.int64)
+    return np.unique(np.concatenate([ends, even, count - 1 - ends]))
