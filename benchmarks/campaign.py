@@ -258,13 +258,13 @@ if __name__ == "__main__":
 """
 
 
-def kills(wanted: int = 100) -> dict[str, Any]:
-    """Kill audits, or one of their workers, with -9 at random moments; nothing stored is lost."""
+def kills(wanted: int = 100, seed: int = 7) -> dict[str, Any]:
+    """Kill audits, or one of their workers, with -9 while they play; nothing stored is lost."""
     from dpaudit.scores import Store
 
     folder, counts, bad = Path(tempfile.mkdtemp()), Counter[str](), []
     (folder / "killed.py").write_text(KILLED)
-    pick, round_ = random.Random(7), 0
+    pick, round_ = random.Random(seed), 0
     reference = None
     while counts["kills"] < wanted or reference is None:
         store, kept = folder / f"{round_}.sqlite", frozenset[int]()
@@ -274,7 +274,9 @@ def kills(wanted: int = 100) -> dict[str, Any]:
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             if reference is not None and attempt < 12 and counts["kills"] < wanted:
-                time.sleep(pick.uniform(0.8, 3.0))
+                while process.poll() is None and not _children(process.pid):
+                    time.sleep(0.02)
+                time.sleep(pick.uniform(0.0, 2.5))
                 victim = _victim(process.pid, pick)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(victim, signal.SIGKILL)
@@ -306,26 +308,33 @@ def kills(wanted: int = 100) -> dict[str, Any]:
     return {"counts": dict(counts), "bad": bad}
 
 
+def _children(process: int) -> list[int]:
+    """The processes that a process has started and that have not ended."""
+    try:
+        return [
+            int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        ]
+    except OSError:
+        return []
+
+
 def _victim(audit: int, pick: random.Random) -> int:
     """The audit itself, or one of its worker processes."""
-    workers = Path(f"/proc/{audit}/task/{audit}/children")
-    found = [int(one) for one in workers.read_text().split()] if workers.exists() else []
-    return pick.choice([audit, *found])
+    return pick.choice([audit, *_children(audit)])
 
 
 def main(parts: list[str]) -> int:
     """Run some parts, store their counts, and fail if anything was bad."""
     known = {"inputs": inputs, "corruptions": corruptions, "kills": kills}
-    stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     worst = 0
     for part in parts or list(known):
         found = known[part]()
-        stored[part] = found["counts"]
+        stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        RESULTS.write_text(json.dumps({**stored, part: found["counts"]}, indent=1) + "\n")
         print(part, json.dumps(found["counts"], indent=1))
         for one in found["bad"]:
             print("BAD", one)
         worst = worst or len(found["bad"])
-    RESULTS.write_text(json.dumps(stored, indent=1) + "\n")
     return int(bool(worst))
 
 
