@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpaudit import Claim, GradientCanary, audit_training
+from dpaudit import Claim, GradientCanary, ThreatModel, audit_training
 from dpaudit.errors import InvalidInput
 from dpaudit.trainings import command
 from dpaudit.trainings.shell import ProgramFailed
@@ -27,6 +27,8 @@ if sys.argv[4:] == ["npy"]:
     np.save(out, np.array([-score, 0.0]))
 if sys.argv[4:] == ["npz"]:
     np.savez(out, w=np.array([-score]), b=np.zeros((1, 1)))
+if sys.argv[4:] == ["predictions"]:
+    np.savez(out, logits=np.array([score, 0.0]), target=np.array(0))
 if sys.argv[4:] == ["many"]:
     np.save(out, np.where(inserted, 1.0, -1.0))
 """
@@ -54,6 +56,14 @@ def test_a_program_is_audited_like_a_function(tmp_path):
         until_violation=True,
     )  # fmt: skip
     assert (result.adversary, result.verdict) == ("parameters", "violation")
+
+
+def test_predictions_of_a_program_are_scored_as_predictions(tmp_path):
+    train = program(tmp_path, "predictions")
+    result = audit_training(train, claim=Claim.from_mu(1.0), runs=8)
+    assert result.adversary == "predictions"
+    assert result.threat_model is ThreatModel.BLACK_BOX
+    assert (result.scores.score < 0).all()
 
 
 def test_programs_that_fail():

@@ -8,6 +8,7 @@ from dpaudit.audits.planning import Plan, plan
 from dpaudit.audits.progress import Bar, Progress, Silent
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.stored import read_result
+from dpaudit.audits.training_plan import TrainingPlan, plan_training
 
 __all__ = [
     "Assessment",
@@ -19,9 +20,11 @@ __all__ = [
     "Progress",
     "Silent",
     "Tightness",
+    "TrainingPlan",
     "assess",
     "audit",
     "audit_training",
     "plan",
+    "plan_training",
     "read_result",
 ]

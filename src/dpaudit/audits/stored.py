@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.audits.assessment import assess, description_watcher
@@ -164,13 +165,32 @@ def constant_scores(scores: Scores) -> tuple[str, ...]:
         for canary in np.unique(scores.canary)[:50]
         for inserted in (False, True)
     ]
-    if any(len(group) > 1 and np.ptp(group) > 0 for group in groups) or scores.runs < 8:
+    if scores.runs < 8:
         return ()
+    if any(len(group) > 1 and np.ptp(group) > 0 for group in groups):
+        return _repeated_draws(groups)
     return (
         "All runs with the canary have the same score, and so have all runs without it: the "
         "training adds no noise, it does not draw its noise from its seed, or the score is too "
         "coarse.",
     )
+
+
+def _repeated_draws(groups: list[NDArray[np.float64]]) -> tuple[str, ...]:
+    """A reason to doubt the verdict if most scores repeat others, and are not just rounded."""
+    for group in groups:
+        different = np.unique(group[np.isfinite(group)])
+        if len(group) < 8 or not 2 < len(different) <= len(group) / 2:
+            continue
+        apart = np.diff(different)
+        multiples = apart / apart.min()
+        if np.abs(multiples - np.round(multiples)).max() > 0.01:
+            return (
+                f"{len(group)} runs gave only {len(different)} different scores: the noise of some "
+                "runs repeats that of others, so that the runs are not independent. Does the "
+                "training use all digits of its seed?",
+            )
+    return ()
 
 
 def repetition_notes(scores: Scores) -> tuple[str, ...]:

@@ -262,6 +262,8 @@ class Measurements:
                 # The other examples react to a canary, not always in proportion to its norm.
                 size = max(size, self.response(full).size)
             return Unit(size=size, error=seen.error / share, kind="linear")
+        if self.steps == 1 and self.noise_is_there and self.moves_alike:
+            return Unit(size=seen.size, error=seen.error, kind="unclear")
         if half.size / seen.size > 0.75:
             long = self.response(1e3 * full)
             return Unit(size=long.size, error=long.error, kind="normalised")
@@ -401,6 +403,18 @@ class Measurements:
         moved[self.axis] = 0.0
         floor = 3 * float(np.linalg.norm(self.rounding))
         return float(np.linalg.norm(moved)) > max(0.02 * own, floor)
+
+    @cached_property
+    def moves_alike(self) -> bool:
+        """Whether two runs differ in nearly every parameter by the same amount or not at all.
+
+        This is the first step of Adam, RMSprop or the sign of the gradient, whatever the noise is.
+        """
+        noise = self.noise()
+        changes = np.abs(noise[1] - noise[0])
+        largest = float(np.quantile(changes, 0.99))
+        alike = np.abs(changes - largest) < 1e-2 * largest
+        return bool((alike | (changes < 1e-2 * largest)).mean() > 0.95)
 
     @cached_property
     def white(self) -> bool:

@@ -149,6 +149,26 @@ def detection_power(
     )
 
 
+def power_of(
+    claim: Claim, mu: float, *, scores: int, confidence: float = 0.95, pilot_share: float = 0.1
+) -> float:
+    """Probability that a claim is refuted by normal scores that are ``mu`` apart.
+
+    Arguments:
+        claim: The claim to test.
+        mu: Distance of the scores with and without the canary, in standard deviations.
+        scores: Number of scores with the canary, and of scores without it.
+        confidence: Confidence of the test.
+        pilot_share: Share of the scores that chooses the threshold.
+
+    Example:
+        >>> power_of(Claim.from_mu(1.0), 2.0, scores=100) > 0.8
+        True
+    """
+    size = max(1, round((1 - pilot_share) * scores))
+    return _power(_interpolated(claim), mu, size, size, 1 - confidence)
+
+
 def separation(scores: Scores) -> float:
     """The difference of the means in standard deviations, at least 0; infinite without noise."""
     with_canary, without = (

@@ -11,14 +11,13 @@ import typer
 from dpaudit import _validate
 from dpaudit.cli._audit_options import Json, Name, ScoresOut, StoreFile
 from dpaudit.cli._ci import Junit, Sarif, outcome_of_audit, write_outcomes
+from dpaudit.cli._claims import claim_from
 from dpaudit.cli._executors import takes_executor
 from dpaudit.cli._exit import VERDICT_CODES
 from dpaudit.cli._playing import print_audit, progress_shown
 from dpaudit.configuration import store_path
-from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from dpaudit.claims import Claim
     from dpaudit.executors import Executor
 
 
@@ -147,7 +146,7 @@ def audit_training(
     from dpaudit.trainings.importing import canary_beside, load
     from dpaudit.trainings.player import executor_of
 
-    claim = _claim(claimed_epsilon, delta, noise_multiplier, steps, sampling_rate, pair_only)
+    claim = claim_from(claimed_epsilon, delta, noise_multiplier, steps, sampling_rate, pair_only)
     where = store_path(store)
     if scores_out is not None:
         _validate.file_to_write("scores_out", Path(scores_out))  # before hours of training
@@ -192,35 +191,3 @@ def _can_be_sent(*objects: object) -> bool:
     except Exception:  # pickle may raise anything
         return False
     return True
-
-
-def _claim(
-    claimed_epsilon: float | None,
-    delta: float,
-    noise_multiplier: float | None,
-    steps: int | None,
-    sampling_rate: float | None,
-    pair_only: bool,
-) -> Claim:
-    from dpaudit.claims import Claim
-
-    if noise_multiplier is not None or steps is not None or sampling_rate is not None:
-        if claimed_epsilon is not None or pair_only:
-            raise InvalidInput(
-                "give --claimed-epsilon, or --noise-multiplier and --steps, not both; the second "
-                "needs no assumption"
-            )
-        if noise_multiplier is None or steps is None:
-            missing = "--noise-multiplier" if noise_multiplier is None else "--steps"
-            raise InvalidInput(f"{missing} is needed too for a claim from the training's settings")
-        return Claim.from_dpsgd(
-            noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate
-        )
-    if claimed_epsilon is None:
-        raise InvalidInput(
-            "a claim is needed: give --claimed-epsilon and --delta, or --noise-multiplier, --steps "
-            "and --sampling-rate"
-        )
-    if pair_only:
-        return Claim.from_points([(claimed_epsilon, delta)])
-    return Claim.from_epsilon(claimed_epsilon, delta)

@@ -1,18 +1,75 @@
-"""``dpaudit plan``: what an audit will find and cost, before anything is trained."""
+"""``dpaudit plan``: what an audit will find and cost, before it is run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from dpaudit.cli import _audit_options as option
+from dpaudit.cli._claims import claim_from
+from dpaudit.cli._user_code import user_code
 from dpaudit.configuration import CompleteSettings
+from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dpaudit.executors import Executor
 
+OWN: dict[str, Any] = {
+    "training": Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Plan the audit of your own training, as for audit-training: how many runs find "
+            "too little noise. A few pilot trainings are run.",
+        ),
+    ],
+    "detect": Annotated[
+        str | None,
+        typer.Option(
+            metavar="noise=F",
+            help="With --training: the fraction of the claimed noise that must be found.",
+            show_default="noise=0.5",
+        ),
+    ],
+    "power": Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            help="With --training: the probability with which it must be found.",
+            show_default="0.8",
+        ),
+    ],
+    "pilot": Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="With --training: number of pilot seeds, each trained twice.",
+            show_default="6",
+        ),
+    ],
+    "canary": Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:OBJECT",
+            help="With --training: object passed to the training as its canary.",
+            show_default="'canary' of the function or of its module",
+        ),
+    ],
+    "claimed_epsilon": Annotated[
+        float | None, typer.Option(metavar="E", help="With --training: claimed epsilon at --delta.")
+    ],
+    "sampling_rate": Annotated[
+        float | None,
+        typer.Option(metavar="q", help="With --training: claimed Poisson sampling rate, if any."),
+    ],
+}
+_SHARED = ("noise_multiplier", "steps", "delta", "seed", "json")
+"""Options of a preset's plan that also describe the plan of a user's training."""
 
-@option.takes_settings()
-def plan(settings: CompleteSettings, *, json: bool, executor: Executor | None) -> None:
+
+def plan(**given: Any) -> None:
     """Predict an audit: its bounds, the runs it takes, its time and memory.
 
     The prediction holds if genuine gradients do not change the canary's dimension. Other canaries
@@ -20,7 +77,88 @@ def plan(settings: CompleteSettings, *, json: bool, executor: Executor | None) -
     stored.
 
     [bold]dpaudit plan --period 5 --runs 1000[/]
+
+    For your own training: how many runs find noise that is half as large as claimed?
+    [bold]dpaudit plan --training train.py:train --detect noise=0.5[/]
+    [bold]  --noise-multiplier 1.1 --steps 100[/]
     """
+    own = {name: given.pop(name) for name in OWN}
+    if own["training"] is None:
+        used = [name for name, value in own.items() if value is not None]
+        if used:
+            option_name = "--" + used[0].replace("_", "-")
+            raise InvalidInput(f"{option_name} needs --training, got {own[used[0]]!r}")
+        _plan(**given)
+        return
+    for name, value in given.items():
+        if value is not None and value is not False and name not in _SHARED:
+            option_name = "--" + name.replace("_", "-")
+            raise InvalidInput(f"{option_name} cannot be used with --training, got {value!r}")
+    _plan_training(**own, **{name: given[name] for name in _SHARED})
+
+
+def _plan_training(
+    training: str,
+    *,
+    detect: str | None,
+    power: float | None,
+    pilot: int | None,
+    canary: str | None,
+    claimed_epsilon: float | None,
+    sampling_rate: float | None,
+    noise_multiplier: float | None,
+    steps: int | None,
+    delta: float | None,
+    seed: int | None,
+    json: bool,
+) -> None:
+    from dpaudit.audits import plan_training
+    from dpaudit.cli._render import console, duration, print_json
+    from dpaudit.trainings.importing import canary_beside, load
+
+    claim = claim_from(
+        claimed_epsilon,
+        1e-5 if delta is None else delta,
+        noise_multiplier,
+        steps,
+        sampling_rate,
+        pair_only=False,
+    )
+    with user_code():
+        function = load("--training", training)
+        found = plan_training(
+            function,
+            claim=claim,
+            canary=canary_beside(function) if canary is None else load("--canary", canary),
+            detect=_fraction(detect),
+            power=0.8 if power is None else power,
+            pilot=6 if pilot is None else pilot,
+            seed=0 if seed is None else seed,
+        )
+    if json:
+        print_json({"training": training, "claim": claim.description, **found.to_dict()})
+        return
+    screen = console()
+    screen.print(f"{training}: {claim.description}", style="bold", markup=False)
+    screen.print(found.sentence, markup=False)
+    if found.seconds is not None:
+        screen.print(f"About {duration(found.seconds)}, one training after the other.")
+
+
+def _fraction(detect: str | None) -> float:
+    """The number in ``noise=0.5``."""
+    text = "noise=0.5" if detect is None else detect
+    try:
+        return float(text.removeprefix("noise="))
+    except ValueError:
+        raise InvalidInput(
+            f"--detect must be noise=F with a number F between 0 and 1, got {detect!r}"
+        ) from None
+
+
+@option.takes_settings()
+def _plan(settings: CompleteSettings, *, json: bool, executor: Executor | None) -> None:
+    """Predict an audit of a preset."""
     from dpaudit.audits import plan as predict
 
     found = predict(
@@ -76,3 +214,16 @@ def _print_plan(found: Any, title: str) -> None:
 def _size(count: int) -> str:
     mebibytes = count / 2**20
     return f"{mebibytes:.0f} MiB" if mebibytes < 1024 else f"{mebibytes / 1024:.1f} GiB"
+
+
+_signature = inspect.signature(_plan)
+plan.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in OWN.items()
+        ),
+        *_signature.parameters.values(),
+    ]
+)
+plan.__annotations__ = {**OWN, **_plan.__annotations__}

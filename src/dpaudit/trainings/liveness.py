@@ -244,7 +244,8 @@ def _silent(pairs: int) -> str:
     times = "with the same seed" if pairs == 1 else f"in {pairs} pairs with the same seed"
     return (
         f"the training returned exactly the same with and without the canary, {times}: it ignores "
-        "the canary, inserts it nowhere, or returns a model that was not trained"
+        "the canary, inserts it nowhere, freezes the parameter of the canary, or returns a model "
+        "that was not trained"
     )
 
 

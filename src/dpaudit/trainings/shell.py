@@ -18,6 +18,7 @@ from typing import IO, Any, final
 import numpy as np
 
 from dpaudit.errors import InvalidInput
+from dpaudit.trainings.predictions import Predictions
 
 _PLACES = ("{inserted}", "{seed}", "{out}")
 _SHOWN = 2000  # characters of a failed program's errors that are stored
@@ -52,7 +53,8 @@ def command(arguments: Sequence[str], *, timeout: float | None = None) -> Comman
 
     In the arguments ``{inserted}`` becomes 1 or 0 (for several canaries, a line of them),
     ``{seed}`` the seed and ``{out}`` the path of a file that the program may write: ``.npy`` (the
-    parameters or scores) or ``.npz`` (several arrays, in the order they were saved). If it writes
+    parameters or scores) or ``.npz`` (several arrays, in the order they were saved). A ``.npz`` of
+    the arrays ``target`` and ``probabilities`` or ``logits`` is read as `Predictions`. If it writes
     none, the last line it prints is its score. A program that ends with an error is a failed run.
     Its standard input is empty. It is killed together with the processes that it started: at the
     end of its time, and when the audit ends.
@@ -154,7 +156,11 @@ def _read(path: Path) -> Any:
     loaded = np.load(path, allow_pickle=False)
     if isinstance(loaded, np.lib.npyio.NpzFile):
         with loaded:
-            return [loaded[name] for name in loaded.files]
+            arrays = {name: loaded[name] for name in loaded.files}
+        named = set(arrays)
+        if "target" in named and len(named) == 2 and named & {"probabilities", "logits"}:
+            return Predictions(**arrays)
+        return list(arrays.values())
     return loaded
 
 

@@ -42,6 +42,10 @@ TOLERANCE = 4.0
 """Directions that differ by at most so many rounding errors count as equal."""
 
 
+_MOST_BLOCKS = 26
+_MOST_LONG_BLOCKS = 4
+
+
 def noise_directions(measured: Measurements) -> Directions:
     """The directions of all parameters whose noise is well above rounding."""
     noise = measured.noise().T
@@ -58,6 +62,35 @@ def noise_directions(measured: Measurements) -> Directions:
         error=rounding[loud] / length[loud],
         places=measured.watched[loud],
     )
+
+
+def more_directions(measured: Measurements, wanted: int) -> Array:
+    """Directions as rows, from further seeds where there are fewer parameters than ``wanted``.
+
+    Every further block of seeds gives each parameter one more direction.
+
+    Arguments:
+        measured: The measurements.
+        wanted: Number of directions that the caller needs.
+    """
+    known = noise_directions(measured)
+    if len(known) < FEWEST:
+        return known.rows
+    subject, seeds, blocks = measured.subject, measured.seeds, [known.rows]
+    # A training that cannot be shortened to one step costs more.
+    short = subject.steps_can_vary or subject.noun == "private_step"
+    most = _MOST_BLOCKS if short else _MOST_LONG_BLOCKS
+    while sum(map(len, blocks)) < wanted and len(blocks) < most:
+        first = max(seeds) + 1 + len(blocks) * len(seeds)
+        outputs = [
+            subject.output(None, first + place, measured.steps)[known.places]
+            for place in range(len(seeds))
+        ]
+        noise = np.stack(outputs).T
+        noise = noise - noise.mean(axis=1, keepdims=True)
+        length = np.linalg.norm(noise, axis=1, keepdims=True)
+        blocks.append(noise / np.where(length > 0, length, 1.0))
+    return np.concatenate(blocks)
 
 
 def equal_runs(measured: Measurements) -> tuple[int, int] | None:

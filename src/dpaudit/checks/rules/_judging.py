@@ -112,6 +112,27 @@ def why_not(measured: Measurements) -> str:
     return ""
 
 
+def adapts(measured: Measurements) -> bool:
+    """Whether the first step reacts to gradients as an adaptive optimizer does.
+
+    With clipping, the effect is in proportion to short gradients. With automatic clipping, it is
+    alike for gradients of all lengths. Otherwise a step of Adam, RMSprop or the sign hides it.
+    """
+    clip_norm = measured.subject.clip_norm
+    for gradient in (measured.along_axis, measured.dense):
+        tiny, short, half, long = (
+            measured.response(gradient(length * clip_norm)).size for length in (0.01, 0.1, 0.5, 10)
+        )
+        proportional = _near(50 * tiny, half) and _near(5 * short, half) and _near(2 * half, long)
+        if not proportional and not (_near(short, long) and _near(half, long)):
+            return True
+    return False
+
+
+def _near(one: float, other: float) -> bool:
+    return other < 1.5 * one and one < 1.5 * other
+
+
 def many_shapes(measured: Measurements, *, lengths: Array) -> list[Array]:
     """Gradients of many shapes, always the same; none where each would cost a training."""
     if measured.subject.noun != "private_step" or not measured.repeatable:

@@ -114,7 +114,7 @@ def _shift(measured: Measurements, gradient: Array, steps: int) -> float:
     largest = float(np.sqrt((values**2).sum() / degrees / smallest_ratio(degrees, FALSE_ALARM)))
     floor = float(np.sqrt(np.mean(measured.rounding**2)))
     allowed = np.sqrt(steps) / subject.noise_multiplier * max(largest, floor)
-    return float(shift / allowed)
+    return float(shift / allowed) if allowed > 0 else 0.0
 
 
 CHECK = Check(rule=RULE, run=check)

@@ -7,6 +7,7 @@ import numpy as np
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, smallest_ratio, standard_deviations
 from dpaudit.checks.measuring import Measurements
+from dpaudit.checks.rules._judging import adapts
 from dpaudit.checks.rules._noise import varies_too_much
 from dpaudit.checks.rules.accumulation import RULE as ACCUMULATION
 from dpaudit.checks.rules.base import Check, Found, hidden_by
@@ -55,7 +56,13 @@ def check(measured: Measurements, found: Found) -> Finding:
     seen = trajectory(measured)
     if isinstance(seen, str):
         return RULE.unknown(seen)
-    return _correlation(seen) or _size(measured, seen) or _passed(measured, seen)
+    broken = _correlation(seen) or _size(measured, seen)
+    if broken is not None and adapts(measured):
+        return RULE.unknown(
+            "Long gradients have another effect than short ones suggest, as with an adaptive "
+            "optimizer (Adam, RMSprop): check the private gradient with check_step (--step)."
+        )
+    return broken or _passed(measured, seen)
 
 
 def _correlation(seen: Trajectory) -> Finding | None:

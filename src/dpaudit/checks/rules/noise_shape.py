@@ -9,7 +9,8 @@ from dpaudit.checks.arithmetic import Array
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules._directions import noise_directions
+from dpaudit.checks.rules._directions import more_directions
+from dpaudit.checks.rules._judging import adapts
 from dpaudit.checks.rules._noise import unsuited, varies_too_much
 from dpaudit.checks.rules.base import Check, Found, hidden_by
 from dpaudit.checks.rules.noise_between_parameters import RULE as PARAMETERS
@@ -41,16 +42,16 @@ def check(measured: Measurements, found: Found) -> Finding:
     reason = hidden_by(found, RUNS, PARAMETERS) or unsuited(measured)
     if reason:
         return RULE.unknown(reason)
-    if _moves_alike(measured):
+    if measured.moves_alike and adapts(measured):
         return RULE.unknown(
             "The output moves every parameter by the same amount, as the first step of Adam does; "
             "check the noisy gradient before the optimizer."
         )
-    directions = noise_directions(measured).rows
+    directions = more_directions(measured, _FEWEST)
     if len(directions) < _FEWEST:
         return RULE.unknown(
-            f"Only {len(directions)} parameters have noise well above rounding; the shape needs "
-            f"{_FEWEST}."
+            f"Too few parameters have noise well above rounding: {len(directions)} measurements of "
+            f"the shape, and {_FEWEST} are needed."
         )
     repeats = _coarse(measured)
     if repeats is not None:
@@ -80,15 +81,6 @@ def check(measured: Measurements, found: Found) -> Finding:
         )
     tails = "heavier" if kurtosis > 3 else "lighter"
     return RULE.broken(f"Noise has {tails} tails than a normal distribution.", **seen)
-
-
-def _moves_alike(measured: Measurements) -> bool:
-    """Whether two runs differ in nearly every parameter by the same amount or not at all."""
-    noise = measured.noise()
-    changes = np.abs(noise[1] - noise[0])
-    largest = float(np.quantile(changes, 0.99))
-    alike = np.abs(changes - largest) < 1e-2 * largest
-    return bool((alike | (changes < 1e-2 * largest)).mean() > 0.95)
 
 
 def _kurtosis(directions: Array) -> tuple[float, float]:

@@ -1,0 +1,43 @@
+"""The claim that is given on the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpaudit.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from dpaudit.claims import Claim
+
+
+def claim_from(
+    claimed_epsilon: float | None,
+    delta: float,
+    noise_multiplier: float | None,
+    steps: int | None,
+    sampling_rate: float | None,
+    pair_only: bool,
+) -> Claim:
+    """The claim by the options of a command: an epsilon at delta, or the training's settings."""
+    from dpaudit.claims import Claim
+
+    if noise_multiplier is not None or steps is not None or sampling_rate is not None:
+        if claimed_epsilon is not None or pair_only:
+            raise InvalidInput(
+                "give --claimed-epsilon, or --noise-multiplier and --steps, not both; the second "
+                "needs no assumption"
+            )
+        if noise_multiplier is None or steps is None:
+            missing = "--noise-multiplier" if noise_multiplier is None else "--steps"
+            raise InvalidInput(f"{missing} is needed too for a claim from the training's settings")
+        return Claim.from_dpsgd(
+            noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate
+        )
+    if claimed_epsilon is None:
+        raise InvalidInput(
+            "a claim is needed: give --claimed-epsilon and --delta, or --noise-multiplier, --steps "
+            "and --sampling-rate"
+        )
+    if pair_only:
+        return Claim.from_points([(claimed_epsilon, delta)])
+    return Claim.from_epsilon(claimed_epsilon, delta)
