@@ -96,7 +96,7 @@ class TestJaxPrivacy:
     @pytest.mark.parametrize("name", ["DP_SGD", "BANDED"])
     def test_audit(self, name):
         module = example("jax_privacy_training")
-        result = module.audit(getattr(module, name), runs=24, true_share=0.05)
+        result = module.audit(getattr(module, name), runs=40, true_share=0.05)
         assert result.verdict == "violation"
         assert result.adversary == "parameters"
 
