@@ -85,7 +85,8 @@ INTRODUCTION = """\
 bug or one that a reviewer planted, and {right} correct ones, some of them unusual. All train the
 same network (8-48-48-2, 2,882 parameters) on California Housing for 8 to 16 steps, in 5 to 40 ms,
 and differ from `bugs/correct/plain.py` in one or two lines. {seen} of the wrong ones leak into
-their output. To run one:
+their output. The audits of rows marked ¹ were run with dpaudit 0.1 and not repeated; numbers of
+runs may differ with this version. To run one:
 
 ```bash
 cd examples
@@ -138,6 +139,11 @@ be a false alarm, so more than {limit} false alarms in {repetitions} audits woul
 """
 
 
+def _age(row: Row) -> str:
+    """A mark on audits that were not repeated with this version."""
+    return " ¹" if row.get("audited_with") == "0.1" else ""
+
+
 def _most_runs(rows: list[Row]) -> int:
     return max(one["runs"] for row in rows for one in row["until"])
 
@@ -151,7 +157,8 @@ def _seen_table(rows: list[Row]) -> str:
         seconds = max(one["seconds"] for one in row["until"])
         largest = max(one["runs"] for one in row["until"])
         lines.append(
-            f"| `{row['name']}` | {references(row['name'])} | {_median(row):,}, {largest:,} "
+            f"| `{row['name']}`{_age(row)} | {references(row['name'])} "
+            f"| {_median(row):,}, {largest:,} "
             f"| {seconds:.1f} | {_verdict(row['fixed'])} | {_verdict(row.get('many'))} "
             f"| {_broken(row)} |"
         )
@@ -163,8 +170,8 @@ def _unseen_table(rows: list[Row]) -> str:
     for row in rows:
         name = row["name"]
         lines.append(
-            f"| `{name}` | {references(name)} | {_verdict(row['fixed'])} | {_broken(row)} "
-            f"| {parts(name)['Found by']} |"
+            f"| `{name}`{_age(row)} | {references(name)} | {_verdict(row['fixed'])} "
+            f"| {_broken(row)} | {parts(name)['Found by']} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -179,7 +186,7 @@ def _correct_table(rows: list[Row]) -> str:
         name = row["name"]
         many = _count(row["many_p_values"]) if "many_p_values" in row else "-"
         lines.append(
-            f"| `{name.removeprefix('correct.')}` | {parts(name)['Right because']} "
+            f"| `{name.removeprefix('correct.')}`{_age(row)} | {parts(name)['Right because']} "
             f"| {_count(row['p_values'])} | {many} |"
         )
     return "\n".join(lines) + "\n"
