@@ -118,7 +118,8 @@ COIN_WORDS = f"""\
 One run with {COIN_CANARIES:,} canaries. A common coin, with probability {SHARE:g}, switches all
 canaries to randomised response of accuracy {ACCURACY:g}; otherwise the scores are pure noise. Each
 canary is {common_coin_mu():.3f}-GDP, so 1-GDP is true. Methods that assume independent canaries
-say so in their output. They are wrong here whenever the coin switches: more canaries make it worse.
+say so in their output. They are often wrong here when the coin switches, and more so with more
+canaries.
 The others are valid for any dependence. False claims in per cent:
 """
 
