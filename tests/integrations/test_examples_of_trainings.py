@@ -132,6 +132,19 @@ class TestKeras:
         assert claim.mu == pytest.approx(module.STEPS**0.5 / 2)
 
 
+class TestTensorFlowPrivacy:
+    """Run where TensorFlow Privacy is installed; it needs an old numpy."""
+
+    def test_the_canary_changes_the_predictions(self):
+        pytest.importorskip("tensorflow_privacy")
+        module = example("tensorflow_privacy_training")
+        without, with_it = (
+            module.train(module.CANARY, inserted, 1, noise_multiplier=1e-3).log_likelihood()
+            for inserted in (False, True)
+        )
+        assert with_it > without + 0.5
+
+
 class TestFlower:
     """Run where Flower is installed; its pinned dependencies conflict with ours."""
 
