@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import hypothesis
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+# A timing is never a test: examples may take long on a busy machine.
+hypothesis.settings.register_profile(
+    "dpaudit", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("dpaudit")
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

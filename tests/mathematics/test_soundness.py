@@ -219,7 +219,7 @@ def test_coarser_scores_never_prove_more(family: ScoreFamily, method: str) -> No
 # Nothing is claimed for nothing.
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(inserted=small_scores, others=small_scores, method=st.sampled_from(list(METHODS)))
 def test_any_scores_give_a_finite_bound_that_is_not_negative(
     inserted: list[int], others: list[int], method: str
@@ -231,7 +231,7 @@ def test_any_scores_give_a_finite_bound_that_is_not_negative(
     assert bound.epsilon > 0 or bound.notes
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(scores=small_scores)
 def test_the_same_scores_in_both_worlds_prove_nothing(scores: list[int]) -> None:
     # Every threshold has TPR = FPR, so no upper bounds on both rates can leave room for a leak.

@@ -22,7 +22,7 @@ some_scores = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(inserted=some_scores, others=some_scores, most=st.integers(1, 8))
 def test_counts_are_those_of_the_threshold_shown(
     inserted: list[float], others: list[float], most: int
@@ -59,7 +59,7 @@ def test_no_threshold_where_all_scores_are_equal_or_a_world_is_missing() -> None
         assert found is None or np.isfinite(found.counts.thresholds).all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(inserted=some_scores, others=some_scores)
 def test_every_score_is_in_the_histogram(inserted: list[float], others: list[float]) -> None:
     shown = curves.histogram(Scores.from_samples(inserted, others))
