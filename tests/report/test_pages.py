@@ -22,7 +22,7 @@ from dpaudit.report import (
     thresholds_for,
     write_page,
 )
-from dpaudit.report.words import meaning
+from dpaudit.report.words import headline, meaning
 from dpaudit.scores import Scores, Store
 
 MU = 250**0.5 / 4  # mu of the settings' claim
@@ -310,3 +310,18 @@ def test_result_has_a_report_of_its_own(tmp_path: Path) -> None:
     with Store.open(":memory:") as store:
         result = read_result(store_audit(store, normal_scores(MU), settings()))
     assert result.report(tmp_path / "page.html").read_text(encoding="utf8").startswith("<!doctype")
+
+
+@pytest.mark.parametrize(("mu", "verdict"), [(MU, "consistent"), (8.0, "violation")])
+def test_the_headline_says_what_was_claimed_shown_and_to_do(mu: float, verdict: str) -> None:
+    page = page_of(normal_scores(mu, runs=600), runs=600)
+    assert page.verdict == verdict
+    rows = dict(headline(page))
+    assert list(rows) == ["Claimed", "Shown", "What to do"]
+    assert page.evidence is not None
+    assert page.evidence.least_upper is not None
+    assert f"{page.evidence.least_upper.epsilon:.2f}" in rows["Claimed"]
+    assert f"{page.evidence.leading.epsilon:.2f}" in rows["Shown"]
+    text = render_page([page])
+    parsed(text)
+    assert all(row in text for row in rows.values())

@@ -115,12 +115,12 @@ def audit(
         for remark in remarks:
             notices.notify(remark)
         tiles = Tiles(record, description, progress=notices.progress, delta=delta, runs=game.runs)
+        notices.progress.stage("compiling" if ready.speed.compile else "training")
         tiles.begin()
         done = record.finished_tiles()
         chosen = executor_for(ready, done) if executor is None else executor
         chosen.label = record.id
         notices.progress.watch(chosen.status)
-        notices.progress.stage("compiling" if ready.speed.compile else "training")
         tiles.keep(play(ready, done=done, notify=notices.notify, executor=chosen))
         notices.progress.stage("bounds")
         return finished(

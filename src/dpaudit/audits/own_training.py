@@ -155,8 +155,8 @@ def audit_training(
         for remark in remarks:
             notices.notify(remark)
         watcher = _watcher(record, wanted, claim, runs) if until_violation else None
-        tiles.begin()
         notices.progress.stage("training")
+        tiles.begin()
         if tiles.missing and not (watcher is not None and watcher.refuted):
             chosen = executor or executor_of(workers, timeout=timeout)
             # With fresh, files that an executor kept of an earlier audit are not used either.

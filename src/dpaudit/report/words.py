@@ -79,8 +79,13 @@ def _shown(page: PageData, found: Evidence) -> str:
             f"with probability at most {p_value}. They show {bound}."
         )
     if page.verdict == "consistent":
-        return f"{bound[:1].upper()}{bound[1:]}. This does not contradict the claim."
-    return f"{bound[:1].upper()}{bound[1:]}."
+        power = f" {_capitalised(found.power)}." if found.power else ""
+        return f"{_capitalised(bound)}. This does not contradict the claim.{power}"
+    return f"{_capitalised(bound)}."
+
+
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def meaning(page: PageData) -> tuple[str, ...]:
