@@ -9,12 +9,14 @@ jax = pytest.importorskip("jax")
 optax = pytest.importorskip("optax")
 jnp = jax.numpy
 
+import dpaudit  # noqa: E402
 from dpaudit.claims import Claim  # noqa: E402
 from dpaudit.errors import InvalidInput  # noqa: E402
 from dpaudit.integrations import INTEGRATIONS, integration_of  # noqa: E402
-from dpaudit.integrations.trees import append_rows, canary_for  # noqa: E402
+from dpaudit.integrations.trees import append_rows, canary_for, record_gradient  # noqa: E402
 from dpaudit.mechanisms import CorrelatedNoise  # noqa: E402
 from dpaudit.trainings.parameters import flat_parameters  # noqa: E402
+from dpaudit.trainings.private_gradients import PrivateGradients  # noqa: E402
 
 PARAMETERS = {"bias": jnp.ones(2), "weight": jnp.full((3, 2), 0.5)}
 CLIP = 0.5
@@ -208,3 +210,41 @@ class TestJaxPrivacy:
             claim_of(DpParams(batch_size=10, **given))
         with pytest.raises(InvalidInput, match="str"):
             claim_of("DP-SGD")
+
+
+class TestRecordedGradients:
+    """Adam and Poisson sampling: no noise is found from the noisy gradients of few runs."""
+
+    STEPS, RATE = 8, 0.5
+
+    def audit(self, true_noise: float, runs: int = 48):
+        canary = canary_for(PARAMETERS, clip_norm=CLIP)
+        size = len(FEATURES) + 1
+
+        @jax.jit
+        def noisy(parameters, taking_part, key):
+            rows = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(parameters, FEATURES, LABELS)
+            rows = append_rows(rows, canary, taking_part)
+            private = optax.contrib.differentially_private_aggregate(CLIP, true_noise, key)
+            return private.update(rows, private.init(parameters))[0]
+
+        def train(canary, inserted, seed):
+            coins = np.random.default_rng(seed).random(self.STEPS) < self.RATE
+            evidence = PrivateGradients(noise_multiplier=1.0, sampling_rate=self.RATE)
+            adam = optax.adam(0.01)
+            parameters, state = PARAMETERS, adam.init(PARAMETERS)
+            for step, key in enumerate(jax.random.split(jax.random.key(seed), self.STEPS)):
+                gradient = noisy(parameters, coins[step] & bool(np.all(inserted)), key)
+                record_gradient(evidence, gradient, canary, divisor=size)
+                updates, state = adam.update(gradient, state)
+                parameters = optax.apply_updates(parameters, updates)
+            return evidence
+
+        claim = Claim.from_dpsgd(noise_multiplier=1.0, steps=self.STEPS, sampling_rate=self.RATE)
+        return dpaudit.audit_training(train, canary=canary, claim=claim, runs=runs)
+
+    def test_no_noise_is_a_violation(self):
+        assert self.audit(1e-3).verdict == "violation"
+
+    def test_the_claimed_noise_is_none(self):
+        assert self.audit(1.0).verdict != "violation"

@@ -18,13 +18,13 @@ from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
 from dpaudit.integrations.base import Integration
 from dpaudit.integrations.histories import curve_of, in_words, merged
-from dpaudit.integrations.trees import append_rows, canary_for, imported
+from dpaudit.integrations.trees import append_rows, canary_for, imported, record_gradient
 
 if TYPE_CHECKING:
     from dpaudit.checks import CheckResult
     from dpaudit.trainings import GradientCanary
 
-__all__ = ["OptaxIntegration", "append_rows", "canary_for", "claim_of"]
+__all__ = ["OptaxIntegration", "append_rows", "canary_for", "claim_of", "record_gradient"]
 
 
 def claim_of(optimizer: Any, *, steps: int, sampling_rate: float | None = None) -> Claim:

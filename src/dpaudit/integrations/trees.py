@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.trainings.canaries import GradientCanary
+from dpaudit.trainings.private_gradients import PrivateGradients
 
 
 def canary_for(
@@ -71,6 +72,33 @@ def append_rows(gradients: Any, canary: Any, present: ArrayLike) -> Any:
         return numpy.concatenate([rows, taking_part * crafted.astype(rows.dtype)])
 
     return jax.tree.map(longer, gradients, rows_like(one, canary))
+
+
+def record_gradient(
+    evidence: PrivateGradients, noisy: Any, canary: GradientCanary, *, divisor: float = 1.0
+) -> None:
+    """Add the noisy gradient of one step to the evidence that a training returns.
+
+    Behind an adaptive optimizer the final parameters say little about a canary; its noisy gradients
+    say what the accountant assumes an adversary to see. Call it outside ``jax.jit``.
+
+    Arguments:
+        evidence: What the training returns in place of its parameters.
+        noisy: The clipped and noisy sum of a step, a pytree like the parameters.
+        canary: The canaries, all of which are scored, inserted or not.
+        divisor: The number by which the sum was divided: that of all rows with optax.
+
+    Example:
+        >>> canary = canary_for(3, clip_norm=0.5, seed=1)
+        >>> evidence = PrivateGradients()
+        >>> record_gradient(evidence, np.array([0.1, 0.5, 0.2]), canary)
+        >>> evidence.projections.tolist()
+        [[1.0]]
+    """
+    flat, _ = imported("jax").flatten_util.ravel_pytree(noisy)
+    require_size(noisy, canary)
+    seen = np.asarray(flat, dtype=np.float64)[np.asarray(canary.dimensions)]
+    evidence.record(seen * divisor / canary.clip_norm)
 
 
 def coins_of(present: ArrayLike, count: int) -> Any:
