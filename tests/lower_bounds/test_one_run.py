@@ -320,3 +320,13 @@ def test_fair_coins_are_seldom_refused() -> None:
         except InvalidScores:
             refused += 1
     assert refused <= 0.06 * 400 + 3 * np.sqrt(0.06 * 0.94 * 400)
+
+
+@pytest.mark.parametrize("method", ["one-run", "one-run-fdp", "one-run-independent"])
+def test_failed_runs_count_as_equal_lowest_scores(method: str) -> None:
+    random = np.random.default_rng(0)
+    coins = random.random(400) < 0.5
+    score = random.normal(size=400) + 2 * coins
+    score[::5] = -np.inf
+    scores = Scores(score=score, inserted=coins, run=np.zeros(400, dtype=int))
+    assert 0 < estimate(scores, delta=1e-5, method=method).epsilon < math.inf

@@ -122,7 +122,7 @@ def candidate_plans(
     order = np.argsort(scores, kind="stable")
     ascending, hits = scores[order], coins[order]
     # Numbers of lowest scores that end between two distinct scores; the cuts are there.
-    ends = np.r_[0, 1 + np.flatnonzero(np.diff(ascending)), size]
+    ends = np.r_[0, 1 + np.flatnonzero(ascending[1:] != ascending[:-1]), size]
     between = midpoints(np.unique(ascending))
     cuts = np.r_[np.nextafter(ascending[0], -np.inf), between, ascending[-1]]
     inserted_below = np.r_[0, np.cumsum(hits)][ends]

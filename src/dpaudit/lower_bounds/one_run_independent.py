@@ -65,7 +65,7 @@ def _cut(scores: Array, coins: Ints) -> float:
     """The threshold with few errors in the pilot that is nearest to the middle of its ranking."""
     order = np.argsort(scores, kind="stable")
     ascending, inserted = scores[order], coins[order]
-    ends = 1 + np.flatnonzero(np.diff(ascending))
+    ends = 1 + np.flatnonzero(ascending[1:] != ascending[:-1])
     if len(ends) == 0:
         return float(ascending[0])
     missed = np.cumsum(inserted)[ends - 1]

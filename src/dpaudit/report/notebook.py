@@ -23,7 +23,7 @@ def result_html(*, title: str, verdict: str, sentence: str, bounds: Sequence[Bou
         bounds: The bounds to list, upper and lower.
 
     Example:
-        >>> bound = Bound(epsilon=1.25, delta=1e-5, side="lower", method="gaussian-dp")
+        >>> bound = Bound(epsilon=1.25, delta=1e-5, side="upper", method="gaussian")
         >>> text = result_html(title="t", verdict="violation", sentence="Leaks.", bounds=[bound])
         >>> "1.25" in text and palette.ALARM.light in text
         True

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.trainings.coins import inserted_in, training_seed
+from dpaudit.trainings.coverage import collecting
 from dpaudit.trainings.scoring import Kind, Scorer, UnscorableReturn
 
 Coins = NDArray[np.bool_]
@@ -46,7 +47,8 @@ class Job:
         """Train and score once. An exception of the training is a failure, never a score."""
         coins = self.coins(run)
         try:
-            _, scores = self.scorer.score(self.returned(run, coins))
+            with collecting():  # the first trainings of the audit reported uncovered parameters
+                _, scores = self.scorer.score(self.returned(run, coins))
         except UnscorableReturn:
             raise
         except (Exception, SystemExit) as error:  # sys.exit(0) must not end the audit as passed
