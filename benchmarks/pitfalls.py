@@ -81,8 +81,11 @@ def several_methods() -> None:
     print(f"best of 5 valid methods, mu = 1, 500 a side: false {share(family, 500, best)}")
 
 
-def one_run_that_tells_all(canaries: int = 1000, chance: float = 0.1) -> None:
-    """A mechanism that publishes every coin with probability delta: exactly (0, delta)-DP."""
+def one_run_that_tells_all(canaries: int = 1001, chance: float = 0.1) -> None:
+    """A mechanism that publishes every coin with probability delta: exactly (0, delta)-DP.
+
+    The number of canaries is odd, because one-run refuses audits with exactly half inserted.
+    """
     random = np.random.default_rng(4)
     claimed: dict[str, list[float]] = {"clopper-pearson": [], "gaussian-dp": [], "one-run": []}
     for audit in range(AUDITS):
