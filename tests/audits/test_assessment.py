@@ -121,7 +121,7 @@ def test_verdicts(mu: float, a_side: int, verdict: str, tightness: str | None) -
     assert (found.power.sentence[1:] in sentence(found)) == (verdict != "violation")
 
 
-def test_a_kept_promise_is_hardly_ever_called_broken() -> None:
+def test_a_true_claim_is_hardly_ever_called_violated() -> None:
     """40 tight audits at 95 %: more than 6 false alarms have probability 0.004."""
     verdicts = [
         assess(

@@ -19,7 +19,7 @@ from dpaudit.checks.rules import (
 from dpaudit.checks.rules._directions import noise_directions
 from dpaudit.checks.subject import StepSubject
 
-TRIALS = 600
+TRIALS = 400
 
 
 def measured(seed, parameters=60, runs=8):
@@ -48,7 +48,7 @@ def trials():
 
 
 def test_no_correct_step_is_called_broken(trials):
-    """At one in a million for each rule, an alarm in 600 trials has probability below 0.3 %."""
+    """At one in a million for each rule, an alarm in 400 trials has probability below 0.2 %."""
     verdicts = {finding.verdict for one in trials for finding in noise_findings(one).values()}
     assert verdicts == {"passed"}
 
@@ -65,7 +65,7 @@ def loose(monkeypatch):
 
 
 def test_alarms_come_at_no_more_than_the_stated_rate(trials, loose):
-    """Each rule alarms at most at its level, as far as 600 trials can tell."""
+    """Each rule alarms at most at its level, as far as 400 trials can tell."""
     rules = [noise_size.RULE, noise_between_parameters.RULE, noise_between_runs.RULE]
     counts = {rule.name: 0 for rule in rules}
     for one in trials:

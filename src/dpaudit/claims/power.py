@@ -222,9 +222,7 @@ def _power(curve: Curve, mu: float, inserted: int, others: int, significance: fl
     rows, up_to_row = _binomial(inserted, rates[1][best])
     power, before, row = 0.0, 0.0, len(rows) - 1
     for column, up_to_here in zip(columns, up_to_column, strict=True):
-        while row >= 0 and (
-            curve_p_value(_error_count(column, rows[row], inserted, others), curve) > significance
-        ):
+        while row >= 0 and _p_value(curve, column, rows[row], inserted, others) > significance:
             row -= 1
         if row < 0:
             break
@@ -251,13 +249,12 @@ def _counts(false_positives: Array, false_negatives: Array, *, inserted: int, ot
     )
 
 
-def _error_count(false_positives: float, false_negatives: float, inserted: int, others: int) -> Any:
-    return _counts(
-        np.array([false_positives / others]),
-        np.array([false_negatives / inserted]),
-        inserted=inserted,
-        others=others,
-    )[0]
+@lru_cache(maxsize=4096)  # few distinct numbers of errors occur for many factors
+def _p_value(
+    curve: Curve, false_positives: float, false_negatives: float, inserted: int, others: int
+) -> float:
+    rates = np.array([false_positives / others]), np.array([false_negatives / inserted])
+    return curve_p_value(_counts(*rates, inserted=inserted, others=others)[0], curve)
 
 
 def _simulated(pairs: int) -> Array:
