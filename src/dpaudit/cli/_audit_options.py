@@ -12,6 +12,7 @@ import typer
 
 from dpaudit.adversaries.registry import ADVERSARIES
 from dpaudit.cli._executors import takes_executor, with_signature
+from dpaudit.cli._option import Json, option, optional
 from dpaudit.configuration import Settings, read_settings
 from dpaudit.presets import PRESETS
 
@@ -27,103 +28,20 @@ Config = Annotated[
         "precedence over the file, and the file over the preset.",
     ),
 ]
-Preset = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help=f"Training to audit: {', '.join(PRESETS)}.",
-        show_default="housing",
-    ),
-]
-Adversary = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help=f"Adversary that crafts the canary and scores the models: {', '.join(ADVERSARIES)}.",
-        show_default="simulated-dimension",
-    ),
-]
 ReadDelta = Annotated[
-    float | None,
-    typer.Option(help="Delta at which all bounds are computed.", show_default="that of the audit"),
+    float | None, option("Delta at which all bounds are computed.", default="that of the audit")
 ]
 ReadConfidence = Annotated[
-    float | None,
-    typer.Option(help="Confidence of each lower bound.", show_default="that of the audit"),
+    float | None, option("Confidence of each lower bound.", default="that of the audit")
 ]
-Runs = Annotated[
-    int | None, typer.Option(metavar="N", help="Number of trainings.", show_default="5000")
-]
-CanaryCount = Annotated[
-    int | None,
-    typer.Option(metavar="M", help="Canaries per training.", show_default="1"),
-]
-Steps = Annotated[
-    int | None,
-    typer.Option(
-        metavar="T", help="Number of steps of a training.", show_default="250 times the period"
-    ),
-]
-Period = Annotated[
-    int | None,
-    typer.Option(metavar="k", help="Insert the canary once in every k steps.", show_default="1"),
-]
-Phase = Annotated[
-    str | None,
-    typer.Option(
-        metavar="first|last",
-        help="Step of each period of k steps at which the canary is inserted. "
-        "The paper uses the last.",
-        show_default="first",
-    ),
-]
-NoiseMultiplier = Annotated[
-    float | None,
-    typer.Option(
-        metavar="s",
-        help="Noise multiplier: standard deviation of the noise over the clip norm.",
-        show_default="4",
-    ),
-]
-ClipNorm = Annotated[
-    float | None,
-    typer.Option(
-        metavar="C", help="Norm to which the gradient of each example is clipped.", show_default="1"
-    ),
-]
-BatchSize = Annotated[
-    int | None,
-    typer.Option(metavar="B", help="Examples per batch.", show_default="400; 128 on CIFAR-10"),
-]
-LearningRate = Annotated[
-    float | None,
-    typer.Option(metavar="e", help="Learning rate.", show_default="0.1; 0.01 on CIFAR-10"),
-]
-Delta = Annotated[
-    float | None, typer.Option(help="Delta at which all bounds are computed.", show_default="1e-5")
-]
-Seed = Annotated[int | None, typer.Option(metavar="S", help="Random seed.", show_default="1")]
-DataDir = Annotated[
-    str | None,
-    typer.Option(
-        metavar="D",
-        help="Folder with the data set CIFAR-10.",
-        show_default="the environment's DPAUDIT_DATA",
-    ),
-]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        metavar="auto|cpu|cuda", help="Device used.", show_default="auto, a GPU if there is one"
-    ),
-]
+_USUAL_STORE = "the environment's DPAUDIT_STORE, or dpaudit.sqlite"
 StoreFile = Annotated[
     str | None,
     typer.Option(
         "--store",
         metavar="FILE",
         help="File in which audits are kept. The same command resumes an interrupted audit.",
-        show_default="the environment's DPAUDIT_STORE, or dpaudit.sqlite",
+        show_default=_USUAL_STORE,
     ),
 ]
 StoreToRead = Annotated[
@@ -132,41 +50,54 @@ StoreToRead = Annotated[
         "--store",
         metavar="FILE",
         help="File in which the audits are kept.",
-        show_default="the environment's DPAUDIT_STORE, or dpaudit.sqlite",
+        show_default=_USUAL_STORE,
     ),
 ]
 Name = Annotated[
     str | None,
-    typer.Option(
-        help="Name of the audit in the store. The same name with other settings is refused."
-    ),
+    option("Name of the audit in the store. The same name with other settings is refused."),
 ]
-ScoresOut = Annotated[
-    str | None, typer.Option(metavar="FILE.csv", help="Also write the scores to this file.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+ScoresOut = Annotated[str | None, option("Also write the scores to this file.", "FILE.csv")]
 
-# The field of `Settings` that each option fills, in the order of the help.
 SETTINGS: dict[str, Any] = {
-    "preset": Preset,
-    "adversary": Adversary,
-    "runs": Runs,
-    "canaries": CanaryCount,
-    "steps": Steps,
-    "period": Period,
-    "phase": Phase,
-    "noise_multiplier": NoiseMultiplier,
-    "clip_norm": ClipNorm,
-    "batch_size": BatchSize,
-    "learning_rate": LearningRate,
-    "delta": Delta,
-    "seed": Seed,
-    "data_dir": DataDir,
-    "device": Device,
+    "preset": optional(str, f"Training to audit: {', '.join(PRESETS)}.", "NAME", "housing"),
+    "adversary": optional(
+        str,
+        f"Adversary that crafts the canary and scores the models: {', '.join(ADVERSARIES)}.",
+        "NAME",
+        "simulated-dimension",
+    ),
+    "runs": optional(int, "Number of trainings.", "N", "5000"),
+    "canaries": optional(int, "Canaries per training.", "M", "1"),
+    "steps": optional(int, "Number of steps of a training.", "T", "250 times the period"),
+    "period": optional(int, "Insert the canary once in every k steps.", "k", "1"),
+    "phase": optional(
+        str,
+        "Step of each period of k steps at which the canary is inserted. The paper uses the last.",
+        "first|last",
+        "first",
+    ),
+    "noise_multiplier": optional(
+        float, "Noise multiplier: standard deviation of the noise over the clip norm.", "s", "4"
+    ),
+    "clip_norm": optional(
+        float, "Norm to which the gradient of each example is clipped.", "C", "1"
+    ),
+    "batch_size": optional(int, "Examples per batch.", "B", "400; 128 on CIFAR-10"),
+    "learning_rate": optional(float, "Learning rate.", "e", "0.1; 0.01 on CIFAR-10"),
+    "delta": Annotated[
+        float | None, option("Delta at which all bounds are computed.", default="1e-5")
+    ],
+    "seed": optional(int, "Random seed.", "S", "1"),
+    "data_dir": optional(
+        str, "Folder with the data set CIFAR-10.", "D", "the environment's DPAUDIT_DATA"
+    ),
+    "device": optional(str, "Device used.", "auto|cpu|cuda", "auto, a GPU if there is one"),
     "store": StoreFile,
     "name": Name,
     "scores_out": ScoresOut,
 }
+"""The options that fill the fields of `Settings`, in the order of the help."""
 
 
 def takes_settings(**further: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:

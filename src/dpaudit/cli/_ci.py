@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from dpaudit._files import write_text
+from dpaudit.cli._option import option
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -18,12 +17,10 @@ if TYPE_CHECKING:
     from dpaudit.report.ci import Level, Outcome
 
 Junit = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.xml", help="Also write the verdict as JUnit XML to this file."),
+    Path | None, option("Also write the verdict as JUnit XML to this file.", "FILE.xml")
 ]
 Sarif = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.sarif", help="Also write the verdict as SARIF to this file."),
+    Path | None, option("Also write the verdict as SARIF to this file.", "FILE.sarif")
 ]
 
 _LEVELS: dict[str, Level] = {
@@ -45,13 +42,13 @@ def write_outcomes(outcomes: Sequence[Outcome], *, junit: Path | None, sarif: Pa
     """
     from dpaudit.report.ci import to_junit, to_sarif
 
-    for option, path, render in (("--junit", junit, to_junit), ("--sarif", sarif, to_sarif)):
+    for name, path, render in (("--junit", junit, to_junit), ("--sarif", sarif, to_sarif)):
         if path is None:
             continue
         try:
             write_text(path, render(outcomes))
         except OSError as error:
-            raise InvalidInput(f"{option}: cannot write {path}: {error.strerror}") from error
+            raise InvalidInput(f"{name}: cannot write {path}: {error.strerror}") from error
 
 
 def outcome_of_audit(result: AuditResult, train: Callable[..., Any] | None = None) -> Outcome:

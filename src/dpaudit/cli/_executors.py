@@ -6,64 +6,45 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-import typer
-
+from dpaudit.cli._option import optional
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dpaudit.executors import Executor
 
 OPTIONS: dict[str, Any] = {
-    "executor": Annotated[
-        str | None,
-        typer.Option(
-            metavar="local|ray|slurm",
-            help="Where trainings run: on this machine, on a Ray cluster, or as SLURM jobs. A tile "
-            "is a group of trainings that run together.",
-            show_default="local",
-        ),
-    ],
-    "ray_address": Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Ray cluster: auto for the running one, local for a new one on this machine, or "
-            "ray://HOST:PORT.",
-            show_default="auto",
-        ),
-    ],
-    "ray_runtime_env": Annotated[
-        str | None,
-        typer.Option(metavar="JSON", help="Ray's runtime environment of the workers."),
-    ],
-    "cpus_per_tile": Annotated[
-        float | None,
-        typer.Option(metavar="N", help="CPUs reserved for a tile on a cluster.", show_default="1"),
-    ],
-    "gpus_per_tile": Annotated[
-        float | None,
-        typer.Option(
-            metavar="N",
-            help="GPUs reserved for a tile on a cluster; with Ray, 0.5 lets two tiles share one.",
-            show_default="0",
-        ),
-    ],
-    "accelerator": Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Type of GPU on a Ray cluster, such as H100.")
-    ],
-    "slurm_folder": Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder on the shared file system for the results of SLURM jobs.",
-            show_default="dpaudit-slurm",
-        ),
-    ],
-    "slurm_partition": Annotated[
-        str | None, typer.Option(metavar="NAME", help="Partition of the SLURM jobs.")
-    ],
+    "executor": optional(
+        str,
+        "Where trainings run: on this machine, on a Ray cluster, or as SLURM jobs. A tile is a "
+        "group of trainings that run together.",
+        "local|ray|slurm",
+        "local",
+    ),
+    "ray_address": optional(
+        str,
+        "Ray cluster: auto for the running one, local for a new one on this machine, or "
+        "ray://HOST:PORT.",
+        "ADDRESS",
+        "auto",
+    ),
+    "ray_runtime_env": optional(str, "Ray's runtime environment of the workers.", "JSON"),
+    "cpus_per_tile": optional(float, "CPUs reserved for a tile on a cluster.", "N", "1"),
+    "gpus_per_tile": optional(
+        float,
+        "GPUs reserved for a tile on a cluster; with Ray, 0.5 lets two tiles share one.",
+        "N",
+        "0",
+    ),
+    "accelerator": optional(str, "Type of GPU on a Ray cluster, such as H100.", "TYPE"),
+    "slurm_folder": optional(
+        str,
+        "Folder on the shared file system for the results of SLURM jobs.",
+        "DIR",
+        "dpaudit-slurm",
+    ),
+    "slurm_partition": optional(str, "Partition of the SLURM jobs.", "NAME"),
 }
 """Option by its name in `make_executor`."""
 

@@ -6,36 +6,35 @@ from typing import Annotated, Any
 
 import typer
 
+from dpaudit.cli._option import Json, option
 from dpaudit.errors import InvalidInput
 
 _EVERY = "all"
 
 
 def account(
-    steps: Annotated[int, typer.Option(help="Number of steps that may use the record.")],
+    steps: Annotated[int, option("Number of steps that may use the record.")],
     noise_multiplier: Annotated[
-        float | None,
-        typer.Option(help="Noise standard deviation divided by the clipping norm."),
+        float | None, option("Noise standard deviation divided by the clipping norm.")
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="Bound epsilon at this delta.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Bound delta at this epsilon.")] = None,
+    delta: Annotated[float | None, option("Bound epsilon at this delta.")] = None,
+    epsilon: Annotated[float | None, option("Bound delta at this epsilon.")] = None,
     target_epsilon: Annotated[
-        float | None,
-        typer.Option(help="Find the smallest noise multiplier for this epsilon at --delta."),
+        float | None, option("Find the smallest noise multiplier for this epsilon at --delta.")
     ] = None,
     sampling_rate: Annotated[
         float | None,
-        typer.Option(
-            help="Poisson sampling rate: probability that a step uses a record. "
+        option(
+            "Poisson sampling rate: probability that a step uses a record. "
             "Without it every step uses the record."
         ),
     ] = None,
     accountant: Annotated[
         str | None,
-        typer.Option(
-            metavar="gaussian|pld|prv|rdp|all",
-            help="Accountant to use. Without it: the exact closed form (gaussian) "
+        option(
+            "Accountant to use. Without it: the exact closed form (gaussian) "
             "if there is no sampling, otherwise the least of pld, rdp and the closed form.",
+            "gaussian|pld|prv|rdp|all",
         ),
     ] = None,
     hidden_state: Annotated[
@@ -46,23 +45,17 @@ def account(
         ),
     ] = False,
     step_lipschitz: Annotated[
-        float | None,
-        typer.Option(help="Lipschitz constant of every update of the genuine examples."),
+        float | None, option("Lipschitz constant of every update of the genuine examples.")
     ] = None,
-    period: Annotated[
-        int, typer.Option(help="The record takes part in one step of every PERIOD steps.")
-    ] = 1,
-    phase: Annotated[
-        str, typer.Option(metavar="first|last", help="Which step of a period has the record.")
-    ] = "first",
+    period: Annotated[int, option("The record takes part in one step of every PERIOD steps.")] = 1,
+    phase: Annotated[str, option("Which step of a period has the record.", "first|last")] = "first",
     batch_size: Annotated[
-        int | None, typer.Option(help="Genuine examples in a batch, for the clipping bound.")
+        int | None, option("Genuine examples in a batch, for the clipping bound.")
     ] = None,
     domain_diameter: Annotated[
-        float | None,
-        typer.Option(help="Diameter of the domain that steps project onto, over eta C / B."),
+        float | None, option("Diameter of the domain that steps project onto, over eta C / B.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Upper bounds on the privacy loss of DP-SGD.
 

@@ -36,7 +36,8 @@ def audit(
     One training with 20,000 canaries:
     [bold]dpaudit audit --preset convnet --runs 1 --canaries 20000 --data-dir ~/data[/]
 
-    After an interruption, the same command resumes the audit. Exit code 1: a violation is proven.
+    After an interruption, the same command resumes the audit.
+    Exit code 1: a violation is proven.
     """
     with progress_shown(store=settings.store, quiet=json) as progress:
         from dpaudit.audits import audit as play

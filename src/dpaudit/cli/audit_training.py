@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpaudit import _validate
-from dpaudit.cli._audit_options import Json, Name, ScoresOut, StoreFile
+from dpaudit.cli._audit_options import Name, ScoresOut, StoreFile
 from dpaudit.cli._ci import Junit, Sarif, outcome_of_audit, write_outcomes
 from dpaudit.cli._claims import claim_from
 from dpaudit.cli._executors import takes_executor
 from dpaudit.cli._exit import VERDICT_CODES
+from dpaudit.cli._option import Json, option
 from dpaudit.cli._playing import print_audit, progress_shown
 from dpaudit.configuration import store_path
 
@@ -31,31 +32,25 @@ def audit_training(
             "dpaudit.Predictions or a score. path/to/file.py:function works, too.",
         ),
     ],
-    runs: Annotated[int, typer.Option(metavar="N", help="Number of trainings.")] = 200,
+    runs: Annotated[int, option("Number of trainings.", "N")] = 200,
     claimed_epsilon: Annotated[
         float | None,
-        typer.Option(
-            metavar="E",
-            help="Claimed epsilon at --delta. It is read as one point of a Gaussian trade-off "
+        option(
+            "Claimed epsilon at --delta. It is read as one point of a Gaussian trade-off "
             "function, which holds for DP-SGD but not for every mechanism; see --pair-only.",
+            "E",
         ),
     ] = None,
-    delta: Annotated[
-        float, typer.Option(help="Delta of the claimed epsilon and of the lower bounds.")
-    ] = 1e-5,
+    delta: Annotated[float, option("Delta of the claimed epsilon and of the lower bounds.")] = 1e-5,
     noise_multiplier: Annotated[
         float | None,
-        typer.Option(
-            metavar="s",
-            help="Claimed noise multiplier (noise over clip norm), instead of an epsilon.",
-        ),
+        option("Claimed noise multiplier (noise over clip norm), instead of an epsilon.", "s"),
     ] = None,
     steps: Annotated[
-        int | None,
-        typer.Option(metavar="T", help="Claimed number of steps that may contain the canary."),
+        int | None, option("Claimed number of steps that may contain the canary.", "T")
     ] = None,
     sampling_rate: Annotated[
-        float | None, typer.Option(metavar="q", help="Claimed Poisson sampling rate, if any.")
+        float | None, option("Claimed Poisson sampling rate, if any.", "q")
     ] = None,
     pair_only: Annotated[
         bool,
@@ -74,45 +69,36 @@ def audit_training(
     ] = False,
     canary: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODULE:OBJECT",
-            help="Object passed to the training as its canary.",
-            show_default="'canary' of the function or of its module, if there is one",
+        option(
+            "Object passed to the training as its canary.",
+            "MODULE:OBJECT",
+            "'canary' of the function or of its module, if there is one",
         ),
     ] = None,
     adversary: Annotated[
         str | None,
-        typer.Option(
-            metavar="score|parameters|predictions",
-            help="How returned values are scored; or MODULE:FUNCTION of (canary, returned).",
-            show_default="chosen by the type of the returned value",
+        option(
+            "How returned values are scored; or MODULE:FUNCTION of (canary, returned).",
+            "score|parameters|predictions",
+            "chosen by the type of the returned value",
         ),
     ] = None,
-    workers: Annotated[
-        int, typer.Option(metavar="N", help="Number of trainings at the same time.")
-    ] = 1,
+    workers: Annotated[int, option("Number of trainings at the same time.", "N")] = 1,
     timeout: Annotated[
-        float | None,
-        typer.Option(metavar="S", help="Seconds after which a training counts as failed."),
+        float | None, option("Seconds after which a training counts as failed.", "S")
     ] = None,
     confidence: Annotated[
-        float, typer.Option(help="Confidence of the verdict and of each lower bound.")
+        float, option("Confidence of the verdict and of each lower bound.")
     ] = 0.95,
     detect: Annotated[
         float,
-        typer.Option(
-            metavar="F",
-            help="Fraction of the claimed noise that must be detectable for 'consistent'.",
-        ),
+        option("Fraction of the claimed noise that must be detectable for 'consistent'.", "F"),
     ] = 0.5,
     power: Annotated[
-        float,
-        typer.Option(metavar="P", help="Probability with which --detect must be detectable."),
+        float, option("Probability with which --detect must be detectable.", "P")
     ] = 0.8,
-    seed: Annotated[int, typer.Option(metavar="S", help="Random seed.")] = 0,
-    on_error: Annotated[
-        str, typer.Option(metavar="record|stop", help="What to do when a training fails.")
-    ] = "record",
+    seed: Annotated[int, option("Random seed.", "S")] = 0,
+    on_error: Annotated[str, option("What to do when a training fails.", "record|stop")] = "record",
     store: StoreFile = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Ignore stored runs of this audit and train again.")
@@ -137,10 +123,11 @@ def audit_training(
     [bold]dpaudit audit-training my_training:train --claimed-epsilon 8 --delta 1e-5[/]
 
     A claim from the training's settings needs no assumption:
-    [bold]dpaudit audit-training my_training.py:train --noise-multiplier 1.1 --steps 1000[/]
-    [bold]  --sampling-rate 0.01 --until-violation --runs 1000 --workers 2[/]
+    [bold]dpaudit audit-training my_training.py:train --noise-multiplier 1.1[/]
+    [bold]  --steps 1000 --sampling-rate 0.01 --until-violation --runs 1000[/]
 
-    After an interruption, the same command resumes the audit. Changed code is a new audit.
+    After an interruption, the same command resumes the audit. If the code has
+    changed, a new audit is started.
     """
     from dpaudit.audits import audit_training as play
     from dpaudit.trainings.importing import canary_beside, load

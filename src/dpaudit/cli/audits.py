@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dpaudit.cli._audit_options import Json, ReadConfidence, ReadDelta, StoreToRead
+from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
+from dpaudit.cli._option import Json
 from dpaudit.configuration import store_path
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from dpaudit.cli._ci import Junit, Sarif, outcomes_of_check, write_outcomes
+from dpaudit.cli._option import Json, option
 from dpaudit.errors import InvalidInput, TrainingFailed
 from dpaudit.executors import LocalProcesses, Lost, Player, PlayTile
 
@@ -23,87 +24,81 @@ def check(
         typer.Argument(
             metavar="MODULE:FUNCTION",
             help="Your function train(canary, inserted, seed), which returns the final parameters. "
-            "If it also takes steps, rules about several steps are checked too.",
+            "If it has an argument steps, rules about several steps are also checked.",
         ),
     ],
     noise_multiplier: Annotated[
-        float,
-        typer.Option(help="Claimed noise multiplier: standard deviation of the noise over C."),
+        float, option("Claimed noise multiplier: standard deviation of the noise over C.")
     ],
-    clip_norm: Annotated[
-        float | None, typer.Option(help="Claimed clip norm C of each gradient.")
-    ] = None,
+    clip_norm: Annotated[float | None, option("Claimed clip norm C of each gradient.")] = None,
     parameters: Annotated[
-        int | None, typer.Option(help="Number of parameters, if there is no canary.")
+        int | None, option("Number of parameters of the model; needed without a canary.")
     ] = None,
     canary: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODULE:OBJECT",
-            help="The canary of an audit, or a function that returns one.",
-            show_default="'canary' of the function or of its module, if there is one",
+        option(
+            "Canary object, or a function without arguments that returns one.",
+            "MODULE:OBJECT",
+            "'canary' of the function or of its module, if there is one",
         ),
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(
-            help="Number of steps of the training.", show_default="of train's argument steps, or 1"
-        ),
+        option("Number of steps of the training.", default="default of the argument steps, or 1"),
     ] = None,
-    runs: Annotated[int, typer.Option(help="Number of seeds over which noise is measured.")] = 16,
+    runs: Annotated[int, option("Number of seeds with which the noise is measured.")] = 16,
     step: Annotated[
         bool,
         typer.Option(
             "--step",
-            help="MODULE:FUNCTION is a function private_step(gradients, seed) that returns one "
-            "private gradient.",
+            help="Check a single step: MODULE:FUNCTION is then a function "
+            "private_step(gradients, seed) that returns the private gradient.",
         ),
     ] = False,
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            help="Examples in a batch, including the crafted one; only with --step.",
-            show_default="16",
-        ),
+        option("With --step: examples per batch, including the crafted one.", default="16"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="First seed.")] = 1000,
+    seed: Annotated[int, option("First of the random seeds.")] = 1000,
     finite_gradients: Annotated[
         bool,
         typer.Option(
             "--finite-gradients",
-            help="Leave out the rule about infinite and NaN gradients: there are none.",
+            help="Skip the rule on infinite and NaN gradients. Use it if none can occur.",
         ),
     ] = False,
     fixed_batch_size: Annotated[
         bool,
         typer.Option(
             "--fixed-batch-size",
-            help="Leave out the rule about the batch size: it is fixed and public.",
+            help="Skip the rule on the batch size. Use it if the size is fixed and public.",
         ),
     ] = False,
     public_transform: Annotated[
         bool,
         typer.Option(
             "--public-transform",
-            help="The parameters are a public function of the noisy gradients that hides single "
-            "coordinates, such as top-k: rules that cannot see through it are not judged.",
+            help="Skip the rules on single coordinates. Use it if the noisy gradients are "
+            "post-processed by a public function that hides coordinates, such as top-k.",
         ),
     ] = False,
     strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Exit with 3 if a rule could not be checked."),
+        bool, typer.Option("--strict", help="Exit with 3 if a rule could not be checked.")
     ] = False,
     junit: Junit = None,
     sarif: Sarif = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
-    """Check your own training against the rules of private training, in seconds.
+    """Check your own training against the rules of DP-SGD, in seconds.
 
-    Each contribution must be at most C, also that of a huge or infinite gradient.
-    Noise must be in every parameter and step, large enough, Gaussian and independent.
-    MODULE:FUNCTION may also name a DP optimizer of Opacus.
-    Exit code 0: no rule was seen to be broken; 1: a rule is broken; 2: wrong use of the command;
-    3: with --strict, a rule could not be checked.
+    One example must change a step by at most C, even if its gradient is huge
+    or infinite. Every parameter must receive independent Gaussian noise of the
+    claimed size at every step.
+
+    MODULE:FUNCTION may also be a DP optimizer of Opacus.
+
+    Exit code 0: no rule is broken; 1: a rule is broken; 2: an error in the
+    call or in the training; 3: with --strict, a rule could not be checked.
 
     Check a training in my_training.py:
     [bold]dpaudit check my_training:train --clip-norm 1 --noise-multiplier 1.1[/]

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dpaudit.cli._audit_options import Json, StoreToRead
+from dpaudit.cli._audit_options import StoreToRead
+from dpaudit.cli._option import Json
 from dpaudit.configuration import store_path
 
 
@@ -23,8 +24,9 @@ def collect(
 ) -> None:
     """Bring the results of SLURM jobs into the store, without waiting for missing ones.
 
-    The audit was started with --executor slurm. If that command still runs, this one is not
-    needed. When no tile is missing, the same audit command computes the bounds.
+    The audit was started with --executor slurm. If that command still runs,
+    this one is not needed. When no tile is missing, the same audit command
+    computes the bounds.
 
     [bold]dpaudit collect /shared/me/dpaudit-slurm --store audits.sqlite[/]
     """

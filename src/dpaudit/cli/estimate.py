@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dpaudit.cli._exit import VERDICT_CODES
+from dpaudit.cli._option import Json, option
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.registry import METHODS
 
@@ -26,58 +27,51 @@ def estimate(
             "- reads CSV from standard input. Higher scores must mean inserted.",
         ),
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="Bound epsilon at this delta.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Bound delta at this epsilon.")] = None,
+    delta: Annotated[float | None, option("Bound epsilon at this delta.")] = None,
+    epsilon: Annotated[float | None, option("Bound delta at this epsilon.")] = None,
     method: Annotated[
         str | None,
-        typer.Option(
-            metavar="M|all",
-            help=f"Method: {', '.join(METHODS)}, or all. "
-            "Without it gaussian-dp and clopper-pearson.",
+        option(
+            f"Method: {', '.join(METHODS)}, or all. Without it gaussian-dp and clopper-pearson.",
+            "M|all",
         ),
     ] = None,
     threshold: Annotated[
         str | None,
-        typer.Option(
-            metavar="RULE",
-            help="How the threshold is chosen: pilot, simultaneous, bonferroni, best (not a valid "
+        option(
+            "How the threshold is chosen: pilot, simultaneous, bonferroni, best (not a valid "
             "bound), or fixed=VALUE. Not with counts.",
-            show_default="pilot",
+            "RULE",
+            "pilot",
         ),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Probability that each bound holds.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Random seed that draws the pilot scores.")] = 0,
-    true_positives: Annotated[
-        int | None, typer.Option(help="Inserted canaries guessed inserted.")
-    ] = None,
+    confidence: Annotated[float, option("Probability that each bound holds.")] = 0.95,
+    seed: Annotated[int, option("Random seed that draws the pilot scores.")] = 0,
+    true_positives: Annotated[int | None, option("Inserted canaries guessed inserted.")] = None,
     false_negatives: Annotated[
-        int | None, typer.Option(help="Inserted canaries guessed not inserted.")
+        int | None, option("Inserted canaries guessed not inserted.")
     ] = None,
-    false_positives: Annotated[
-        int | None, typer.Option(help="Other canaries guessed inserted.")
-    ] = None,
-    true_negatives: Annotated[
-        int | None, typer.Option(help="Other canaries guessed not inserted.")
-    ] = None,
+    false_positives: Annotated[int | None, option("Other canaries guessed inserted.")] = None,
+    true_negatives: Annotated[int | None, option("Other canaries guessed not inserted.")] = None,
     claim_epsilon: Annotated[
         float | None,
-        typer.Option(
-            help="Test the claim of this epsilon at --claim-delta, as a bare pair: nothing is "
+        option(
+            "Test the claim of this epsilon at --claim-delta, as a bare pair: nothing is "
             "assumed about other deltas. (audit-training reads a pair as a Gaussian curve.)"
         ),
     ] = None,
-    claim_delta: Annotated[float | None, typer.Option(help="Delta of the claimed epsilon.")] = None,
-    claim_mu: Annotated[float | None, typer.Option(help="Test the claim of mu-GDP.")] = None,
+    claim_delta: Annotated[float | None, option("Delta of the claimed epsilon.")] = None,
+    claim_mu: Annotated[float | None, option("Test the claim of mu-GDP.")] = None,
     claim_noise_multiplier: Annotated[
-        float | None, typer.Option(help="Test the claim of DP-SGD with this noise multiplier.")
+        float | None, option("Test the claim of DP-SGD with this noise multiplier.")
     ] = None,
     claim_steps: Annotated[
-        int | None, typer.Option(help="Number of steps of the claimed DP-SGD training.")
+        int | None, option("Number of steps of the claimed DP-SGD training.")
     ] = None,
     claim_sampling_rate: Annotated[
-        float | None, typer.Option(help="Poisson sampling rate of the claimed DP-SGD training.")
+        float | None, option("Poisson sampling rate of the claimed DP-SGD training.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Lower bounds on the privacy loss from the scores or the counts of an audit.
 
@@ -89,9 +83,11 @@ def estimate(
     [bold]  --false-positives 20 --true-negatives 480 --delta 1e-5 --method joint-beta[/]
 
     Test the claim of a DP-SGD training:
-    [bold]dpaudit estimate scores.csv --delta 1e-5 --claim-noise-multiplier 4 --claim-steps 250[/]
+    [bold]dpaudit estimate scores.csv --delta 1e-5[/]
+    [bold]  --claim-noise-multiplier 4 --claim-steps 250[/]
 
-    Exit code with a claim: 0 consistent, 1 violation, 3 inconclusive; 2: no bound, or bad input.
+    Exit code with a claim: 0 consistent, 1 violation, 3 inconclusive;
+    2: no bound, or bad input.
     """
     from dpaudit.lower_bounds import estimate as estimate_one
     from dpaudit.lower_bounds import estimate_all

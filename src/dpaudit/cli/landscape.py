@@ -8,76 +8,82 @@ from typing import Annotated, Any
 import typer
 
 from dpaudit import _validate
+from dpaudit.cli._option import Json, option
 from dpaudit.errors import InvalidInput
 
 
 def landscape(
     noise_multiplier: Annotated[
-        float, typer.Option(help="Standard deviation of the noise over the clipping norm.")
+        float, option("Noise multiplier: standard deviation of the noise over the clip norm C.")
     ],
     batch_size: Annotated[
-        int, typer.Option(help="B: the landscape pushes with at most B clipped gradients.")
+        int, option("Batch size B. The gradient of the landscape is at most B times C.")
     ],
-    steps: Annotated[int, typer.Option(help="T: steps before the model is released.")],
-    delta: Annotated[float, typer.Option(help="Delta at which epsilon is given.")] = 1e-5,
+    steps: Annotated[
+        int, option("Number of steps T. Only the parameter after the last step is released.")
+    ],
+    delta: Annotated[float, option("Delta at which epsilon is computed.")] = 1e-5,
     shape: Annotated[
         str,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="The landscape: threshold, decision, literal, constant, wells, staircase, clock, "
-            "escalator, moving-threshold, reading-wells, or a CSV file of position,gradient in "
-            "units of C.",
+        option(
+            "Loss landscape: threshold, decision, literal, constant, wells, staircase, clock, "
+            "escalator, moving-threshold, reading-wells; or a CSV file with the columns "
+            "position and gradient, in units of C.",
+            "NAME|FILE",
         ),
     ] = "threshold",
     width: Annotated[
-        float | None,
-        typer.Option(help="Width of a well or of a staircase's cell, in units of C."),
+        float | None, option("Width of a well, or of a cell of the staircase, in units of C.")
     ] = None,
     scaling: Annotated[
         str,
-        typer.Option(
-            metavar="paper|dpsgd",
-            help="paper: later steps are B times smaller than the first, as printed. "
-            "dpsgd: every step has the same noise.",
+        option(
+            "Scale of the steps. paper: steps after the first are divided by B, as in the paper. "
+            "dpsgd: all steps have the same scale, as in DP-SGD.",
+            "paper|dpsgd",
         ),
     ] = "paper",
     period: Annotated[
         int | None,
-        typer.Option(help="Insert the canary at every k-th step instead of the first only."),
+        option("Insert the canary once in every PERIOD steps, instead of at the first step only."),
     ] = None,
     simulate: Annotated[
         int | None,
-        typer.Option(metavar="RUNS", help="Also simulate, and audit the scores by every bound."),
+        option(
+            "Also simulate this many trainings, and compute every lower bound from them.", "RUNS"
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the simulation.")] = 0,
+    seed: Annotated[int, option("Random seed of the simulation.")] = 0,
     search: Annotated[
         bool, typer.Option("--search", help="Also search for the strongest landscape.")
     ] = False,
     per_batch: Annotated[
         bool,
         typer.Option(
-            "--per-batch", help="With --search: let the landscape differ between batches."
+            "--per-batch", help="With --search: allow a different landscape for each batch."
         ),
     ] = False,
     plot: Annotated[
-        str | None, typer.Option(metavar="FILE.png", help="Draw landscape, densities, epsilon.")
+        str | None,
+        option("Draw the landscape, the densities and epsilon to this file.", "FILE.png"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
-    """The exact privacy loss of the one-dimensional landscape process (section 6 of the paper).
+    """Compute the exact epsilon of one parameter trained on a crafted loss landscape.
 
-    The canary is inserted at the first step, the adversary's landscape determines the drift of the
-    others, and only the last position is released. The densities with and without the canary are
-    computed step by step, without simulation.
+    This is the hidden-state setting of section 6 of the paper: the canary is
+    inserted at the first step, the adversary crafts the loss of all later
+    steps, and only the final parameter is released. Its densities with and
+    without the canary are computed step by step, without simulation.
 
-    The paper's adversary, with its sign corrected:
+    The landscape of the paper, with its sign corrected:
     [bold]dpaudit landscape --noise-multiplier 1 --batch-size 16 --steps 25[/]
 
     A threshold at the decision point, in DP-SGD's scaling:
     [bold]dpaudit landscape --noise-multiplier 1 --batch-size 4 --steps 25[/]
     [bold]  --scaling dpsgd --shape decision[/]
 
-    A canary in every 25th of 6,250 steps:
+    A canary at every 25th of 6,250 steps:
     [bold]dpaudit landscape --noise-multiplier 4 --batch-size 700 --steps 6250[/]
     [bold]  --scaling dpsgd --period 25 --shape escalator[/]
     """

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._claims import claim_from
+from dpaudit.cli._executors import with_signature
+from dpaudit.cli._option import optional
 from dpaudit.cli._user_code import user_code
 from dpaudit.configuration import CompleteSettings
 from dpaudit.errors import InvalidInput
@@ -17,53 +16,32 @@ if TYPE_CHECKING:
     from dpaudit.executors import Executor
 
 OWN: dict[str, Any] = {
-    "training": Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help="Plan the audit of your own training, as for audit-training: how many runs find "
-            "too little noise. A few pilot trainings are run.",
-        ),
-    ],
-    "detect": Annotated[
-        str | None,
-        typer.Option(
-            metavar="noise=F",
-            help="With --training: the fraction of the claimed noise that must be found.",
-            show_default="noise=0.5",
-        ),
-    ],
-    "power": Annotated[
-        float | None,
-        typer.Option(
-            metavar="P",
-            help="With --training: the probability with which it must be found.",
-            show_default="0.8",
-        ),
-    ],
-    "pilot": Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="With --training: number of pilot seeds, each trained twice.",
-            show_default="6",
-        ),
-    ],
-    "canary": Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:OBJECT",
-            help="With --training: object passed to the training as its canary.",
-            show_default="'canary' of the function or of its module",
-        ),
-    ],
-    "claimed_epsilon": Annotated[
-        float | None, typer.Option(metavar="E", help="With --training: claimed epsilon at --delta.")
-    ],
-    "sampling_rate": Annotated[
-        float | None,
-        typer.Option(metavar="q", help="With --training: claimed Poisson sampling rate, if any."),
-    ],
+    "training": optional(
+        str,
+        "Plan the audit of your own training, as for audit-training: how many runs find too "
+        "little noise. A few pilot trainings are run.",
+        "MODULE:FUNCTION",
+    ),
+    "detect": optional(
+        str,
+        "With --training: the fraction of the claimed noise that must be found.",
+        "noise=F",
+        "noise=0.5",
+    ),
+    "power": optional(
+        float, "With --training: the probability with which it must be found.", "P", "0.8"
+    ),
+    "pilot": optional(int, "With --training: number of pilot seeds, each trained twice.", "N", "6"),
+    "canary": optional(
+        str,
+        "With --training: object passed to the training as its canary.",
+        "MODULE:OBJECT",
+        "'canary' of the function or of its module",
+    ),
+    "claimed_epsilon": optional(float, "With --training: claimed epsilon at --delta.", "E"),
+    "sampling_rate": optional(
+        float, "With --training: claimed Poisson sampling rate, if any.", "q"
+    ),
 }
 _SHARED = ("noise_multiplier", "steps", "delta", "seed", "json")
 """Options of a preset's plan that also describe the plan of a user's training."""
@@ -72,13 +50,13 @@ _SHARED = ("noise_multiplier", "steps", "delta", "seed", "json")
 def plan(**given: Any) -> None:
     """Predict an audit: its bounds, the runs it takes, its time and memory.
 
-    The prediction holds if genuine gradients do not change the canary's dimension. Other canaries
-    show less; crafted data (preset crafted-network) show more. A few steps are timed; nothing is
-    stored.
+    The prediction holds if genuine gradients do not change the canary's
+    dimension. Other canaries give smaller bounds, and crafted data (preset
+    crafted-network) larger ones. A few steps are timed; nothing is stored.
 
     [bold]dpaudit plan --period 5 --runs 1000[/]
 
-    For your own training: how many runs find noise that is half as large as claimed?
+    For your own training: how many runs detect half of the claimed noise?
     [bold]dpaudit plan --training train.py:train --detect noise=0.5[/]
     [bold]  --noise-multiplier 1.1 --steps 100[/]
     """
@@ -216,14 +194,5 @@ def _size(count: int) -> str:
     return f"{mebibytes:.0f} MiB" if mebibytes < 1024 else f"{mebibytes / 1024:.1f} GiB"
 
 
-_signature = inspect.signature(_plan)
-plan.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-    [
-        *(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-            for name, kind in OWN.items()
-        ),
-        *_signature.parameters.values(),
-    ]
-)
-plan.__annotations__ = {**OWN, **_plan.__annotations__}
+_of_preset = {name: kind for name, kind in _plan.__annotations__.items() if name != "return"}
+with_signature(plan, OWN | _of_preset, {"json": False})

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpaudit.cli._audit_options import Json, ReadConfidence, ReadDelta, StoreToRead
+from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
 from dpaudit.cli._exit import printable
+from dpaudit.cli._option import Json, option
 from dpaudit.configuration import store_path
 
 if TYPE_CHECKING:
@@ -32,10 +33,7 @@ def report(
     ] = None,
     store: StoreToRead = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PAGE.html", help="File to write.", show_default="named after the audit"
-        ),
+        Path | None, option("File to write.", "PAGE.html", "named after the audit")
     ] = None,
     delta: ReadDelta = None,
     confidence: ReadConfidence = None,
@@ -44,8 +42,9 @@ def report(
 ) -> None:
     """Write the report of an audit as one HTML file that needs no network.
 
-    Several audits are compared side by side. Unfinished audits show their results so far.
-    Of more than 100 audits the stored bounds are shown, unless --delta or --confidence is given.
+    Several audits are compared side by side. Unfinished audits show their
+    results so far. For more than 100 audits the stored bounds are shown,
+    unless --delta or --confidence is given.
 
     [bold]dpaudit report 3f2a91 --out housing.html --open[/]
 
