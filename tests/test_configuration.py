@@ -20,7 +20,7 @@ def _file(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_nothing_given_is_the_audit_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_settings_are_those_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DPAUDIT_STORE", raising=False)
     found = Settings().resolved()
     assert (found.preset, found.runs, found.canaries, found.steps) == ("housing", 5000, 1, 250)

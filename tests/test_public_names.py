@@ -1,4 +1,4 @@
-"""The public names are a promise: adding or losing one is a decision, not an accident."""
+"""The public names, pinned one by one: a new or a lost name fails here."""
 
 import subprocess
 import sys

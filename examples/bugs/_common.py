@@ -46,8 +46,8 @@ class CraftedCanary:
     Arguments:
         direction: Where its gradient points, flat, of norm 1.
         norm: The norm of its gradient before clipping.
-        companions: Gradients of examples that are there in both worlds; they belong to the data
-            set that the adversary chose.
+        companions: Gradients of examples that are present with and without the canary; they
+            belong to the data set that the adversary chose.
         clip_norm: C, the norm that the training claims to clip to.
     """
 

@@ -80,10 +80,10 @@ def seed(value: object) -> int:
 
 
 def runs(value: object, *, canaries: int) -> int:
-    """Return how many trainings an audit has: enough for a bound, few enough for any machine.
+    """Return the number of trainings of an audit, large enough for a bound.
 
-    A single run has both worlds only if it has several canaries. With one canary half of the runs
-    have it; a pilot takes a score of each world, and one must be left.
+    One run has inserted and other canaries only if it has several. With one canary, half of the
+    runs have it; the pilot takes one score with and one without it, and as many must remain.
     """
     return integer("runs", value, at_least=4 if canaries == 1 else 1, at_most=10**9)
 
@@ -99,7 +99,7 @@ def file_to_write(name: str, path: Path) -> None:
         writable = path.is_file() and os.access(path, os.W_OK)
     else:
         try:
-            # Permissions alone do not tell: /proc has them, and takes no file even of root's.
+            # Permissions alone are not enough: /proc has them, and accepts no file.
             with tempfile.TemporaryFile(dir=folder):
                 writable = True
         except OSError:

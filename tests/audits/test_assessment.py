@@ -150,7 +150,7 @@ def test_what_few_scores_show_is_never_less_than_what_perfect_ones_would() -> No
     assert "120 scores cannot show more" in sentence(found)
 
 
-def test_without_noise_nothing_is_promised() -> None:
+def test_without_noise_no_privacy_is_claimed() -> None:
     found = _assess(50.0, 100, noise_multiplier=0.0)
     assert found.verdict == "no-claim"
     assert np.isinf(found.least_upper.epsilon)

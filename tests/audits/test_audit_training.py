@@ -41,7 +41,7 @@ def gaussian(noise: float, calls: list | None = None):
     return train
 
 
-def test_a_kept_promise_is_consistent_and_a_broken_one_a_violation():
+def test_a_true_claim_is_consistent_and_a_false_one_a_violation():
     kept = audit_training(gaussian(1.0), canary=CANARY, claim=CLAIM)
     assert kept.verdict == "consistent"
     assert "No audit proves a claim true" in kept.sentence
@@ -230,11 +230,11 @@ def test_what_cannot_be_scored_stops_before_a_second_training(returned, options,
     assert len(calls) == 1
 
 
-def failing(every: int, world: bool | None = None, noise: float = 1.0):
-    """Fails in each ``every``-th run of one world, or of both."""
+def failing(every: int, label: bool | None = None, noise: float = 1.0):
+    """Fails in each ``every``-th run with this label, or of all runs."""
 
     def train(canary, inserted, seed):
-        if seed % every == 0 and world in (None, inserted):
+        if seed % every == 0 and label in (None, inserted):
             raise ZeroDivisionError(f"seed {seed}")
         return gaussian(noise)(canary, inserted, seed)
 
@@ -314,7 +314,7 @@ def test_failures_alone_never_make_a_violation_or_a_bound():
     assert any("counted as lowest scores" in note for note in result.test.notes)
 
 
-def test_a_training_that_always_fails_in_one_world_is_given_up(tmp_path):
+def test_a_training_that_always_fails_with_the_canary_is_given_up(tmp_path):
     calls: list = []
 
     def train(canary, inserted, seed):
@@ -490,7 +490,7 @@ def test_resumed_audits_train_only_what_is_missing(tmp_path):
         assert len({record.id for record in store.audits()}) == 3
 
 
-def test_trainings_of_one_source_are_told_apart_by_what_they_hold(tmp_path):
+def test_trainings_of_one_source_differ_by_their_captured_values(tmp_path):
     options = {"canary": CANARY, "claim": CLAIM, "runs": 200, "store": tmp_path / "a.sqlite"}
     small, large = (audit_training(gaussian(noise), **options) for noise in (0.2, 1.0))
     assert (small.verdict, large.verdict) == ("violation", "consistent")

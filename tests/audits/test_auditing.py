@@ -39,7 +39,7 @@ def quick(training: DPSGD | None = None, **settings: object) -> object:
 
 @final
 class Recorder(Progress):
-    """Writes down what it is told; may stop the audit as somebody at the keyboard would."""
+    """Records its calls; may stop the audit as Ctrl-C does."""
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.told: list[tuple[str, object]] = []
@@ -120,7 +120,7 @@ def test_delta_and_confidence_ask_the_same_scores_again(tmp_path: Path) -> None:
     assert again.final.leading.confidence == 0.9
 
 
-def test_an_interrupted_audit_goes_on_and_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+def test_an_interrupted_audit_is_resumed_with_the_same_result(tmp_path: Path) -> None:
     store, whole = tmp_path / "audits.sqlite", quick()
     recorder = Recorder(stop_after=2)
     with pytest.raises(KeyboardInterrupt):
@@ -367,7 +367,7 @@ def test_the_result_is_drawn_and_put_in_words(tmp_path: Path) -> None:
     assert repr(result).startswith(f"AuditResult({result.verdict}, ")
 
 
-def test_plain_data_has_what_the_command_promises() -> None:
+def test_plain_data_has_the_documented_fields() -> None:
     printed = json.loads(json.dumps(quick(horizons=(10,)).to_dict(), default=dict))
     keys = {"audit", "lower", "upper", "runs", "canaries", "seconds", "device", "verdict"}
     assert keys <= set(printed)

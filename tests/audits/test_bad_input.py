@@ -65,7 +65,7 @@ def _mean_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class _Crafts(HiddenStateAdversary):
-    """Whatever it is told to."""
+    """Returns what it is given."""
 
     name: ClassVar[str] = "crafts"
     paper: ClassVar[str] = ""

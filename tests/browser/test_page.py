@@ -148,7 +148,7 @@ def test_arrow_keys_go_one_threshold_at_a_time(opened: Any, scores: Scores) -> N
     check_against_the_library(live(opened), scores)
 
 
-def test_the_slider_speaks_to_screen_readers(opened: Any) -> None:
+def test_the_slider_has_labels_for_screen_readers(opened: Any) -> None:
     handle = opened.find_element("css selector", "[role=slider]")
     low, now, high = (
         int(handle.get_attribute(f"aria-value{name}")) for name in ("min", "now", "max")

@@ -1,4 +1,4 @@
-"""``dpaudit check``: exit codes, the table, JSON, and what a mistaken call is told."""
+"""``dpaudit check``: exit codes, the table, JSON, and error messages of mistaken calls."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_canary_may_be_the_users_own(run, canary):
     assert json.loads(out)["passed"] is True
 
 
-def test_a_step_has_a_door_of_its_own(run):
+def test_a_single_step_is_checked_with_the_option_step(run):
     step = ("trained_here:private_step", "--step", "--clip-norm", "2")
     assert run(*step, "--noise-multiplier", "1", "--json")[0] == 0
     code, out, _ = run(*step, "--noise-multiplier", "1.5", "--json")
@@ -220,7 +220,7 @@ def test_the_command_loads_no_framework(tmp_path):
     assert not loaded & {"torch", "jax", "opacus", "matplotlib", "dp_accounting"}
 
 
-def test_nothing_of_the_user_is_taken_for_a_verdict(tmp_path):
+def test_output_of_the_training_is_not_taken_for_a_verdict(tmp_path):
     """The training writes to descriptor 1, or ends its process as if all were well."""
     (tmp_path / "trained_here.py").write_text(MODULE)
     (tmp_path / "endings.py").write_text(ENDINGS)

@@ -27,7 +27,7 @@ def private_step(gradients, seed):
     return private
 
 
-def test_optax_keeps_every_rule_but_two_that_its_users_can_vouch_for():
+def test_optax_satisfies_all_rules_but_two_that_users_can_declare():
     claim = {"clip_norm": 0.7, "noise_multiplier": 1.1, "parameters": sum(SIZES), "runs": 8}
     strict = check_step(private_step, **claim)
     assert {finding.rule.name for finding in strict.broken} == {

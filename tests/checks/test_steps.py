@@ -43,7 +43,7 @@ def test_a_bug_breaks_its_own_rule_and_no_other(step, expected):
         assert finding.precedent
 
 
-def test_a_public_batch_size_is_no_leak_and_its_noise_is_judged_all_the_same():
+def test_a_public_batch_size_is_no_leak_and_its_noise_is_still_checked():
     result = checked(steps.divided_by_the_actual_batch, fixed_batch_size=True)
     assert result.passed
     assert result["zero gradient has no effect"].verdict == "left out"
@@ -70,7 +70,7 @@ def half_precision(gradients, seed):
     return (gradients * factor).sum(axis=0) + steps.noise(gradients.shape[1], seed, 0.005 * 1.1)
 
 
-def test_norms_in_half_precision_are_caught_where_entries_underflow():
+def test_norms_in_half_precision_are_detected_if_entries_underflow():
     result = check_step(half_precision, clip_norm=0.005, noise_multiplier=1.1, parameters=4000)
     assert "bounded contribution of small entries" in names(result.broken)
     assert names(result.broken) <= {"bounded contribution of small entries", "bounded contribution"}
@@ -89,7 +89,7 @@ def test_without_a_seed_large_faults_are_still_found():
     assert names(wrong.broken) == {"bounded contribution"}
 
 
-def test_a_shorter_claim_of_noise_is_told_apart_at_a_few_per_cent():
+def test_a_few_per_cent_too_little_noise_is_detected():
     def with_noise(factor):
         return lambda gradients, seed: (
             steps.clipped(gradients).sum(axis=0) + factor * steps.noise(gradients.shape[1], seed)

@@ -173,7 +173,7 @@ def test_noise_that_depends_on_the_batch_is_no_leak():
     assert "other noise" in result["zero gradient has no effect"].explanation
 
 
-def test_a_training_that_inserts_what_is_clipped_already_is_told_so():
+def test_inserting_an_already_clipped_gradient_is_an_error():
     def lazy(canary, inserted, seed):
         return canary.clipped_sum(inserted) + np.random.default_rng(seed).normal(
             0, SIGMA * CLIP, SIZE

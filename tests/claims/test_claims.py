@@ -35,7 +35,7 @@ def test_every_claim_is_its_own_inverse():
         assert claim.tradeoff(beta)[inside] == pytest.approx(alpha[inside], abs=1e-9)
 
 
-def test_sampling_through_pld_promises_more():
+def test_sampling_through_pld_gives_a_smaller_epsilon():
     sampled = Claim.from_dpsgd(noise_multiplier=1.0, steps=100, sampling_rate=0.01)
     plain = Claim.from_dpsgd(noise_multiplier=1.0, steps=100)
     alpha = np.array([0.01, 0.1, 0.5])
@@ -125,7 +125,7 @@ def test_one_epsilon_is_a_gaussian_curve_up_to_it_and_tangents_beyond():
     assert (curve >= pair.tradeoff(alpha) - 1e-12).all()
     assert (curve <= gaussian + 1e-12).all()
     assert (gaussian - curve).max() <= 1e-5 * (1 + 1e-6)
-    # It promises at every smaller epsilon exactly what the Gaussian curve does.
+    # At every smaller epsilon it has exactly the delta of the Gaussian curve.
     for epsilon in (0.0, 1.0, 2.9):
         line = 1 - gaussian_delta(epsilon, claim.mu) - np.exp(epsilon) * alpha
         assert (curve >= line - 1e-12).all()

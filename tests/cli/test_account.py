@@ -57,7 +57,7 @@ def test_json_of_all_accountants(run: Run) -> None:
     assert json.loads(out)["unavailable"] == []
 
 
-def test_json_lists_who_has_no_number(run: Run) -> None:
+def test_json_lists_accountants_without_a_number(run: Run) -> None:
     _, out, _ = run(
         *("--noise-multiplier", "1", "--steps", "10", "--sampling-rate", "0.1"),
         *("--epsilon", "1", "--accountant", "all", "--json"),
@@ -103,7 +103,7 @@ def test_a_long_title_is_not_cut_off(run: Run, monkeypatch: pytest.MonkeyPatch) 
     assert max(len(line) for line in out.splitlines()) <= 80
 
 
-def test_table_tells_who_has_no_number(run: Run) -> None:
+def test_the_table_lists_accountants_without_a_number(run: Run) -> None:
     _, out, _ = run(
         *("--noise-multiplier", "1", "--steps", "10", "--sampling-rate", "0.1"),
         *("--delta", "1e-5", "--accountant", "all"),

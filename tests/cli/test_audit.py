@@ -282,7 +282,7 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert not Path("dpaudit.sqlite").exists()
 
 
-def test_an_unfinished_audit_is_not_quietly_replaced(run: Run, tmp_path: Path) -> None:
+def test_an_unfinished_audit_is_not_replaced(run: Run, tmp_path: Path) -> None:
     """Interrupted from the keyboard: exit code 130, and finished runs are kept.
 
     So many runs that they are not done in time, and so few that nothing is compiled.

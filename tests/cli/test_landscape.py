@@ -168,7 +168,7 @@ def test_a_figure_that_cannot_be_written_costs_no_computation(
     )
     (tmp_path / "folder.png").mkdir()
     places = [tmp_path / "folder.png"]
-    if Path("/proc/self").is_dir():  # Linux: a folder that takes no file, whoever asks
+    if Path("/proc/self").is_dir():  # Linux: a folder in which no user can create a file
         places.append(Path("/proc/y.svg"))
     for place in places:
         code, out, err = run(*SMALL, "--plot", str(place))

@@ -56,11 +56,11 @@ def sha256(content: bytes) -> str:
 
 
 class Server:
-    """Serves ``body``; may promise more than it sends, refuse, or hang up."""
+    """Serves ``body``; may announce more than it sends, refuse, or hang up."""
 
     def __init__(self) -> None:
         self.body, self.status, self.requests = GOOD, 200, 0
-        self.promised: int | None = None
+        self.announced: int | None = None
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -70,7 +70,7 @@ class Server:
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return
                 self.send_response(outer.status)
-                self.send_header("Content-Length", str(outer.promised or len(outer.body)))
+                self.send_header("Content-Length", str(outer.announced or len(outer.body)))
                 self.end_headers()
                 self.wfile.write(outer.body)
 
@@ -169,7 +169,7 @@ def test_what_is_wrong_with_an_archive_leaves_no_trace(
 
 
 def test_a_connection_that_breaks_off(server: Server, tmp_path: Path) -> None:
-    server.promised = len(GOOD) + 1000
+    server.announced = len(GOOD) + 1000
     with pytest.raises(DataError, match=f"{len(GOOD)} bytes read, 1000 more expected"):
         download_cifar10(tmp_path, url=server.url, checksum=sha256(GOOD))
     server.status = 0

@@ -55,7 +55,7 @@ def _sample(seed: int = 1) -> np.ndarray:
 
 def test_normals_follow_the_normal_distribution() -> None:
     sample = np.sort(_sample().ravel())
-    # Kolmogorov: the largest gap between empirical and true law, at 1 in 10^6.
+    # Kolmogorov: the largest gap between empirical and true distribution, at 1 in 10^6.
     empirical = (np.arange(sample.size) + 0.5) / sample.size
     gap = np.abs(special.ndtr(sample) - empirical).max()
     assert gap < math.sqrt(-math.log(1e-6 / 2) / 2 / sample.size)

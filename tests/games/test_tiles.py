@@ -365,7 +365,7 @@ def test_poisson_participation_has_its_rate_and_is_secret_per_run() -> None:
     assert len(torch.unique(joined, dim=0)) == 500
 
 
-def test_simulations_tell_how_dimensions_move() -> None:
+def test_simulations_measure_how_dimensions_move() -> None:
     mechanism = training(noise_multiplier=0)
     quiet = simulate(mechanism, noisy=False, runs=4, seed=0)
     unclipped = DPSGD(**{**vars(mechanism), "clip_norm": 1e6})

@@ -125,7 +125,7 @@ def test_a_worker_that_dies_is_reported(parts: ModuleType) -> None:
         list(play(prepare(game(parts, "Dying"), speed(2)), done={0, 1, 2}, executor=once))
 
 
-def test_a_worker_that_is_killed_costs_nothing(parts: ModuleType) -> None:
+def test_a_killed_worker_is_replaced(parts: ModuleType) -> None:
     alone = dict(play(prepare(game(parts), speed(1))))
     notices: list[str] = []
     together = dict(play(prepare(game(parts, "DyingOnce"), speed(2)), notify=notices.append))

@@ -53,7 +53,7 @@ def test_order_and_interruptions_do_not_matter():
 
 
 @pytest.mark.parametrize("kind", [PRVAccountant, RDPAccountant])
-def test_the_accountant_never_promises_more_than_the_curve(kind):
+def test_the_accountant_never_claims_less_epsilon_than_the_curve(kind):
     """Its pair is a looser statement: a curve that is refuted need not refute the pair."""
     accountant = told(kind, (1.0, 0.1, 30))
     curve, pair = claim_of(accountant), claim_of(accountant, curve=False)
@@ -62,12 +62,12 @@ def test_the_accountant_never_promises_more_than_the_curve(kind):
 
 
 @pytest.mark.filterwarnings("ignore:GDP accounting is experimental:UserWarning")
-def test_an_accountant_that_promises_too_much_is_taken_at_its_word():
+def test_a_claim_from_an_optimistic_accountant_is_used_as_given():
     """Opacus warns that its GDP accountant underestimates; the pair is what a test can refute."""
     accountant = told(GaussianAccountant, (0.6, 0.01, 100))
     exact = upper_bound(noise_multiplier=0.6, steps=100, sampling_rate=0.01, delta=1e-5).epsilon
-    promised = claim_of(accountant, curve=False).epsilons[0]
-    assert promised < exact
+    claimed = claim_of(accountant, curve=False).epsilons[0]
+    assert claimed < exact
 
 
 @pytest.mark.parametrize("poisson", [False, True])

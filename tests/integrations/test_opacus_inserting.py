@@ -211,7 +211,7 @@ def test_frozen_parameters_are_not_in_the_flat_vector():
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_world_without_the_canary_is_the_training_itself(way):
+def test_without_the_canary_the_training_is_unchanged(way):
     plain, watched = private(noise=1.0, poisson=True), private(noise=1.0, poisson=True)
     torch.manual_seed(5)
     fit(plain, epochs=2)
@@ -430,7 +430,7 @@ def test_canaries_leave_the_batch_only_where_rows_are_clipped_one_by_one(kind, r
     assert seen == rows
 
 
-def test_old_rows_that_nobody_cleared_hold_the_canary_again(monkeypatch):
+def test_rows_that_were_not_cleared_contain_the_canary_again(monkeypatch):
     monkeypatch.setattr(inserting, "WORTH_SPARING", 0)
     ends = []
     for inserted in (False, True):

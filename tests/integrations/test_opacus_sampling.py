@@ -80,7 +80,7 @@ def test_a_number_is_the_probability():
 
 
 @pytest.mark.parametrize("through_clipping", [True, False])
-def test_accumulated_batches_raise_the_rate_as_the_accountant_is_told(through_clipping):
+def test_accumulated_batches_raise_the_rate_given_to_the_accountant(through_clipping):
     training = still(batch=6)
     canary = canary_for(training.optimizer, count=10)
     start = flat(training)

@@ -133,8 +133,8 @@ def test_the_rejection_region_has_the_probabilities_that_the_chain_says() -> Non
             total += noise
         position = noise if step == 1 else position + process.drift(position) + noise
     hit = rejected[_nodes(clock, position, rejected.size, process.steps).astype(int)]
-    for world, masses in ((1.0, chain.canary), (0.0, chain.without)):
-        weights = hit * np.exp((world - speed) * (total - 125 * (world + speed)) / 16)
+    for shift, masses in ((1.0, chain.canary), (0.0, chain.without)):
+        weights = hit * np.exp((shift - speed) * (total - 125 * (shift + speed)) / 16)
         error = weights.std() / math.sqrt(runs)
         assert weights.mean() == pytest.approx(masses[rejected].sum(), abs=4 * error)
         assert error < 0.3 * weights.mean()

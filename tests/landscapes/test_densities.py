@@ -121,7 +121,7 @@ def test_results_do_not_depend_on_the_grid() -> None:
     np.testing.assert_allclose(rough, smooth, rtol=1e-6)
 
 
-def test_a_grid_too_coarse_for_its_promise_is_refused() -> None:
+def test_a_grid_too_coarse_for_its_tolerance_is_refused() -> None:
     with pytest.raises(NumericalError, match="mass drifted"):
         list(densities(_process(Threshold()), resolution=Resolution(order=4, width=4.0)))
 
@@ -141,7 +141,7 @@ def test_a_grid_too_large_for_memory_is_refused() -> None:
         list(densities(_process(Threshold(), batch=10**6, steps=3)))
 
 
-def test_a_huge_reach_costs_nothing_in_dpsgd_scaling() -> None:
+def test_a_huge_reach_needs_no_more_panels_in_dpsgd_scaling() -> None:
     near = _last(_process(Threshold(), batch=16, scaling="dpsgd"))
     far = _last(_process(Threshold(), batch=10**6, scaling="dpsgd"))
     assert far.epsilon(1e-5) == pytest.approx(near.epsilon(1e-5), abs=1e-6)

@@ -87,7 +87,7 @@ def test_a_table_jumps_where_a_position_stands_twice() -> None:
     assert drift.tolist() == [-2.0, -2.0, -2.0, 2.0, 2.0]
 
 
-def test_a_table_can_say_what_a_name_says() -> None:
+def test_a_table_can_describe_a_named_landscape() -> None:
     process = LandscapeProcess(noise_multiplier=1, batch_size=4, steps=6, landscape=Threshold())
     table = Table.from_gradients([-1.0, 0.5, 0.5, 1.0], [4, 4, -4, -4], batch_size=4)
     named, tabled = exact_privacy(process), exact_privacy(process.with_landscape(table))

@@ -36,7 +36,7 @@ def test_randomized_response_by_hand() -> None:
 
 
 def test_the_larger_direction_counts() -> None:
-    # World 1 has an outcome that world 0 never has; not the other way round.
+    # With the canary there is an outcome that never occurs without it; not the other way round.
     pair = DiscretePair(np.array([1.0, 0.0]), np.array([0.9, 0.1]))
     assert pair.delta(5.0) == pytest.approx(0.1)
     assert pair.one_sided_epsilon(0.05, swapped=True) < math.log(1 / 0.9)

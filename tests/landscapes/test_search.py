@@ -53,7 +53,7 @@ def test_the_searchs_grid_agrees_with_the_fine_one() -> None:
     assert grid.epsilon(drift) == pytest.approx(last.one_sided_epsilon(1e-5), rel=1e-3)
 
 
-def test_best_replies_promise_no_loss() -> None:
+def test_best_replies_never_have_a_negative_gain() -> None:
     grid = DriftGrid(_process(2, 2, 6), 1e-5)
     drift = grid.sample(Constant())
     reply, gain = grid.best_replies(drift)

@@ -50,7 +50,7 @@ def test_seeds_and_only_seeds_decide() -> None:
     np.testing.assert_array_equal(first.inserted, again.inserted)
     other = simulate(process, runs=1000, seed=2)
     assert (first.inserted != other.inserted).all()
-    # The two worlds have noise of their own.
+    # The scores with and without the canary have independent noise.
     assert abs(np.corrcoef(first.inserted, first.not_inserted)[0, 1]) < 0.15
 
 

@@ -125,7 +125,7 @@ def test_nan_is_an_error():
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_equal_scores_claim_nothing_and_say_why(rule):
+def test_equal_scores_give_no_bound_and_a_reason(rule):
     bound = lower_bound([1.0] * 50, [1.0] * 50, delta=1e-5, threshold=rule)
     assert bound.epsilon == 0
     assert any("nothing can be claimed" in note for note in bound.notes) or rule == "pilot"

@@ -39,10 +39,10 @@ def test_far_fewer_runs_than_counting():
     assert "normality" in " ".join(fitted.notes)
 
 
-@pytest.mark.parametrize("world", ["heavy", "spread"])
-def test_scores_that_contradict_the_assumption_claim_nothing(world):
+@pytest.mark.parametrize("shape", ["heavy", "spread"])
+def test_scores_that_contradict_the_assumption_claim_nothing(shape):
     random = np.random.default_rng(0)
-    if world == "heavy":
+    if shape == "heavy":
         ones, zeros = random.laplace(3, 1, 2000), random.laplace(0, 1, 2000)
     else:
         ones, zeros = random.normal(3, 2, 2000), random.normal(0, 1, 2000)

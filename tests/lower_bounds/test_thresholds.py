@@ -93,7 +93,7 @@ def test_midpoints_next_to_infinities_and_adjacent_floats_separate():
     assert np.isfinite(midpoints(huge)).all()
 
 
-def test_fixed_reads_where_it_is_told():
+def test_fixed_reads_at_the_given_threshold():
     bound = lower_bound([1.0, 3.0, 5.0], [0.0, 2.0], delta=1e-5, threshold="fixed=2.5")
     assert bound.details["false_negatives"] == 1
     assert bound.details["false_positives"] == 0

@@ -5,7 +5,7 @@ canaries that were not. Its privacy profile is the largest of both directions,
 
 .. math:: \delta(\epsilon) = \max\{\sup_A P(A) - e^\epsilon Q(A), \sup_A Q(A) - e^\epsilon P(A)\},
 
-so a lower bound on epsilon above ``epsilon(delta)`` is a false claim, whoever made it. The
+so a lower bound on epsilon above ``epsilon(delta)`` is false for every method. The
 likelihood ratio of every family rises with the score: some threshold attains the supremum, which
 leaves a bound no slack to hide in.
 """
@@ -41,7 +41,7 @@ class ScoreFamily(ABC):
 
     @abstractmethod
     def above(self, threshold: ArrayLike, inserted: bool) -> Array:
-        """Exact probability that a score of one world lies above each threshold."""
+        """Exact probability that a score with (or without) the canary lies above each threshold."""
 
     @abstractmethod
     def delta(self, epsilon: ArrayLike) -> Array:
@@ -64,7 +64,7 @@ class ScoreFamily(ABC):
         return high
 
     def audit(self, each: int, random: np.random.Generator) -> tuple[Array, Array]:
-        """Scores of one audit with exactly ``each`` canaries in either world."""
+        """Scores of one audit with exactly ``each`` inserted and other canaries."""
         coins = np.repeat([True, False], each)
         scores = self.draw(coins, random)
         return scores[coins], scores[~coins]

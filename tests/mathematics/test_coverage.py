@@ -210,7 +210,7 @@ def test_the_gaussian_rule_is_caught_where_its_assumption_is_false() -> None:
     assert share_above(family.epsilon(1e-5), claimed) > 0.9
 
 
-def test_the_best_threshold_on_the_same_scores_is_caught() -> None:
+def test_the_best_threshold_on_the_same_scores_breaks_its_confidence() -> None:
     # Every threshold of this family is at the truth, so that all luck there is can be picked.
     family = TwoPointMixture(1.0)
     tables = audits(family, 1000, 400)

@@ -45,8 +45,8 @@ def test_the_profile_is_what_the_best_threshold_attains(family: ScoreFamily) -> 
 def test_the_sampler_has_the_stated_error_rates(family: ScoreFamily) -> None:
     inserted, others = family.audit(200_000, np.random.default_rng(1))
     for cut in (-0.5, 0.4, 0.9, 1.6, 2.4):
-        for scores, world in ((inserted, True), (others, False)):
-            rate = float(family.above(cut, world))
+        for scores, label in ((inserted, True), (others, False)):
+            rate = float(family.above(cut, label))
             spread = np.sqrt(rate * (1 - rate) / len(scores))
             assert abs(float((scores > cut).mean()) - rate) <= 4.5 * spread
 
@@ -86,5 +86,5 @@ def test_the_composed_sampler_attains_the_curve_of_the_accountant() -> None:
     epsilon = 0.5
     # The score is the log likelihood ratio, so the best set for epsilon is where it is above it.
     seen = (scores[coins] > epsilon).mean() - np.exp(epsilon) * (scores[~coins] > epsilon).mean()
-    promised = float(privacy_profile(epsilons=epsilon, **settings))
-    assert seen == pytest.approx(promised, abs=4 * np.sqrt(np.e / 200_000))
+    claimed = float(privacy_profile(epsilons=epsilon, **settings))
+    assert seen == pytest.approx(claimed, abs=4 * np.sqrt(np.e / 200_000))

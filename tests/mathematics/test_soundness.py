@@ -59,8 +59,8 @@ def quantile_scores(
     """Scores at the quantiles of both distributions, with ``more`` of them not inserted."""
     grid = np.linspace(-8, 14, 200_001)
     inserted, others = (
-        np.interp((np.arange(size) + 0.5) / size, 1 - family.above(grid, world), grid)
-        for size, world in ((each, True), (each + more, False))
+        np.interp((np.arange(size) + 0.5) / size, 1 - family.above(grid, label), grid)
+        for size, label in ((each, True), (each + more, False))
     )
     return inserted, others
 
@@ -195,7 +195,9 @@ def test_the_order_of_the_rows_changes_nothing(method: str, rule: str) -> None:
 
 @pytest.mark.parametrize(("method", "rule"), [*RANKED, ("jeffreys", "best"), ("bailey", "best")])
 @pytest.mark.parametrize("family", [Gaussian(1.5), RandomisedResponse(2.0)], ids=str)
-def test_exchanging_the_worlds_changes_nothing(family: ScoreFamily, method: str, rule: str) -> None:
+def test_exchanging_with_and_without_the_canary_changes_nothing(
+    family: ScoreFamily, method: str, rule: str
+) -> None:
     inserted, others = family.audit(150, np.random.default_rng(10))
     expected = lower_bound(inserted, others, delta=1e-3, method=method, threshold=rule)
     mirrored = lower_bound(-others, -inserted, delta=1e-3, method=method, threshold=rule)
@@ -233,7 +235,7 @@ def test_any_scores_give_a_finite_bound_that_is_not_negative(
 
 @settings(max_examples=30)
 @given(scores=small_scores)
-def test_the_same_scores_in_both_worlds_prove_nothing(scores: list[int]) -> None:
+def test_the_same_scores_with_and_without_the_canary_prove_nothing(scores: list[int]) -> None:
     # Every threshold has TPR = FPR, so no upper bounds on both rates can leave room for a leak.
     for method, rule in RANKED:
         bound = lower_bound(scores, scores, delta=0.01, method=method, threshold=rule)
@@ -244,14 +246,14 @@ def test_the_same_scores_in_both_worlds_prove_nothing(scores: list[int]) -> None
 def test_perfect_separation_proves_what_the_number_of_scores_allows(each: int) -> None:
     inserted, others = np.arange(each) + 1e6, np.arange(each) * 1.0
     best = lower_bound(inserted, others, delta=0.0, threshold="best").epsilon
-    rate = 1 - 0.025 ** (1 / each)  # no error in n trials, at 2.5 % for each world
+    rate = 1 - 0.025 ** (1 / each)  # no error in n trials, at 2.5 % for each label
     assert best == pytest.approx(max(0.0, math.log((1 - rate) / rate)), rel=1e-9)
     simultaneous = lower_bound(inserted, others, delta=0.0, threshold="simultaneous").epsilon
     assert simultaneous <= best
 
 
 @pytest.mark.parametrize("method", ["clopper-pearson", "gaussian-dp", "jeffreys", "joint-beta"])
-def test_an_error_less_never_proves_less(method: str) -> None:
+def test_one_error_less_never_lowers_the_bound(method: str) -> None:
     sizes = (12, 9)
     bounds = np.array(
         [

@@ -186,7 +186,7 @@ def test_without_safetensors_the_remedy_is_named(
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason="the trained weights are not at hand")
-def test_trained_features_tell_classes_apart() -> None:
+def test_trained_features_separate_classes() -> None:
     pytest.importorskip("safetensors")
     images = cifar10(SHARED, normalise=False).take(np.arange(600))
     data = alexnet_features(images, REAL)

@@ -70,7 +70,7 @@ def test_some_are_made_then_kept_then_drawn_again(run: Run, tmp_path: Path) -> N
     assert (tmp_path / "A7.svg").read_bytes() == first
 
 
-def test_people_are_told_the_findings(run: Run, tmp_path: Path) -> None:
+def test_the_findings_are_printed(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("T1", "--out", str(tmp_path), "--device", "cpu")
     assert code == 0
     assert "[1/1] T1  adversaries of prior work: made" in out
@@ -112,7 +112,7 @@ def test_redrawing_what_was_never_made_fails(run: Run, tmp_path: Path) -> None:
     assert "1 failed: F1c" in err
 
 
-def test_all_leaves_out_what_cannot_be_made_and_goes_on_after_a_failure(
+def test_all_skips_what_cannot_be_made_and_continues_after_a_failure(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(setting):

@@ -96,7 +96,7 @@ def test_all_that_need_no_gpu_fit_in_twenty_five_minutes_of_two_cores():
 
 
 @pytest.mark.parametrize(("name", "scale", "gpu"), CASES)
-def test_figures_of_trainings_measure_draw_and_tell(name, scale, gpu, not_trained, monkeypatch):
+def test_figures_of_trainings_are_measured_and_drawn(name, scale, gpu, not_trained, monkeypatch):
     monkeypatch.setattr(Setting, "on_gpu", property(lambda self: gpu))
     figure = FIGURES[name]
     setting = Setting(scale=scale)
@@ -143,7 +143,7 @@ def test_committed_results_say_how_they_were_made(name):
     assert not facts["left_out_without_gpu"]
 
 
-def test_a_name_in_the_store_tells_trainings_apart():
+def test_a_name_in_the_store_distinguishes_trainings():
     from dpaudit.adversaries import RandomDimension, SimulatedDimension
 
     base = Trainings(preset="convnet", adversary=RandomDimension(), runs=2)

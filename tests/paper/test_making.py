@@ -115,7 +115,7 @@ def test_an_interruption_stops_all(tmp_path):
     assert measured == ["F1a"]
 
 
-def test_a_broken_file_of_facts_is_told(tmp_path):
+def test_a_broken_file_of_facts_is_reported(tmp_path):
     one = figure("F1a")
     list(make_all([one], QUICK, tmp_path))
     (tmp_path / "F1a.json").write_text("{")
@@ -172,7 +172,7 @@ def test_an_unknown_name_says_which_is_nearest(name, meant):
         chosen([name], scale="quick")
 
 
-def test_states_tell_what_is_missing(tmp_path, monkeypatch):
+def test_states_list_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.delenv("DPAUDIT_DATA", raising=False)
     here = Surroundings.look(out=tmp_path, data_dir=None, device="cpu")
     assert here.state(FIGURES["F1b"], "full") == "needs a GPU, CIFAR-10"

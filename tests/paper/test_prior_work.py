@@ -123,10 +123,10 @@ def test_iterates_beat_the_hidden_state_where_insertions_are_rare() -> None:
 
 
 def test_no_adversary_proves_more_than_the_accountant() -> None:
-    """The test of the promised curve calls a correct training broken in at most 5 % of audits.
+    """The test of the claimed curve calls a correct training broken in at most 5 % of audits.
 
     Of n audits the number of false alarms is at most binomial. The same audits have the power to
-    find a promise that is wrong: one of twice the noise.
+    find a false claim: one of twice the noise.
     """
     training = dataclasses.replace(easy_training(noise_multiplier=2.0), steps=6)
     claim = Claim.from_dpsgd(noise_multiplier=2.0, steps=6, sampling_rate=None)
@@ -144,7 +144,7 @@ def test_no_adversary_proves_more_than_the_accountant() -> None:
     assert found >= {"dirac-gradient", "malicious-data", "one-run-white-box"}
 
 
-def test_the_plan_knows_that_iterates_leave_other_steps_noise_out() -> None:
+def test_the_plan_leaves_out_the_noise_of_other_steps_for_iterates() -> None:
     """k = 5: sqrt(n)/sigma with iterates, n/(sigma sqrt(T)) without."""
     training = dataclasses.replace(easy_training(noise_multiplier=2.0), steps=100)
     rare = Insertion(period=5)

@@ -52,7 +52,7 @@ def test_a_reading_is_the_bound_of_a_threshold_fixed_beforehand() -> None:
         assert reading.gaussian_epsilon <= joint.epsilon + 1e-9
 
 
-def test_no_threshold_where_all_scores_are_equal_or_a_world_is_missing() -> None:
+def test_no_threshold_if_all_scores_are_equal_or_have_one_label() -> None:
     for inserted, others in (([1.0, 1.0], [1.0]), ([1.0, 2.0], []), ([np.inf], [-np.inf])):
         scores = Scores.from_samples(inserted, others)
         found = curves.thresholds(scores, chosen=None, delta=1e-5, confidence=0.95)
@@ -83,7 +83,7 @@ def test_one_far_score_does_not_squeeze_the_others() -> None:
 
 
 @pytest.mark.parametrize("mu", [0.5, 2.0, 4.0])
-def test_the_truth_lies_between_what_is_drawn_as_promised_and_as_proven(mu: float) -> None:
+def test_the_true_curve_lies_between_the_claimed_and_the_proven_one(mu: float) -> None:
     half = (np.arange(2000) + 0.5) / 2000
     scores = Scores.from_samples(ndtri(half) + mu, ndtri(half))  # no luck in them
     drawn = curves.tradeoff_curves(proven_curve(scores), claim=Claim.from_mu(mu), fitted_mu=mu)
@@ -106,16 +106,16 @@ def test_thinning_takes_points_away_and_invents_none() -> None:
     assert len(kept) < len(points)
 
 
-def test_delta_of_a_claim_is_what_it_promises() -> None:
+def test_delta_of_a_claim_is_its_own() -> None:
     pairs = [(0.5, 0.2), (2.0, 1e-3), (4.0, 1e-6)]
     for epsilon, delta in pairs:
-        promised = curves.claimed_delta(Claim.from_points(pairs), [epsilon])[0]
-        assert promised <= delta * (1 + 1e-6) + 1e-12
+        claimed = curves.claimed_delta(Claim.from_points(pairs), [epsilon])[0]
+        assert claimed <= delta * (1 + 1e-6) + 1e-12
     assert curves.claimed_delta(Claim.from_points([(1.0, 0.05)]), [1.0])[0] == pytest.approx(0.05)
     epsilons = np.linspace(0, 6, 13)
     gaussian = gaussian_delta(epsilons, 1.3)
     assert curves.claimed_delta(Claim.from_mu(1.3), epsilons) == pytest.approx(gaussian)
-    # The same promise as many pairs, through the other road.
+    # The same claim as many pairs, through the other code path.
     many = np.linspace(0, 12, 400)
     as_pairs = Claim.from_points(zip(many, gaussian_delta(many, 1.3), strict=True))
     assert curves.claimed_delta(as_pairs, epsilons) == pytest.approx(gaussian, rel=0.02, abs=1e-7)

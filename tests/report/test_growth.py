@@ -11,14 +11,14 @@ from dpaudit.report.data import Growth
 from dpaudit.scores import Scores
 
 
-def grown(scores: Scores, *, fitted: float | None = 2.0, promised: float | None = 4.0) -> Growth:
+def grown(scores: Scores, *, fitted: float | None = 2.0, claimed: float | None = 4.0) -> Growth:
     found = growth(
         scores,
         leading=estimate(scores, method="gaussian-dp", delta=1e-5),
         confidence=0.95,
         seed=0,
         fitted_mu=fitted,
-        claimed_mu=promised,
+        claimed_mu=claimed,
     )
     assert found is not None
     return found
@@ -58,9 +58,9 @@ def test_forecasts_reach_further_and_keep_their_order() -> None:
     assert "stronger adversary" in found.outlook
 
 
-def test_without_a_forecast_or_a_promise_it_says_so() -> None:
+def test_a_missing_forecast_or_claim_is_reported() -> None:
     assert "do not look Gaussian" in grown(normal_scores(2.0), fitted=None).outlook
-    assert "promise" not in grown(normal_scores(2.0), promised=None).outlook
+    assert "promise" not in grown(normal_scores(2.0), claimed=None).outlook
 
 
 def test_too_few_scores_to_look_back_on() -> None:

@@ -16,7 +16,7 @@ from dpaudit.scores import ScoreBlock, Scores
 BLOCK = {"run": [0], "canary": [0], "horizon": [1], "inserted": [1], "score": [0.0]}
 
 
-def test_every_row_is_a_run_unless_told_otherwise() -> None:
+def test_every_row_is_a_run_by_default() -> None:
     scores = Scores(score=[3, 1, 2], inserted=[1, 0, 1])
     assert scores.run.tolist() == [0, 1, 2]
     assert scores.canary.tolist() == [0, 0, 0]

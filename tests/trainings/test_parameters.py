@@ -65,7 +65,7 @@ def test_what_is_no_parameters(returned):
         flat_parameters(returned)
 
 
-def test_scores_and_parameters_are_told_apart_by_their_number():
+def test_scores_and_parameters_are_distinguished_by_their_number():
     canary = GradientCanary.draw(9, clip_norm=1.0, count=3)
     scorer = Scorer(canary=canary)
     assert scorer.score(VALUES)[0] == "parameters"

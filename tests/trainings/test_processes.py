@@ -117,7 +117,7 @@ def run_script(tmp_path: Path, workers: int, text: str = SCRIPT) -> subprocess.P
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_kill_9_and_the_same_script_goes_on(tmp_path, workers):
+def test_the_same_script_resumes_after_kill_9(tmp_path, workers):
     killed = run_script(tmp_path, workers)
     path, kept = tmp_path / "audits.sqlite", 0
     while kept < 8:
@@ -141,7 +141,7 @@ def test_kill_9_and_the_same_script_goes_on(tmp_path, workers):
     assert np.array(eval(scores)).tolist() == whole.scores.score.tolist()
 
 
-def test_a_script_without_a_guard_is_told_so(tmp_path):
+def test_a_script_without_a_main_guard_is_an_error(tmp_path):
     process = run_script(tmp_path, 2, SCRIPT.replace('if __name__ == "__main__":', "if True:"))
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 1

@@ -82,7 +82,7 @@ def test_the_contract_refuses(flawed: Accountant) -> None:
 
 
 def test_the_contract_refuses_to_ignore_sampling_the_wrong_way() -> None:
-    # Noise over the rate is not the mechanism with that rate: it promises too little delta.
+    # Noise over the rate is not the mechanism with that rate: its delta is too small.
     @dataclass(frozen=True, kw_only=True)
     class Rescaled(Accountant):
         name: ClassVar[str] = "rescaled"

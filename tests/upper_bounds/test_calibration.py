@@ -1,4 +1,4 @@
-"""The noise a promise takes: it keeps the promise, and a little less would not."""
+"""The smallest noise for an epsilon: it satisfies the epsilon, and a little less does not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dpaudit.upper_bounds import PldAccountant, noise_multiplier_for, upper_boun
     ],
     ids=lambda described: f"{described.get('accountant', 'closed form')} {described['epsilon']}",
 )
-def test_the_smallest_noise_that_keeps_the_promise(described: dict[str, Any]) -> None:
+def test_the_smallest_noise_for_the_epsilon(described: dict[str, Any]) -> None:
     sigma = noise_multiplier_for(**described)
     rest = {name: value for name, value in described.items() if name != "epsilon"}
     assert upper_bound(noise_multiplier=sigma, **rest).epsilon <= described["epsilon"]

@@ -47,7 +47,7 @@ def test_sampled_and_unsampled_steps_together():
     np.testing.assert_allclose(deltas, exact, rtol=5e-3)
 
 
-def test_no_noise_in_one_part_promises_nothing():
+def test_no_noise_in_one_part_gives_no_privacy():
     deltas = composed_profile([part(1.0, 3, 0.1), part(0.0, 1, 0.1)], epsilons=EPSILONS)
     assert (deltas == 1).all()
     assert (composed_profile([part(1.0, 3), part(0.0, 1)], epsilons=EPSILONS) == 1).all()

@@ -160,7 +160,7 @@ class TestProfile:
         deltas = PldAccountant(points=2**16).deltas(steps, np.array([900.0, 700.0, 1000.0]))
         assert 1 >= deltas[1] >= deltas[0] >= deltas[2] > 0
 
-    def test_no_noise_promises_nothing(self) -> None:
+    def test_no_noise_gives_no_privacy(self) -> None:
         profile = privacy_profile(noise_multiplier=0.0, steps=1, epsilons=[0.0, 9.0])
         assert profile.tolist() == [1.0, 1.0]
 

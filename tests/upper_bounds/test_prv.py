@@ -47,7 +47,7 @@ def test_says_which_direction_it_computes_under_sampling() -> None:
         (NoisySteps(noise_multiplier=4.0, steps=250), 1e-13, "delta"),
     ],
 )
-def test_failures_are_told(steps: NoisySteps, delta: float, message: str) -> None:
+def test_failures_are_reported(steps: NoisySteps, delta: float, message: str) -> None:
     with pytest.raises(NumericalError, match=message):
         PrvAccountant().epsilon(steps, delta=delta)
 

@@ -53,7 +53,7 @@ class Tiles:
         self._last_bound = time.perf_counter()
 
     def begin(self) -> None:
-        """Tell the progress callback how much is done."""
+        """Report the finished runs to the progress callback."""
         self._progress.begin(runs=self._runs, done=self.resumed)
 
     def keep(

@@ -155,7 +155,7 @@ class _Worker:
     def play(self, tile: int) -> None:
         """Give the worker its next tile."""
         self.tile, self.busy = tile, True
-        with contextlib.suppress(OSError):  # a worker that has just died: message() will tell
+        with contextlib.suppress(OSError):  # a worker that has just died: message() reports it
             if self._process is None:
                 self._start()
             self.connection.send_bytes(pickle.dumps(tile))

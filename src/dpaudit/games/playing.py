@@ -68,21 +68,21 @@ def play(
         notify: Called once with each notice for the user.
         executor: Schedules the tiles; by default local processes, ``speed.workers`` of them.
     """
-    told: set[str] = set()
+    reported: set[str] = set()
 
-    def tell(notice: str) -> None:
-        if notice not in told:
-            told.add(notice)
+    def report(notice: str) -> None:
+        if notice not in reported:
+            reported.add(notice)
             _log.info(notice)
             if notify is not None:
                 notify(notice)
 
     for notice in prepared.checked.notices:
-        tell(notice)
+        report(notice)
     tiles = [tile for tile in range(prepared.tiles) if tile not in frozenset(done)]
     executor = executor_for(prepared, done) if executor is None else executor
     lost: dict[int, Lost] = {}
-    for tile, result in executor.play(GamePlayer(prepared=prepared), tiles, tell):
+    for tile, result in executor.play(GamePlayer(prepared=prepared), tiles, report):
         if not isinstance(result, Lost):
             yield tile, result
             continue

@@ -82,7 +82,7 @@ def draw_loss(axis: Any, process: LandscapeProcess) -> None:
 
 
 def draw_densities(axis: Any, densities: Sequence[tuple[int, DensityPair]]) -> None:
-    """Densities of both worlds, one row for each step, scaled to the same height."""
+    """Densities with and without the canary, one row for each step, scaled to the same height."""
     for row, (step, pair) in enumerate(densities):
         x, base = pair.panels.nodes.ravel(), -row
         peak = max(pair.without.max(), pair.canary.max())

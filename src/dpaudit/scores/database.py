@@ -21,7 +21,7 @@ from typing import Any, final
 from dpaudit.errors import StoreError
 
 SCHEMA_VERSION = 3
-_APPLICATION_ID = 0x64706175  # "dpau": tells our SQLite files from those of other programs
+_APPLICATION_ID = 0x64706175  # "dpau": distinguishes our SQLite files from those of other programs
 _WAIT_SECONDS = 60.0
 
 # In order of version: 2 added failures, 3 added seals, the number of

@@ -36,7 +36,7 @@ class Scores:
         score: The scores, shape (n,). Infinities are allowed, NaN is not.
         inserted: Whether the canary was in the training, shape (n,): booleans, or 0 and 1.
         run: Number of the training that each row comes from, shape (n,). Rows of the same run are
-            not independent. By default every row is a run of its own.
+            not independent. By default every row is a separate run.
         canary: Number of the canary of each row, shape (n,), unique within its run. By default
             the canaries of a run are numbered in the order of its rows.
 
@@ -249,7 +249,7 @@ def _one_dimension(name: str, column: ArrayLike) -> NDArray[Any]:
 
 
 def _own(given: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    """The array in its final type, copied unless nobody can write to it."""
+    """The array in its final type, copied unless it is already read-only."""
     fixed = given.dtype == dtype and given.flags.owndata and not given.flags.writeable
     return given if fixed else given.astype(dtype)
 
