@@ -22,6 +22,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dpaudit.engine.gradients import Explicit, ParameterGradients, add
 from dpaudit.engine.rules import LayerRule
@@ -172,7 +173,10 @@ class TappedModel:
         torch.backends.mha.set_fastpath_enabled(False)  # it would bypass the layers inside
         try:
             given = dict(zip(self.names, parameters, strict=True))
-            outputs: Tensor = torch.func.functional_call(self._model, given, (inputs,))
+            # Fused attention has no batched backward pass: `vmap` would call it once for each
+            # example and run, and on a GPU it then reads memory that is not its own.
+            with sdpa_kernel(SDPBackend.MATH):
+                outputs: Tensor = torch.func.functional_call(self._model, given, (inputs,))
         finally:
             self._recording = None
             torch.backends.mha.set_fastpath_enabled(fast_path)
