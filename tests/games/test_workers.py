@@ -101,6 +101,9 @@ def game(parts: ModuleType, adversary: str = "Moved") -> Game:
     )
 
 
+ONE = LocalProcesses(workers=1)  # every process that is started costs seconds
+
+
 def speed(workers: int) -> Speed:
     return Speed(device="cpu", compile=False, tile_size=2, workers=workers)
 
@@ -116,7 +119,7 @@ def test_two_processes_give_the_bits_of_one(parts: ModuleType) -> None:
 
 def test_an_error_in_a_worker_is_raised_here(parts: ModuleType) -> None:
     with pytest.raises(ArithmeticError, match="no score today"):
-        list(play(prepare(game(parts, "Failing"), speed(2))))
+        list(play(prepare(game(parts, "Failing"), speed(2)), executor=ONE))
 
 
 def test_a_worker_that_dies_is_reported(parts: ModuleType) -> None:
@@ -128,14 +131,15 @@ def test_a_worker_that_dies_is_reported(parts: ModuleType) -> None:
 def test_a_killed_worker_is_replaced(parts: ModuleType) -> None:
     alone = dict(play(prepare(game(parts), speed(1))))
     notices: list[str] = []
-    together = dict(play(prepare(game(parts, "DyingOnce"), speed(2)), notify=notices.append))
+    dying = prepare(game(parts, "DyingOnce"), speed(2))
+    together = dict(play(dying, notify=notices.append, executor=ONE))
     assert any("playing it again" in notice for notice in notices)
     for tile, block in alone.items():
         np.testing.assert_array_equal(block.score, together[tile].score)
 
 
 def test_leaving_early_leaves_no_process_behind(parts: ModuleType) -> None:
-    tiles = play(prepare(game(parts), speed(2)))
+    tiles = play(prepare(game(parts), speed(2)), executor=ONE)
     next(tiles)
     tiles.close()
     deadline = time.monotonic() + 60
