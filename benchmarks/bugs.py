@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/bugs.py               # everything: minutes on two cores
     OMP_NUM_THREADS=1 python benchmarks/bugs.py nan_survives  # these again, the rest as it was
+    OMP_NUM_THREADS=1 python benchmarks/bugs.py --old         # rows of other versions, one by one
     OMP_NUM_THREADS=1 python benchmarks/bugs.py --checks      # only what dpaudit check says
     python benchmarks/bugs.py --page                          # docs/bugs.md from what is stored
 
@@ -24,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, final
+
+from dpaudit._version import __version__
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]
@@ -149,7 +152,7 @@ def measure(name: str) -> dict[str, Any]:
     whole, row = Clock(), {"name": name, "claimed_epsilon": training.module.claim.epsilon(DELTA)}
     row |= _checked(name)
     row |= _correct(training) if name.startswith("correct.") else _wrong(training)
-    return row | {"seconds": whole.seconds}
+    return row | {"seconds": whole.seconds, "audited_with": __version__}
 
 
 def _checked(name: str) -> dict[str, Any]:
@@ -225,14 +228,21 @@ def main(arguments: list[str]) -> None:
         for row in stored.values():
             row |= _checked(row["name"])
         _store(stored)
+    elif arguments == ["--old"]:
+        old = [name for name in names() if stored.get(name, {}).get("audited_with") != __version__]
+        for name in old:
+            _keep(stored, measure(name))
     elif arguments != ["--page"]:
         with ProcessPoolExecutor(max_workers=WORKERS) as pool:
             for done in as_completed([pool.submit(measure, name) for name in arguments or names()]):
-                row = done.result()
-                stored[row["name"]] = row
-                _store(stored)
-                print(f"{row['name']:<45}{row['seconds']:>8.1f} s", flush=True)
+                _keep(stored, done.result())
     PAGE.write_text(page(_stored()))
+
+
+def _keep(stored: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:
+    stored[row["name"]] = row
+    _store(stored)
+    print(f"{row['name']:<45}{row['seconds']:>8.1f} s", flush=True)
 
 
 def _store(rows: dict[str, dict[str, Any]]) -> None:

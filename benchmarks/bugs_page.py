@@ -11,6 +11,8 @@ from typing import Any
 
 from scipy import special
 
+from dpaudit._version import __version__
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "examples"))
 
@@ -60,7 +62,9 @@ def page(rows: list[Row]) -> str:
     slowest = max(max(one["seconds"] for one in row["until"]) for row in seen)
     return "\n".join(
         [
-            INTRODUCTION.format(wrong=len(wrong), right=len(right), seen=len(seen)),
+            INTRODUCTION.format(
+                wrong=len(wrong), right=len(right), seen=len(seen), old=OLD if _old(rows) else ""
+            ),
             SEEN.format(most=f"{_most_runs(seen):,}", slowest=f"{slowest:.0f}"),
             _seen_table(seen),
             GROSS.format(**_gross(seen)),
@@ -85,8 +89,7 @@ INTRODUCTION = """\
 bug or one that a reviewer planted, and {right} correct ones, some of them unusual. All train the
 same network (8-48-48-2, 2,882 parameters) on California Housing for 8 to 16 steps, in 5 to 40 ms,
 and differ from `bugs/correct/plain.py` in one or two lines. {seen} of the wrong ones leak into
-their output. The audits of rows marked ¹ were run with dpaudit 0.1 and not repeated; numbers of
-runs may differ with this version. To run one:
+their output.{old} To run one:
 
 ```bash
 cd examples
@@ -96,6 +99,9 @@ dpaudit audit-training bugs.variance_for_deviation:train --noise-multiplier 3 --
 dpaudit check bugs.variance_for_deviation:train --clip-norm 1 --noise-multiplier 3 --parameters 2882
 ```
 """
+
+OLD = """ The audits of rows marked ¹ were run with an earlier version of dpaudit, and numbers of
+runs may differ with this one."""
 
 SEEN = """\
 ## Bugs that an audit detects
@@ -123,7 +129,10 @@ trainings); the claim is {claimed}. For the clipped mean it proves {mean}, becau
 canaries share one clip norm.
 """
 
-UNSEEN = """\
+UNOLD = """ The audits of rows marked ¹ were run with an earlier version of dpaudit, and numbers of
+runs may differ with this one."""
+
+SEEN = """\
 Similar bugs that are not in the catalogue: floating-point noise whose low bits reveal the data
 (Mironov 2012), hyperparameters chosen on the private data without accounting for the choice
 ([arXiv 2110.03620](https://arxiv.org/abs/2110.03620)), and a privacy unit that readers
@@ -141,7 +150,11 @@ be a false alarm, so more than {limit} false alarms in {repetitions} audits woul
 
 def _age(row: Row) -> str:
     """A mark on audits that were not repeated with this version."""
-    return " ¹" if row.get("audited_with") == "0.1" else ""
+    return "" if row.get("audited_with") == __version__ else " ¹"
+
+
+def _old(rows: list[Row]) -> bool:
+    return any(_age(row) for row in rows)
 
 
 def _most_runs(rows: list[Row]) -> int:

@@ -126,6 +126,11 @@ def normalised_after_noise(theta, state, step, rows, random):
     return descend(theta, gradient / np.linalg.norm(gradient))
 
 
+def norm_clipped_after_noise(theta, state, step, rows, random):
+    gradient = private(rows, random)
+    return descend(theta, gradient * min(1.0, 30.0 / np.linalg.norm(gradient)))
+
+
 def ball_projection(theta, state, step, rows, random):
     theta = descend(theta, private(rows, random))
     return theta * min(1.0, 7.0 / np.linalg.norm(theta))
@@ -189,6 +194,7 @@ CORRECT = (
             clamped_after_noise,
             sign_of_noisy_gradient,
             normalised_after_noise,
+            norm_clipped_after_noise,
             ball_projection,
             warm_up_and_decay,
             clip_schedule_with_its_noise,
@@ -210,6 +216,28 @@ def uniform_noise(theta, state, step, rows, random):
     return descend(
         theta, steps.clipped(rows, CLIP).sum(axis=0) + random.uniform(-width, width, SIZE)
     )
+
+
+def best_of_two_draws(theta, state, step, rows, random):
+    one, other = noise(random), noise(random)
+    drawn = one if one @ one < other @ other else other
+    return descend(theta, steps.clipped(rows, CLIP).sum(axis=0) + drawn)
+
+
+def noise_scaled_to_one_norm(theta, state, step, rows, random):
+    drawn = noise(random)
+    drawn *= SIGMA * CLIP * np.sqrt(SIZE) / np.linalg.norm(drawn)
+    return descend(theta, steps.clipped(rows, CLIP).sum(axis=0) + drawn)
+
+
+def noise_of_the_median_norm(theta, state, step, rows, random):
+    median = np.median(steps.norms_of(np.nan_to_num(rows, posinf=0, neginf=0)))
+    return descend(theta, private(rows, random, scale=SIGMA * CLIP * max(1.0, median)))
+
+
+def rate_of_the_raw_norm(theta, state, step, rows, random):
+    raw = np.median(steps.norms_of(np.nan_to_num(rows, posinf=0, neginf=0)))
+    return descend(theta, private(rows, random), RATE / (1 + raw))
 
 
 def laplace_noise(theta, state, step, rows, random):
@@ -372,6 +400,7 @@ def a_head_of_its_own(canary, inserted, seed, steps=8):
 
 
 STEPS, SHAPE, TOTAL = "noise in every step", "Gaussian noise", "bounded total change"
+DATA = "noise independent of the data"
 
 WRONG = (
     *(
@@ -381,6 +410,10 @@ WRONG = (
             (laplace_noise, {SHAPE}),
             (truncated(2.0), {SHAPE, "noise size"}),
             (truncated(2.5), {SHAPE, "noise size"}),
+            (truncated(3.0), {SHAPE}),
+            (noise_scaled_to_one_norm, {SHAPE}),
+            (noise_of_the_median_norm, {"zero gradient has no effect", DATA}),
+            (rate_of_the_raw_norm, {"zero gradient has no effect", DATA}),
             (clamped_noise, {SHAPE}),
             (two_valued_noise, {"noise differs between parameters"}),
             (noise_in_half_precision, {SHAPE}),

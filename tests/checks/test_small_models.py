@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dpaudit import GradientCanary
 from dpaudit.checks import check_training
@@ -52,10 +53,32 @@ def whole_numbers(random):
     return np.round(random.normal(0, SIGMA, SIZE))
 
 
-@pytest.mark.parametrize("noise", [laplace, plus_or_minus, whole_numbers])
+def best_of_two(random):
+    """Noise is smaller by a few per cent, and more so the fewer parameters there are."""
+    return min(random.normal(0, SIGMA, (2, SIZE)), key=np.linalg.norm)
+
+
+def truncated(limit):
+    """Noise of the claimed variance that never exceeds some standard deviations."""
+
+    def bounded_noise(random):
+        drawn = stats.truncnorm.rvs(-limit, limit, size=SIZE, random_state=random)
+        return SIGMA * drawn / stats.truncnorm.std(-limit, limit)
+
+    return bounded_noise
+
+
+@pytest.mark.parametrize(
+    "noise", [laplace, plus_or_minus, whole_numbers, truncated(2.0), truncated(2.5)]
+)
 def test_noise_of_another_shape_is_found(noise):
     result = check_training(train_with(noise), CANARY, noise_multiplier=SIGMA)
     assert [found.rule.name for found in result.broken] == ["Gaussian noise"]
+
+
+def test_the_better_of_two_draws_is_too_little_noise():
+    result = check_training(train_with(best_of_two), CANARY, noise_multiplier=SIGMA)
+    assert [found.rule.name for found in result.broken] == ["noise size"]
 
 
 def test_gaussian_noise_passes():

@@ -134,6 +134,7 @@ def test_a_correct_training_of_several_steps_passes_the_rules_that_apply():
     assert untold == {
         "zero gradient has no effect",
         "bounded total change",
+        "noise independent of the data",
         "noise in every step",
         "noise differs between steps",
         "contribution to its own step only",

@@ -18,29 +18,22 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.checks.arithmetic import Array, direction, scales_by_blocks, spacing
+from dpaudit.checks import transforms
+from dpaudit.checks.arithmetic import Array, direction, spacing
+from dpaudit.checks.cover import cover_of_scales, cover_of_unit
 from dpaudit.checks.layout import Tensor
+from dpaudit.checks.sampling import offsets
+from dpaudit.checks.scales import measured_scales
 from dpaudit.checks.subject import Subject
-from dpaudit.checks.units import Response, Unit
-
-SEED_OFFSETS = (
-    0, 1, 10, 100, 256, 1000, 1024, 65_536, 100_000, 1_000_000, 1_048_576, 2, 7, 16, 64, 128,
-    4096, 10_000, 3, 5,
-)  # fmt: skip
-"""Chosen so that seeds reduced modulo a power of two or ten repeat themselves."""
+from dpaudit.checks.units import ENDLESS, Response, Unit, unit_along
 
 SEVERAL = 4
 """Steps of the longer training, if the training takes ``steps``."""
 
-_ENDLESS = 1e6  # a clipped gradient of so many C keeps a millionth of its length
 _WATCHED = 1 << 18  # coordinates whose noise is kept; memory, not mathematics, sets the limit
 _SPREAD = 1024  # coordinates of the dense canary that noise is measured against
 _PER_TENSOR = 16  # of them in every tensor, at least
-_IMPRECISE = 0.005
-_COARSE = 0.02
 _TRIES = 12  # seeds, to find one under which a sampled canary takes part
-_ADAPTIVE = 1e3
-_FEW = 6  # seeds, for an estimate that need not be sharp
 _MEANS = 8  # seeds to average over, where the same seed does not give the same result
 
 
@@ -63,7 +56,8 @@ class Measurements:
         count = subject.parameters
         self.watched = np.unique(np.linspace(0, count - 1, min(count, _WATCHED)).astype(np.int64))
         self._signs = np.random.default_rng(7).choice([-1.0, 1.0], size=count)
-        self.seeds = self._with_effect_first([seed + offset for offset in _offsets(runs)])
+        self.seeds = self._with_effect_first([seed + offset for offset in offsets(runs)])
+        self._outputs: dict[int, Array] = {}
         self._noises: dict[int, Array] = {}
         self._made: dict[str, Any] = {}
         self._spacing = 0.0
@@ -156,10 +150,10 @@ class Measurements:
         # What changes in an unseeded training is noise, not rounding.
         return rounding + self.repeat_difference if self.repeatable else rounding
 
-    def noise(self, steps: int | None = None) -> Array:
-        """Outputs without a canary at the watched coordinates: a row per seed, minus their mean."""
+    def outputs(self, steps: int | None = None) -> Array:
+        """Outputs without a canary at the watched coordinates, a row per seed."""
         steps = self.steps if steps is None else steps
-        if steps not in self._noises:
+        if steps not in self._outputs:
             rows = [
                 (
                     self.quiet
@@ -168,9 +162,16 @@ class Measurements:
                 )[self.watched]
                 for seed in self.seeds
             ]
-            outputs = np.stack(rows)
+            self._outputs[steps] = np.stack(rows)
             # Of all seeds: noise below the spacing may leave the output of one all zero.
-            self._spacing = max(self._spacing, spacing(outputs.ravel()))
+            self._spacing = max(self._spacing, spacing(self._outputs[steps].ravel()))
+        return self._outputs[steps]
+
+    def noise(self, steps: int | None = None) -> Array:
+        """The same minus the mean over seeds."""
+        steps = self.steps if steps is None else steps
+        if steps not in self._noises:
+            outputs = self.outputs(steps)
             self._noises[steps] = outputs - outputs.mean(axis=0)
         return self._noises[steps]
 
@@ -236,41 +237,8 @@ class Measurements:
         return self.unit_along(self.along_axis(1.0))
 
     def unit_along(self, gradient: Array) -> Unit:
-        """The effect of a contribution of norm C along this gradient's direction.
-
-        It is measured with gradients too short to be clipped. It differs between directions if
-        tensors have different learning rates.
-        """
-        full = self.subject.clip_norm * direction(gradient)
-        if not self.repeatable:
-            # A short gradient is invisible in the noise: assume that noise is as claimed.
-            size = self.noise_level() * self.insertions / np.sqrt(self.steps)
-            size /= self.subject.noise_multiplier
-            return Unit(size=float(size), error=0.05 * float(size), kind="linear")
-        # A tenth is below every threshold even where each of a hundred tensors has its own.
-        for share in (0.1, 0.5, 1.0):
-            seen = self.response(share * full)
-            if seen.error <= _IMPRECISE * seen.size:
-                break
-        if seen.size <= 2 * seen.error or not seen.finite:
-            return Unit(size=0.0, error=seen.error, kind="absent")
-        half = self.response(share / 2 * full)
-        slack = 0.02 + 2 * seen.error / seen.size
-        if abs(half.size / seen.size - 0.5) <= slack:
-            size = seen.size / share
-            if self.steps > 1:
-                # The other examples react to a canary, not always in proportion to its norm.
-                size = max(size, self.response(full).size)
-            return Unit(size=size, error=seen.error / share, kind="linear")
-        if self.steps == 1 and self.noise_is_there and self.moves_alike:
-            return Unit(size=seen.size, error=seen.error, kind="unclear")
-        if half.size / seen.size > 0.75:
-            long = self.response(1e3 * full)
-            return Unit(size=long.size, error=long.error, kind="normalised")
-        long, longer = self.response(1e3 * full), self.response(_ENDLESS * full)
-        if long.finite and abs(longer.size / max(long.size, 1e-300) - 1) <= 0.01 + slack:
-            return Unit(size=longer.size, error=longer.error, kind="normalised")
-        return Unit(size=seen.size, error=seen.error, kind="unclear")
+        """The effect of a contribution of norm C along this gradient's direction."""
+        return unit_along(self, gradient)
 
     @cached_property
     def raw_share(self) -> float:
@@ -278,63 +246,19 @@ class Measurements:
         if not self.unit.known:
             return 0.0
         long = self.response(self.along_axis(1e3 * self.subject.clip_norm))
-        endless = self.response(self.along_axis(_ENDLESS * self.subject.clip_norm))
+        endless = self.response(self.along_axis(ENDLESS * self.subject.clip_norm))
         growth = endless.size - endless.error - long.size
-        return max(growth, 0.0) / (_ENDLESS * self.unit.size)
+        return max(growth, 0.0) / (ENDLESS * self.unit.size)
 
     @cached_property
     def cover(self) -> float:
-        """How many times as large as claimed the noise is, relative to `unit`.
-
-        Where short gradients are scaled down (automatic clipping, a public map), contributions and
-        noise are both larger than the unit, and only their ratio matters.
-        """
-        scaled = self.scales() if self.repeatable and self.unit.known else None
-        if scaled is None or not self.noise_is_there:
-            return 1.0
-        tensor = self.tensor_at(self.axis)
-        near = (self.spread >= tensor.start) & (self.spread < tensor.stop) & (scaled[0] > 0)
-        around = float(np.median(scaled[0][near])) if near.any() else self.unit.size
-        return self.cover_of_scales * around / self.unit.size
+        """How many times as large as claimed the noise is, relative to `unit`."""
+        return cover_of_unit(self)
 
     @cached_property
     def cover_of_scales(self) -> float:
-        """The same relative to `scales`.
-
-        In a training, noise is read from the third step less the second, so that a random starting
-        point does not count as noise.
-        """
-        scaled, subject = self.scales(), self.subject
-        if scaled is None or not (scaled[0] > 0).any():
-            return 1.0
-        trained = scaled[0] > 0
-        places, claimed = self.spread[trained], subject.noise_multiplier * scaled[0][trained]
-        if subject.noun == "private_step":
-            noise = self.noise()[:, np.searchsorted(self.watched, places)]
-            return _deviation(noise / claimed)
-        if not subject.steps_can_vary or subject.places_per_step is None:
-            return 1.0
-        outputs = [
-            np.stack([subject.output(None, seed, steps)[places] for seed in self.seeds[:_FEW]])
-            for steps in (1, 2, 3)
-        ]
-        gradient = self.along_axis(0.1 * subject.clip_norm)
-        second, third = (
-            [
-                subject.output(sign * gradient, self.seeds[0], steps, only=1)[self.axis]
-                for sign in (0.5, -0.5)
-            ]
-            for steps in (2, 3)
-        )
-        own = second[0] - second[1]
-        if not own:
-            return 1.0
-        carried = (third[0] - third[1]) / own - 1  # by momentum, from the second step to the third
-        noise = outputs[2] - outputs[1] - carried * (outputs[1] - outputs[0])
-        growth = abs(own) / (0.1 * self.unit.size)
-        if not 1 / _ADAPTIVE < growth < _ADAPTIVE:
-            return float(np.inf)  # short gradients in one step say nothing about another: Adam
-        return _deviation(noise / claimed) / float(growth)
+        """The same relative to `scales`."""
+        return cover_of_scales(self)
 
     @cached_property
     def slack(self) -> float:
@@ -356,121 +280,28 @@ class Measurements:
         """
         steps = self.steps if steps is None else steps
         if steps not in self._scales:
-            self._scales[steps] = self._measured_scales(steps)
+            self._scales[steps] = measured_scales(self, steps)
         return self._scales[steps]
-
-    def _measured_scales(self, steps: int) -> tuple[Array, float] | None:
-        unit, places = self.unit, self.spread
-        if not self.repeatable:
-            return None
-        if unit.kind != "linear":
-            if not unit.known or steps != self.steps:
-                return None
-            return np.full(len(places), unit.size), unit.error / unit.size
-        # Where the dense gradient is clipped by another norm (L1), a much shorter one is not.
-        short = 0.1 / float(np.sqrt(len(places)))
-        best: tuple[Array, float] | None = None
-        for share in (0.1, short, 0.5, 1.0):
-            if share == short and (best is None or np.median(best[0]) > 0.9 * unit.size):
-                continue
-            found = self._scale_of(share * self.subject.clip_norm, steps)
-            if found is not None and (best is None or np.median(found[0]) > np.median(best[0])):
-                best = found
-            if best is not None and share != 0.1:
-                return best
-            if best is not None and np.median(best[0]) > 0.9 * unit.size:
-                return best
-        return best
-
-    def _scale_of(self, length: float, steps: int) -> tuple[Array, float] | None:
-        if steps > 1 or self.mixes:
-            return self._total_scale(length, steps)
-        gradient = self.dense(length, self.spread)
-        moved = self.difference(gradient, steps)[self.spread]
-        entries = gradient[self.spread] / self.subject.clip_norm
-        return scales_by_blocks(moved, entries, self.rounding[self.spread])
 
     @cached_property
     def mixes(self) -> bool:
-        """Whether the output is a public linear map of the private gradient, as a projection.
-
-        A gradient along one coordinate then moves others too, in proportion.
-        """
-        if not self.repeatable or self.steps > 1 or self.unit.kind != "linear":
-            return False
-        moved = self.difference(self.along_axis(0.1 * self.subject.clip_norm))
-        own = abs(float(moved[self.axis]))
-        moved[self.axis] = 0.0
-        floor = 3 * float(np.linalg.norm(self.rounding))
-        return float(np.linalg.norm(moved)) > max(0.02 * own, floor)
+        """Whether the output is a public linear map of the private gradient."""
+        return transforms.mixes(self)
 
     @cached_property
     def moves_alike(self) -> bool:
-        """Whether two runs differ in nearly every parameter by the same amount or not at all.
-
-        This is the first step of Adam, RMSprop or the sign of the gradient, whatever the noise is.
-        """
-        noise = self.noise()
-        changes = np.abs(noise[1] - noise[0])
-        largest = float(np.quantile(changes, 0.99))
-        alike = np.abs(changes - largest) < 1e-2 * largest
-        return bool((alike | (changes < 1e-2 * largest)).mean() > 0.95)
+        """Whether runs differ in nearly every parameter by the same amount, as by Adam."""
+        return transforms.moves_alike(self)
 
     @cached_property
     def white(self) -> bool:
-        """Whether noise has about the same size in all directions, as far as the seeds show.
-
-        The inner products of the noise of two seeds have a variance of one over the number of
-        directions that the noise has.
-        """
-        noise = self.noise() / np.sqrt(np.mean(self.noise() ** 2))
-        count, seeds = noise.shape[1], len(noise)
-        products = (noise @ noise.T / count + 1 / (seeds - 1))[np.triu_indices(seeds, 1)]
-        return bool(np.mean(products**2) * count < 1.6)
+        """Whether noise has about the same size in all directions."""
+        return transforms.white(self)
 
     @cached_property
     def thresholded(self) -> bool:
-        """Whether the output is a public thresholding of the noisy gradient: top-k, clamp, sign.
-
-        A short gradient then moves some coordinates under one seed and others under another seed.
-        """
-        if not self.repeatable or self.steps > 1 or not self.noise_is_there:
-            return False
-        short = self.dense(0.01 * self.subject.clip_norm)
-        moved = []
-        for seed in self.seeds[:3]:
-            change = self.subject.output(short, seed, self.steps) - self.subject.output(
-                -short, seed, self.steps
-            )
-            moved.append(np.abs(change) > 2 * self.rounding)
-        # Untrained coordinates never move, and a canary that is not in the batch moves nothing.
-        moved = [mask for mask in moved if mask.any()]
-        if len(moved) < 2:
-            return False
-        ever = np.any(moved, axis=0)
-        partly = [float(mask[ever].mean()) for mask in moved]
-        scale = self.unit.size / self.subject.clip_norm if self.unit.known else 1.0
-        visible = float(np.median(2 * self.rounding)) < 0.1 * float(np.abs(short).max()) * scale
-        return bool(visible and max(partly) < 0.97)
-
-    def _total_scale(self, length: float, steps: int) -> tuple[Array, float] | None:
-        """The same for all coordinates, from three drawings of signs."""
-        share, places = length / self.subject.clip_norm, self.spread
-        if self.mixes and steps == self.steps:
-            places = np.arange(self.subject.parameters)
-        totals = []
-        for drawing in range(3):
-            random = np.random.default_rng([7, drawing])
-            signs = random.choice([-1.0, 1.0], size=self.subject.parameters)
-            moved = self.difference(signs * np.abs(self.dense(length, places)), steps)[places]
-            totals.append(float(np.linalg.norm(moved)) / share)
-        floor = float(np.linalg.norm(self.rounding[places])) / share
-        # If few directions dominate, three drawings do not agree on a total.
-        if not np.isfinite(totals).all() or max(totals) > 1.1 * min(totals):
-            return None
-        if floor > _COARSE * min(totals):
-            return None
-        return np.full(len(self.spread), min(totals)), floor / min(totals)
+        """Whether the output is a public thresholding of the noisy gradient: top-k, clamp, sign."""
+        return transforms.thresholded(self)
 
     @cached_property
     def noise_with_example(self) -> Array:
@@ -487,13 +318,3 @@ class Measurements:
         """The effect of one more example with a zero gradient."""
         zeros = np.zeros(self.subject.parameters)
         return self.subject.output(zeros, self.seeds[0], self.steps) - self.quiet
-
-
-def _deviation(values: Array) -> float:
-    """Standard deviation over rows, pooled over columns."""
-    return float(np.sqrt(values.var(axis=0, ddof=1).mean()))
-
-
-def _offsets(runs: int) -> list[int]:
-    further = [offset for offset in range(runs + len(SEED_OFFSETS)) if offset not in SEED_OFFSETS]
-    return [*SEED_OFFSETS, *further][:runs]

@@ -29,6 +29,7 @@ CHECKS: Registry[Check] = Registry(
         "noise-between-runs": f"{_HERE}.noise_between_runs:CHECK",
         "noise-size": f"{_HERE}.noise_size:CHECK",
         "noise-shape": f"{_HERE}.noise_shape:CHECK",
+        "noise-against-data": f"{_HERE}.noise_against_data:CHECK",
         "empty-batch": f"{_HERE}.empty_batch:CHECK",
         "coverage": f"{_HERE}.coverage:CHECK",
         "noise-between-steps": f"{_HERE}.noise_between_steps:CHECK",

@@ -42,55 +42,30 @@ TOLERANCE = 4.0
 """Directions that differ by at most so many rounding errors count as equal."""
 
 
-_MOST_BLOCKS = 26
-_MOST_LONG_BLOCKS = 4
+_FINEST = 0.1  # of the noise: rounding that leaves the shape of the noise as it is
 
 
-def noise_directions(measured: Measurements) -> Directions:
-    """The directions of all parameters whose noise is well above rounding."""
-    noise = measured.noise().T
+def noise_directions(measured: Measurements, noise: Array | None = None) -> Directions:
+    """The directions of all parameters whose noise is well above rounding.
+
+    Arguments:
+        measured: The measurements.
+        noise: A larger sample of noise; that of all rules by default.
+    """
+    noise = (measured.noise() if noise is None else noise).T
     length = np.linalg.norm(noise, axis=1)
     rounding = measured.rounding[measured.watched]
     count, seeds = noise.shape
     # Two entries agree by chance with probability 2 TOLERANCE times the sum of two errors times a
     # density below 0.4; two rows in all but two entries; and there are fewer than count^2 pairs.
     agreeing = (FALSE_ALARM / count**2) ** (1 / (seeds - 2))
-    blur = agreeing / (2 * 0.4 * 2 * TOLERANCE)
+    blur = min(_FINEST, agreeing / (2 * 0.4 * 2 * TOLERANCE))
     loud = (length > 0) & (rounding * np.sqrt(seeds) <= blur * length)
     return Directions(
         rows=noise[loud] / length[loud, None],
         error=rounding[loud] / length[loud],
         places=measured.watched[loud],
     )
-
-
-def more_directions(measured: Measurements, wanted: int) -> Array:
-    """Directions as rows, from further seeds where there are fewer parameters than ``wanted``.
-
-    Every further block of seeds gives each parameter one more direction.
-
-    Arguments:
-        measured: The measurements.
-        wanted: Number of directions that the caller needs.
-    """
-    known = noise_directions(measured)
-    if len(known) < FEWEST:
-        return known.rows
-    subject, seeds, blocks = measured.subject, measured.seeds, [known.rows]
-    # A training that cannot be shortened to one step costs more.
-    short = subject.steps_can_vary or subject.noun == "private_step"
-    most = _MOST_BLOCKS if short else _MOST_LONG_BLOCKS
-    while sum(map(len, blocks)) < wanted and len(blocks) < most:
-        first = max(seeds) + 1 + len(blocks) * len(seeds)
-        outputs = [
-            subject.output(None, first + place, measured.steps)[known.places]
-            for place in range(len(seeds))
-        ]
-        noise = np.stack(outputs).T
-        noise = noise - noise.mean(axis=1, keepdims=True)
-        length = np.linalg.norm(noise, axis=1, keepdims=True)
-        blocks.append(noise / np.where(length > 0, length, 1.0))
-    return np.concatenate(blocks)
 
 
 def equal_runs(measured: Measurements) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dpaudit.checks.arithmetic import Array
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio
 from dpaudit.checks.measuring import Measurements
+from dpaudit.checks.sampling import larger_sample
 
 TOLERATED = 0.01
 """Relative error that is allowed in a standard deviation: contributions are rounded too."""
@@ -45,7 +46,11 @@ class NoiseSize:
 
 
 def noise_size(
-    measured: Measurements, steps: int | None = None, *, with_example: bool = False
+    measured: Measurements,
+    steps: int | None = None,
+    *,
+    with_example: bool = False,
+    sample: tuple[int, int] | None = None,
 ) -> NoiseSize | None:
     """Noise in units of sigma C, or `None` where contributions cannot be measured.
 
@@ -54,6 +59,7 @@ def noise_size(
         steps: Number of steps after which noise is measured.
         with_example: Whether to measure the noise of batches with one more example, where the
             batch size changes the scale of everything.
+        sample: Wanted size of the sample, as in `larger_sample`; that of all rules by default.
     """
     scaled = measured.scales(steps)
     if scaled is None:
@@ -63,7 +69,12 @@ def noise_size(
     insertions = measured.insertions if steps == measured.steps else steps
     trained = scales > 0
     columns = np.searchsorted(measured.watched, measured.spread[trained])
-    noise = (measured.noise_with_example if with_example else measured.noise(steps))[:, columns]
+    if with_example:
+        noise = measured.noise_with_example[:, columns]
+    elif sample is not None and steps == measured.steps:
+        noise = larger_sample(measured, sample)[:, columns]
+    else:
+        noise = measured.noise(steps)[:, columns]
     expected = scales[trained] / insertions * np.sqrt(steps) * measured.subject.noise_multiplier
     freedom = len(noise) - 1
     squares = ((noise / expected) ** 2).sum(axis=0)
