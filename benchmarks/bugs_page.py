@@ -129,10 +129,7 @@ trainings); the claim is {claimed}. For the clipped mean it proves {mean}, becau
 canaries share one clip norm.
 """
 
-UNOLD = """ The audits of rows marked ¹ were run with an earlier version of dpaudit, and numbers of
-runs may differ with this one."""
-
-SEEN = """\
+UNSEEN = """\
 Similar bugs that are not in the catalogue: floating-point noise whose low bits reveal the data
 (Mironov 2012), hyperparameters chosen on the private data without accounting for the choice
 ([arXiv 2110.03620](https://arxiv.org/abs/2110.03620)), and a privacy unit that readers
