@@ -12,13 +12,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
-
-Array = NDArray[np.float64]
 
 
 def gaussian_delta(epsilon: ArrayLike, mu: ArrayLike) -> Array:

@@ -22,8 +22,9 @@ from dpaudit.scores import Store, read_scores
 
 Run = Callable[..., tuple[int, str, str]]
 
-# The real preset, cut down: 20 steps of 40 examples.
-SMALL = ["--steps", "20", "--batch-size", "40", "--device", "cpu"]
+# The real preset, cut down: 20 steps of 40 examples, and an adversary that simulates nothing.
+USUAL = ["--steps", "20", "--batch-size", "40", "--device", "cpu"]
+SMALL = [*USUAL, "--adversary", "random-dimension"]
 
 # A shell's background job ignores SIGINT, and so would everything it starts.
 INTERRUPTIBLE = (
@@ -58,7 +59,7 @@ def _json(found: tuple[int, str, str]) -> dict[str, Any]:
 
 
 def test_json_has_what_the_issue_asks_for(run: Run) -> None:
-    printed = _json(run("audit", "--runs", "100", *SMALL, "--json"))
+    printed = _json(run("audit", "--runs", "100", *USUAL, "--json"))
     keys = ["audit", "lower", "upper", "runs", "canaries", "seconds", "device"]
     assert [key for key in keys if key not in printed] == []
     assert (printed["runs"], printed["canaries"], printed["device"]) == (100, 1, "cpu")
@@ -69,7 +70,7 @@ def test_json_has_what_the_issue_asks_for(run: Run) -> None:
 
 
 def test_the_table_ends_with_a_sentence(run: Run) -> None:
-    code, out, err = run("audit", "--runs", "100", *SMALL)
+    code, out, err = run("audit", "--runs", "100", *USUAL)
     assert (code, err) == (0, "")
     assert "housing by simulated-dimension: 100 runs" in out
     for word in ("≤ 4.9833", "gaussian-dp", "clopper-pearson", "simultaneous", "assumes:"):
@@ -221,7 +222,7 @@ def test_a_plan_is_timed_by_the_executor(run: Run, monkeypatch: pytest.MonkeyPat
             return super().play(player, tiles, notify)
 
     monkeypatch.setattr(options, "make_executor", lambda **_: Cluster())
-    code, out, _ = run("plan", "--runs", "480", *SMALL, "--json")
+    code, out, _ = run("plan", "--runs", "480", *USUAL, "--json")
     found = json.loads(out)
     assert code == 0
     assert (found["workers"], found["tile_size"], Cluster.played) == (3, 10, 1)

@@ -7,24 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from dpaudit._arrays import Array, Integers
 from dpaudit.adversaries.crafting import move_along_dimensions
 from dpaudit.adversaries.random_dimension import RandomDimension
-from dpaudit.threat_models import (
-    Canaries,
-    CraftedDimensions,
-    HiddenStateAdversary,
-    HiddenStateView,
-)
+from dpaudit.threat_models import Canaries, CraftedDimensions, HiddenStateAdversary, HiddenStateView
 
 if TYPE_CHECKING:
     import torch
 
     from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 
-Array = NDArray[np.float64]
 
 _DRAWS = 16  # models drawn to learn the distribution of the start
 _VALUES = 4096  # starting values kept of each tensor
@@ -91,7 +85,7 @@ def _shift_and_noise(view: HiddenStateView) -> tuple[float, float]:
 
 
 def _ratios(
-    mechanism: DPSGD, dimensions: NDArray[np.int64], values: Array, shift: float, noise: float
+    mechanism: DPSGD, dimensions: Integers, values: Array, shift: float, noise: float
 ) -> Array:
     """The log-likelihood ratios, one tensor of the model after the other."""
     found = np.empty_like(values)

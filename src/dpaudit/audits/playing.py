@@ -57,10 +57,7 @@ class Tiles:
         self._progress.begin(runs=self._runs, done=self.resumed)
 
     def keep(
-        self,
-        results: Results,
-        policy: FailurePolicy | None = None,
-        watcher: Watcher | None = None,
+        self, results: Results, policy: FailurePolicy | None = None, watcher: Watcher | None = None
     ) -> None:
         """Store results as they come, until the watcher has a proof.
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.audits.tensors import corrected
 from dpaudit.claims import Claim
 from dpaudit.claims.power import power_of
@@ -19,8 +19,6 @@ from dpaudit.errors import InvalidInput
 from dpaudit.trainings.liveness import DeadCanary, check_function
 from dpaudit.trainings.playing import Job, Train
 from dpaudit.trainings.scoring import AdversaryLike, Scorer, names_of
-
-Array = NDArray[np.float64]
 
 MOST_RUNS = 1_000_000
 """Largest number of runs that a plan considers."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.audits.tensors import combined, corrected
 from dpaudit.claims import Claim, ClaimTest
 from dpaudit.claims.anytime_bounds import anytime_bounds
@@ -18,8 +18,6 @@ from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES
 from dpaudit.privacy import Bounds
 from dpaudit.scores import Failure, Scores
 from dpaudit.trainings.coins import inserted_in
-
-Array = NDArray[np.float64]
 
 _VALID = "the scores were tested as they came; the test is valid whenever the audit stops"
 

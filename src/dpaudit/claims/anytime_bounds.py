@@ -10,16 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dpaudit._arrays import Array
 from dpaudit.claims.claim import Claim
 from dpaudit.claims.sequential import AnytimeTest
 from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
 from dpaudit.privacy import Bound, Bounds, Unavailable
 from dpaudit.tradeoff import gaussian_epsilon
-
-Array = NDArray[np.float64]
 
 STEP = 0.05
 LARGEST = 30.0

@@ -31,13 +31,11 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
+from dpaudit._arrays import Array
 from dpaudit.claims.claim import Claim
 from dpaudit.tradeoff import gaussian_delta
-
-Array = NDArray[np.float64]
 
 LINES = 31
 SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 0.99)

@@ -14,10 +14,11 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.joint_test import Curve
 from dpaudit.mechanisms.correlation import CorrelatedNoise
@@ -28,8 +29,6 @@ from dpaudit.tradeoff import (
     gaussian_tradeoff,
     kinks_of,
 )
-
-Array = NDArray[np.float64]
 
 
 @final

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.claims.claim import Claim
 from dpaudit.claims.verdict import Verdict
 from dpaudit.errors import InvalidInput, InvalidScores
@@ -28,8 +28,6 @@ from dpaudit.lower_bounds.levels import Levels, Pointwise
 from dpaudit.lower_bounds.questions import AtDelta, Question
 from dpaudit.lower_bounds.thresholds import Fixed, Pilot, Ranking, ThresholdRule, threshold_rule
 from dpaudit.tradeoff import mu_of_errors
-
-Array = NDArray[np.float64]
 
 
 @final

@@ -24,15 +24,14 @@ import math
 from typing import final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.claims.bets import Bets
 from dpaudit.claims.claim import Claim
 from dpaudit.claims.strategies import Portfolio, SingleBets, Strategy
 from dpaudit.errors import InvalidScores
-
-Array = NDArray[np.float64]
 
 
 @final

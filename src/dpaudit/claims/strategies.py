@@ -10,12 +10,10 @@ from abc import ABC, abstractmethod
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpaudit._arrays import Array, Integers
 from dpaudit.claims.bets import Bets
 from dpaudit.lower_bounds.counts import ErrorCounts, midpoints
-
-Array = NDArray[np.float64]
 
 
 class Strategy(ABC):
@@ -121,7 +119,7 @@ class Portfolio(Strategy):
     def gains(self, inserted: Array, others: Array) -> Array:
         return np.asarray(self._table.ravel()[self._cell(inserted, others)][:, None])
 
-    def _cell(self, inserted: Array, others: Array) -> NDArray[np.int64]:
+    def _cell(self, inserted: Array, others: Array) -> Integers:
         high, low = (np.searchsorted(self._cuts, x, side="left") for x in (inserted, others))
         return np.asarray(high * (len(self._cuts) + 1) + low)
 

@@ -120,11 +120,7 @@ def settle(game: Game, speed: Speed, price: Cost, capacity: Capacity | None = No
     tiles = math.ceil(game.runs / size)
     compiled = seconds > WORTH_COMPILING if speed.compile == "auto" else speed.compile
     return replace(
-        speed,
-        device=str(device),
-        tile_size=size,
-        workers=min(workers, tiles),
-        compile=compiled,
+        speed, device=str(device), tile_size=size, workers=min(workers, tiles), compile=compiled
     )
 
 

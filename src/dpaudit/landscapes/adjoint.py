@@ -20,15 +20,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from dpaudit._arrays import Array
 from dpaudit.landscapes.pair import DiscretePair
 from dpaudit.landscapes.panels import Panels, rule
 from dpaudit.landscapes.table import Table
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
-
-Array = NDArray[np.float64]
 
 CELL = 0.5  # width of a cell in units of the step noise
 NODES = 3  # Gauss nodes in a cell

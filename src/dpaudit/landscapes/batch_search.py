@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes.adjoint import DriftGrid
 from dpaudit.landscapes.landscapes import Constant, Threshold
@@ -24,8 +24,6 @@ from dpaudit.landscapes.named import decision_point
 from dpaudit.landscapes.privacy import ExactPrivacy, exact_privacy
 from dpaudit.landscapes.table import Table
 from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess
-
-Array = NDArray[np.float64]
 
 _SWEEPS = 40
 

@@ -24,10 +24,11 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes.landscapes import inside
 from dpaudit.landscapes.pair import DiscretePair, normal_mass
-from dpaudit.mechanisms.landscape import Array, Landscape, LandscapeProcess
+from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
 
 _CLOSEST = 7.4  # noise deviations between two nodes of a fitted clock
 

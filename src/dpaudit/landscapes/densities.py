@@ -24,14 +24,12 @@ from numpy.typing import NDArray
 from scipy.sparse import bsr_matrix
 from scipy.special import log_ndtr, ndtri
 
+from dpaudit._arrays import Array, Integers
 from dpaudit.errors import NumericalError
 from dpaudit.landscapes.composition import accountant_mu
 from dpaudit.landscapes.pair import DensityPair
 from dpaudit.landscapes.panels import Panels, Rule, rule
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
-
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 LONGEST_TAIL = 36.0  # the normal density is 1e-282 there
 MOST_PANELS = 30_000  # about 2 GB while kernels are built: beyond this, raise an error
@@ -65,14 +63,14 @@ class _Grid:
     left: Array = field(default_factory=lambda: np.empty(0))
     right: Array = field(default_factory=lambda: np.empty(0))
     # Lattice cells that have been cut already (sorted), with their first panel and panel count.
-    cells: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    first: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    count: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    cells: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    first: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    count: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
-    def panels(self, which: Indices | slice = slice(None)) -> Panels:
+    def panels(self, which: Integers | slice = slice(None)) -> Panels:
         return Panels(self.left[which], self.right[which], self.rule)
 
-    def discover(self, cells: Indices) -> None:
+    def discover(self, cells: Integers) -> None:
         """Cut lattice cells that are new into panels."""
         new = np.setdiff1d(cells, self.cells)
         if not new.size:
@@ -99,7 +97,7 @@ class _Grid:
         self.first = np.concatenate([self.first, first])[order]
         self.count = np.concatenate([self.count, count])[order]
 
-    def only(self, active: NDArray[np.bool_]) -> tuple[_Grid, Indices]:
+    def only(self, active: NDArray[np.bool_]) -> tuple[_Grid, Integers]:
         """A grid without the cells that no active panel lies in, and which panels it keeps."""
         panel, owner = _ranges(self.first, self.count)[::-1]
         used = np.zeros(self.cells.size, dtype=bool)
@@ -119,7 +117,7 @@ class _Grid:
         )
         return smaller, kept
 
-    def cover(self, low: Array, high: Array) -> tuple[Indices, Indices]:
+    def cover(self, low: Array, high: Array) -> tuple[Integers, Integers]:
         """All pairs (interval, panel) where the panel's lattice cell meets [low, high]."""
         start = np.floor(low / self.width).astype(np.int64)
         stop = np.floor(high / self.width).astype(np.int64) + 1
@@ -149,7 +147,7 @@ class _Kernel:
     noise: float
     tail: float
     known: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
-    pieces: list[tuple[Indices, bsr_matrix]] = field(default_factory=list)
+    pieces: list[tuple[Integers, bsr_matrix]] = field(default_factory=list)
 
     def apply(self, densities: Array, active: NDArray[np.bool_]) -> Array:
         """One step for a stack of densities (panels, order, both)."""
@@ -165,7 +163,7 @@ class _Kernel:
                 out[: matrix.shape[0]] += matrix @ densities[columns].reshape(-1, both)
         return out.reshape(-1, order, both)
 
-    def _piece(self, columns: Indices) -> bsr_matrix:
+    def _piece(self, columns: Integers) -> bsr_matrix:
         source = self.source.panels(columns)
         drift = self.source.landscape.drift(source.nodes, self.source.reach)
         mean = source.nodes + drift + self.shift
@@ -289,7 +287,7 @@ def _grown(array: Array, panels: int) -> Array:
     return np.concatenate([array, np.zeros((missing, *array.shape[1:]))]) if missing else array
 
 
-def _ranges(start: Indices, length: Indices) -> tuple[Indices, Indices]:
+def _ranges(start: Integers, length: Integers) -> tuple[Integers, Integers]:
     """Concatenate range(start, start + length) of all entries, with the index of the entry."""
     owner = np.repeat(np.arange(start.size), length)
     offset = np.arange(owner.size) - np.repeat(np.cumsum(length) - length, length)

@@ -17,8 +17,9 @@ from typing import final
 import numpy as np
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-from dpaudit.mechanisms.landscape import Array, Landscape
+from dpaudit.mechanisms.landscape import Landscape
 
 NO_EDGES: Array = np.empty(0)
 

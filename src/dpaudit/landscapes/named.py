@@ -74,11 +74,7 @@ def fitted_staircase(
 
 
 def named_landscape(
-    shape: str,
-    process: LandscapeProcess,
-    *,
-    delta: float = 1e-5,
-    width: float | None = None,
+    shape: str, process: LandscapeProcess, *, delta: float = 1e-5, width: float | None = None
 ) -> Landscape | BatchLandscapes:
     """The landscape of that name, fitted to noise, batch size and delta where it has a choice.
 

@@ -20,14 +20,12 @@ from typing import final
 
 import numpy as np
 from numpy.polynomial import legendre
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from dpaudit import _validate
+from dpaudit._arrays import Array, Integers
 from dpaudit.landscapes.panels import Panels, rule
-
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 SMALLEST_RATE = 1e-12  # beyond it a sum misses part of the tails that densities prune
 LARGEST_RATE = 1 - 1e-9  # beyond it a sum is rounded, and its normal quantile is noise
@@ -193,7 +191,7 @@ class DensityPair(Pair):
             in_0, in_1 = in_0 + part_0, in_1 + part_1
         return (in_0, in_1) if swapped else (in_1, in_0)
 
-    def _where_above(self, mixed: Indices, epsilon: float, sign: float) -> tuple[float, float]:
+    def _where_above(self, mixed: Integers, epsilon: float, sign: float) -> tuple[float, float]:
         """Both masses inside panels where the log ratio crosses epsilon, on its upper side.
 
         Roots are found on a fine mesh by linear interpolation. A root that is off by r changes
@@ -251,7 +249,7 @@ class DensityPair(Pair):
         weights = self.panels.weights
         return (weights * self.without).ravel(), (weights * self.canary).ravel()
 
-    def _cell_masses(self, panels: Indices) -> tuple[Array, Array]:
+    def _cell_masses(self, panels: Integers) -> tuple[Array, Array]:
         """Both masses in every cell of the mesh of these panels, from the interpolated logs."""
         half = ((self.panels.right - self.panels.left) / 2)[panels, None, None]
         cell = (_MESH[1] - _MESH[0]) / 2

@@ -12,9 +12,8 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.polynomial import legendre
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dpaudit._arrays import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize.elementwise import find_root
 from scipy.special import ndtri
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import NumericalError
 from dpaudit.landscapes.clock import ChainLandscape
 from dpaudit.landscapes.composition import accountant_mu
@@ -29,7 +29,6 @@ from dpaudit.landscapes.reading_wells import ReadingWells
 from dpaudit.mechanisms.landscape import LandscapeProcess
 from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon, gaussian_mu
 
-Array = NDArray[np.float64]
 Method = Literal["closed form", "densities", "chain"]
 
 LARGEST_ERROR = 1e-3  # relative; larger errors are refused
@@ -175,10 +174,7 @@ def exact_privacy(process: LandscapeProcess, *, delta: float = 1e-5) -> ExactPri
 
 
 def _summary(
-    process: LandscapeProcess,
-    delta: float,
-    resolution: Resolution | None,
-    method: Method,
+    process: LandscapeProcess, delta: float, resolution: Resolution | None, method: Method
 ) -> ExactPrivacy:
     epsilon, mu = np.empty(process.steps), np.empty(process.steps)
     for index, pair in enumerate(pairs(process, delta=delta, resolution=resolution)):

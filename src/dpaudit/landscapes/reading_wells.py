@@ -19,11 +19,12 @@ from typing import final
 import numpy as np
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes.clock import check_chain
 from dpaudit.landscapes.landscapes import Wells, inside
 from dpaudit.landscapes.pair import DiscretePair, normal_mass
-from dpaudit.mechanisms.landscape import Array, BatchLandscapes, Landscape, LandscapeProcess
+from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess
 
 _NEIGHBOURS = 3  # cells on each side that one step's noise can reach
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes.adjoint import DriftGrid
 from dpaudit.landscapes.clock import ChainLandscape
@@ -27,8 +27,6 @@ from dpaudit.landscapes.table import Table
 from dpaudit.landscapes.thresholds import best_threshold, final_epsilon
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
 from dpaudit.tradeoff import gaussian_epsilon
-
-Array = NDArray[np.float64]
 
 SWEEPS = 25
 DESCENTS = 40  # iterations of the quasi-Newton method

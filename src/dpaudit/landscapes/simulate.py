@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.mechanisms.landscape import LandscapeProcess
-
-Array = NDArray[np.float64]
 
 TILE = 65_536  # positions, noise and drift of a tile stay in the second-level cache
 MOST_RUNS = 10**8  # a score takes 8 bytes

@@ -9,16 +9,14 @@ from itertools import product
 from multiprocessing import get_context
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.landscapes.landscapes import Constant
 from dpaudit.landscapes.named import named_landscape
 from dpaudit.landscapes.privacy import exact_privacy
 from dpaudit.mechanisms.landscape import LandscapeProcess, Scaling
 from dpaudit.tradeoff import gaussian_epsilon
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

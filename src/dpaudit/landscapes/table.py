@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit._files import write_text
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes.landscapes import inside
-from dpaudit.mechanisms.landscape import Array, Landscape
+from dpaudit.mechanisms.landscape import Landscape
 
 
 @final

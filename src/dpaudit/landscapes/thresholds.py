@@ -9,18 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtri
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.landscapes.densities import Resolution, densities
 from dpaudit.landscapes.landscapes import Threshold
 from dpaudit.landscapes.named import decision_point
 from dpaudit.landscapes.privacy import gaussian_epsilons
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
-
-Array = NDArray[np.float64]
 
 _QUICK = Resolution(order=8, negligible=1e-9, mass_tolerance=1e-9)
 

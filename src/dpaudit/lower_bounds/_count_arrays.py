@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidScores
-
-Array = NDArray[np.float64]
 
 
 def broadcast_counts(*counts: ArrayLike) -> tuple[Array, Array, Array, Array]:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, betaln
 
-Array = NDArray[np.float64]
+from dpaudit._arrays import Array
 
 # Posterior mass that the quadrature may leave out at either end of a distribution.
 _NEGLIGIBLE = 1e-13

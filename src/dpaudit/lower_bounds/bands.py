@@ -24,11 +24,11 @@ from functools import lru_cache
 from typing import final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.fft import next_fast_len
 from scipy.special import betainccinv, gammaln
 
-Array = NDArray[np.float64]
+from dpaudit._arrays import Array, Integers
 
 ALL_RANKS = 2_000
 # Distance of neighbouring ranks of the grid in standard deviations of a count, up to 50,000 scores;
@@ -65,7 +65,7 @@ class Band:
 
     trials: int
     local_level: float
-    ranks: NDArray[np.int64]
+    ranks: Integers
 
     def upper(self, errors: ArrayLike) -> Array:
         """Upper bound on the error rate where ``errors`` were counted."""
@@ -99,7 +99,7 @@ def simultaneous_band(trials: int, tail: float) -> Band:
     return Band(trials=trials, local_level=union_level, ranks=ranks)
 
 
-def rank_grid(trials: int) -> NDArray[np.int64]:
+def rank_grid(trials: int) -> Integers:
     """All ranks of few scores; of many, ranks whose distance grows with the spread of a count."""
     if trials <= ALL_RANKS:
         return np.arange(1, trials + 1)
@@ -110,9 +110,7 @@ def rank_grid(trials: int) -> NDArray[np.int64]:
     return np.unique(np.clip(np.round(even), 1, trials).astype(np.int64))
 
 
-def crossing_probability(
-    trials: int, local_level: float, ranks: NDArray[np.int64] | None = None
-) -> float:
+def crossing_probability(trials: int, local_level: float, ranks: Integers | None = None) -> float:
     r"""Probability that :math:`U_{(r)} > b_r` for some rank :math:`r` of the grid.
 
     The number of uniforms below :math:`t` is a Poisson process of rate :math:`n`, given that it

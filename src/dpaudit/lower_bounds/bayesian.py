@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, ndtr, ndtri
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import NumericalError
 from dpaudit.lower_bounds._count_arrays import broadcast_counts
 from dpaudit.lower_bounds._joint_posterior import (
@@ -40,7 +41,6 @@ from dpaudit.lower_bounds._joint_posterior import (
 )
 from dpaudit.lower_bounds.clopper_pearson import delta_of_errors, epsilon_of_errors
 
-Array = NDArray[np.float64]
 _Kept = Callable[[RatePosterior, RatePosterior, Array, Array], tuple[Array, Array, Array]]
 
 # Thresholds in one block; limits memory to about 50 MB.
@@ -49,11 +49,7 @@ _BLOCK = 4096
 _MOST_STEPS = 200
 
 
-def jeffreys_epsilon(
-    *counts: ArrayLike,
-    delta: float,
-    significance: float,
-) -> Array:
+def jeffreys_epsilon(*counts: ArrayLike, delta: float, significance: float) -> Array:
     r"""Lower bound on epsilon from Jeffreys upper bounds on both error rates.
 
     Half of ``significance`` goes to each rate, then
@@ -82,11 +78,7 @@ def jeffreys_epsilon(
     return np.where(known, epsilon_of_errors(alpha, beta, delta), 0.0)
 
 
-def jeffreys_delta(
-    *counts: ArrayLike,
-    epsilon: float,
-    significance: float,
-) -> Array:
+def jeffreys_delta(*counts: ArrayLike, epsilon: float, significance: float) -> Array:
     """Lower bound on delta at ``epsilon``; otherwise as :func:`jeffreys_epsilon`.
 
     Example:
@@ -99,11 +91,7 @@ def jeffreys_delta(
     return np.where(known, delta_of_errors(alpha, beta, epsilon), 0.0)
 
 
-def joint_beta_epsilon(
-    *counts: ArrayLike,
-    delta: float,
-    significance: float,
-) -> Array:
+def joint_beta_epsilon(*counts: ArrayLike, delta: float, significance: float) -> Array:
     r"""Lower quantile of the posterior of epsilon.
 
     Epsilon is a function of both error rates, so it has a posterior:
@@ -135,11 +123,7 @@ def joint_beta_epsilon(
     return _epsilon_quantile(columns, delta, significance, kept_probability)
 
 
-def joint_beta_delta(
-    *counts: ArrayLike,
-    epsilon: float,
-    significance: float,
-) -> Array:
+def joint_beta_delta(*counts: ArrayLike, epsilon: float, significance: float) -> Array:
     """Lower quantile of the posterior of delta at ``epsilon``; else as `joint_beta_epsilon`.
 
     Example:
@@ -165,9 +149,7 @@ def joint_beta_delta(
 
 
 def joint_beta_interval(
-    *counts: ArrayLike,
-    delta: float,
-    significance: float,
+    *counts: ArrayLike, delta: float, significance: float
 ) -> tuple[Array, Array]:
     r"""Equal-tailed credible interval of epsilon, counting a test and its opposite.
 

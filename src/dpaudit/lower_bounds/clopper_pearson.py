@@ -18,15 +18,13 @@ from __future__ import annotations
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.lower_bounds.base import CountMethod
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.joint_test import approximate_curve, refuted
 from dpaudit.lower_bounds.levels import Levels, Pointwise
 from dpaudit.lower_bounds.questions import Answer, AtDelta, Question
-
-Array = NDArray[np.float64]
 
 
 def epsilon_of_errors(alpha: Array, beta: Array, delta: float) -> Array:

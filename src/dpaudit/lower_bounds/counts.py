@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpaudit import _validate
+from dpaudit._arrays import Array, Integers
 from dpaudit.errors import InvalidScores
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Neighbours among more thresholds than this differ by less than the noise.
 MOST_THRESHOLDS = 20_000
@@ -33,8 +31,8 @@ class ErrorCounts:
         thresholds: The thresholds, ascending; NaN where the counts were given without one.
     """
 
-    false_positives: Ints
-    false_negatives: Ints
+    false_positives: Integers
+    false_negatives: Integers
     negatives: int
     positives: int
     thresholds: Array
@@ -129,7 +127,7 @@ def _between(low: Array, high: Array) -> Array:
     return np.asarray(np.where((middle >= low) & (middle < high), middle, low))
 
 
-def _above(scores: Array, cuts: Array) -> Ints:
+def _above(scores: Array, cuts: Array) -> Integers:
     """Number of scores above each cut."""
     if len(cuts) == 1:  # one cut needs no sorting: ten times faster for millions of scores
         return np.array([np.count_nonzero(scores > cuts[0])], dtype=np.int64)
@@ -137,7 +135,7 @@ def _above(scores: Array, cuts: Array) -> Ints:
     return np.asarray(len(scores) - below, dtype=np.int64)
 
 
-def _thinned(count: int) -> Ints:
+def _thinned(count: int) -> Integers:
     """Which of so many thresholds are kept: all, or some of them and all near both ends."""
     if count <= MOST_THRESHOLDS:
         return np.arange(count)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar, final
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dpaudit._arrays import Array, Integers
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds import bayesian, ratio
 from dpaudit.lower_bounds.base import CountMethod
@@ -15,8 +13,7 @@ from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.levels import Levels, Pointwise
 from dpaudit.lower_bounds.questions import Answer, AtDelta, Question
 
-Array = NDArray[np.float64]
-Counts = tuple[NDArray[np.int64], NDArray[np.int64], int, int]
+Counts = tuple[Integers, Integers, int, int]
 
 
 class CountFormula(CountMethod):

@@ -17,16 +17,14 @@ from __future__ import annotations
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.lower_bounds.base import CountMethod
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.joint_test import gaussian_curve, refuted
 from dpaudit.lower_bounds.levels import Levels, Pointwise
 from dpaudit.lower_bounds.questions import Answer, Question
 from dpaudit.tradeoff import mu_of_errors
-
-Array = NDArray[np.float64]
 
 GAUSSIAN_TRADE_OFF = "the mechanism's trade-off curve is Gaussian (mu-GDP)"
 

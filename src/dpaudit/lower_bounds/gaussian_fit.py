@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import fdtr, fdtrc, nctdtr, nctdtrinc
 
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidScores, NumericalError
 from dpaudit.lower_bounds.base import ScoreMethod
 from dpaudit.lower_bounds.evidence import dependence_of, wrong_way
@@ -28,8 +28,6 @@ from dpaudit.lower_bounds.questions import Answer
 from dpaudit.lower_bounds.task import Task
 from dpaudit.privacy import Bound
 from dpaudit.scores import Scores
-
-Array = NDArray[np.float64]
 
 # The check rejects normal scores in one of a thousand audits.
 REJECT_BELOW = 1e-3

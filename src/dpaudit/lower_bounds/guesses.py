@@ -11,11 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv
 
 from dpaudit import _validate
+from dpaudit._arrays import Array, Integers
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import midpoints
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @final
@@ -92,14 +90,14 @@ class CandidatePlans:
         remaining: Number of canaries to guess among.
     """
 
-    top: Ints
-    bottom: Ints
+    top: Integers
+    bottom: Integers
     cut: Array
-    correct: Ints
+    correct: Integers
     remaining: int
 
     @property
-    def guesses(self) -> Ints:
+    def guesses(self) -> Integers:
         """Numbers of guesses."""
         return self.top + self.bottom
 
@@ -196,7 +194,7 @@ def best_plan(
 def _hits(
     sure: NDArray[np.bool_],
     equal: NDArray[np.bool_],
-    hits: Ints,
+    hits: Integers,
     count: int,
     taken: tuple[int, int],
     random: np.random.Generator,
@@ -221,7 +219,7 @@ def _hits(
     return int(hits[sure].sum()) + drawn, (drawn, wanted - drawn)
 
 
-def _check_scores(scores: ArrayLike, inserted: ArrayLike) -> tuple[Array, Ints]:
+def _check_scores(scores: ArrayLike, inserted: ArrayLike) -> tuple[Array, Integers]:
     values = np.asarray(scores, dtype=float)
     coins = np.asarray(inserted)
     if values.ndim != 1 or values.shape != coins.shape:

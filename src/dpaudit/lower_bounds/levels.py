@@ -6,13 +6,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dpaudit._arrays import Array
 from dpaudit.lower_bounds.bands import Band, simultaneous_band, upper_rate
 from dpaudit.lower_bounds.counts import ErrorCounts
-
-Array = NDArray[np.float64]
 
 
 class Levels(ABC):

@@ -29,9 +29,10 @@ from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincinv, expit, gammaln, logit
 
 from dpaudit import _validate
+from dpaudit._arrays import Array, Integers
 from dpaudit._roots import sign_change
 from dpaudit.errors import InvalidScores
-from dpaudit.lower_bounds.guesses import Array, GuessPlan, Ints, best_plan, candidate_plans
+from dpaudit.lower_bounds.guesses import GuessPlan, best_plan, candidate_plans
 from dpaudit.lower_bounds.one_run_method import FAIR_COINS, OneRunMethod
 from dpaudit.lower_bounds.one_run_recursion import approximate_needed, guesses_refute
 from dpaudit.lower_bounds.questions import Answer, AtDelta
@@ -211,7 +212,7 @@ def choose_guesses(
     return best_plan(plans, ceilings, refutes, bound)
 
 
-def _pure_epsilon(correct: Ints, guesses: Ints, significance: float) -> Array:
+def _pure_epsilon(correct: Integers, guesses: Integers, significance: float) -> Array:
     """The bound at delta 0: the Clopper-Pearson lower limit of a guess's accuracy, as log-odds."""
     accuracy = betaincinv(np.maximum(correct, 1), guesses - correct + 1, significance)
     return np.where(correct == 0, 0.0, np.maximum(logit(accuracy), 0.0))
@@ -273,7 +274,7 @@ class OneRun(OneRunMethod):
     paper = "Steinke et al. 2023"
     assumptions = (FAIR_COINS,)
 
-    def plan(self, scores: Array, coins: Ints, remaining: int, task: Task) -> GuessPlan:
+    def plan(self, scores: Array, coins: Integers, remaining: int, task: Task) -> GuessPlan:
         # Any plan is valid; if delta is asked for, the plan is for delta 0.
         delta = task.question.delta if isinstance(task.question, AtDelta) else 0.0
         return choose_guesses(scores, coins, remaining, delta=delta, significance=task.significance)

@@ -22,9 +22,10 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from dpaudit import _validate
+from dpaudit._arrays import Array, Integers
 from dpaudit._roots import sign_change
 from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
-from dpaudit.lower_bounds.guesses import Array, GuessPlan, Ints, best_plan, candidate_plans
+from dpaudit.lower_bounds.guesses import GuessPlan, best_plan, candidate_plans
 from dpaudit.lower_bounds.one_run import check_counts
 from dpaudit.lower_bounds.one_run_method import FAIR_COINS, OneRunMethod
 from dpaudit.lower_bounds.one_run_recursion import gaussian_needed, guesses_refute
@@ -113,7 +114,7 @@ class OneRunFDP(OneRunMethod):
     assumptions = (FAIR_COINS, GAUSSIAN_TRADE_OFF)
     needs_positive_delta = True
 
-    def plan(self, scores: Array, coins: Ints, remaining: int, task: Task) -> GuessPlan:
+    def plan(self, scores: Array, coins: Integers, remaining: int, task: Task) -> GuessPlan:
         return choose_gaussian_guesses(scores, coins, remaining, significance=task.significance)
 
     def answer(self, correct: int, guesses: int, canaries: int, task: Task) -> Answer:

@@ -23,10 +23,11 @@ from typing import final
 import numpy as np
 from scipy.special import betaincinv, ndtri
 
+from dpaudit._arrays import Array, Integers
 from dpaudit.lower_bounds.counts import midpoints
 from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES
 from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
-from dpaudit.lower_bounds.guesses import Array, GuessPlan, Ints
+from dpaudit.lower_bounds.guesses import GuessPlan
 from dpaudit.lower_bounds.one_run_method import FAIR_COINS, OneRunMethod
 from dpaudit.lower_bounds.questions import Answer
 from dpaudit.lower_bounds.task import Task
@@ -41,7 +42,7 @@ class OneRunIndependent(OneRunMethod):
     assumptions = (FAIR_COINS, INDEPENDENT_CANARIES, GAUSSIAN_TRADE_OFF)
     needs_positive_delta = True
 
-    def plan(self, scores: Array, coins: Ints, remaining: int, task: Task) -> GuessPlan:
+    def plan(self, scores: Array, coins: Integers, remaining: int, task: Task) -> GuessPlan:
         return GuessPlan(top=0, bottom=remaining, cut=_cut(scores, coins))
 
     def answer(self, correct: int, guesses: int, canaries: int, task: Task) -> Answer:
@@ -61,7 +62,7 @@ def independent_mu(correct: int, guesses: int, significance: float) -> float:
     return max(0.0, 2 * float(ndtri(accuracy)))
 
 
-def _cut(scores: Array, coins: Ints) -> float:
+def _cut(scores: Array, coins: Integers) -> float:
     """The threshold with few errors in the pilot that is nearest to the middle of its ranking."""
     order = np.argsort(scores, kind="stable")
     ascending, inserted = scores[order], coins[order]

@@ -54,12 +54,7 @@ def predicted_mu(
 
 
 def expected_bound(
-    mu: float,
-    *,
-    scores: int,
-    delta: float,
-    confidence: float = 0.95,
-    method: str = "gaussian-dp",
+    mu: float, *, scores: int, delta: float, confidence: float = 0.95, method: str = "gaussian-dp"
 ) -> Bound:
     """The lower bound from scores at the quantiles of two normal distributions.
 

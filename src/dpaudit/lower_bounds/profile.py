@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.lower_bounds.base import ScoreMethod
 from dpaudit.lower_bounds.clopper_pearson import epsilon_of_errors
 from dpaudit.lower_bounds.counts import ErrorCounts
@@ -22,8 +23,6 @@ from dpaudit.lower_bounds.questions import Answer, AtDelta
 from dpaudit.lower_bounds.task import Task
 from dpaudit.privacy import Bound
 from dpaudit.scores import Scores
-
-Array = NDArray[np.float64]
 
 
 @final

@@ -22,13 +22,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import betaincinv, ndtri
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.lower_bounds._count_arrays import broadcast_counts
 
-Array = NDArray[np.float64]
 Limit = Callable[..., Array]
 
 

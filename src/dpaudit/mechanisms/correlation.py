@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular, toeplitz
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-
-Array = NDArray[np.float64]
 
 
 @final

@@ -15,13 +15,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 
-Array = NDArray[np.float64]
 Scaling = Literal["paper", "dpsgd"]
 
 

@@ -24,12 +24,10 @@ from typing import final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dpaudit._arrays import Array, Integers
 from dpaudit.errors import InvalidInput
-
-Array = NDArray[np.float64]
 
 THRESHOLDS = 3
 DETAILS = 8
@@ -77,18 +75,14 @@ class CraftedDesign:
             f"crafted network at noise multiplier {noise_multiplier:g}, got {batch_size}"
         )
 
-    def wells(
-        self, batch_size: int, random: np.random.Generator
-    ) -> tuple[Array, NDArray[np.int64]]:
+    def wells(self, batch_size: int, random: np.random.Generator) -> tuple[Array, Integers]:
         """Features and labels of a batch that returns the position to the centre of its cell."""
         features, labels = _blank(batch_size, random, self.clip_norm)
         for example in range(math.floor(self.width / 2 / _SHARE + 0.5)):
             features[example, 1] = self.width - (example + 0.5) * _SHARE
         return features, labels
 
-    def reading(
-        self, batch_size: int, random: np.random.Generator
-    ) -> tuple[Array, NDArray[np.int64]]:
+    def reading(self, batch_size: int, random: np.random.Generator) -> tuple[Array, Integers]:
         """Features and labels of a batch that rounds the distance to the centre and jumps."""
         features, labels = _blank(batch_size, random, self.clip_norm)
         # Descent subtracts the canary, so that the residuals are 0 or -1 on average.
@@ -119,7 +113,7 @@ class CraftedDesign:
 
 def _blank(
     batch_size: int, random: np.random.Generator, clip_norm: float
-) -> tuple[Array, NDArray[np.int64]]:
+) -> tuple[Array, Integers]:
     """Examples that leave the position alone; features of the head come in opposite pairs."""
     features = np.zeros((batch_size, FEATURES))
     details = random.standard_normal((batch_size // 2, DETAILS))

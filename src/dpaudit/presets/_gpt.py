@@ -5,14 +5,11 @@ The text is ``text.txt`` in the data folder, or generated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dpaudit.presets.base import DataDir, Preset
+from dpaudit.presets.base import DataDir, Preset, model_named
 
 if TYPE_CHECKING:
-    import torch
-
     from dpaudit.data import Examples
 
 LENGTH, CHARACTERS = 128, 2**20
@@ -25,17 +22,11 @@ def read_bytes(data_dir: DataDir) -> Examples:
     return byte_sequences(data_dir, length=LENGTH, characters=CHARACTERS)
 
 
-def _model(data: Examples) -> Callable[[], torch.nn.Module]:
-    from dpaudit.models import gpt
-
-    return gpt
-
-
 GPT = Preset(
     name="gpt",
     summary="GPT of 10.8 million parameters on the bytes of a text",
     read=read_bytes,
-    model_for=_model,
+    model_for=model_named("gpt"),
     batch_size=64,
     learning_rate=0.1,
     noise_multiplier=1.0,

@@ -6,14 +6,11 @@ equally good for a canary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dpaudit.presets.base import DataDir, Preset
+from dpaudit.presets.base import DataDir, Preset, model_named
 
 if TYPE_CHECKING:
-    import torch
-
     from dpaudit.data import Examples
 
 
@@ -23,18 +20,12 @@ def _read(data_dir: DataDir) -> Examples:
     return california_housing()
 
 
-def _model(data: Examples) -> Callable[[], torch.nn.Module]:
-    from dpaudit.models import fcnn
-
-    return fcnn
-
-
 HOUSING = Preset(
     name="housing",
     summary="FCNN 8-6-2 on California Housing",
     needs_folder=False,
     read=_read,
-    model_for=_model,
+    model_for=model_named("fcnn"),
     batch_size=400,
     learning_rate=0.1,
 )

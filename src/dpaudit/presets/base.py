@@ -126,6 +126,21 @@ class Preset:
         return DPSGD(build_model=self.model_for(data), data=data, **settings)
 
 
+def model_named(name: str) -> Callable[[Examples], Callable[[], torch.nn.Module]]:
+    """A ``model_for`` whose model does not depend on the data.
+
+    Arguments:
+        name: Name of a function of `dpaudit.models`, which is imported only when it is needed.
+    """
+
+    def model_for(data: Examples) -> Callable[[], torch.nn.Module]:
+        from dpaudit import models
+
+        return cast("Callable[[], torch.nn.Module]", getattr(models, name))
+
+    return model_for
+
+
 def _require_torch() -> None:
     try:
         import torch  # noqa: F401

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from dpaudit._arrays import Array
 from dpaudit.report.data import (
     SMALLEST_DELTA,
     SMALLEST_RATE,
@@ -23,8 +23,6 @@ from dpaudit.report.data import (
     ProfileCurves,
     TradeoffCurves,
 )
-
-Array = NDArray[np.float64]
 
 
 @final

@@ -116,9 +116,6 @@ def _result(outcome: Outcome) -> dict[str, Any]:
         "message": {"text": f"{outcome.verdict}: {outcome.message}"},
     }
     if outcome.file:
-        place = {
-            "artifactLocation": {"uri": outcome.file},
-            "region": {"startLine": outcome.line},
-        }
+        place = {"artifactLocation": {"uri": outcome.file}, "region": {"startLine": outcome.line}}
         result["locations"] = [{"physicalLocation": place}]
     return result

@@ -9,15 +9,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-import numpy as np
-from numpy.typing import NDArray
+from dpaudit._arrays import Array
 
 if TYPE_CHECKING:
     from dpaudit.claims import ClaimTest
     from dpaudit.lower_bounds.counts import ErrorCounts
     from dpaudit.privacy import Bound, Unavailable
 
-Array = NDArray[np.float64]
 
 SMALLEST_RATE = 1e-4
 """The end of the axes of error rates."""

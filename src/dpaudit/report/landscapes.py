@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit._files import write_whole
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.landscapes import ChainLandscape, DensityPair, ExactPrivacy, accountant_mu
 from dpaudit.mechanisms.landscape import LandscapeProcess
 from dpaudit.report.palette import BLUE, GREY, INSERTED, ORANGE, OTHERS
 from dpaudit.tradeoff import gaussian_delta
-
-Array = NDArray[np.float64]
 
 WIDTH = 7.0  # inches: the text width of a page
 

@@ -129,7 +129,7 @@ def _violation(evidence: Evidence) -> list[str]:
         f"probability at most {test.p_value:.2g}. Possible causes: the training leaks more than "
         "was claimed (too little noise, clipping that does not clip, a step that was not counted); "
         "the claim is about another training; the runs with and without the canary differ in more "
-        f"than the canary; or this is one of the {wrong:.3g} % of false alarms.{besides}",
+        f"than the canary; or this is one of the {wrong:.3g} % of false alarms.{besides}"
     ]
 
 

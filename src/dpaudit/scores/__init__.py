@@ -6,12 +6,4 @@ from dpaudit.scores.record import AuditRecord
 from dpaudit.scores.store import Store
 from dpaudit.scores.table import ScoreBlock, Scores
 
-__all__ = [
-    "AuditRecord",
-    "Failure",
-    "ScoreBlock",
-    "Scores",
-    "Store",
-    "read_scores",
-    "write_scores",
-]
+__all__ = ["AuditRecord", "Failure", "ScoreBlock", "Scores", "Store", "read_scores", "write_scores"]

@@ -228,12 +228,7 @@ def _linear() -> torch.nn.Module:
 
 def _game(adversary: Adversary, mechanism: DPSGD, canaries: Canaries) -> Game:
     return Game(
-        mechanism=mechanism,
-        adversary=adversary,
-        canaries=canaries,
-        runs=_RUNS,
-        seed=7,
-        coin="half",
+        mechanism=mechanism, adversary=adversary, canaries=canaries, runs=_RUNS, seed=7, coin="half"
     )
 
 

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import DpauditError, InvalidInput, NumericalError
 from dpaudit.privacy import Bound, Bounds, Unavailable
-from dpaudit.tradeoff import Array, gaussian_delta
+from dpaudit.tradeoff import gaussian_delta
 from dpaudit.upper_bounds.base import Accountant, NoisySteps
 from dpaudit.upper_bounds.hidden_state import (
     HiddenState,
@@ -123,11 +124,7 @@ def all_upper_bounds(
 
 
 def privacy_profile(
-    *,
-    noise_multiplier: float,
-    steps: int,
-    epsilons: ArrayLike,
-    sampling_rate: float | None = None,
+    *, noise_multiplier: float, steps: int, epsilons: ArrayLike, sampling_rate: float | None = None
 ) -> Array:
     r"""Upper bounds on delta at many epsilons: the curve :math:`\delta(\epsilon)`.
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-from dpaudit.tradeoff import Array
 from dpaudit.upper_bounds.base import NoisySteps
 from dpaudit.upper_bounds.bounds import privacy_profile
 from dpaudit.upper_bounds.privacy_loss import _EPS, PldAccountant, _affordable, _Curve

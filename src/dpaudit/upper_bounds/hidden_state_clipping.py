@@ -24,10 +24,10 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 from scipy.special import logsumexp, ndtr
 
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.upper_bounds.base import Answer
 from dpaudit.upper_bounds.hidden_state import HiddenStateAccountant, HiddenSteps
@@ -35,7 +35,6 @@ from dpaudit.upper_bounds.hidden_state import HiddenStateAccountant, HiddenSteps
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-Array = NDArray[np.float64]
 
 _TAILS = 9.5
 """Noise deviations after which the loss of one insertion is cut; the mass beyond is below 1e-20."""

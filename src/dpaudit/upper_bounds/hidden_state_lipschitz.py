@@ -24,14 +24,13 @@ from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
 from dpaudit.upper_bounds.base import Answer
 from dpaudit.upper_bounds.hidden_state import HiddenStateAccountant, HiddenSteps
-
-Array = NDArray[np.float64]
 
 
 @final
@@ -90,10 +89,7 @@ class LipschitzAccountant(HiddenStateAccountant):
                 f"{hidden.domain_diameter:g} times eta C / B"
             )
         return Answer(
-            value=value,
-            mu=mu,
-            assumptions=tuple(assumptions),
-            details={"step_lipschitz": largest},
+            value=value, mu=mu, assumptions=tuple(assumptions), details={"step_lipschitz": largest}
         )
 
 

@@ -32,8 +32,8 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
-from dpaudit.tradeoff import Array
 from dpaudit.upper_bounds.base import Accountant, Answer, NoisySteps
 
 _EPS = sys.float_info.epsilon

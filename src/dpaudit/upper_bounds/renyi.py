@@ -16,8 +16,8 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-from dpaudit.tradeoff import Array
 from dpaudit.upper_bounds.base import Accountant, Answer, NoisySteps
 
 # dp-accounting's list starts at 1.1, but with little noise the best order is closer to 1.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
+from dpaudit._arrays import Array
 from dpaudit.claims import Claim
 from dpaudit.lower_bounds.bands import upper_rate
 from dpaudit.lower_bounds.clopper_pearson import epsilon_of_errors
@@ -23,8 +24,6 @@ from dpaudit.report.data import (
 )
 from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon, gaussian_tradeoff, mu_of_errors
-
-Array = NDArray[np.float64]
 
 _MOST_BINS = 60
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.checks.findings import Finding
 from dpaudit.checks.rules.bounded import RULE as BOUNDED
 from dpaudit.checks.rules.huge import RULE as HUGE
@@ -17,8 +17,6 @@ from dpaudit.checks.rules.not_finite import RULE as NOT_FINITE
 from dpaudit.checks.rules.small_entries import RULE as SMALL_ENTRIES
 from dpaudit.checks.rules.total_change import RULE as TOTAL_CHANGE
 from dpaudit.checks.rules.whole_gradient import RULE as WHOLE_GRADIENT
-
-Array = NDArray[np.float64]
 
 _ABOUT_CLIPPING = (BOUNDED, WHOLE_GRADIENT, SMALL_ENTRIES, HUGE, NOT_FINITE, TOTAL_CHANGE)
 _EXAMPLES = 8

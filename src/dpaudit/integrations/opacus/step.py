@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.checks import CheckResult, check_step
 from dpaudit.checks.checking import RUNS
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.integrations.opacus.coverage import coverage_finding, named_sizes
 from dpaudit.integrations.opacus.ghost import clipped_rows, ghost_findings
-
-Array = NDArray[np.float64]
 
 
 @final
