@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -120,12 +121,19 @@ def plain(mechanism: DPSGD, speed: Speed, *, compiled: bool) -> dict[str, float]
 
 
 def _timed(step: Callable[[], object], device: torch.device) -> float:
-    _wait(device)
-    began = time.perf_counter()
-    for _ in range(STEPS if device.type == "cuda" else 3):
+    """The median over five blocks of steps, after steps in which torch may compile again."""
+    blocks, steps = (5, STEPS // 5) if device.type == "cuda" else (1, 2)
+    for _ in range(steps):
         step()
-    _wait(device)
-    return (time.perf_counter() - began) / (STEPS if device.type == "cuda" else 3)
+    seconds = []
+    for _ in range(blocks):
+        _wait(device)
+        began = time.perf_counter()
+        for _ in range(steps):
+            step()
+        _wait(device)
+        seconds.append((time.perf_counter() - began) / steps)
+    return statistics.median(seconds)
 
 
 def _memory(device: torch.device) -> float:

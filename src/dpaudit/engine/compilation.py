@@ -58,7 +58,7 @@ class Traced:
 
         trace = make_fx(plain, tracing_mode="fake", _allow_non_fake_inputs=True)
         with torch.no_grad():
-            self._graph = trace(*example)
+            self._graph = _without_idle_views(trace(*example))
         self._call: Callable[..., Tensor] = self._graph
         self._untried = compiled
         self._tolerance = tolerance
@@ -111,6 +111,36 @@ class Traced:
             "uncompiled step is used",
         )
         return plain
+
+
+def _without_idle_views(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The graph without views that change nothing, such as an expansion to the same shape.
+
+    Nested `vmap` leaves many of them (about a quarter of a transformer's graph), and each costs
+    time in every pass of the compiler.
+    """
+    for node in list(graph.graph.nodes):
+        if node.target in _VIEWS and _layout(node) == _layout(node.args[0]):
+            node.replace_all_uses_with(node.args[0])
+            graph.graph.erase_node(node)
+    graph.recompile()
+    return graph
+
+
+def _layout(node: torch.fx.Node) -> tuple[torch.Size, tuple[int, ...]]:
+    value: Tensor = node.meta["val"]
+    return value.shape, value.stride()
+
+
+_VIEWS = frozenset(
+    {
+        torch.ops.aten.alias.default,
+        torch.ops.aten.expand.default,
+        torch.ops.aten.permute.default,
+        torch.ops.aten.view.default,
+        torch.ops.aten._unsafe_view.default,
+    }
+)
 
 
 @contextlib.contextmanager
