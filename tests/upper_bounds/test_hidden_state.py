@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from scipy.optimize import isotonic_regression
 
 import dpaudit
+from dpaudit.cli import main
 from dpaudit.errors import InvalidInput
 from dpaudit.testing import check_hidden_state_accountant
 from dpaudit.upper_bounds import HIDDEN_STATE_ACCOUNTANTS, HiddenState, all_upper_bounds
@@ -182,17 +182,21 @@ def test_one_constant_per_step_is_the_same_as_one_for_all() -> None:
     assert one.epsilon == pytest.approx(many.epsilon)
 
 
-def test_the_command_prints_both_kinds_of_bounds() -> None:
+def test_the_command_prints_both_kinds_of_bounds(monkeypatch, capsys) -> None:
     options = "--step-lipschitz 1.05 --period 5 --phase last --noise-multiplier 4 --steps 1250"
-    command = [sys.executable, "-m", "dpaudit", "account", *options.split(), "--delta", "1e-5"]
-    printed = subprocess.run(
-        [*command, "--hidden-state", "--json"], capture_output=True, text=True, check=True
-    )
-    found = json.loads(printed.stdout)
+    command = ["dpaudit", "account", *options.split(), "--delta", "1e-5"]
+
+    def run(*more: str) -> int:
+        monkeypatch.setattr(sys, "argv", [*command, *more])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    assert run("--hidden-state", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
     methods = [bound["method"] for bound in found["bounds"]]
     assert methods == ["gaussian", "hidden-state-lipschitz"]
     assert found["bounds"][0]["epsilon"] == pytest.approx(23.995, abs=1e-3)
     assert found["unavailable"][0]["method"] == "hidden-state-clipping"
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert refused.returncode == 2
-    assert "--hidden-state" in refused.stderr
+    assert run() == 2
+    assert "--hidden-state" in capsys.readouterr().err
