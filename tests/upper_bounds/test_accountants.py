@@ -12,14 +12,7 @@ from dpaudit.errors import NumericalError
 from dpaudit.testing import accountants as contract
 from dpaudit.testing import check_accountant
 from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
-from dpaudit.upper_bounds import (
-    ACCOUNTANTS,
-    Accountant,
-    Answer,
-    NoisySteps,
-    PldAccountant,
-    PrvAccountant,
-)
+from dpaudit.upper_bounds import ACCOUNTANTS, Accountant, Answer, NoisySteps, PldAccountant
 
 CHECKS: list[Callable[[Accountant, NoisySteps], None]] = [
     contract.check_range,
@@ -30,9 +23,8 @@ CHECKS: list[Callable[[Accountant, NoisySteps], None]] = [
 
 
 def accountant_of(name: str) -> Accountant:
-    """An accountant by name; pld and prv coarser, since the contract holds at any accuracy."""
-    coarse = {"pld": PldAccountant(interval=1e-3), "prv": PrvAccountant(epsilon_error=0.03)}
-    return coarse[name] if name in coarse else ACCOUNTANTS[name]()
+    """An accountant by name; pld with a coarser grid, since the contract holds at any accuracy."""
+    return PldAccountant(interval=1e-3) if name == "pld" else ACCOUNTANTS[name]()
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
