@@ -22,7 +22,7 @@ def train_with(clip, noise):
 
 
 def by_norm(rows):
-    return rows * np.minimum(1, CLIP / np.linalg.norm(rows, axis=1, keepdims=True))
+    return rows * np.minimum(1, CLIP / (np.linalg.norm(rows, axis=1, keepdims=True) + 1e-12))
 
 
 def by_largest_entry(rows):
@@ -52,6 +52,48 @@ def test_clipping_by_the_largest_entry_shows_in_a_random_direction(clip, violate
     }
     assert (audits[DirectionCanary] == "violation") == violated
     assert audits[dpaudit.GradientCanary] != "violation"
+
+
+def by_tensor(rows):
+    return np.hstack([by_norm(part) for part in np.split(rows, 4, axis=1)])
+
+
+def automatically(rows):
+    return CLIP * rows / (np.linalg.norm(rows, axis=1, keepdims=True) + 0.01)
+
+
+@pytest.mark.parametrize("canary", ["draw", "per_tensor"])
+@pytest.mark.parametrize(
+    ("clip", "correct"),
+    [(by_norm, True), (automatically, True), (by_tensor, False), (by_largest_entry, False)],
+)
+def test_axis_canaries_call_no_training_consistent_that_clips_parts(clip, correct, canary):
+    """Scores along axes look right; a gradient over all parameters shows that they are not."""
+    kind = dpaudit.GradientCanary
+    made = (
+        kind.draw(80, clip_norm=CLIP)
+        if canary == "draw"
+        else kind.per_tensor({"one": 20, "two": 60}, clip_norm=CLIP)
+    )
+    audit = dpaudit.audit_training(
+        train_with(clip, everywhere), canary=made, claim=CLAIM, runs=200, seed=1
+    )
+    assert audit.verdict == ("consistent" if correct else "inconclusive")
+    assert any("DirectionCanary" in doubt for doubt in audit.final.doubts) != correct
+
+
+def test_what_an_axis_cannot_show_is_said():
+    """A training that takes only canaries along axes cannot be shown another gradient."""
+
+    def train(canary, inserted, seed):
+        theta = train_with(by_tensor, everywhere)(canary, inserted, seed)
+        return theta if len(canary.dimensions) else None
+
+    canary = dpaudit.GradientCanary.draw(80, clip_norm=CLIP)
+    audit = dpaudit.audit_training(train, canary=canary, claim=CLAIM, runs=200)
+    assert audit.verdict == "consistent"
+    assert "not tested" in audit.sentence
+    assert "not tested" in audit.to_dict()["covers"]
 
 
 TENSORS = {"weight": 40, "head": 10, "bias": 3}

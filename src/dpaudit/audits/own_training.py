@@ -27,7 +27,7 @@ from dpaudit.trainings.liveness import DeadCanary, Liveness, check_function
 from dpaudit.trainings.parameters import flat_parameters
 from dpaudit.trainings.player import PROBE, TrainingPlayer, executor_of
 from dpaudit.trainings.playing import Job, Train
-from dpaudit.trainings.scoring import AdversaryLike, Scorer, coverage_of, names_of
+from dpaudit.trainings.scoring import AdversaryLike, Scorer, names_of
 
 
 def audit_training(
@@ -196,9 +196,8 @@ def _train(
         if found.problem:
             raise DeadCanary(found.problem)
         if found.kind is not None:
-            covers = coverage_of(job.scorer.canary)
             record.annotate(
-                {"adversary": found.kind, "doubts": list(found.doubts), "covers": covers}
+                {"adversary": found.kind, "doubts": list(found.doubts), "covers": found.covers}
             )
             job = job.pinned(found.kind)
         tiles.keep(iter(found.results.items()), policy, watcher)

@@ -24,8 +24,9 @@ from dpaudit.trainings.coverage import collecting, uncovered_sentence
 from dpaudit.trainings.crafted import CraftedGradients
 from dpaudit.trainings.parameters import flat_parameters
 from dpaudit.trainings.playing import Job
-from dpaudit.trainings.scoring import Kind, UnscorableReturn
+from dpaudit.trainings.scoring import Kind, UnscorableReturn, coverage_of
 from dpaudit.trainings.shell import CommandTraining
+from dpaudit.trainings.spread import spread_contribution, spread_coverage, spread_doubt
 
 Array = NDArray[np.float64]
 
@@ -46,6 +47,9 @@ _ENOUGH_NUMBERS = 8
 _WORTH_ANOTHER = 8
 """With several canaries the check of seeds takes one more training; not in shorter audits."""
 
+_WORTH_SPREADING = 100
+"""A gradient over all parameters takes three more trainings; not in shorter audits."""
+
 _ELSEWHERE = 1e-3
 """Below this share of the largest movement, the canary's own coordinate did not move."""
 
@@ -65,6 +69,7 @@ class Liveness:
         problem: Why the training cannot be audited; empty if it can.
         notices: Remarks for the user.
         doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
+        covers: What the canaries test, in words; empty if that is not known.
     """
 
     kind: Kind | None = None
@@ -72,6 +77,7 @@ class Liveness:
     problem: str = ""
     notices: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    covers: str = ""
 
 
 def check_function(train: object, canary: object) -> None:
@@ -158,11 +164,14 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
             job = job.pinned(kind)
             results[run] = job.block(run, first.scores)
             doubts = (uncovered_sentence(tuple(uncovered)),) if uncovered else ()
+            covers = coverage_of(job.scorer.canary)
             try:
                 twin = _Training.of(job, run, ~coins)
             except (Exception, SystemExit) as error:
                 notice = f"the canary could not be checked: the training failed with {error!r}"
-                return Liveness(kind=kind, results=results, notices=(notice,), doubts=doubts)
+                return Liveness(
+                    kind=kind, results=results, notices=(notice,), doubts=doubts, covers=covers
+                )
             if first.same_as(twin):
                 silent += 1
                 if silent < MOST_PAIRS and run != runs[-1]:
@@ -173,7 +182,14 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
                 doubts = (*doubts, SAME_FOR_ALL_SEEDS)
                 if not _rises(coins, first, twin):
                     problem = f"{SAME_FOR_ALL_SEEDS} The canary does not raise the score either."
-            return Liveness(kind=kind, results=results, problem=problem, doubts=doubts)
+            if not problem and kind == "parameters":
+                enough = len(runs) >= _WORTH_SPREADING
+                spread = spread_contribution(job, run) if enough else None
+                doubts = (*doubts, spread_doubt(spread)) if spread_doubt(spread) else doubts
+                covers += spread_coverage(job.scorer.canary, spread)
+            return Liveness(
+                kind=kind, results=results, problem=problem, doubts=doubts, covers=covers
+            )
     return Liveness(results=results)
 
 

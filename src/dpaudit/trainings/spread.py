@@ -1,0 +1,104 @@
+"""Is a gradient that is spread over all parameters clipped to C?
+
+A canary along one axis cannot see that every tensor, or every coordinate, is clipped on its own.
+Before an audit with such canaries, three trainings with the same seed compare a long gradient over
+all parameters with short ones, which no clipping changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.errors import InvalidInput
+from dpaudit.trainings.canaries import GradientCanary
+from dpaudit.trainings.directions import DirectionCanary
+from dpaudit.trainings.parameters import flat_parameters
+from dpaudit.trainings.playing import Job
+
+Array = NDArray[np.float64]
+
+_SHORT, _HALF, _LONG = 0.25, 0.5, 100.0  # norms, in units of the clip norm
+_ALLOWED = 1.3  # other examples react to a canary, so that effects are not quite in proportion
+_PARALLEL = 0.5  # cosine: a smaller one says that more than the canary changed
+_MOST_NUMBERS = 1 << 24
+
+
+def spread_contribution(job: Job, run: int) -> float | None:
+    """The contribution of a long gradient over all parameters, in units of C.
+
+    It is computed from how far the parameters move, so that the learning rate does not matter.
+    `None` if the training does not show it: it scores predictions, takes only canaries along axes,
+    or left the canary out.
+
+    Arguments:
+        job: The training, with canaries along axes.
+        run: Number of the run whose seed is used.
+    """
+    canary = job.scorer.canary
+    if not isinstance(canary, GradientCanary):
+        return None
+    if not 1 < canary.parameters <= _MOST_NUMBERS // canary.count:
+        return None
+    rows = canary.unit_rows(np.ones(canary.count, dtype=bool))
+    along = np.random.default_rng(17).standard_normal(canary.parameters)
+    along /= np.linalg.norm(along)
+    rows[0] = along
+    coins = np.arange(canary.count) == 0
+    try:
+        short, half, long = (
+            _parameters(job, run, coins, _in_directions(canary, rows, norm))
+            for norm in (_SHORT, _HALF, _LONG)
+        )
+    except (Exception, SystemExit):
+        return None  # the training reads something that only canaries along axes have
+    step, whole = half - short, long - short
+    effect = float(step @ along)
+    if not np.isfinite(whole).all() or abs(effect) <= _PARALLEL * float(np.linalg.norm(step)):
+        return None
+    if not effect:
+        return None
+    return _SHORT + (_HALF - _SHORT) * float(whole @ along) / effect
+
+
+def _in_directions(canary: GradientCanary, rows: Array, norm: float) -> DirectionCanary:
+    """Canaries in other directions, with this norm in units of the clip norm."""
+    return DirectionCanary(
+        directions=rows,
+        clip_norm=canary.clip_norm,
+        norm=norm * canary.clip_norm,
+        names=canary.names,
+    )
+
+
+def _parameters(job: Job, run: int, coins: NDArray[np.bool_], canary: DirectionCanary) -> Array:
+    other = replace(job, scorer=replace(job.scorer, canary=canary))
+    flat = flat_parameters(other.returned(run, coins))
+    if flat.shape != (canary.parameters,):
+        raise InvalidInput(f"parameters have shape {flat.shape}")
+    return flat
+
+
+def spread_doubt(contribution: float | None) -> str:
+    """Why the verdict cannot be ``consistent``; empty if nothing is wrong."""
+    if contribution is None or contribution <= _ALLOWED:
+        return ""
+    return (
+        f"A long gradient spread over all parameters contributes {contribution:.2g} C: each tensor "
+        "or coordinate seems to be clipped on its own, which canaries along one axis cannot show. "
+        "Audit with DirectionCanary.draw, or run dpaudit check."
+    )
+
+
+def spread_coverage(canary: object, contribution: float | None) -> str:
+    """What was seen of gradients over several tensors, to follow what the canaries test."""
+    if not isinstance(canary, GradientCanary):
+        return ""
+    if contribution is None:
+        return (
+            "; whether each tensor or coordinate is clipped on its own was not tested "
+            "(DirectionCanary.draw does)"
+        )
+    return f"; one gradient over all parameters contributed {contribution:.2g} C"
