@@ -105,11 +105,14 @@ def plain(mechanism: DPSGD, speed: Speed, *, compiled: bool) -> dict[str, float]
     count = int(mechanism.batches.expected_size(len(mechanism.data)))
     features = as_tensor(mechanism.data.features[:count]).to(device)
     targets = as_tensor(mechanism.data.targets[:count]).to(device)
-    forward = torch.compile(model) if compiled else model
+    def total(features: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(model(features), targets).mean()
+
+    loss = torch.compile(total) if compiled else total
 
     def step() -> None:
         optimizer.zero_grad()
-        cross_entropy(forward(features), targets).mean().backward()
+        loss(features, targets).backward()
         optimizer.step()
 
     with numerics(speed.precision, device):
