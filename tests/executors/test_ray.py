@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 import subprocess
 import sys
@@ -13,10 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpaudit.adversaries import RandomDimension
 from dpaudit.audits import audit_training
 from dpaudit.claims import Claim
+from dpaudit.engine import Speed
 from dpaudit.errors import InvalidInput, StoreError
 from dpaudit.executors import EXECUTORS, Capacity, Lost, Player
+from dpaudit.games import Game, executor_for, play, prepare
+from dpaudit.mechanisms.dpsgd import Insertion
+from dpaudit.presets import preset
 from dpaudit.scores import ScoreBlock, Store
 from dpaudit.testing import check_executor
 from dpaudit.trainings.coins import training_seed
@@ -184,6 +190,9 @@ import sys, time
 import numpy as np
 import ray
 from dpaudit.executors import EXECUTORS, Player
+from dpaudit.games import Game, executor_for, play, prepare
+from dpaudit.mechanisms.dpsgd import Insertion
+from dpaudit.presets import preset
 from dpaudit.scores import ScoreBlock, Store
 
 class Slow(Player):
@@ -268,6 +277,24 @@ def test_two_tiles_share_a_gpu(cluster: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert RayTasks(address="auto").capacity() == Capacity(tiles=2, device="cpu")
     found, _, _ = played(WhereGpu(), range(2), gpus_per_tile=0.5)
     assert found == {0: ([0], 0.5), 1: ([0], 0.5)}
+
+
+def test_workers_that_share_a_gpu_give_the_scores_of_one(cluster: Any) -> None:
+    if not importlib.import_module("torch").cuda.is_available():
+        pytest.skip("needs a GPU")
+    mechanism, adversary = preset("housing").training(), RandomDimension()
+    canaries = adversary.craft(mechanism, Insertion(), canaries=1, seed=0)
+    game = Game(mechanism=mechanism, adversary=adversary, canaries=canaries, runs=32)
+    prepared = prepare(game, Speed(device="cuda", tile_size=8, compile=False))
+    found = [
+        {tile: block.score.tobytes() for tile, block in play(prepared, executor=executor)}
+        for executor in (
+            executor_for(prepared),
+            RayTasks(address="auto", gpus_per_tile=1),
+            RayTasks(address="auto", gpus_per_tile=0.5),
+        )
+    ]
+    assert found[0] == found[1] == found[2]
 
 
 TRAINING = """
