@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from bugs._common import (
     BATCH,
@@ -34,9 +35,11 @@ claim = CLAIM
 
 
 def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarray:
-    random, theta = generator(42), start()  # wrong: the same noise in every run
+    order, theta = generator(seed), start()
+    random = generator(42)  # wrong: the same noise in every run
     for step in range(steps):
         rows = gradients(theta, step, canary, inserted)
+        rows = rows[torch.randperm(len(rows), generator=order)]  # the seed shuffles, nothing else
         total = clip(rows).sum(dim=0) + noise(random)
         theta = theta - RATE / BATCH * total
     return moved(theta)

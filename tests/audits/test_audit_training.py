@@ -434,6 +434,16 @@ def test_consistent_needs_the_power_to_find_halved_noise():
     assert lenient.verdict == "consistent"
 
 
+@pytest.mark.parametrize(("noise", "runs"), [(1.0, 20), (1.0, 200), (0.3, 60)])
+def test_the_power_of_every_verdict_is_in_the_summary_the_page_and_the_json(noise, runs):
+    found = audit_training(gaussian(noise), canary=CANARY, claim=CLAIM, runs=runs)
+    sentence = found.final.power.sentence
+    assert found.to_dict()["power"]["sentence"] == sentence
+    assert sentence in found.summary()
+    # After a violation the page says what was found instead.
+    assert (sentence[1:] in found.page().sentence) == (found.verdict != "violation")
+
+
 def test_the_figure_can_be_drawn():
     result = audit_training(gaussian(1.0), canary=CANARY, claim=CLAIM, runs=40)
     assert len(result.plot().axes) == 3

@@ -287,6 +287,11 @@ def cached(size, sign=1.0):
     return cached_noise
 
 
+def noise_of_the_first_step_moved(theta, state, step, rows, random):
+    drawn = np.roll(state.setdefault("drawn", noise(random)), 7 * step)
+    return descend(theta, steps.clipped(rows, CLIP).sum(axis=0) + drawn)
+
+
 def half_of_the_noise_reused(theta, state, step, rows, random):
     fresh = noise(random)
     drawn = np.sqrt(0.5) * (fresh + state["old"]) if "old" in state else fresh
@@ -425,6 +430,7 @@ WRONG = (
             (cached(1, -1.0), {STEPS}),
             (cached(3, -1.0), {STEPS}),
             (half_of_the_noise_reused, {STEPS}),
+            (noise_of_the_first_step_moved, {STEPS}),
             (decaying_noise, {STEPS}),
             (no_noise_in_the_last_step, {STEPS}),
             (noise_every_other_step, {STEPS}),

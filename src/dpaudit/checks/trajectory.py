@@ -65,6 +65,25 @@ class Trajectory:
         lengths = np.linalg.norm(flat, axis=1)
         return (flat @ flat.T) / np.outer(lengths, lengths)
 
+    def largest_shifted_correlation(self) -> tuple[float, int, int, int]:
+        """The largest correlation of two steps at a fixed distance between parameters, cyclically.
+
+        Returns it with the positions of the two steps and the distance.
+        """
+        size = self.noise.shape[2]
+        spectra = np.fft.rfft(self.noise, axis=2)
+        lengths = np.sqrt((self.noise**2).sum(axis=(1, 2)))
+        best = (0.0, 0, 0, 0)
+        for first in range(len(self.steps)):
+            for second in range(first + 1, len(self.steps)):
+                product = (spectra[first].conj() * spectra[second]).sum(axis=0)
+                values = np.fft.irfft(product, size) / (lengths[first] * lengths[second])
+                values[0] = 0.0
+                place = int(np.abs(values).argmax())
+                if abs(values[place]) > abs(best[0]):
+                    best = (float(values[place]), first, second, place)
+        return best
+
 
 def trajectory(measured: Measurements) -> Trajectory | str:
     """Measure the first steps and the last one; the reason, as a sentence, if that is impossible.

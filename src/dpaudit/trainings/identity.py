@@ -108,8 +108,9 @@ def _source(function: Any, seen: frozenset[int] = frozenset()) -> str:
 def _held(function: Any, seen: frozenset[int]) -> str:
     """The values that a function carries: defaults, closure, and the globals that it names.
 
-    Two functions of one source may differ in nothing else. Lists, dictionaries and sets are left
-    out: a training that counts its calls in one is the same training at the next call.
+    Two functions of one source may differ in nothing else. Lists, sets, and dictionaries of
+    anything but plain settings are left out: a training that collects its calls in one is the same
+    training at the next call.
     """
     values = [function.__defaults__ or (), tuple((function.__kwdefaults__ or {}).items())]
     for cell in function.__closure__ or ():
@@ -121,8 +122,14 @@ def _held(function: Any, seen: frozenset[int]) -> str:
     if _file_of(function) is None:
         names = function.__code__.co_names
         values += [function.__globals__[name] for name in names if name in function.__globals__]
-    fixed = [v for v in values if not isinstance(v, list | dict | set | ModuleType)]
+    fixed = [v for v in values if not isinstance(v, list | set | ModuleType) and not _collects(v)]
     return _hash(*(_source(v, seen) if inspect.isfunction(v) else digest(v) for v in fixed))
+
+
+def _collects(value: Any) -> bool:
+    """Whether a value is a dictionary of more than settings, such as a cache."""
+    plain = (bool, int, float, str, tuple, type(None))
+    return isinstance(value, dict) and not all(isinstance(one, plain) for one in value.values())
 
 
 def _project_files(train: Any) -> tuple[Path, ...]:

@@ -56,7 +56,7 @@ def check(measured: Measurements, found: Found) -> Finding:
     seen = trajectory(measured)
     if isinstance(seen, str):
         return RULE.unknown(seen)
-    broken = _correlation(seen) or _size(measured, seen)
+    broken = _correlation(seen) or _moved_noise(seen) or _size(measured, seen)
     if broken is not None and adapts(measured):
         return RULE.unknown(
             "Long gradients have another effect than short ones suggest, as with an adaptive "
@@ -84,6 +84,23 @@ def _correlation(seen: Trajectory) -> Finding | None:
         f"The noise of steps {seen.steps[first]} and {seen.steps[second]} is {how} "
         f"(correlation {value:.2f}): "
         f"the {'difference' if value > 0 else 'sum'} of the two updates has less noise or none.",
+        measured=f"correlation {value:.2f}",
+        allowed=f"at most {limit:.2g}",
+    )
+
+
+def _moved_noise(seen: Trajectory) -> Finding | None:
+    """Noise of one step that returns in another, at parameters some places further on."""
+    value, first, second, distance = seen.largest_shifted_correlation()
+    pairs = len(seen.steps) * (len(seen.steps) - 1) / 2 * seen.noise.shape[2]
+    limit = standard_deviations(FALSE_ALARM / pairs) / np.sqrt(seen.degrees)
+    limit = min(max(2 * _CORRELATED, limit) + 2 * seen.reaction, _REPEATED)
+    if abs(value) <= limit:
+        return None
+    return RULE.broken(
+        f"The noise of step {seen.steps[second]} is that of step {seen.steps[first]}, moved by "
+        f"{distance:,} parameters (correlation {value:.2f}): combinations of iterates have less "
+        "noise or none.",
         measured=f"correlation {value:.2f}",
         allowed=f"at most {limit:.2g}",
     )
