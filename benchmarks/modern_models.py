@@ -105,6 +105,7 @@ def plain(mechanism: DPSGD, speed: Speed, *, compiled: bool) -> dict[str, float]
     count = int(mechanism.batches.expected_size(len(mechanism.data)))
     features = as_tensor(mechanism.data.features[:count]).to(device)
     targets = as_tensor(mechanism.data.targets[:count]).to(device)
+
     def total(features: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return cross_entropy(model(features), targets).mean()
 

@@ -10,20 +10,16 @@ import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from dpaudit import _validate
 from dpaudit.adversaries.registry import adversary
 from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 from dpaudit.errors import InvalidInput
-from dpaudit.mechanisms.dpsgd import Insertion, Phase
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion, Phase
 from dpaudit.presets import INSERTIONS, preset
 from dpaudit.scores.files import check_replaceable
 from dpaudit.threat_models import Adversary
-
-if TYPE_CHECKING:
-    from dpaudit.engine import Speed
-    from dpaudit.mechanisms.dpsgd import DPSGD
 
 OWN_SETTINGS = ("simulation", "ranking", "simulations")
 """Settings of the adversary simulated-dimension."""
@@ -219,15 +215,15 @@ class CompleteSettings:
             phase=self.insertion.phase or "first",
         )
 
-    def speed(self) -> Speed:
-        """The speed settings. Imports torch."""
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that `dpaudit.audit` and `dpaudit.plan` share. Imports torch."""
         from dpaudit.engine import Speed
 
-        return Speed(
-            device=self.device,
-            precision=self.precision,  # type: ignore[arg-type]  # Speed checks it
-            tile_size=self.tile_size,
-        )
+        names = ("adversary", "runs", "canaries", "insertion", "delta", "confidence", "seed")
+        precision: Any = self.precision  # checked by Speed
+        speed = Speed(device=self.device, precision=precision, tile_size=self.tile_size)
+        given = {name: getattr(self, name) for name in names}
+        return {"mechanism": self.training(), "speed": speed, **given}
 
 
 def read_settings(path: str | os.PathLike[str]) -> Settings:

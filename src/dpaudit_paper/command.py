@@ -119,7 +119,8 @@ def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json
     from rich import box
     from rich.table import Table
 
-    from dpaudit.cli._render import console, duration
+    from dpaudit.audits.progress import duration
+    from dpaudit.cli._render import console
 
     screen = console()
     table = Table(box=box.SIMPLE_HEAD)
@@ -152,7 +153,8 @@ def _printed(made: Iterable[Made], count: int, *, quiet: bool) -> Iterable[Made]
         return
     from rich.text import Text
 
-    from dpaudit.cli._render import console, duration
+    from dpaudit.audits.progress import duration
+    from dpaudit.cli._render import console
 
     screen = console()
     for number, each in enumerate(made, start=1):

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from html import escape
 from importlib import import_module
-from types import TracebackType
 from typing import Any, Self, final
 
 from dpaudit.executors import Status
@@ -23,12 +22,7 @@ class Progress(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     @abstractmethod
@@ -187,7 +181,7 @@ class _State:
             speed = played / seconds
             parts.append(_rate(speed))
             if self.done < self.runs:
-                parts.append(f"{_seconds((self.runs - self.done) / speed)} left")
+                parts.append(f"{duration((self.runs - self.done) / speed)} left")
         if self.epsilon is not None:
             parts.append(f"epsilon >= {self.epsilon:.2f} so far")
         if self.status is not None and self.status.workers:
@@ -308,7 +302,13 @@ def status_text(status: Status) -> str:
     return ", ".join(parts)
 
 
-def _seconds(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, whichever is easiest to read.
+
+    Example:
+        >>> duration(90), duration(600), duration(9000)
+        ('90 s', '10 min', '2.5 h')
+    """
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

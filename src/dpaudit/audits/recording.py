@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self, final
 
 import numpy as np
@@ -213,12 +212,7 @@ class Keeper:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.write()
 
     def keep(self, *results: tuple[int, ScoreBlock | Failure]) -> None:

@@ -55,18 +55,6 @@ class _Replaced:
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
-def duration(seconds: float) -> str:
-    """Seconds, minutes or hours, whichever is easiest to read.
-
-    Example:
-        >>> duration(90), duration(600), duration(9000)
-        ('90 s', '10 min', '2.5 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 def _plain(value: Any) -> Any:
     """Plain JSON data: arrays become lists, and infinities text, as in `Bound.to_dict`."""
     if hasattr(value, "tolist"):

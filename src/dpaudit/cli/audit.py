@@ -43,18 +43,10 @@ def audit(
         from dpaudit.audits import audit as play
 
         result = play(
-            settings.training(),
-            settings.adversary,
-            runs=settings.runs,
-            canaries=settings.canaries,
-            insertion=settings.insertion,
-            delta=settings.delta,
-            confidence=settings.confidence,
-            seed=settings.seed,
+            **settings.arguments(),
             horizons=settings.horizons,
             name=settings.name,
             store=settings.store,
-            speed=settings.speed(),
             executor=executor,
             progress=progress,
         )

@@ -91,7 +91,8 @@ def _plan_training(
     json: bool,
 ) -> None:
     from dpaudit.audits import plan_training
-    from dpaudit.cli._render import console, duration, print_json
+    from dpaudit.audits.progress import duration
+    from dpaudit.cli._render import console, print_json
     from dpaudit.trainings.importing import canary_beside, load
 
     claim = claim_from(
@@ -139,18 +140,7 @@ def _plan(settings: CompleteSettings, *, json: bool, executor: Executor | None) 
     """Predict an audit of a preset."""
     from dpaudit.audits import plan as predict
 
-    found = predict(
-        settings.training(),
-        settings.adversary,
-        runs=settings.runs,
-        canaries=settings.canaries,
-        insertion=settings.insertion,
-        delta=settings.delta,
-        confidence=settings.confidence,
-        seed=settings.seed,
-        speed=settings.speed(),
-        executor=executor,
-    )
+    found = predict(**settings.arguments(), executor=executor)
     if json:
         from dpaudit.cli._render import print_json
 
@@ -163,8 +153,9 @@ def _print_plan(found: Any, title: str) -> None:
     from rich.text import Text
 
     from dpaudit.audits.planning import PREDICTION
+    from dpaudit.audits.progress import duration
     from dpaudit.cli._audit_table import print_side_by_side
-    from dpaudit.cli._render import console, duration
+    from dpaudit.cli._render import console
 
     screen = console()
     canaries = "" if found.canaries == 1 else f" with {found.canaries:,} canaries each"

@@ -11,6 +11,7 @@ import math
 
 from scipy.special import log_ndtr
 
+from dpaudit.testing._requiring import requiring
 from dpaudit.tradeoff import gaussian_delta
 from dpaudit.upper_bounds.base import Accountant, NoisySteps
 
@@ -25,6 +26,8 @@ WITH_SAMPLING = (
 _DELTAS = (1e-7, 1e-5, 1e-3)
 # Grids differ from case to case, so neighbouring bounds may cross by this much.
 _SLACK = 1e-4
+
+_require = requiring("accountant")
 
 
 def check_accountant(accountant: Accountant, *, sampling: bool = True) -> None:
@@ -134,8 +137,3 @@ def exact_delta(steps: NoisySteps, epsilon: float) -> float:
     with_record = math.exp(log_ndtr((1 - x) / sigma))
     without = math.exp(log_ndtr(-x / sigma))
     return max(0.0, rate * with_record - (math.expm1(epsilon) + rate) * without)
-
-
-def _require(kept: object, *evidence: object) -> None:
-    if not kept:
-        raise AssertionError("accountant breaks the contract: " + "; ".join(map(repr, evidence)))

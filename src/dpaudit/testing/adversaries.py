@@ -22,6 +22,7 @@ from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
 from dpaudit.privacy import ThreatModel
 from dpaudit.scores import Scores
+from dpaudit.testing._requiring import requiring
 from dpaudit.threat_models import (
     AdaptiveAdversary,
     Adversary,
@@ -38,6 +39,8 @@ from dpaudit.threat_models import (
 
 _HERE = Speed(device="cpu", compile=False, workers=1)
 _RUNS = 40
+
+_require = requiring("adversary")
 
 
 def check_adversary(
@@ -251,9 +254,3 @@ def _tensors(owner: object) -> Iterator[tuple[str, torch.Tensor]]:
         value = getattr(owner, field.name)
         if isinstance(value, torch.Tensor):
             yield field.name, value
-
-
-def _require(kept: object, *evidence: object) -> None:
-    if not kept:
-        said = " ".join(one if isinstance(one, str) else repr(one) for one in evidence)
-        raise AssertionError(f"adversary breaks the contract: {said}")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import final
 
 from dpaudit.executors import Executor, Lost, Notify, Player, PlayTile
+from dpaudit.testing._requiring import requiring
+
+_require = requiring("executor")
 
 
 @final
@@ -56,8 +59,3 @@ def _square(tile: int, notify: Notify) -> int:
     if tile == 13:
         raise ArithmeticError("thirteen cannot be squared here")
     return tile**2
-
-
-def _require(kept: object, *evidence: object) -> None:
-    if not kept:
-        raise AssertionError("executor breaks the contract: " + " ".join(map(str, evidence)))

@@ -21,12 +21,15 @@ from dpaudit.landscapes import (
     fitted_moving_threshold,
 )
 from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess
+from dpaudit.testing._requiring import requiring
 from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
 from dpaudit.upper_bounds.hidden_state import HiddenState, HiddenStateAccountant, HiddenSteps
 
 _DELTA = 1e-5
 _CONSTANTS = (0.9, 1.0, 1.05, 2.0)
 _SLACK = 1e-6
+
+_require = requiring("accountant")
 
 
 def check_hidden_state_accountant(accountant: HiddenStateAccountant) -> None:
@@ -159,8 +162,3 @@ def _accepts(accountant: HiddenStateAccountant, steps: HiddenSteps) -> bool:
     except InvalidInput:
         return False
     return True
-
-
-def _require(kept: object, *evidence: object) -> None:
-    if not kept:
-        raise AssertionError("accountant breaks the contract: " + "; ".join(map(repr, evidence)))

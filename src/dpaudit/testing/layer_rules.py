@@ -14,8 +14,11 @@ from dpaudit.engine.reference import clipped_sum
 from dpaudit.engine.rules.base import LayerRule, Notes
 from dpaudit.engine.starting_points import flat_parameters, trainable
 from dpaudit.engine.tapping import TappedModel, Taps
+from dpaudit.testing._requiring import requiring
 
 _CLOSE = 1e-8
+
+_require = requiring("layer rule")
 
 
 def check_layer_rule(rule: LayerRule, layer: torch.nn.Module, *inputs: Tensor) -> None:
@@ -114,8 +117,3 @@ def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _close(found: Tensor, expected: Tensor) -> bool:
     return bool((found - expected).norm() <= _CLOSE * expected.norm().clamp(min=1e-12))
-
-
-def _require(kept: object, problem: str) -> None:
-    if not kept:
-        raise AssertionError(f"layer rule breaks the contract: {problem}")

@@ -11,9 +11,12 @@ from dpaudit.lower_bounds.base import Method
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.task import Task
 from dpaudit.scores import Scores
+from dpaudit.testing._requiring import requiring
 from dpaudit.tradeoff import gaussian_epsilon
 
 _DELTA = 1e-5
+
+_require = requiring("method")
 
 
 def check_lower_bound(method: Method, *, audits: int = 200, seed: int = 0) -> None:
@@ -113,8 +116,3 @@ def _task(threshold: str = "pilot", confidence: float = 0.95, seed: int = 0) -> 
 def _scores(mu: float, each: int, random: np.random.Generator) -> Scores:
     coins = random.random(2 * each) < 0.5
     return Scores(score=random.normal(size=2 * each) + mu * coins, inserted=coins)
-
-
-def _require(kept: object, *evidence: object) -> None:
-    if not kept:
-        raise AssertionError("method breaks the contract: " + "; ".join(map(repr, evidence)))

@@ -6,6 +6,9 @@ import pickle
 
 from dpaudit.engine import check_mechanism
 from dpaudit.presets import DataDir, Preset
+from dpaudit.testing._requiring import requiring
+
+_require = requiring("preset")
 
 
 def check_preset(preset: Preset, *, data_dir: DataDir = None, steps: int = 2) -> None:
@@ -35,8 +38,3 @@ def check_preset(preset: Preset, *, data_dir: DataDir = None, steps: int = 2) ->
     sent = pickle.loads(pickle.dumps(training))
     _require(sent.data.fingerprint == training.data.fingerprint, "pickle changes the data")
     check_mechanism(training)
-
-
-def _require(kept: bool, problem: str) -> None:
-    if not kept:
-        raise AssertionError(f"preset breaks the contract: {problem}")

@@ -13,7 +13,7 @@ from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.upper_bounds.base import NoisySteps
 from dpaudit.upper_bounds.bounds import privacy_profile
-from dpaudit.upper_bounds.privacy_loss import _EPS, PldAccountant, _affordable, _Curve
+from dpaudit.upper_bounds.privacy_loss import PldAccountant, _Curve, affordable, compose
 
 
 def composed_profile(parts: Iterable[NoisySteps], *, epsilons: ArrayLike) -> Array:
@@ -86,35 +86,10 @@ def _composed(parts: tuple[NoisySteps, ...]) -> _Curve:
     steps = sum(part.steps for part in parts)
     wanted = min(accuracy.interval, 0.1 / math.sqrt(steps))
 
-    def affordable(interval: float, points: int) -> float:
-        return max(_affordable(part.noise_multiplier, interval, points) for part in parts)
+    def interval(wanted: float, points: int) -> float:
+        return max(affordable(part.noise_multiplier, wanted, points) for part in parts)
 
     # As for equal steps, a coarse grid finds the range of the fine one.
-    sketch = _curve(parts, affordable(10 * wanted, accuracy.points // 8))
+    sketch = compose(parts, interval(10 * wanted, accuracy.points // 8))
     reach = sketch.epsilon(max(1e-13, 10 * sketch.floor))
-    return _curve(parts, max(affordable(wanted, accuracy.points), 2 * reach / accuracy.points))
-
-
-def _curve(parts: tuple[NoisySteps, ...], interval: float) -> _Curve:
-    from dp_accounting.pld import privacy_loss_distribution
-
-    composed = None
-    for part in parts:
-        distribution = privacy_loss_distribution.from_gaussian_mechanism(
-            part.noise_multiplier,
-            value_discretization_interval=interval,
-            sampling_prob=float(part.sampling_rate or 1.0),
-        )
-        if part.steps > 1:
-            distribution = distribution.self_compose(part.steps)
-        composed = distribution if composed is None else composed.compose(distribution)
-    steps = sum(part.steps for part in parts)
-    roundoff = steps * _EPS
-    return _Curve(
-        distribution=composed,
-        steps=steps,
-        interval=interval,
-        relative_roundoff=_EPS / interval,
-        roundoff=roundoff,
-        floor=float(composed.get_delta_for_epsilon(math.inf)) + roundoff,  # type: ignore[union-attr]
-    )
+    return compose(parts, max(interval(wanted, accuracy.points), 2 * reach / accuracy.points))
