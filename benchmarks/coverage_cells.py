@@ -108,8 +108,8 @@ CELLS = (
     ("cells", "`gaussian-dp`", "1-GDP, 50 a side", _halves(GAUSS, 50), _mu_above("gaussian-dp", 1)),
     ("cells", "`clopper-pearson`", "randomised response, epsilon 1, 50 a side",
      _halves(RESPONSE, 50), _bound_above("clopper-pearson", 1e-5, RESPONSE.epsilon(1e-5))),
-    ("cells", "`clopper-pearson`, pilot that foresees", "1-GDP, 100 a side",
-     _halves(GAUSS, 100), _bound_above("clopper-pearson", 0.1, GAUSS.epsilon(0.1))),
+    ("cells", "`clopper-pearson`, pilot that foresees", "1-GDP, 200 a side",
+     _halves(GAUSS, 200), _bound_above("clopper-pearson", 0.1, GAUSS.epsilon(0.1))),
     ("cells", "`test_claim`", "1-GDP, 50 a side",
      _halves(GAUSS, 50), _refutes(test_claim, ONE_GDP)),
     ("cells", "`one-run`", "randomised response, epsilon 1, 201 canaries",
@@ -135,6 +135,9 @@ CELLS = (
     ),
     ("coin", "`test_one_run_claim`", "", _common_coin, _refutes(test_one_run_claim, ONE_GDP)),
     ("coin", "`test_claim`", "", _common_coin, _refutes(test_claim, ONE_GDP)),
+    # The position of a cell seeds its audits, so that new cells come last.
+    ("cells", "`gaussian-dp`, pilot that foresees", "1-GDP, 200 a side",
+     _halves(GAUSS, 200), _mu_above("gaussian-dp", 1)),
 )  # fmt: skip
 
 

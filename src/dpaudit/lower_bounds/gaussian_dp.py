@@ -38,6 +38,7 @@ class GaussianDP(CountMethod):
     assumptions = (GAUSSIAN_TRADE_OFF,)
     needs_positive_delta = True
     pilot_caution = 100.0
+    foresees = True
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
         if isinstance(levels, Pointwise) and levels.joint:

@@ -9,17 +9,23 @@ of :math:`T` steps. Scores with and without the canary are then normal, and
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import ClassVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from dpaudit import _validate
 from dpaudit.lower_bounds.estimating import estimate
+from dpaudit.lower_bounds.questions import Question
+from dpaudit.lower_bounds.thresholds import Chosen, Ranking, ThresholdRule, chosen_by_pilot
 from dpaudit.privacy import Bound
 from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_epsilon
+
+Array = NDArray[np.float64]
 
 MOST_SCORES = 1_000_000
 """Largest number of scores that `scores_needed` considers and `expected_bound` computes with."""
@@ -53,6 +59,32 @@ def predicted_mu(
     return math.inf if variance == 0 else rate * insertions / math.sqrt(variance)
 
 
+@final
+@dataclass(frozen=True)
+class _TypicalPilot(ThresholdRule):
+    """Every tenth of the sorted scores chooses the threshold, so that no chance is involved."""
+
+    name: ClassVar[str] = "pilot"
+
+    def choose(
+        self,
+        ranking: Ranking,
+        inserted: Array,
+        not_inserted: Array,
+        question: Question,
+        significance: float,
+    ) -> Chosen:
+        (pilot_in, rest_in), (pilot_out, rest_out) = map(self._split, (inserted, not_inserted))
+        return chosen_by_pilot(
+            ranking, (pilot_in, pilot_out), (rest_in, rest_out), question, significance
+        )
+
+    @staticmethod
+    def _split(scores: Array) -> tuple[Array, Array]:
+        chosen = np.arange(len(scores)) % 10 == min(5, len(scores) // 2)
+        return scores[chosen], scores[~chosen]
+
+
 def expected_bound(
     mu: float, *, scores: int, delta: float, confidence: float = 0.95, method: str = "gaussian-dp"
 ) -> Bound:
@@ -78,7 +110,9 @@ def expected_bound(
     half = max(2, scores // 2)
     quantiles = ndtri((np.arange(half) + 0.5) / half)
     evidence = Scores.from_samples(quantiles + min(mu, 1e3), quantiles)
-    return estimate(evidence, delta=delta, confidence=confidence, method=method)
+    return estimate(
+        evidence, delta=delta, confidence=confidence, method=method, threshold=_TypicalPilot()
+    )
 
 
 @lru_cache(maxsize=64)
@@ -105,7 +139,7 @@ def scores_needed(
 
     Example:
         >>> scores_needed(3.953, share=0.8, delta=1e-5)
-        340
+        414
     """
     _validate.between("share", share, 0, 1)
     target = share * gaussian_epsilon(delta, mu)

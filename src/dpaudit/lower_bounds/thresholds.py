@@ -13,13 +13,12 @@ from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.foresight import foreseen
 from dpaudit.lower_bounds.levels import Everywhere, Levels, Pointwise
-from dpaudit.lower_bounds.normality import normality_p_value, unit_of
 from dpaudit.lower_bounds.questions import Question
 
 Array = NDArray[np.float64]
@@ -32,8 +31,7 @@ class Ranking(ABC):
     # Factor by which a pilot lowers the significance when it ranks thresholds. Where many
     # thresholds are equally good (Gaussian scores) this keeps a lucky tail from winning.
     pilot_caution: ClassVar[float] = 1.0
-    # Whether the best threshold may lie in tails that a pilot hardly sees. If the pilot looks
-    # normal, its normal fit then predicts the errors on the rest.
+    # Whether a pilot that looks normal predicts the merit on the rest from a normal fit.
     foresees: ClassVar[bool] = False
     # Whether the merit is built on upper limits of both error rates, as simultaneous bands need.
     bands: ClassVar[bool] = True
@@ -41,6 +39,11 @@ class Ranking(ABC):
     @abstractmethod
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
         """One number per threshold, larger where the bound is larger, never NaN."""
+
+    def foreseen_merit(self, counts: ErrorCounts, question: Question, significance: float) -> Array:
+        """About the merit that the joint test of the rest will find, fast; at least 0."""
+        # The joint test spends nearly all of the significance on the rate that limits the bound.
+        return np.maximum(self.merit(counts, question, Pointwise(2 * significance)), 0)
 
 
 @final
@@ -107,25 +110,8 @@ class Pilot(ThresholdRule):
         random = np.random.default_rng(self.seed)
         pilot_in, rest_in = self.split(inserted, "inserted", random)
         pilot_out, rest_out = self.split(not_inserted, "not inserted", random)
-        pilot = ErrorCounts.sweep(pilot_in, pilot_out)
-        if len(pilot) == 0:
-            # Their single value is still a threshold that was chosen without the rest.
-            return Chosen(
-                counts=ErrorCounts.at(rest_in, rest_out, pilot_in[:1]),
-                levels=Pointwise(significance, joint=True),
-                notes=("the pilot scores are all equal; cut just above them",),
-            )
-        cuts = None
-        if ranking.foresees:
-            cuts = _foreseen(pilot_in, pilot_out, len(rest_in), len(rest_out))
-        if cuts is None:
-            cuts, caution = pilot, ranking.pilot_caution
-        else:
-            caution = 1.0
-        merit = ranking.merit(cuts, question, Pointwise(significance / caution))
-        return Chosen(
-            counts=ErrorCounts.at(rest_in, rest_out, cuts.thresholds[_middle_of_best(merit)]),
-            levels=Pointwise(significance, joint=True),
+        return chosen_by_pilot(
+            ranking, (pilot_in, pilot_out), (rest_in, rest_out), question, significance
         )
 
     def split(self, scores: Array, kind: str, random: np.random.Generator) -> tuple[Array, Array]:
@@ -282,42 +268,43 @@ def _number(text: str) -> float:
         raise InvalidInput(f"threshold needs a number after '=', got {text!r}") from None
 
 
-def _foreseen(
-    inserted: Array, not_inserted: Array, positives: int, negatives: int
-) -> ErrorCounts | None:
-    """The errors to expect on the rest, from a normal fit to the pilot; `None` if it is not normal.
+def chosen_by_pilot(
+    ranking: Ranking,
+    pilot: tuple[Array, Array],
+    rest: tuple[Array, Array],
+    question: Question,
+    significance: float,
+) -> Chosen:
+    """The threshold that a pilot chooses, and the errors of the rest there.
 
-    Any threshold is valid, so a wrong prediction costs tightness only.
+    Arguments:
+        ranking: The merit by which the pilot chooses.
+        pilot: Scores of the pilot with and without the canary.
+        rest: The other scores with and without the canary.
+        question: What is bounded.
+        significance: Error probability of the bound.
     """
-    p_value = normality_p_value(inserted, not_inserted)
-    if p_value is None or p_value < 0.05:
-        return None
-    unit = unit_of(inserted, not_inserted)
-    (mean_in, spread_in), (mean_out, spread_out) = (
-        (float(x.mean()), float(x.std(ddof=1))) for x in (inserted / unit, not_inserted / unit)
-    )
-    if not (0 < spread_in < np.inf and 0 < spread_out < np.inf):
-        return None
-    cuts = np.linspace(
-        min(mean_in - 5 * spread_in, mean_out), max(mean_out + 5 * spread_out, mean_in), 400
-    )
-    expected = [
-        rate * size
-        for rate, size in (
-            (ndtr((mean_out - cuts) / spread_out), negatives),
-            (ndtr((cuts - mean_in) / spread_in), positives),
+    (pilot_in, pilot_out), (rest_in, rest_out) = pilot, rest
+    seen = ErrorCounts.sweep(pilot_in, pilot_out)
+    if len(seen) == 0:
+        # Their single value is still a threshold that was chosen without the rest.
+        return Chosen(
+            counts=ErrorCounts.at(rest_in, rest_out, pilot_in[:1]),
+            levels=Pointwise(significance, joint=True),
+            notes=("the pilot scores are all equal; cut just above them",),
         )
-    ]
-    # Half a standard deviation of bad luck.
-    false_positives, false_negatives = (
-        np.ceil(count + np.sqrt(count) / 2).astype(np.int64) for count in expected
-    )
-    return ErrorCounts(
-        false_positives=np.minimum(false_positives, negatives),
-        false_negatives=np.minimum(false_negatives, positives),
-        negatives=negatives,
-        positives=positives,
-        thresholds=cuts * unit,
+    outcomes = None
+    if ranking.foresees:
+        outcomes = foreseen(pilot_in, pilot_out, len(rest_in), len(rest_out))
+    if outcomes is None:
+        cautious = Pointwise(significance / ranking.pilot_caution)
+        cuts, merit = seen.thresholds, ranking.merit(seen, question, cautious)
+    else:
+        merits = [ranking.foreseen_merit(one, question, significance) for one in outcomes]
+        cuts, merit = outcomes[0].thresholds, np.mean(merits, axis=0)
+    return Chosen(
+        counts=ErrorCounts.at(rest_in, rest_out, cuts[_middle_of_best(merit)]),
+        levels=Pointwise(significance, joint=True),
     )
 
 
