@@ -82,7 +82,8 @@ def check_fair_coins(scores: Scores, method: str) -> None:
     """Refuse canaries that were hardly inserted by a fair coin each.
 
     An exact two-sided binomial test of the number inserted; and exactly half, in every run or
-    over all canaries, where fair coins would seldom hit it.
+    over all canaries, where fair coins would seldom hit it. A refusal makes no claim, so a fair
+    design loses the audit with that probability (2.5 % at 1,000 canaries) but no validity.
     """
     total, inserted = len(scores), int(scores.inserted.sum())
     chance = min(1.0, 2 * float(bdtr(min(inserted, total - inserted), total, 0.5)))
@@ -102,7 +103,9 @@ def check_fair_coins(scores: Scores, method: str) -> None:
         raise InvalidScores(
             f"{method} needs canaries that were inserted by a fair coin each, and exactly half "
             f"were ({inserted:,} of {total:,}), which fair coins give with probability "
-            f"{np.exp(half.sum()):.1g}; flip a coin for each canary, or use clopper-pearson"
+            f"{np.exp(half.sum()):.1g}; flip a coin for each canary, or use clopper-pearson. If "
+            "a coin was flipped for each, leave out the last canary of the table: the others are "
+            "still fair"
         )
 
 
