@@ -30,6 +30,10 @@ def store_path(given: str | None) -> str:
     return given or os.environ.get("DPAUDIT_STORE") or "dpaudit.sqlite"
 
 
+COMPILE: dict[str, Any] = {"auto": "auto", "torch": True, "fused": "fused", "none": False}
+"""The values of ``compile``, as `dpaudit.engine.Speed` has them."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -58,6 +62,7 @@ class Settings:
         device: Device used; auto is a GPU if there is one.
         precision: Precision of the arithmetic.
         tile_size: Number of runs that are played together; by default chosen by memory.
+        compile: How the training step is compiled: ``auto``, ``torch``, ``fused`` or ``none``.
         store: File in which audits are kept.
         name: Name of the audit in the store; by default that of this file.
         scores_out: File to which the scores are written.
@@ -85,6 +90,7 @@ class Settings:
     device: str | None = None
     precision: str | None = None
     tile_size: int | None = None
+    compile: str | None = None
     store: str | None = None
     name: str | None = None
     scores_out: str | None = None
@@ -135,6 +141,7 @@ class Settings:
             data_dir=self.data_dir,
             device=_or(self.device, "auto"),
             precision=_or(self.precision, "float32"),
+            compile=_or(self.compile, "auto"),
             tile_size=self.tile_size,
             store=store_path(self.store),
             name=self.name,
@@ -177,6 +184,7 @@ class CompleteSettings:
     device: str
     precision: str
     tile_size: int | None
+    compile: str
     store: str
     name: str | None
     scores_out: str | None
@@ -195,6 +203,7 @@ class CompleteSettings:
         _validate.delta(self.delta)
         _validate.confidence(self.confidence)
         _validate.integer("seed", self.seed)
+        _validate.one_of("compile", self.compile, tuple(COMPILE))
         for horizon in self.horizons:
             _validate.integer("horizons", horizon, at_least=1)
         if self.scores_out is not None:
@@ -221,7 +230,12 @@ class CompleteSettings:
 
         names = ("adversary", "runs", "canaries", "insertion", "delta", "confidence", "seed")
         precision: Any = self.precision  # checked by Speed
-        speed = Speed(device=self.device, precision=precision, tile_size=self.tile_size)
+        speed = Speed(
+            device=self.device,
+            precision=precision,
+            tile_size=self.tile_size,
+            compile=COMPILE[self.compile],
+        )
         given = {name: getattr(self, name) for name in names}
         return {"mechanism": self.training(), "speed": speed, **given}
 

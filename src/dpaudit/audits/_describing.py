@@ -45,7 +45,7 @@ def describe_game(prepared: Prepared) -> Description:
         speed=DescribedSpeed(
             precision=speed.precision,
             tile_size=prepared.tile_size,
-            compile=bool(speed.compile),
+            compile=speed.compiled,
             convolutions=speed.convolutions,
         ),
     )

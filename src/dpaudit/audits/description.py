@@ -134,7 +134,7 @@ class DescribedSpeed:
 
     precision: str = "float32"
     tile_size: int = 1
-    compile: bool = False
+    compile: bool | Literal["fused"] = False
     convolutions: str = "auto"
 
 

@@ -93,6 +93,13 @@ SETTINGS: dict[str, Any] = {
         str, "Folder with the data set CIFAR-10.", "D", "the environment's DPAUDIT_DATA"
     ),
     "device": optional(str, "Device used.", "auto|cpu|cuda", "auto, a GPU if there is one"),
+    "compile": optional(
+        str,
+        "How the training step is compiled. fused: a C++ function for small fully connected "
+        "networks on a CPU, several times faster than torch.",
+        "auto|torch|fused|none",
+        "auto, torch for long audits",
+    ),
     "store": StoreFile,
     "name": Name,
     "scores_out": ScoresOut,

@@ -7,6 +7,8 @@ the user's module, `vmap` and `grad` are already resolved.
 from __future__ import annotations
 
 import contextlib
+import math
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, final
@@ -27,6 +29,7 @@ TOLERANCE: dict[Precision, float] = {
 Rounding errors are far smaller; wrong noise gives a distance above 1."""
 
 CHECKED_CALLS = 3
+CHECKED_RUNS = 4
 
 
 @final
@@ -99,17 +102,11 @@ class Traced:
             plain: Tensor = self._graph(*args)
         except torch.OutOfMemoryError:
             return result  # the uncompiled graph does not fit in memory, so no check is possible
-        length, apart = (plain - args[0]).norm(), (result - plain).norm()
-        # For a short step, the rounding of its end point dominates.
-        rounding = 8 * torch.finfo(plain.dtype).eps * plain.norm()
-        if self._tolerance is None or not bool(apart > self._tolerance * length + rounding):
+        difference = None if self._tolerance is None else _apart(result, plain, args[0])
+        if difference is None or difference <= (self._tolerance or 0):
             return result
         self._call, self._unchecked = self._graph, 0
-        self.notices = (
-            f"torch {torch.__version__} compiled the step incorrectly (it differs by "
-            f"{float(apart / length):.2g} of its length from the uncompiled step), so the slower "
-            "uncompiled step is used",
-        )
+        self.notices = (_wrong(f"torch {torch.__version__}", difference),)
         return plain
 
 
@@ -141,6 +138,72 @@ _VIEWS = frozenset(
         torch.ops.aten._unsafe_view.default,
     }
 )
+
+
+@final
+class Verified:
+    """A fast step whose first calls are compared with a slow one for the first few runs.
+
+    Several threads may call it; the slow step, which taps a module, is called by one at a time.
+
+    Arguments:
+        fast: The step to use; its first argument has one row for each run.
+        slow: The step for fewer runs, from the arguments that ``rows`` gives.
+        rows: Selects the first runs in a step's arguments.
+        tolerance: Largest distance of the results, relative to the length of the step.
+        name: What compiled ``fast``, for the notice.
+    """
+
+    def __init__(
+        self,
+        fast: Callable[..., Tensor],
+        slow: Callable[..., Tensor],
+        rows: Callable[[int, tuple[Any, ...]], tuple[Any, ...]],
+        *,
+        tolerance: float,
+        name: str,
+    ) -> None:
+        self._fast, self._slow, self._rows = fast, slow, rows
+        self._tolerance, self._name = tolerance, name
+        self._unchecked, self._wrong, self._lock = CHECKED_CALLS, False, threading.Lock()
+        self.notices: tuple[str, ...] = ()
+
+    def __call__(self, *args: Any) -> Tensor:
+        with torch.no_grad():
+            if self._unchecked > 0:
+                self._check(args)
+            if not self._wrong:
+                return self._fast(*args)
+            with self._lock:
+                return self._slow(*args)
+
+    def _check(self, args: tuple[Any, ...]) -> None:
+        with self._lock:
+            if self._wrong or self._unchecked <= 0:
+                return
+            self._unchecked -= 1
+            few = self._rows(CHECKED_RUNS, args)
+            difference = _apart(self._fast(*few), self._slow(*few), few[0])
+            if difference > self._tolerance:
+                self._wrong = True
+                self.notices = (_wrong(self._name, difference),)
+
+
+def _apart(result: Tensor, plain: Tensor, start: Tensor) -> float:
+    """The distance of two end points of a step, relative to its length and without rounding."""
+    length, apart = float((plain - start).norm()), float((result - plain).norm())
+    # For a short step, the rounding of its end point dominates.
+    rounding = 8 * torch.finfo(plain.dtype).eps * float(plain.norm())
+    if math.isnan(apart):
+        return 0.0  # both diverged, which is reported elsewhere
+    return max(0.0, apart - rounding) / length if length else float(apart > rounding)
+
+
+def _wrong(compiler: str, difference: float) -> str:
+    return (
+        f"{compiler} compiled the step incorrectly (it differs by {difference:.2g} of its length "
+        "from the uncompiled step), so the slower uncompiled step is used"
+    )
 
 
 @contextlib.contextmanager

@@ -13,16 +13,18 @@ Clipping, insertion, noise and update are one graph of fixed shapes. The slow tw
 from __future__ import annotations
 
 import math
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import final
+from typing import Literal, final
 
 import torch
 from torch import Tensor
 
 from dpaudit.engine import noise
 from dpaudit.engine.clipping import ClippedSums
-from dpaudit.engine.compilation import TOLERANCE, Traced
+from dpaudit.engine.compilation import TOLERANCE, Traced, Verified
+from dpaudit.engine.fused_step import FusedStep, fused_widths
 from dpaudit.engine.inserting import SumInserter, inserter
 from dpaudit.engine.noise import Stream
 from dpaudit.engine.participation import participation
@@ -31,6 +33,7 @@ from dpaudit.engine.schedule import schedule
 from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import as_tensor, known_model, trainable
 from dpaudit.engine.tapping import TappedModel, Taps
+from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.clipping import FlatClipping
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.mechanisms.optimizers import SGD
@@ -83,10 +86,12 @@ class Engine:
         training: The training.
         runs: Number of models trained together; it fixes the shapes.
         speed: Device and precision.
-        compiled: Whether to compile the step.
+        compiled: Whether to compile the step; ``"fused"`` takes `dpaudit.engine.fused_step`.
     """
 
-    def __init__(self, training: Training, *, runs: int, speed: Speed, compiled: bool) -> None:
+    def __init__(
+        self, training: Training, *, runs: int, speed: Speed, compiled: bool | Literal["fused"]
+    ) -> None:
         mechanism, device = training.mechanism, speed.torch_device()
         self._training, self._device, self._dtype = training, device, speed.dtype
         self._runs = runs
@@ -125,14 +130,76 @@ class Engine:
             features = self._viewed(self._cast(points[0]), after)
             self._point_sums = self._sums_of(model, values, features)
         tolerance = TOLERANCE[speed.precision]
+        self._model_notices = model.notices
+        self._partial: Traced | None = None
+        if compiled == "fused":
+            try:
+                self._step: Traced | Verified = self._fused_step(speed, tolerance)
+                return
+            except (OSError, subprocess.SubprocessError) as error:
+                self._model_notices += (f"no fused step, so this will be slower: {error}",)
+        compiled = bool(compiled)
         function: Callable[..., Tensor] = self._one_step
         example = self._example()
-        self._partial: Traced | None = None
         if self._virtual:
             function, example, part = self._last_part, *self._virtual_examples(example)
             self._partial = Traced(self._partial_sums, part, compiled=compiled, tolerance=tolerance)
         self._step = Traced(function, example, compiled=compiled, tolerance=tolerance)
-        self._model_notices = model.notices
+
+    def _fused_step(self, speed: Speed, tolerance: float) -> Verified:
+        """The step of `dpaudit.engine.fused_step`, checked against the uncompiled step."""
+        training = self._training
+        widths = fused_widths(training.mechanism, speed, training.taps)
+        if widths is None or self._device.type != "cpu":
+            raise InvalidInput(
+                "compile='fused' needs a small fully connected network trained by plain DP-SGD on "
+                "a CPU; use compile='auto'"
+            )
+        kernel = FusedStep(widths)
+        noisy = training.noisy and training.mechanism.noise_multiplier > 0
+        genuine = self._plan.width
+
+        def step(
+            current: Tensor,
+            batch: Tensor,
+            present: Tensor,
+            draws: Tensor,
+            coins: Tensor,
+            runs: Tensor,
+            number: Tensor,
+            key: Tensor,
+            scalars: Tensor,
+        ) -> Tensor:
+            coins = self._participating(coins, runs, number, key)
+            features, targets, canaries = self._features[batch], self._targets[batch], None
+            points = self._inserter.points
+            if points is None:
+                canaries = self._inserter.add(torch.zeros_like(current), coins)
+                coins = coins[:, :0]
+            else:
+                features = torch.cat([features, self._cast(points[0])])
+                targets = torch.cat([targets, points[1]])
+                present = torch.cat([present, present.new_ones(len(features) - genuine)])
+            return kernel(
+                current,
+                features,
+                targets,
+                present,
+                coins,
+                canaries,
+                runs,
+                int(number),
+                key,
+                scalars,
+                stream=training.stream,
+                noisy=noisy,
+            )
+
+        def rows(count: int, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            state, batch, present, draws, coins, runs, *rest = given
+            return (state[:count], batch, present, draws, coins[:count], runs[:count], *rest)
+
+        return Verified(step, self._one_step, rows, tolerance=tolerance, name="the C++ compiler")
 
     def _sums_of(self, model: TappedModel, values: list[Tensor], features: Tensor) -> ClippedSums:
         mechanism, training = self._training.mechanism, self._training
@@ -145,6 +212,11 @@ class Engine:
     def _views(self) -> int:
         augmentation = self._training.mechanism.augmentation
         return 1 if augmentation is None else augmentation.views
+
+    @property
+    def releases_gil(self) -> bool:
+        """Whether Python threads can play shares of a tile at the same time, of any size."""
+        return isinstance(self._step, Verified)
 
     @property
     def notices(self) -> tuple[str, ...]:

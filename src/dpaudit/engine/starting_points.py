@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ from torch import Tensor
 from dpaudit.engine.noise import Stream
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation
 
+_building = threading.Lock()
+"""Held while torch's global generator has the seed of a model."""
+
 
 def build_model(mechanism: DPSGD, *, seed: int) -> torch.nn.Module:
     """A copy of the model built under ``seed``; torch's global generator is not changed."""
-    with torch.random.fork_rng(devices=[]):
+    with _building, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return copy.deepcopy(mechanism.build_model())
 

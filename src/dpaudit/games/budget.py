@@ -13,6 +13,7 @@ from typing import final
 
 import torch
 
+from dpaudit.engine.fused_step import can_build, fused_widths
 from dpaudit.engine.mechanism_check import Checked
 from dpaudit.engine.rules import rules
 from dpaudit.engine.schedule import schedule
@@ -22,7 +23,7 @@ from dpaudit.engine.tapping import Call, TappedModel
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import Capacity
 from dpaudit.games.game import Game
-from dpaudit.threat_models import CanaryPoints, StandardAdversary
+from dpaudit.threat_models import AdaptiveAdversary, CanaryPoints, StandardAdversary
 
 CACHE = 4 * 2**20
 """Bytes of one tile on a CPU, so that it fits in the cache, which is several times faster."""
@@ -44,6 +45,16 @@ EAGER_RATE = {"cpu": 0.6e9, "cuda": 5e12}
 WORTH_COMPILING = 60.0
 """Seconds of uncompiled training from which compilation is worthwhile."""
 
+FUSE_AUTOMATICALLY = False
+"""Whether ``compile="auto"`` may choose the fused step. It is faster, but its sums are rounded
+differently, so the scores of a seed would no longer be those of earlier versions bit for bit."""
+
+WORTH_FUSING = 10.0
+"""Seconds of uncompiled training from which the fused step is worthwhile."""
+
+FUSED_TILES = 10
+"""Tiles of a game with the fused step, which needs little memory: enough to show progress."""
+
 WORTH_WORKERS = 60.0
 """Seconds of uncompiled training on one core from which several processes are worthwhile."""
 
@@ -56,10 +67,12 @@ class Cost:
     Arguments:
         bytes: Memory during the training.
         operations: Multiplications and additions of the whole training.
+        fused: Whether the fused step can be used.
     """
 
     bytes: int
     operations: float
+    fused: bool = False
 
 
 def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
@@ -88,6 +101,8 @@ def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
     return Cost(
         bytes=numbers * torch.finfo(speed.dtype).bits // 8,
         operations=float(operations) * game.horizons[-1],
+        fused=not isinstance(game.adversary, AdaptiveAdversary)
+        and fused_widths(mechanism, speed, checked.taps) is not None,
     )
 
 
@@ -99,6 +114,15 @@ def settle(game: Game, speed: Speed, price: Cost, capacity: Capacity | None = No
     """
     device = device_of(speed, capacity)
     seconds = price.operations * game.runs / EAGER_RATE[device.type]
+    compiled, fusable = speed.compile, price.fused and device.type == "cpu"
+    if compiled == "auto":
+        fused = FUSE_AUTOMATICALLY and fusable and seconds > WORTH_FUSING and can_build()
+        compiled = "fused" if fused else seconds > WORTH_COMPILING
+    elif compiled == "fused" and not fusable:
+        raise InvalidInput(
+            "compile is 'fused', which needs a small fully connected network trained by plain "
+            "DP-SGD in float32 on a CPU; use compile='auto'"
+        )
     if capacity is not None:
         places = workers = capacity.tiles
         fewest = TILES_PER_WORKER * places
@@ -106,7 +130,8 @@ def settle(game: Game, speed: Speed, price: Cost, capacity: Capacity | None = No
         places = cores() if device.type == "cpu" else len(gpus(device))
         workers = speed.workers or 0
         if workers == 0:
-            worth = device.type != "cpu" or seconds > WORTH_WORKERS
+            # The fused step has a thread for each core.
+            worth = device.type != "cpu" or (seconds > WORTH_WORKERS and compiled != "fused")
             workers = places if places > 1 and worth and can_be_sent(game) else 1
         fewest = 1 if device.type == "cpu" else workers
     size = speed.tile_size
@@ -114,11 +139,12 @@ def settle(game: Game, speed: Speed, price: Cost, capacity: Capacity | None = No
         sharing = 1 if device.type == "cpu" else math.ceil(workers / places)
         room = _memory(device, capacity) // sharing // price.bytes
         # Every worker has tiles, and no tile at the end is small.
+        if compiled == "fused":
+            room, fewest = MOST_RUNS, max(fewest, FUSED_TILES)
         tiles = max(math.ceil(game.runs / max(1, min(MOST_RUNS, room))), fewest)
         size = math.ceil(game.runs / tiles)
     size = min(size, game.runs)
     tiles = math.ceil(game.runs / size)
-    compiled = seconds > WORTH_COMPILING if speed.compile == "auto" else speed.compile
     return replace(
         speed, device=str(device), tile_size=size, workers=min(workers, tiles), compile=compiled
     )

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import math
 import platform
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import final
 
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from dpaudit.engine.compilation import numerics
 from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.speed import threads
 from dpaudit.engine.starting_points import flat_parameters, initial_parameters, known_model
 from dpaudit.errors import InvalidInput, NumericalError
 from dpaudit.executors import Notify
@@ -53,6 +56,7 @@ class Player:
         self._canaries = _on_device(game.canaries, self._device)
         self._together = prepared.tile_size
         self._engine: Engine | None = None
+        self._scoring = threading.Lock()  # an adversary's code may not be thread-safe
 
     def play_tile(self, tile: int, notify: Notify = _log.info) -> ScoreBlock:
         """The scores of tile number ``tile``: a pure function of the prepared game."""
@@ -75,26 +79,40 @@ class Player:
 
     def _play(self, runs: Tensor) -> ScoreBlock:
         with numerics(self._speed.precision, self._device):
-            return self._score(runs, self._train(runs))
+            shares = runs.tensor_split(
+                min(threads(), len(runs)) if self._playing_engine().releases_gil else 1
+            )
+            if len(shares) == 1:
+                return self._play_share(runs)
+            with ThreadPoolExecutor(len(shares)) as pool:
+                return _concatenate(list(pool.map(self._play_share, shares)))
 
-    def _train(self, runs: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """The number of steps done and the parameters, from (0, start) to the last horizon."""
+    def _playing_engine(self) -> Engine:
         if self._engine is None:
             self._engine = Engine(
                 self._training,
                 runs=self._together,
                 speed=self._speed,
-                compiled=bool(self._speed.compile),
+                compiled=self._speed.compiled,
             )
-        # Shapes are fixed: a short tile is filled up with runs whose scores are not used.
-        filled = torch.arange(int(runs[0]), int(runs[0]) + self._together)
-        coins = torch.zeros(self._together, self._game.canaries.count)
+        return self._engine
+
+    def _play_share(self, runs: Tensor) -> ScoreBlock:
+        return self._score(runs, self._train(runs))
+
+    def _train(self, runs: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """The number of steps done and the parameters, from (0, start) to the last horizon."""
+        engine = self._playing_engine()
+        # Shapes may be fixed: a short tile is filled up with runs whose scores are not used.
+        size = len(runs) if engine.releases_gil else self._together
+        filled = torch.arange(int(runs[0]), int(runs[0]) + size)
+        coins = torch.zeros(size, self._game.canaries.count)
         coins[: len(runs)] = self._coins[runs].float()
         start = initial_parameters(
             self._game.mechanism, seed=self._game.seed, runs=filled, dtype=self._speed.dtype
         ).to(self._device)
         yield 0, start[: len(runs)]
-        engine, stepwise = self._engine, sees_iterates(self._game.adversary)
+        stepwise = sees_iterates(self._game.adversary)
         for steps, state in enumerate(engine.states(start, filled, coins), start=1):
             shown = engine.parameters_in(state) if stepwise else engine.released_in(state)
             yield steps, shown[: len(runs)]
@@ -120,7 +138,8 @@ class Player:
                 initial=initial,
                 iterates=iterates,
             )
-            found = scored(adversary, played, self._canaries)
+            with self._scoring:
+                found = scored(adversary, played, self._canaries)
             scores.append(_checked_scores(found, len(runs), game.canaries.count, adversary.name))
         return self._block(runs, np.stack(scores))
 

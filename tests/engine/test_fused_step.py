@@ -1,0 +1,181 @@
+"""The fused C++ step: equal to its slow twin, independent of tiles and threads."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dpaudit.adversaries import RandomDimension
+from dpaudit.data import Examples
+from dpaudit.engine import Speed, fused_step
+from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.fused_step import can_build, fused_widths
+from dpaudit.engine.starting_points import initial_parameters
+from dpaudit.engine.tapping import Taps
+from dpaudit.errors import InvalidInput
+from dpaudit.games import Game, play, prepare
+from dpaudit.mechanisms.batches import FixedBatches, PoissonBatches
+from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation
+from dpaudit.mechanisms.losses import cross_entropy
+from dpaudit.mechanisms.optimizers import SGD
+from dpaudit.threat_models import Canaries, CanaryPoints, CraftedDimensions
+
+CPU = Speed(device="cpu")
+needs_compiler = pytest.mark.skipif(not can_build(), reason="no C++ compiler")
+
+
+def network(*widths: int) -> nn.Module:
+    layers: list[nn.Module] = [nn.Linear(widths[0], widths[1])]
+    for before, after in itertools.pairwise(widths[1:]):
+        layers += [nn.ReLU(), nn.Linear(before, after)]
+    return nn.Sequential(*layers)
+
+
+def training(*widths: int, **changes: Any) -> DPSGD:
+    random = np.random.default_rng(0)
+    features = random.standard_normal((50, widths[0])).astype(np.float32)
+    data = Examples(
+        features=features, targets=random.integers(0, widths[-1], 50), classes=widths[-1]
+    )
+    settings: dict[str, Any] = {
+        "build_model": functools.partial(network, *widths),
+        "loss": cross_entropy,
+        "data": data,
+        "batches": FixedBatches(batch_size=21),
+        "steps": 6,
+        "learning_rate": 0.5,
+        "clip_norm": 0.7,
+        "noise_multiplier": 1.0,
+    }
+    return DPSGD(**{**settings, **changes})
+
+
+def points(widths: tuple[int, ...]) -> CanaryPoints:
+    features = torch.from_numpy(np.random.default_rng(1).standard_normal((3, widths[0])))
+    return CanaryPoints(features=features.float(), targets=torch.tensor([0, 1, 1]))
+
+
+def final(
+    mechanism: DPSGD, canaries: Canaries | None, *, compiled: Any, **how: Any
+) -> torch.Tensor:
+    runs = torch.arange(5)
+    described = Training(mechanism=mechanism, canaries=canaries, seed=3, **how)
+    engine = Engine(described, runs=5, speed=CPU, compiled=compiled)
+    assert engine.releases_gil is (compiled == "fused")
+    start = initial_parameters(mechanism, seed=3, runs=runs)
+    count = 0 if canaries is None else canaries.count
+    coins = torch.arange(5 * count).view(5, count).remainder(2).float()
+    with torch.no_grad():
+        states = list(engine.play(start, runs, coins))
+    assert not engine.notices
+    return states[-1]
+
+
+@needs_compiler
+@pytest.mark.parametrize("widths", [(8, 6, 2), (3, 2), (5, 17, 4, 3)])
+@pytest.mark.parametrize("kind", ["none", "dimensions", "points"])
+def test_the_fused_step_equals_its_slow_twin(widths: tuple[int, ...], kind: str) -> None:
+    dimensions = CraftedDimensions(dimensions=torch.tensor([1, 4]), norm=0.7)
+    canaries = {"none": None, "dimensions": dimensions, "points": points(widths)}[kind]
+    mechanism = training(*widths)
+    fast = final(mechanism, canaries, compiled="fused")
+    torch.testing.assert_close(
+        fast, final(mechanism, canaries, compiled=False), rtol=1e-4, atol=1e-5
+    )
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"weight_decay": 0.1},
+        {"noise_multiplier": 0.0},
+        {"batches": PoissonBatches(rate=0.3)},
+        {"initialisation": FreshInitialisation()},
+    ],
+)
+def test_other_mechanisms_equal_the_slow_twin(changes: dict[str, Any]) -> None:
+    mechanism, canaries = training(8, 6, 2, **changes), points((8,))
+    fast = final(mechanism, canaries, compiled="fused")
+    torch.testing.assert_close(
+        fast, final(mechanism, canaries, compiled=False), rtol=1e-4, atol=1e-5
+    )
+
+
+@needs_compiler
+def test_scores_do_not_depend_on_tiles_or_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    mechanism = training(8, 6, 2, initialisation=FreshInitialisation())
+    adversary = RandomDimension()
+    crafted = adversary.craft(mechanism, None, canaries=1, seed=0)  # type: ignore[arg-type]
+    game = Game(mechanism=mechanism, adversary=adversary, canaries=crafted, runs=40, coin="half")
+
+    def scores(tile_size: int, threads: int) -> np.ndarray:
+        monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+        speed = replace(CPU, compile="fused", tile_size=tile_size)
+        tiles = dict(play(prepare(game, speed)))
+        return np.concatenate([tiles[number].score for number in sorted(tiles)])
+
+    expected = scores(40, 1)
+    for tile_size, threads in ((40, 2), (13, 3), (1, 1)):
+        np.testing.assert_array_equal(scores(tile_size, threads), expected)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": SGD(momentum=0.9)},
+        {"loss": lambda outputs, targets: 2 * cross_entropy(outputs, targets)},
+        {"build_model": lambda: nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 2))},
+        {"build_model": lambda: nn.Sequential(nn.Linear(8, 2, bias=False))},
+        {"build_model": lambda: nn.Sequential(nn.Linear(8, 500), nn.ReLU(), nn.Linear(500, 2))},
+    ],
+)
+def test_other_trainings_are_not_fused(changes: dict[str, Any]) -> None:
+    assert fused_widths(training(8, 6, 2), CPU, Taps()) == (8, 6, 2)
+    assert fused_widths(training(8, 6, 2, **changes), CPU, Taps()) is None
+    assert fused_widths(training(8, 6, 2), replace(CPU, precision="float64"), Taps()) is None
+
+
+def test_a_game_that_cannot_be_fused_is_refused() -> None:
+    mechanism = training(8, 6, 2, optimizer=SGD(momentum=0.9))
+    canaries = CraftedDimensions(dimensions=torch.tensor([0]), norm=0.7)
+    game = Game(mechanism=mechanism, adversary=RandomDimension(), canaries=canaries, runs=4)
+    with pytest.raises(InvalidInput, match="fused"):
+        prepare(game, replace(CPU, compile="fused"))
+
+
+def test_without_a_compiler_the_step_is_not_fused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    fused_step.build.cache_clear()
+    try:
+        engine = Engine(Training(mechanism=training(8, 6, 2)), runs=2, speed=CPU, compiled="fused")
+    finally:
+        fused_step.build.cache_clear()
+    assert not engine.releases_gil
+    assert "compiler" in engine.notices[0]
+
+
+@needs_compiler
+def test_a_wrong_fused_step_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = fused_step.FusedStep.__call__
+    monkeypatch.setattr(
+        fused_step.FusedStep, "__call__", lambda *args, **named: right(*args, **named) + 0.5
+    )
+    mechanism, runs = training(8, 6, 2), torch.arange(3)
+    engine = Engine(Training(mechanism=mechanism), runs=3, speed=CPU, compiled="fused")
+    start = initial_parameters(mechanism, seed=0, runs=runs)
+    found = list(engine.play(start, runs, torch.zeros(3, 0)))[-1]
+    plain = Engine(Training(mechanism=mechanism), runs=3, speed=CPU, compiled=False)
+    torch.testing.assert_close(found, list(plain.play(start, runs, torch.zeros(3, 0)))[-1])
+    assert "compiled the step incorrectly" in engine.notices[0]
