@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, final
 
-from dpaudit.adversaries.random_dimension import RandomDimension
-from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 from dpaudit.audits.assessment import lower_methods
 from dpaudit.audits.auditing import make_game
 from dpaudit.audits.description import hidden_steps
-from dpaudit.errors import DpauditError
+from dpaudit.errors import DpauditError, MissingExtra
 from dpaudit.executors import Executor, Lost, Player, PlayTile
 from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
@@ -26,6 +25,7 @@ from dpaudit.upper_bounds.hidden_state import hidden_state_bound
 
 if TYPE_CHECKING:
     from dpaudit.engine import Speed
+    from dpaudit.engine.simulation import Shortened
     from dpaudit.games import Prepared
 
 SHARES = (0.8, 0.9, 0.95)
@@ -33,6 +33,7 @@ SHARES = (0.8, 0.9, 0.95)
 
 _PROBE_SECONDS = 2.0
 _PROBE_STEPS = 20
+_SIMULATION_SECONDS = 0.5
 
 PREDICTION = (
     "genuine gradients neither amplify nor reduce the effect of the canary: true for a dimension "
@@ -121,30 +122,35 @@ def plan(
     With an executor the steps are timed on its machines. Jobs of SLURM may wait in a queue, so
     they are timed here, and the duration holds if those machines are as fast as this one.
 
-    A few steps of one tile are timed, and so are a few of the adversary's own simulations, if it
-    has any.
+    A few steps of one tile are timed. Simulations by the adversary stop after half a second, and
+    their duration is extrapolated.
 
     See also: `dpaudit.lower_bounds.prediction`, for the bounds alone and without torch.
     """
     insertion = Insertion() if insertion is None else insertion
     capacity = None if executor is None else executor.capacity()
     began = time.perf_counter()
-    # Simulating whole trainings to choose a dimension would take too long; any dimension will do.
-    stand_in = RandomDimension() if isinstance(adversary, SimulatedDimension) else adversary
-    game, asked = make_game(
-        mechanism,
-        stand_in,
-        runs=runs,
-        canaries=canaries,
-        insertion=insertion,
-        seed=seed,
-        horizons=(),
-        speed=speed,
-        capacity=capacity,
+    with _short_simulations() as simulations:
+        game, asked = make_game(
+            mechanism,
+            adversary,
+            runs=runs,
+            canaries=canaries,
+            insertion=insertion,
+            seed=seed,
+            horizons=(),
+            speed=speed,
+            capacity=capacity,
+        )
+    crafting = time.perf_counter() - began + simulations.saved
+    extrapolated = (
+        ()
+        if simulations.played == simulations.asked
+        else (
+            "The time of the adversary's simulations is extrapolated from "
+            f"{simulations.played:,} of {simulations.asked:,} steps.",
+        )
     )
-    crafting = time.perf_counter() - began
-    if isinstance(adversary, SimulatedDimension):
-        crafting += _simulating(adversary, mechanism)
     from dpaudit.audits._describing import device_name
     from dpaudit.games import prepare
 
@@ -197,8 +203,18 @@ def plan(
         bytes=prepared.tile_size * workers * prepared.cost.bytes,
         speed=settled,
         device=device_name(settled, capacity),
-        notices=(*prepared.checked.notices, *timing.notices),
+        notices=(*prepared.checked.notices, *timing.notices, *extrapolated),
     )
+
+
+def _short_simulations() -> AbstractContextManager[Shortened]:
+    try:
+        from dpaudit.engine.simulation import shortened
+    except ImportError as error:
+        if getattr(error, "name", None) != "torch":
+            raise
+        raise MissingExtra("planning an audit", "train") from None
+    return shortened(_SIMULATION_SECONDS)
 
 
 def _hidden_upper(
@@ -221,25 +237,6 @@ def _runs_needed(
         scores = scores_needed(mu, share=share, delta=delta, confidence=confidence)
         found[share] = None if scores is None else math.ceil(scores / canaries)
     return found
-
-
-def _simulating(adversary: SimulatedDimension, mechanism: DPSGD) -> float:
-    """Seconds that the adversary's simulations take, extrapolated from two short ones."""
-    from dpaudit.engine import simulate
-
-    def seconds(steps: int) -> float:
-        began = time.perf_counter()
-        simulate(
-            replace(mechanism, steps=steps),
-            noisy=adversary.simulation == "noisy",
-            runs=adversary.simulations,
-            seed=0,
-        )
-        return time.perf_counter() - began
-
-    seconds(1)  # the first call in torch is slow
-    short, longer = seconds(1), seconds(4)
-    return short + max(0.0, longer - short) / 3 * (mechanism.steps - 1)
 
 
 @final

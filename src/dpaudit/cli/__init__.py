@@ -126,7 +126,15 @@ def main() -> None:
         ["--show-completion"],
     ):
         app(prog_name="dpaudit")  # a shell reads the output; typer exits by itself
+    if sys.argv[1:2] == ["audit"] and not {"-h", "--help", "--json"} & {*sys.argv}:
+        _say_loading()
     run_app(app, "dpaudit")
+
+
+def _say_loading() -> None:
+    """Show on a terminal at once that the command runs: its imports take a second."""
+    if sys.stderr.isatty():
+        print("loading", end="\r", file=sys.stderr, flush=True)  # the progress bar replaces it
 
 
 def run_app(app: typer.Typer, name: str) -> None:

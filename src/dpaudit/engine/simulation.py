@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import final
 
@@ -33,6 +37,44 @@ class Simulated:
     per_step: Tensor
     final: Tensor
     models: Tensor
+
+
+@final
+@dataclass(kw_only=True)
+class Shortened:
+    """Simulations that stop early, for `dpaudit.plan`.
+
+    Arguments:
+        limit: Seconds after which a simulation stops.
+        saved: Seconds that the rest of all simulations would have taken, extrapolated.
+        played: Steps that were played.
+        asked: Steps that were asked for.
+    """
+
+    limit: float
+    saved: float = 0.0
+    played: int = 0
+    asked: int = 0
+
+
+_shortened: ContextVar[Shortened | None] = ContextVar("shortened", default=None)
+
+
+@contextlib.contextmanager
+def shortened(seconds: float) -> Iterator[Shortened]:
+    """Within this context every simulation stops after ``seconds``. Use it only to take times.
+
+    Example:
+        >>> with shortened(0.5) as simulations:
+        ...     simulations.saved
+        0.0
+    """
+    found = Shortened(limit=seconds)
+    token = _shortened.set(found)
+    try:
+        yield found
+    finally:
+        _shortened.reset(token)
 
 
 def simulate(
@@ -68,9 +110,18 @@ def simulate(
             device
         )
         squares, before = torch.zeros_like(start[0]), start
-        for current in engine.play(start, numbers, torch.zeros(played, 0)):
+        short, began = _shortened.get(), time.perf_counter()
+        for step, current in enumerate(engine.play(start, numbers, torch.zeros(played, 0)), 1):
             squares += (current - before).square().sum(0)
             before = current
+            if step == 1:  # the first step in torch is slow
+                first = time.perf_counter() - began
+            if short is not None and time.perf_counter() - began > short.limit:
+                break
+    if short is not None:
+        spent, rest = time.perf_counter() - began, mechanism.steps - step
+        short.saved += rest * (spent if step == 1 else (spent - first) / (step - 1))
+        short.played, short.asked = short.played + step, short.asked + mechanism.steps
     return Simulated(
         per_step=(squares.sqrt() * math.sqrt(runs / played)).cpu(),
         final=(before - start).abs().mean(0).cpu(),

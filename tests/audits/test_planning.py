@@ -1,0 +1,29 @@
+"""Plans of adversaries that simulate while they craft."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dpaudit.adversaries.gradient_attack import GradientAttack
+from dpaudit.audits import plan
+from dpaudit.engine import Speed, simulate
+from dpaudit.engine.simulation import shortened
+from dpaudit.testing import easy_training
+
+LONG = replace(easy_training(noise_multiplier=2.0), steps=5000)
+
+
+def test_a_plan_does_not_simulate_in_full() -> None:
+    speed = Speed(device="cpu", compile=False, workers=1)
+    found = plan(LONG, GradientAttack(), runs=2, delta=0.0, speed=speed)
+    assert any("5,000 steps" in notice for notice in found.notices)
+    assert found.seconds > 0
+
+
+def test_short_simulations_extrapolate_their_duration() -> None:
+    with shortened(0.01) as short:
+        simulate(LONG, noisy=False, runs=1, seed=0)
+    assert 0 < short.played < short.asked == LONG.steps
+    assert short.saved > 0.01
+    whole = simulate(easy_training(noise_multiplier=2.0), noisy=False, runs=1, seed=0)
+    assert whole.models.isfinite().all()
