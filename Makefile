@@ -8,7 +8,7 @@ VENV := .venv
 PIP := $(VENV)/bin/pip install --quiet --constraint constraints.txt
 OPTIONS ?=
 
-.PHONY: audit test quick lint types docs browser release-check clean
+.PHONY: audit bench test quick lint types docs browser release-check clean
 
 audit: $(VENV)/.audit
 	$(VENV)/bin/dpaudit audit $(OPTIONS)
@@ -18,6 +18,10 @@ test: $(VENV)/.dev
 
 quick: $(VENV)/.dev
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile -m "not slow" $(OPTIONS)
+
+# A few minutes. OPTIONS=--strict fails if a ratio got worse, OPTIONS=--save keeps the new numbers.
+bench: $(VENV)/.dev
+	$(VENV)/bin/python benchmarks/bench.py $(OPTIONS)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

@@ -9,11 +9,21 @@ import importlib.util
 import itertools
 import time
 import warnings
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from dpaudit.engine.starting_points import as_tensor, flat_parameters, known_model, trainable
+from dpaudit.engine.compilation import numerics
+from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.speed import Precision, Speed
+from dpaudit.engine.starting_points import (
+    as_tensor,
+    flat_parameters,
+    initial_parameters,
+    known_model,
+    trainable,
+)
 from dpaudit.mechanisms.dpsgd import DPSGD
 
 
@@ -149,3 +159,65 @@ def _batch(mechanism: DPSGD, device: torch.device) -> tuple[Tensor, Tensor]:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def not_private(mechanism: DPSGD, device: torch.device, *, runs: int, steps: int) -> float:
+    """Seconds a model-step of SGD without clipping and noise, ``runs`` models by `vmap`."""
+    template = known_model(mechanism).to(device)
+    names = [name for name, p in template.named_parameters() if p.requires_grad]
+    shapes = [p.shape for p in trainable(template)]
+    sizes = [p.numel() for p in trainable(template)]
+    features, targets = _batch(mechanism, device)
+
+    def loss(flat: Tensor) -> Tensor:
+        pieces = zip(torch.split(flat, sizes), shapes, strict=True)
+        given = dict(zip(names, (piece.view(shape) for piece, shape in pieces), strict=True))
+        outputs = torch.func.functional_call(template, given, (features,))
+        return mechanism.loss(outputs, targets).mean()
+
+    current = flat_parameters(template).to(device).expand(runs, -1).contiguous()
+
+    def step() -> None:
+        nonlocal current
+        current = current - mechanism.learning_rate * torch.func.vmap(torch.func.grad(loss))(
+            current
+        )
+
+    return seconds_per_step(step, device=device, warm_up=2, steps=steps) / runs
+
+
+def arithmetic_floor(mechanism: DPSGD, device: torch.device) -> float:
+    """Seconds a model-step of the products alone, at the speed of a large matrix product.
+
+    One core of a CPU; linear layers only: six operations a weight and example.
+    """
+    size = 1024 if device.type == "cpu" else 8192
+    square = torch.ones(size, size, device=device)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        seconds = seconds_per_step(lambda: square @ square, device=device, warm_up=2, steps=5)
+    finally:
+        torch.set_num_threads(threads)
+    weights = sum(p.numel() for p in trainable(known_model(mechanism)))
+    examples = mechanism.batches.expected_size(len(mechanism.data))
+    return 6 * weights * examples * seconds / (2 * size**3)
+
+
+def engine(
+    mechanism: DPSGD,
+    device: torch.device,
+    *,
+    runs: int,
+    steps: int,
+    compiled: bool | Literal["fused"],
+    precision: Precision = "float32",
+) -> float:
+    """Seconds a model-step of dpaudit's engine, in one thread on a CPU."""
+    speed = Speed(device=str(device), precision=precision)
+    with numerics(precision, device):
+        one = Engine(Training(mechanism=mechanism), runs=runs, speed=speed, compiled=compiled)
+        numbers = torch.arange(runs)
+        start = initial_parameters(mechanism, seed=0, runs=numbers)
+        played = one.play(start, numbers, torch.zeros(runs, 0))
+        return seconds_per_step(lambda: next(played), device=device, warm_up=5, steps=steps) / runs
