@@ -15,7 +15,7 @@ LONG = replace(easy_training(noise_multiplier=2.0), steps=5000)
 
 def test_a_plan_does_not_simulate_in_full() -> None:
     speed = Speed(device="cpu", compile=False, workers=1)
-    found = plan(LONG, GradientAttack(), runs=2, delta=0.0, speed=speed)
+    found = plan(LONG, GradientAttack(), runs=4, delta=0.0, speed=speed)
     assert any("5,000 steps" in notice for notice in found.notices)
     assert found.seconds > 0
 
