@@ -100,8 +100,8 @@ dpaudit check bugs.variance_for_deviation:train --clip-norm 1 --noise-multiplier
 ```
 """
 
-OLD = """ The audits of rows marked ¹ were run with an earlier version of dpaudit, and numbers of
-runs may differ with this one."""
+OLD = """ The audits of rows marked ¹ were run before the test of claims was sharpened, and were not
+repeated; numbers of runs and p-values may differ."""
 
 SEEN = """\
 ## Bugs that an audit detects
