@@ -98,7 +98,7 @@ SETTINGS: dict[str, Any] = {
         "How the training step is compiled. fused: a C++ function for small fully connected "
         "networks on a CPU, several times faster than torch.",
         "auto|torch|fused|none",
-        "auto, torch for long audits",
+        "auto, for long audits fused where possible, otherwise torch",
     ),
     "store": StoreFile,
     "name": Name,

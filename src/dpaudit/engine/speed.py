@@ -27,7 +27,7 @@ class Speed:
             is for checks.
         compile: Whether to use `torch.compile`. ``"fused"`` uses a C++ function for small fully
             connected networks on a CPU, which is several times faster and rounds differently.
-            ``"auto"`` uses `torch.compile` if the game is long enough.
+            ``"auto"`` compiles if the game is long enough, fused where possible.
         tile_size: Number of runs trained together; `None` chooses it from the model and the free
             memory.
         workers: Number of processes. On a CPU each has one thread, and `None` starts one per core

@@ -45,13 +45,6 @@ EAGER_RATE = {"cpu": 0.6e9, "cuda": 5e12}
 WORTH_COMPILING = 60.0
 """Seconds of uncompiled training from which compilation is worthwhile."""
 
-FUSE_AUTOMATICALLY = False
-"""Whether ``compile="auto"`` may choose the fused step. It is faster, but its sums are rounded
-differently, so the scores of a seed would no longer be those of earlier versions bit for bit."""
-
-WORTH_FUSING = 10.0
-"""Seconds of uncompiled training from which the fused step is worthwhile."""
-
 FUSED_TILES = 10
 """Tiles of a game with the fused step, which needs little memory: enough to show progress."""
 
@@ -116,8 +109,10 @@ def settle(game: Game, speed: Speed, price: Cost, capacity: Capacity | None = No
     seconds = price.operations * game.runs / EAGER_RATE[device.type]
     compiled, fusable = speed.compile, price.fused and device.type == "cpu"
     if compiled == "auto":
-        fused = FUSE_AUTOMATICALLY and fusable and seconds > WORTH_FUSING and can_build()
-        compiled = "fused" if fused else seconds > WORTH_COMPILING
+        compiled = seconds > WORTH_COMPILING
+        # Shorter games keep torch's step, which rounds as in earlier versions, bit for bit.
+        if compiled and fusable and can_build():
+            compiled = "fused"
     elif compiled == "fused" and not fusable:
         raise InvalidInput(
             "compile is 'fused', which needs a small fully connected network trained by plain "
