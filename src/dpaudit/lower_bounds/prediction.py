@@ -9,6 +9,7 @@ of :math:`T` steps. Scores with and without the canary are then normal, and
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, final
@@ -145,10 +146,14 @@ def scores_needed(
     target = share * gaussian_epsilon(delta, mu)
     if math.isinf(target):
         return None
-    scores = 20
-    while scores <= MOST_SCORES:
-        bound = expected_bound(mu, scores=scores, delta=delta, confidence=confidence, method=method)
-        if bound.epsilon >= target:
-            return scores
-        scores = 2 * math.ceil(scores * 1.1 / 2)
-    return None
+    grid = [20]
+    while grid[-1] <= MOST_SCORES:
+        grid.append(2 * math.ceil(grid[-1] * 1.1 / 2))
+
+    def proven(scores: int) -> float:
+        return expected_bound(
+            mu, scores=scores, delta=delta, confidence=confidence, method=method
+        ).epsilon
+
+    place = bisect_left(grid[:-1], target, key=proven)
+    return grid[place] if place < len(grid) - 1 else None
