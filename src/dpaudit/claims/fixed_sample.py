@@ -219,6 +219,7 @@ class _SmallestPValue(Ranking):
     """
 
     name = "claim"
+    foresees = True
 
     def __init__(self, claim: Claim, growth: float) -> None:
         self._claim, self._growth = claim, growth
@@ -239,6 +240,13 @@ class _SmallestPValue(Ranking):
                 cautious.upper_false_negative_rate(counts[chosen]),
             )
         return merit
+
+    def foreseen_merit(self, counts: ErrorCounts, question: Question, significance: float) -> Array:
+        """The bound on mu: a normal pilot places the threshold, but is too small to place mu."""
+        levels = Pointwise(2 * significance)
+        return mu_of_errors(
+            levels.upper_false_positive_rate(counts), levels.upper_false_negative_rate(counts)
+        )
 
     def _expected(self, pilot: ErrorCounts) -> ErrorCounts:
         """Pessimistic prediction of the errors on the rest, so that a lucky tail does not win."""
