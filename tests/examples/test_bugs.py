@@ -90,7 +90,7 @@ def test_a_training_is_a_function_of_its_seed_and_its_canary(name):
     )
     assert one.shape[-1] == importlib.import_module("bugs._common").PARAMETERS
     np.testing.assert_array_equal(one, again)
-    noiseless = name in ("noise_forgotten", "noise_seed_fixed", "optimizer_inactive")
+    noiseless = name in ("noise_forgotten", "optimizer_inactive")
     assert np.array_equal(one, other, equal_nan=True) == (noiseless or name == "nan_survives")
     assert not np.array_equal(one, without)
 
@@ -151,7 +151,7 @@ def test_every_visible_bug_was_proven_and_gross_ones_in_200_runs():
     assert set(ROWS) == {*WRONG, *CORRECT}
     for name in WRONG:
         if name in NOT_IN_THE_OUTPUT:
-            assert ROWS[name]["fixed"]["verdict"] != "violation"
+            assert ROWS[name]["fixed"]["p_value"] > 0.005  # one in twenty is below 0.05 by chance
             assert ROWS[name]["check"]["broken"] or name == "epsilon_for_another_delta"
             continue
         assert all(one["runs"] is not None for one in ROWS[name]["until"]), name

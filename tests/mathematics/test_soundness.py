@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from dpaudit import Claim, ErrorCounts, Scores, estimate, lower_bound, proven_curve, test_claim
 from dpaudit.claims.fixed_sample import claim_p_value
+from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds import METHODS
 from dpaudit.upper_bounds import all_upper_bounds
 
@@ -228,7 +229,12 @@ def test_any_scores_give_a_finite_bound_that_is_not_negative(
 ) -> None:
     if method == "gaussian-fit" and (len(set(inserted)) < 2 or len(set(others)) < 2):
         return
-    bound = lower_bound(np.array(inserted), np.array(others), delta=1e-5, method=method)
+    try:
+        bound = lower_bound(np.array(inserted), np.array(others), delta=1e-5, method=method)
+    except InvalidScores:
+        if not method.startswith("one-run"):  # which refuse coins that are hardly fair
+            raise
+        return
     assert 0 <= bound.epsilon < math.inf
     assert bound.epsilon > 0 or bound.notes
 

@@ -40,6 +40,7 @@ def anytime_bounds(
         assumptions: Further assumptions to state in each bound.
 
     Example:
+        >>> import numpy as np
         >>> random = np.random.default_rng(0)
         >>> there, not_there = random.normal(2, 1, 500), random.normal(0, 1, 500)
         >>> anytime_bounds(there, not_there, delta=1e-5)["anytime-gaussian-dp"].mu
