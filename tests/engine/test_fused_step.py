@@ -167,10 +167,11 @@ def test_without_a_compiler_the_step_is_not_fused(
 
 
 @needs_compiler
-def test_a_wrong_fused_step_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [0.5, float("nan")])
+def test_a_wrong_fused_step_is_not_used(monkeypatch: pytest.MonkeyPatch, error: float) -> None:
     right = fused_step.FusedStep.__call__
     monkeypatch.setattr(
-        fused_step.FusedStep, "__call__", lambda *args, **named: right(*args, **named) + 0.5
+        fused_step.FusedStep, "__call__", lambda *args, **named: right(*args, **named) + error
     )
     mechanism, runs = training(8, 6, 2), torch.arange(3)
     engine = Engine(Training(mechanism=mechanism), runs=3, speed=CPU, compiled="fused")

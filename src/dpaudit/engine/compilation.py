@@ -195,7 +195,8 @@ def _apart(result: Tensor, plain: Tensor, start: Tensor) -> float:
     # For a short step, the rounding of its end point dominates.
     rounding = 8 * torch.finfo(plain.dtype).eps * float(plain.norm())
     if math.isnan(apart):
-        return 0.0  # both diverged, which is reported elsewhere
+        # A run that diverged is reported elsewhere; only the fast step's failure counts here.
+        return math.inf if bool(plain.isfinite().all()) else 0.0
     return max(0.0, apart - rounding) / length if length else float(apart > rounding)
 
 

@@ -103,9 +103,8 @@ def check_fair_coins(scores: Scores, method: str) -> None:
         raise InvalidScores(
             f"{method} needs canaries that were inserted by a fair coin each, and exactly half "
             f"were ({inserted:,} of {total:,}), which fair coins give with probability "
-            f"{np.exp(half.sum()):.1g}; flip a coin for each canary, or use clopper-pearson. If "
-            "a coin was flipped for each, leave out the last canary of the table: the others are "
-            "still fair"
+            f"{np.exp(half.sum()):.1g}; flip a coin for each canary, or use clopper-pearson; an "
+            "odd number of canaries never gives exactly half by chance"
         )
 
 
