@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrik, fdtr, fdtrc, ndtr
 
+from dpaudit._arrays import Array
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.normality import normality_p_value, unit_of
-
-Array = NDArray[np.float64]
 
 # Of the tests of normality and of equal variances. A fit that is nearly normal still predicts well.
 _SIGNIFICANCE = 0.01

@@ -15,18 +15,16 @@ from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.lower_bounds.estimating import estimate
 from dpaudit.lower_bounds.questions import Question
 from dpaudit.lower_bounds.thresholds import Chosen, Ranking, ThresholdRule, chosen_by_pilot
 from dpaudit.privacy import Bound
 from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_epsilon
-
-Array = NDArray[np.float64]
 
 MOST_SCORES = 1_000_000
 """Largest number of scores that `scores_needed` considers and `expected_bound` computes with."""

@@ -12,13 +12,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.trainings.canaries import GradientCanary
 from dpaudit.trainings.directions import DirectionCanary
 from dpaudit.trainings.parameters import flat_parameters
 from dpaudit.trainings.playing import Job
-
-Array = NDArray[np.float64]
 
 _SHORT, _HALF, _LONG = 0.25, 0.5, 100.0  # norms, in units of the clip norm
 _ALLOWED = 1.3  # other examples react to a canary, so that effects are not quite in proportion
