@@ -13,6 +13,9 @@ OPTIONS ?=
 audit: $(VENV)/.audit
 	$(VENV)/bin/dpaudit audit $(OPTIONS)
 
+# The tests start many processes, which are faster if they find compiled bytecode.
+test quick: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(VENV)/.dev
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --durations=15 $(OPTIONS)
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.landscapes import DensityPair, Sweep, ThresholdSearch
 from dpaudit.mechanisms.landscape import LandscapeProcess
 from dpaudit.report.landscapes import draw_densities, draw_loss, figure_file
 from dpaudit.report.palette import BLUE, GREEN, GREY, ORANGE, SKY
-
-Array = NDArray[np.float64]
 
 
 def draw_landscapes(processes: Sequence[tuple[str, LandscapeProcess]], path: str) -> None:

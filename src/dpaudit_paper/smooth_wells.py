@@ -20,12 +20,10 @@ from functools import cached_property
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.landscapes import Constant, simulate
 from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess
-
-Array = NDArray[np.float64]
 
 
 @final

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
+from dpaudit._arrays import Array
 from dpaudit.adversaries.crafting import check_room, generator, move_along_dimensions
 from dpaudit.presets import preset
 from dpaudit.threat_models import (
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 
-Array = NDArray[np.float64]
 
 FANS = (400, 120)
 """Fan-in and fan-out of the ConvNet's largest layer, which has 77 % of its weights."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.scores import Scores
 from dpaudit_paper import style
@@ -15,7 +15,6 @@ from dpaudit_paper.table import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-Array = NDArray[np.float64]
 
 _LOOKS: dict[str, tuple[str, Any, float]] = {
     "observed": (style.BLUE, "-", 2.2),

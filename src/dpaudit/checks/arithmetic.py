@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dpaudit._arrays import Array
 
 
 def scales_by_blocks(moved: Array, entries: Array, rounding: Array) -> tuple[Array, float] | None:

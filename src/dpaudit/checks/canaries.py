@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-
-Array = NDArray[np.float64]
 
 
 @final

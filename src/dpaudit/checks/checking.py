@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.checks.findings import CheckResult, Finding
 from dpaudit.checks.layout import Tensor
 from dpaudit.checks.limits import FALSE_ALARM
@@ -28,8 +28,6 @@ from dpaudit.checks.subject import (
     usual_steps,
 )
 from dpaudit.errors import InvalidInput
-
-Array = NDArray[np.float64]
 
 RUNS = 16
 """Default number of seeds over which noise is measured."""

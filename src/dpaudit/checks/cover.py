@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpaudit.checks.arithmetic import Array
+from dpaudit._arrays import Array
 
 if TYPE_CHECKING:
     from dpaudit.checks.measuring import Measurements

@@ -18,8 +18,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.checks import transforms
-from dpaudit.checks.arithmetic import Array, direction, spacing
+from dpaudit.checks.arithmetic import direction, spacing
 from dpaudit.checks.cover import cover_of_scales, cover_of_unit
 from dpaudit.checks.layout import Tensor
 from dpaudit.checks.sampling import offsets

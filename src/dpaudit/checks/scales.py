@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpaudit.checks.arithmetic import Array, scales_by_blocks
+from dpaudit._arrays import Array
+from dpaudit.checks.arithmetic import scales_by_blocks
 
 if TYPE_CHECKING:
     from dpaudit.checks.measuring import Measurements

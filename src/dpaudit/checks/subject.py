@@ -13,15 +13,13 @@ from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.checks.canaries import ShapedCanary
 from dpaudit.checks.isolation import seeded_generators
 from dpaudit.checks.layout import Tensor, tensors_of
 from dpaudit.errors import InvalidInput
 from dpaudit.trainings.parameters import flat_parameters
-
-Array = NDArray[np.float64]
 
 
 class UserCodeFailed(InvalidInput):

@@ -17,7 +17,7 @@ from typing import final
 
 import numpy as np
 
-from dpaudit.checks.arithmetic import Array
+from dpaudit._arrays import Array
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules._noise import unsuited
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 
-from dpaudit.checks.arithmetic import Array, direction
+from dpaudit._arrays import Array
+from dpaudit.checks.arithmetic import direction
 
 if TYPE_CHECKING:
     from dpaudit.checks.measuring import Measurements

@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrik, ndtr
 
+from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
 from dpaudit.claims.bets import Bets
 from dpaudit.claims.claim import Claim
@@ -23,8 +23,6 @@ from dpaudit.claims.sequential import AnytimeTest
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.joint_test import Curve, curve_p_value, distances
 from dpaudit.scores import Scores
-
-Array = NDArray[np.float64]
 
 SURE = 0.9
 """Probability with which the stated factor would have been found."""

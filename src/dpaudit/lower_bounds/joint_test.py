@@ -30,15 +30,14 @@ from functools import lru_cache
 from typing import final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import bdtr, betaincc, ndtr, ndtri
 
+from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
 from dpaudit.lower_bounds.bands import upper_rate
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.tradeoff import approximate_tradeoff, gaussian_tradeoff
-
-Array = NDArray[np.float64]
 
 # Up to here scipy's bdtr is right to 1e-8; at 1e8 trials it is wrong by 0.1, past 2**31 it is NaN.
 _MOST_TRIALS_OF_BDTR = 10**6

@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.foresight import foreseen
 from dpaudit.lower_bounds.levels import Everywhere, Levels, Pointwise
 from dpaudit.lower_bounds.questions import Question
-
-Array = NDArray[np.float64]
 
 
 class Ranking(ABC):

@@ -9,8 +9,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-from dpaudit.trainings.crafted import Array, CraftedGradients, drawing, tensor_slices
+from dpaudit.trainings.crafted import CraftedGradients, drawing, tensor_slices
 
 
 @final

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-
-Array = NDArray[np.float64]
 
 
 def hard_example(features: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], Any]:

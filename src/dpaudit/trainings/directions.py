@@ -9,7 +9,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.trainings.crafted import Array, CraftedGradients, drawing, tensor_slices
+from dpaudit._arrays import Array
+from dpaudit.trainings.crafted import CraftedGradients, drawing, tensor_slices
 
 EVERYWHERE = "all tensors"
 """Name of the canary that has a share in every tensor."""

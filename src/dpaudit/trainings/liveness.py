@@ -17,6 +17,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.trainings.canaries import GradientCanary
@@ -27,8 +28,6 @@ from dpaudit.trainings.playing import Job
 from dpaudit.trainings.scoring import Kind, UnscorableReturn, coverage_of
 from dpaudit.trainings.shell import CommandTraining
 from dpaudit.trainings.spread import spread_contribution, spread_coverage, spread_doubt
-
-Array = NDArray[np.float64]
 
 MOST_PAIRS = 5
 """Pairs without any effect of the canary before the training is refused.

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-
-Array = NDArray[np.float64]
 
 
 def flat_parameters(returned: Any) -> Array:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import log_softmax
 
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.trainings.parameters import as_array
-
-Array = NDArray[np.float64]
 
 _SMALLEST = float(np.finfo(np.float64).tiny)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import ThreatModel
 from dpaudit.trainings.crafted import CraftedGradients
@@ -17,7 +17,6 @@ from dpaudit.trainings.parameters import as_array, flat_parameters, looks_like_p
 from dpaudit.trainings.predictions import Predictions
 from dpaudit.trainings.private_gradients import PrivateGradients
 
-Array = NDArray[np.float64]
 Kind = Literal["score", "parameters", "predictions", "private gradients", "own"]
 AdversaryLike = Callable[[Any, Any], Any] | str | None
 

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.checks.arithmetic import Array
+from dpaudit._arrays import Array
 from dpaudit.checks.limits import FALSE_ALARM
 from dpaudit.checks.measuring import Measurements
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpaudit.checks.arithmetic import Array, direction
+from dpaudit._arrays import Array
+from dpaudit.checks.arithmetic import direction
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, smallest_ratio
 from dpaudit.checks.measuring import Measurements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpaudit.checks.arithmetic import Array
+from dpaudit._arrays import Array
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules._noise import unsuited

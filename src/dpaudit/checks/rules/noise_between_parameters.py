@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.checks.arithmetic import Array
+from dpaudit._arrays import Array
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, standard_deviations
 from dpaudit.checks.measuring import Measurements

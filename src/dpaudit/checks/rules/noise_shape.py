@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from scipy import special
 
-from dpaudit.checks.arithmetic import Array
+from dpaudit._arrays import Array
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, standard_deviations
 from dpaudit.checks.measuring import Measurements
