@@ -7,7 +7,6 @@ the user's module, `vmap` and `grad` are already resolved.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import threading
 import warnings
@@ -18,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from dpaudit.engine.repeated_parts import repeated_parts
 from dpaudit.engine.speed import Precision
 
 TOLERANCE: dict[Precision, float] = {
@@ -77,9 +75,8 @@ class Traced:
 
     def _first_compiled(self, *args: Any) -> Tensor:
         self._untried = False
-        compiler = functools.partial(torch.compile, dynamic=False, fullgraph=True)
+        compiled = torch.compile(self._graph, dynamic=False, fullgraph=True)
         try:
-            compiled = repeated_parts(self._graph, compiler) or compiler(self._graph)
             with warnings.catch_warnings():
                 # The compiler's advice on precision and cores does not concern the user.
                 warnings.simplefilter("ignore")
@@ -120,7 +117,6 @@ def _without_idle_views(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     time in every pass of the compiler.
     """
     for node in list(graph.graph.nodes):
-        node.target = _IN_PLACE.get(node.target, node.target)
         if node.target in _VIEWS and _layout(node) == _layout(node.args[0]):
             node.replace_all_uses_with(node.args[0])
             graph.graph.erase_node(node)
@@ -132,13 +128,6 @@ def _layout(node: torch.fx.Node) -> tuple[torch.Size, tuple[int, ...]]:
     value: Tensor = node.meta["val"]
     return value.shape, value.stride()
 
-
-_IN_PLACE: dict[object, object] = {
-    torch.ops.aten.squeeze_.dim: torch.ops.aten.squeeze.dim,
-    torch.ops.aten.squeeze_.dims: torch.ops.aten.squeeze.dims,
-    torch.ops.aten.unsqueeze_.default: torch.ops.aten.unsqueeze.default,
-}
-"""Operations of `vmap` that change the shape of a fresh view, and the same as further views."""
 
 _VIEWS = frozenset(
     {
