@@ -65,6 +65,17 @@ def test_without_a_terminal_there_is_a_line_every_few_seconds(
     assert lines[-1] == "dpaudit: slow"
 
 
+def test_a_stage_without_reports_is_shown_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.5)
+    with Bar() as bar:
+        bar.stage("crafting")
+        time.sleep(1.2)  # no callback meanwhile
+    assert capsys.readouterr().err == "dpaudit: crafting\n"
+
+
 def test_in_a_notebook_there_is_a_bar_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     display = pytest.importorskip("IPython.display")
     shown: list[str] = []

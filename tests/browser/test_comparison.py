@@ -127,6 +127,63 @@ def test_a_deep_link_opens_its_audit(opened: Any, comparison: Path) -> None:
     assert [place for place, one in enumerate(opened.execute_script(folded)) if one] == [2]
 
 
+@pytest.fixture(scope="module")
+def mixed(page: PageData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two audits that differ in thirty settings, as of different kinds of training."""
+    facts = [
+        Facts(heading=f"kind {k}", rows=tuple((f"setting {k}-{n}", f"{n}") for n in range(15)))
+        for k in range(2)
+    ]
+    pages = [replace(page, identity=f"{k}" * 16, facts=(facts[k],)) for k in range(2)]
+    return write_page(pages, tmp_path_factory.mktemp("pages") / "mixed.html")
+
+
+def visible(browser: Any, selector: str) -> int:
+    return browser.execute_script(
+        "return [...document.querySelectorAll(arguments[0])]"
+        ".filter(e => e.getClientRects().length).length",
+        selector,
+    )
+
+
+def test_bounds_are_seen_without_scrolling_and_few_settings_at_first(
+    browser: Any, mixed: Path
+) -> None:
+    for width in WIDTHS:
+        emulate(browser, width=width)
+        browser.get("about:blank")
+        browser.get(mixed.as_uri())
+        right = browser.execute_script(
+            "return Math.max(...[...document.querySelectorAll('td.lower, td.upper')]"
+            ".map(e => e.getBoundingClientRect().right))"
+        )
+        assert right <= width
+        few = visible(browser, "tbody .setting")
+        click(browser, ".all-settings")
+        assert 0 < few <= 12 < visible(browser, "tbody .setting")
+    assert browser.get_log("browser") == []
+
+
+def test_audits_of_one_title_have_their_identity_in_the_legend(browser: Any, mixed: Path) -> None:
+    browser.get("about:blank")
+    browser.get(mixed.as_uri())
+    click(browser, ".pick input")
+    click(browser, ".pick input")  # drawn again by the script
+    entries = [e.text for e in browser.find_elements("css selector", ".overlay .entry")]
+    assert sorted(text.split()[-1] for text in entries) == ["00000000", "11111111"]
+
+
+def test_audits_without_curves_are_compared_too(
+    browser: Any, page: PageData, tmp_path: Path
+) -> None:
+    pages = [replace(page, evidence=None, identity=f"{k}" * 16) for k in range(2)]
+    browser.get(write_page(pages, tmp_path / "stored.html").as_uri())
+    assert visible(browser, ".pick") == 0
+    browser.find_element("css selector", ".filter").send_keys("11111111")
+    assert visible(browser, "tbody tr") == 1
+    assert browser.get_log("browser") == []
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_nothing_overflows_and_violations_stand_out(opened: Any, scheme: str) -> None:
     for width in WIDTHS:

@@ -45,6 +45,8 @@ return {
   promptsInText: all('.doc-contents p').map(p => p.textContent).filter(t => t.includes('>>>')),
   promptsInCode: all('.doc-contents .highlight code').filter(
     c => c.textContent.includes('>>>')).length,
+  tallestCell: Math.max(0, ...all('td').map(cell => cell.clientHeight)),
+  cutCode: all('pre > code').filter(c => c.scrollWidth > c.clientWidth + 1).length,
 };
 """
 
@@ -106,6 +108,12 @@ def visits(browser: Any, site: str) -> dict[tuple[str, str], dict[str, Any]]:
 def test_nothing_overflows_at_any_width_in_either_scheme(visits, page, scheme):
     facts = visits[page, scheme]
     assert all(facts[width] <= width for width in WIDTHS), [facts[width] for width in WIDTHS]
+
+
+def test_the_home_page_has_room_for_its_tables_and_commands(visits):
+    facts = visits["home", "light"]
+    assert facts["tallestCell"] < 100  # a cell with one word in each line is taller
+    assert facts["cutCode"] == 0
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -24,4 +24,4 @@ def test_a_result_shows_verdict_sentence_and_every_bound() -> None:
     for bound in result.lower:
         assert f"≥ {bound.epsilon:.2f}" in shown
     assert result.verdict in repr(result)
-    assert f"{result.leading.epsilon:.2f} <= epsilon" in repr(result)
+    assert f"epsilon >= {result.leading.epsilon:.2f}" in repr(result)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -259,25 +261,39 @@ class _Notebook:
 
 @final
 class _Lines:
-    """A line on standard error every few seconds, once everything is checked and crafted.
+    """A line on standard error every few seconds, also while a stage reports nothing.
 
-    A command that ends before that, such as one with a mistake, prints nothing else.
+    A command that ends before the first line, such as one with a mistake, prints nothing else.
     """
 
     def __init__(self) -> None:
-        self._last = time.perf_counter()
+        self._state: _State | None = None
+        self._last, self._lock = time.perf_counter(), threading.Lock()
+        self._stopped = threading.Event()
+        threading.Thread(target=self._tick, daemon=True).start()
 
     def show(self, state: _State) -> None:
-        now = time.perf_counter()
-        if state.runs and now - self._last >= SECONDS_BETWEEN_LINES:
-            self._last = now
-            self.say(f"dpaudit: {state.line}")
+        self._state = state
+        self._print_if_due()
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     def stop(self) -> None:
-        pass
+        self._stopped.set()
+
+    def _tick(self) -> None:
+        while not self._stopped.wait(1.0):
+            self._print_if_due()
+
+    def _print_if_due(self) -> None:
+        with self._lock:
+            now = time.perf_counter()
+            if self._state is None or now - self._last < SECONDS_BETWEEN_LINES:
+                return
+            self._last = now
+            with contextlib.suppress(OSError, ValueError):  # standard error may be closed
+                self.say(f"dpaudit: {self._state.line}")
 
 
 def status_text(status: Status) -> str:

@@ -285,6 +285,6 @@ class AuditResult:
         lower, upper = self.leading, self.least_upper
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return (
-            f"AuditResult({self.verdict}, {lower.epsilon:.2f} <= epsilon <= {upper.epsilon:.2f} at "
-            f"delta = {lower.delta:g}, {self.runs:,} runs{failed})"
+            f"AuditResult({self.verdict}, epsilon >= {lower.epsilon:.2f} shown, <= "
+            f"{upper.epsilon:.2f} claimed, delta = {lower.delta:g}, {self.runs:,} runs{failed})"
         )

@@ -37,6 +37,11 @@ def sentence(found: Assessment, *, runs: int) -> str:
             if verdict == "consistent":
                 text += f" It covers {found.covers}." if found.covers else ""
                 text += " No audit proves a claim true."
+            elif not found.doubts:
+                text += (
+                    " Increase the number of runs, or use a canary with a stronger effect. Keep "
+                    "the starting point and the data the same in all runs."
+                )
     text += "".join(f" {doubt}" for doubt in found.doubts)
     if found.test is not None and found.test.bare_line is not None:
         text += f" {_capitalised(found.test.bare_line)}."

@@ -72,12 +72,15 @@ class Power:
             return (
                 f"this audit could not have found too little noise{where}, however small: {reason}"
             )
-        missed = 1.0 if self.missed is None else self.missed
         where = f" in every tensor ({self.canary} has the least power)" if self.canary else ""
+        missed = f"{self.missed or 1.0:.3g}"
         return (
             f"this audit would have found noise {self.found:.3g} times too small{where} with "
-            f"probability {100 * SURE:.0f} %; noise {missed:.3g} times too small would more likely "
-            "have been missed"
+            f"probability {100 * SURE:.0f} %"
+        ) + (
+            ""
+            if missed == "1"
+            else f"; noise {missed} times too small would more likely have been missed"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -8,9 +8,10 @@ docstring line is its line in ``dpaudit --help``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -70,8 +71,10 @@ class _LazyCommands(TyperGroup):
         one = typer.Typer(add_completion=False, rich_markup_mode="rich")
         one.command(cmd_name, context_settings=_HELP)(COMMANDS[cmd_name])
         command = get_command(one)
-        options: list[Any] = command.params
+        options: list[Any] = [*command.params, command.get_help_option(ctx)]
         for option in options:
+            if getattr(option, "is_flag", False):
+                option.metavar = ""  # a flag takes no value, so the help shows no type
             if option.default is None and not option.required and option.show_default is True:
                 option.show_default = "none"  # every option shows its default
         return command
@@ -79,11 +82,25 @@ class _LazyCommands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             COMMANDS[args[0]]  # raises the error with the commands and the closest name
-        return super().resolve_command(ctx, args)
+        with _loading_shown():
+            return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, _help_line(name)) for name in COMMANDS])
+
+
+@contextlib.contextmanager
+def _loading_shown() -> Iterator[None]:
+    """Show on a terminal that the imports of a command run; they can take a second."""
+    shown = sys.stderr is not None and sys.stderr.isatty() and _COMPLETING not in os.environ
+    if shown:
+        print("loading", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if shown:
+            print("\r       \r", end="", file=sys.stderr, flush=True)
 
 
 _HELP = {"help_option_names": ["-h", "--help"]}
@@ -126,15 +143,7 @@ def main() -> None:
         ["--show-completion"],
     ):
         app(prog_name="dpaudit")  # a shell reads the output; typer exits by itself
-    if sys.argv[1:2] == ["audit"] and not {"-h", "--help", "--json"} & {*sys.argv}:
-        _say_loading()
     run_app(app, "dpaudit")
-
-
-def _say_loading() -> None:
-    """Show on a terminal at once that the command runs: its imports take a second."""
-    if sys.stderr.isatty():
-        print("loading", end="\r", file=sys.stderr, flush=True)  # the progress bar replaces it
 
 
 def run_app(app: typer.Typer, name: str) -> None:

@@ -30,11 +30,13 @@ def list_audits(store: StoreToRead = None, json: Json = False) -> None:
 
 def show(
     audit: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="AUDIT", help="Name of the audit, or the first digits of its identity."
+            metavar="AUDIT",
+            help="Name of the audit, or the first digits of its identity.",
+            show_default="the newest",
         ),
-    ],
+    ] = None,
     store: StoreToRead = None,
     delta: ReadDelta = None,
     confidence: ReadConfidence = None,
@@ -48,7 +50,7 @@ def show(
     from dpaudit.audits import read_result
 
     with _open(store) as opened:
-        record = opened.audit(audit)
+        record = _newest(opened) if audit is None else opened.audit(audit)
         result = read_result(record, delta=delta, confidence=confidence)
         entry, path = _entry(record), opened.path
         sessions = [dict(one) for one in record.versions]
@@ -84,6 +86,15 @@ def _open(store: str | None) -> Any:
     from dpaudit.scores import Store
 
     return Store.open(store_path(store), create=False)
+
+
+def _newest(store: Any) -> Any:
+    from dpaudit.errors import StoreError
+
+    audits = store.audits()
+    if not audits:
+        raise StoreError(f"there is no audit in {store.path} to show")
+    return audits[-1]
 
 
 def _entry(record: Any) -> dict[str, Any]:

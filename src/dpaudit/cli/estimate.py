@@ -228,7 +228,15 @@ def _print_table(result: Any, verdict: Any, source: str) -> None:
     from dpaudit.cli._render import console
 
     screen = console()
-    print_bounds(screen, result.bounds, f"Lower bounds: {source}", unavailable=result.unavailable)
+    levels = {bound.confidence for bound in result.bounds}
+    alike = f", {100 * next(iter(levels)):g} % confidence" if len(levels) == 1 else ""
+    print_bounds(
+        screen,
+        result.bounds,
+        f"Lower bounds: {source}{alike}",
+        unavailable=result.unavailable,
+        hide=("confidence",) if alike else (),
+    )
     if len(result.bounds) > 1:
         screen.print(
             "Each bound holds at its own confidence; choose the method before looking.", style="dim"

@@ -110,10 +110,13 @@ def to_sarif(outcomes: Sequence[Outcome]) -> str:
 
 
 def _result(outcome: Outcome) -> dict[str, Any]:
+    text = outcome.message
+    if not text.lower().startswith(outcome.verdict):  # the sentence of an audit begins with it
+        text = f"{outcome.verdict}: {text}"
     result: dict[str, Any] = {
         "ruleId": outcome.name,
         "level": _SARIF_LEVELS[outcome.level],
-        "message": {"text": f"{outcome.verdict}: {outcome.message}"},
+        "message": {"text": text},
     }
     if outcome.file:
         place = {"artifactLocation": {"uri": outcome.file}, "region": {"startLine": outcome.line}}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from dpaudit.report import charts, palette
@@ -20,6 +21,9 @@ MOST_OVERLAID = len(palette.CYCLE)
 _FIRST_OVERLAID = 6
 _SHOWN = ("runs",)  # settings that have a column in every comparison
 _LONG = 24  # characters from which a column needs room for several words
+_MOST_COLUMNS = 6  # settings that are shown before the reader asks for all
+_FINGERPRINT = re.compile("[0-9a-f]{12,}")
+_SHARES = (100, 60, 35)  # how much of an adversary's colour its first, second, third curve has
 
 
 @final
@@ -30,15 +34,23 @@ class Column:
     Arguments:
         name: Name of the setting.
         values: Its value in each audit; empty where an audit does not have the setting.
+        is_further: Whether it is shown only if the reader asks for all settings.
     """
 
     name: str
     values: tuple[str, ...]
+    is_further: bool = False
 
     @property
     def is_long(self) -> bool:
         """Whether a value has several words."""
         return max(map(len, self.values)) > _LONG
+
+    @property
+    def importance(self) -> tuple[bool, int]:
+        """Settings of many audits first, fingerprints last."""
+        fingerprint = any(_FINGERPRINT.fullmatch(value) for value in self.values)
+        return not fingerprint, sum(map(bool, self.values))
 
 
 @final
@@ -61,6 +73,11 @@ class Comparison:
     chart: charts.Chart
     drawn: tuple[str, ...]
     curves: dict[str, Any]
+
+    @property
+    def further(self) -> bool:
+        """Whether some of the columns are hidden at first."""
+        return any(column.is_further for column in self.columns)
 
 
 def compare(pages: Sequence[PageData], keys: Sequence[str]) -> Comparison:
@@ -85,7 +102,7 @@ def compare(pages: Sequence[PageData], keys: Sequence[str]) -> Comparison:
     counts = Counter(verdict_word(page.verdict) for page in pages)
     return Comparison(
         counts=tuple(counts.most_common()),
-        columns=tuple(differing),
+        columns=_most_important_first(differing),
         common=tuple(common),
         chart=charts.overlay_axes(),
         drawn=tuple(key for key in shown if key in first),
@@ -98,16 +115,31 @@ def compare(pages: Sequence[PageData], keys: Sequence[str]) -> Comparison:
     )
 
 
+def _most_important_first(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns, with all but the most important ones marked as further ones, at the end."""
+    ranked = sorted(columns, key=lambda column: column.importance, reverse=True)
+    kept = {column.name for column in ranked[:_MOST_COLUMNS]}
+    shown = [column for column in columns if column.name in kept]
+    rest = [replace(column, is_further=True) for column in columns if column.name not in kept]
+    return (*shown, *rest)
+
+
 def _adversary_colours(pages: Sequence[PageData], keys: Sequence[str]) -> dict[str, str]:
-    """The colour of each audit's adversary; empty if all audits have the same adversary."""
+    """The colour of each audit's adversary; empty if all audits have the same adversary.
+
+    Several audits of one adversary get different shades of its colour.
+    """
     names = [_flat(page).get("adversary", "") for page in pages]
     if len(set(names)) == 1:
         return {}
-    return {
-        key: palette.ADVERSARIES[name]
-        for key, name in zip(keys, names, strict=True)
-        if name in palette.ADVERSARIES
-    }
+    found, seen = {}, Counter[str]()
+    for key, name in zip(keys, names, strict=True):
+        if name in palette.ADVERSARIES:
+            share = _SHARES[seen[name] % len(_SHARES)]
+            seen[name] += 1
+            own = palette.ADVERSARIES[name]
+            found[key] = own if share == 100 else f"color-mix(in srgb, {own} {share}%, var(--ink))"
+    return found
 
 
 def _settings(pages: Sequence[PageData]) -> tuple[list[Column], list[tuple[str, str]]]:

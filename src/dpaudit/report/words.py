@@ -21,10 +21,13 @@ def typeset(text: str) -> str:
     Example:
         >>> typeset("epsilon >= 2.10, 88% of it")
         'ε ≥ 2.10, 88 % of it'
+        >>> typeset("delta = 1e-05")
+        'δ = 1e−5'
     """
     for plain, sign in (("epsilon", "ε"), ("delta", "δ"), (">=", "≥"), ("<=", "≤")):
         text = text.replace(plain, sign)
-    text = re.sub(r"(\d)e([-+])0(\d)", r"\1e\2\3", text)
+    text = re.sub(r"(\d)e([-+])0?(\d)", r"\1e\2\3", text)
+    text = re.sub(r"(\d)e-(\d)", r"\1e−\2", text)  # a line may break after a hyphen
     return re.sub(r"(\d)%", r"\1 %", text)
 
 
@@ -55,7 +58,10 @@ _ADVICE = {
         "Nothing, if the errors that this audit would have found are the ones you care about. To "
         "find smaller ones, increase the number of runs or use a stronger adversary."
     ),
-    "inconclusive": "Increase the number of runs, or use a canary with a stronger effect.",
+    "inconclusive": (
+        "Increase the number of runs, or use a canary with a stronger effect. Keep the starting "
+        "point and the data the same in all runs, so that only the noise and the canary differ."
+    ),
     "no-claim": "Give a claim to test it.",
     "unfinished": "Repeat the command that started the audit to finish it.",
 }

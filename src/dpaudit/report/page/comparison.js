@@ -59,6 +59,7 @@
 
   // One colour for each drawn audit; a colour is free again when its audit is no longer chosen.
   const overlay = document.querySelector(".overlay");
+  if (!overlay) return;
   const { paths, audits, colours, adversaries } = JSON.parse(overlay.querySelector(".curves").textContent);
   const svg = overlay.querySelector("svg");
   const legend = overlay.querySelector(".legend");
@@ -70,7 +71,7 @@
     if (adversaries[key]) element.style.setProperty("--curve", adversaries[key]);
   }
 
-  function draw(key, title) {
+  function draw(key, name) {
     const taken = new Set(colourOf.values());
     const colour = [...Array(colours).keys()].find((each) => !taken.has(each));
     colourOf.set(key, colour);
@@ -89,7 +90,8 @@
     const stroke = document.createElement("span");
     stroke.className = `key stroke c${colour}`;
     paint(stroke, key);
-    entry.append(stroke, ` ${title}`);
+    const identity = name.querySelector("code");
+    entry.append(stroke, ` ${name.querySelector("a").textContent} `, identity ? identity.cloneNode(true) : "");
     legend.append(entry, " ");
   }
 
@@ -102,7 +104,7 @@
     const row = target.closest("tr");
     const key = row.dataset.audit;
     if (target.checked) {
-      draw(key, row.querySelector("a").textContent);
+      draw(key, row.querySelector("th"));
     } else {
       colourOf.delete(key);
       for (const drawn of overlay.querySelectorAll(`[data-audit="${key}"]`)) drawn.remove();
