@@ -39,3 +39,10 @@ def test_a_mistyped_command_gets_the_closest_name():
     assert done.returncode == 2
     assert "'audti'" in done.stderr
     assert "'audit'" in done.stderr
+
+
+def test_a_mistyped_option_gets_the_closest_name():
+    done = run("account", "--noise-multiplyer", "1")
+    assert done.returncode == 2
+    assert "'--noise-multiplyer'" in done.stderr or "--noise-multiplyer;" in done.stderr
+    assert "did you mean --noise-multiplier?" in done.stderr

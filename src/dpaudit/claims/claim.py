@@ -123,7 +123,7 @@ class Claim:
             "noise_multiplier", noise_multiplier, remedy="without noise there is no claim to test"
         )
         steps = _validate.integer("steps", steps, at_least=1)
-        words = f"DP-SGD with noise multiplier {noise:g}, {steps} steps"
+        words = f"DP-SGD with noise multiplier {noise:g}, {steps} step{'s' if steps > 1 else ''}"
         given = {"noise_multiplier": noise, "steps": steps}
         if sampling_rate is None:
             return cls(description=words, mu=math.sqrt(steps) / noise, settings=given)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import signal
 import sys
 import threading
@@ -57,7 +58,9 @@ def exit_code_of(command: Callable[[], Any]) -> int:
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else "dpaudit"
         message = getattr(error, "format_message", error.__str__)().rstrip(".")
-        return _say(f"{message}; see '{where} --help'", MISTAKE)
+        message = re.sub(r" \(Possible options: (.+)\)$", r"; did you mean \1?", message)
+        see = " See" if message.endswith("?") else "; see"
+        return _say(f"{message}{see} '{where} --help'", MISTAKE)
     except _Terminated:
         return _say("terminated", TERMINATED)
     except (typer.Abort, KeyboardInterrupt):

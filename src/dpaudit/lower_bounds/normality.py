@@ -44,8 +44,8 @@ def _dagostino_pearson(x: Array) -> float:
     kurtosis = (centred**4).mean() / variance**2
 
     y = skewness * math.sqrt((n + 1) * (n + 3) / (6 * (n - 2)))
-    beta = 3 * (n**2 + 27 * n - 70) * (n + 1) * (n + 3)
-    beta /= (n - 2) * (n + 5) * (n + 7) * (n + 9)
+    beta = 3 * (n**2 + 27 * n - 70) / ((n + 7) * (n + 9)) * (n + 1) * (n + 3)
+    beta /= (n - 2) * (n + 5)
     w = math.sqrt(2 * (beta - 1)) - 1
     of_skewness = math.asinh(y / math.sqrt(2 / (w - 1))) / math.sqrt(0.5 * math.log(w))
 
