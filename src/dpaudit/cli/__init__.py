@@ -71,7 +71,9 @@ class _LazyCommands(TyperGroup):
         one = typer.Typer(add_completion=False, rich_markup_mode="rich")
         one.command(cmd_name, context_settings=_HELP)(COMMANDS[cmd_name])
         command = get_command(one)
-        options: list[Any] = [*command.params, command.get_help_option(ctx)]
+        options: list[Any] = [*command.params]
+        if ctx is not None:
+            options.append(command.get_help_option(ctx))
         for option in options:
             if getattr(option, "is_flag", False):
                 option.metavar = ""  # a flag takes no value, so the help shows no type
