@@ -41,12 +41,12 @@ def fast(
     clip_norm: float,
     dtype: torch.dtype,
     *,
-    as_products: bool = True,
+    convolutions: Any = "product",
     taps: Taps | None = None,
 ) -> Tensor:
     template = copy.deepcopy(built[0]).to(dtype)
     features = case.features.to(dtype) if case.features.is_floating_point() else case.features
-    model = TappedModel(template, rules(convolutions_as_products=as_products), taps)
+    model = TappedModel(template, rules(convolutions=convolutions), taps)
     calls = model.measure([p.detach() for p in trainable(template)], features)
     sums = ClippedSums(model, cross_entropy, calls)
     parameters = torch.stack([flat(one) for one in built]).to(dtype)
@@ -74,24 +74,26 @@ def relative(found: Tensor, expected: Tensor) -> float:
     return float((found.double() - expected).norm() / expected.norm())
 
 
-@pytest.mark.parametrize("as_products", [True, False])
+@pytest.mark.parametrize("convolutions", ["library", "product", "triton"])
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=["f32", "f64"]
 )
 def test_clipped_sums_equal_the_slow_twins(
-    case: Any, dtype: torch.dtype, tolerance: float, as_products: bool
+    case: Any, dtype: torch.dtype, tolerance: float, convolutions: str
 ) -> None:
     built = models(case, 3)
     weights = torch.ones(3, len(case.targets))
     weights[1, 0] = 0
     norms = [0.3, 3.0, float("inf")]  # all clipped, some, none
     ways = [Taps(per_example=True)]
-    if not TappedModel(built[0], rules(convolutions_as_products=False)).loose:
+    if not TappedModel(built[0], rules(convolutions="library")).loose:
         ways.append(Taps())
     for clip_norm in norms:
         expected = slow(case, built, weights, clip_norm)
         for taps in ways:
-            found = fast(case, built, weights, clip_norm, dtype, as_products=as_products, taps=taps)
+            found = fast(
+                case, built, weights, clip_norm, dtype, convolutions=convolutions, taps=taps
+            )
             assert relative(found, expected) < tolerance, (clip_norm, taps)
 
 

@@ -180,7 +180,7 @@ def test_compiled_clipped_sums_equal_uncompiled_ones(
     torch.manual_seed(0)
     template = small_convolutions()
     features, targets = torch.randn(5, 3, 7, 7), torch.arange(5) % 2
-    model = TappedModel(template, rules(convolutions_as_products=True))
+    model = TappedModel(template, rules(convolutions="product"))
     calls = model.measure([p.detach() for p in trainable(template)], features)
     sums = ClippedSums(model, cross_entropy, calls)
     flat = torch.stack([flat_parameters(small_convolutions()) for _ in range(3)])

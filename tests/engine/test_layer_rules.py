@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from dpaudit.engine.gradients import Explicit, ParameterGradients
 from dpaudit.engine.rules import LAYER_RULES, LayerRule, rules
 from dpaudit.engine.rules.base import Notes, Tap
+from dpaudit.engine.rules.block import ConvolutionBlock
 from dpaudit.engine.rules.linear import LinearRule
 from dpaudit.testing import check_layer_rule
 
@@ -23,6 +24,13 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "linear": [
         (nn.Linear(4, 3), numbers(5, 4)),
         (nn.Linear(4, 3, bias=False), numbers(5, 2, 6, 4)),
+    ],
+    "convolution-block": [
+        (nn.Conv2d(3, 4, 3, stride=2, padding=1), numbers(3, 3, 7, 8)),
+        (nn.Conv2d(2, 3, (2, 3), dilation=2, bias=False), numbers(3, 2, 9, 7)),
+        (ConvolutionBlock(nn.Conv2d(2, 3, 3), relu=True, pool=2), numbers(3, 2, 7, 9)),
+        (ConvolutionBlock(nn.Conv2d(2, 3, 2, padding=1), relu=True, pool=1), numbers(3, 2, 4, 5)),
+        (ConvolutionBlock(nn.Conv2d(2, 3, 3), relu=False, pool=3), numbers(3, 2, 8, 9)),
     ],
     "convolution-product": [
         (nn.Conv2d(3, 4, 3, stride=2, padding=1), numbers(3, 3, 7, 8)),
@@ -71,13 +79,17 @@ def test_registered_rules_keep_the_contract(name: str, number: int) -> None:
     check_layer_rule(LAYER_RULES[name], layer, *inputs)
 
 
-def test_convolutions_as_products_are_optional() -> None:
-    layer = nn.Conv2d(3, 4, 3)
-    for as_products, expected in ((True, "convolution-product"), (False, "convolution")):
-        chosen = next(
-            rule for rule in rules(convolutions_as_products=as_products) if rule.handles(layer)
-        )
-        assert chosen is LAYER_RULES[expected]
+@pytest.mark.parametrize(
+    ("convolutions", "expected"),
+    [
+        ("library", "convolution"),
+        ("product", "convolution-product"),
+        ("triton", "convolution-block"),
+    ],
+)
+def test_the_rule_of_convolutions_is_chosen(convolutions: Any, expected: str) -> None:
+    chosen = [r for r in rules(convolutions=convolutions) if r.handles(nn.Conv2d(3, 4, 3))]
+    assert chosen[0] is LAYER_RULES[expected]
 
 
 class _Broken(LayerRule):

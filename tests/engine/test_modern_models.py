@@ -170,7 +170,7 @@ def test_clipped_sums_of_several_runs_equal_the_slow_twins(name: str) -> None:
             other.data = parameter.data
     features = torch.from_numpy(training.data.features[:6])
     targets = torch.from_numpy(training.data.targets[:6])
-    tapped = TappedModel(models[0], rules(convolutions_as_products=True), taps)
+    tapped = TappedModel(models[0], rules(convolutions="product"), taps)
     calls = tapped.measure([p.detach() for p in trainable(models[0])], features)
     sums = ClippedSums(tapped, cross_entropy, calls)
     parameters = torch.stack([flat_parameters(model, torch.float64) for model in models])

@@ -41,7 +41,7 @@ def test_opacus_agrees(cases: dict[str, Any], name: str) -> None:
 
 
 def _ours(case: Any, template: torch.nn.Module) -> Tensor:
-    model = TappedModel(template, rules(convolutions_as_products=True))
+    model = TappedModel(template, rules(convolutions="product"))
     calls = model.measure([p.detach() for p in trainable(template)], case.features)
     sums = ClippedSums(model, cross_entropy, calls)
     weights = torch.ones(1, len(case.targets))

@@ -61,7 +61,7 @@ class Traced:
 
         trace = make_fx(plain, tracing_mode="fake", _allow_non_fake_inputs=True)
         with torch.no_grad():
-            self._graph = _without_idle_views(trace(*example))
+            self._graph = _without_idle_nodes(trace(*example))
         self._call: Callable[..., Tensor] = self._graph
         self._untried = compiled
         self._tolerance = tolerance
@@ -110,18 +110,34 @@ class Traced:
         return plain
 
 
-def _without_idle_views(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The graph without views that change nothing, such as an expansion to the same shape.
+def _without_idle_nodes(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The graph without nodes that change nothing: views of the same shape, taps on a GPU.
 
-    Nested `vmap` leaves many of them (about a quarter of a transformer's graph), and each costs
-    time in every pass of the compiler.
+    Nested `vmap` leaves many such views (about a quarter of a transformer's graph), and each costs
+    time in every pass of the compiler. A tap adds zeros, which costs time where the compiler cannot
+    fuse it with the operation before.
     """
     for node in list(graph.graph.nodes):
-        if node.target in _VIEWS and _layout(node) == _layout(node.args[0]):
+        view = node.target in _VIEWS and _layout(node) == _layout(node.args[0])
+        if view or _adds_zeros(node):
             node.replace_all_uses_with(node.args[0])
             graph.graph.erase_node(node)
+    graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
+
+
+def _adds_zeros(node: torch.fx.Node) -> bool:
+    """Whether a node adds the zeros of a tap. On a CPU they stay: -0.0 + 0.0 is another number."""
+    if node.target is not torch.ops.aten.add.Tensor or node.meta["val"].device.type == "cpu":
+        return False
+    first, second = node.args[:2]
+    while isinstance(second, torch.fx.Node) and second.target in _VIEWS:
+        second = second.args[0]
+    if not isinstance(first, torch.fx.Node) or not isinstance(second, torch.fx.Node):
+        return False
+    zeros: tuple[object, ...] = (torch.ops.aten.zeros.default, torch.ops.aten.new_zeros.default)
+    return second.target in zeros and _layout(node) == _layout(first)
 
 
 def _layout(node: torch.fx.Node) -> tuple[torch.Size, tuple[int, ...]]:
@@ -129,7 +145,7 @@ def _layout(node: torch.fx.Node) -> tuple[torch.Size, tuple[int, ...]]:
     return value.shape, value.stride()
 
 
-_VIEWS = frozenset(
+_VIEWS: frozenset[object] = frozenset(
     {
         torch.ops.aten.alias.default,
         torch.ops.aten.expand.default,

@@ -12,6 +12,7 @@ Clipping, insertion, noise and update are one graph of fixed shapes. The slow tw
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import subprocess
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from dpaudit.engine.inserting import SumInserter, inserter
 from dpaudit.engine.noise import Stream
 from dpaudit.engine.participation import participation
 from dpaudit.engine.rules import rules
+from dpaudit.engine.rules.block import with_blocks
 from dpaudit.engine.schedule import schedule
 from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import as_tensor, known_model, trainable
@@ -96,11 +98,12 @@ class Engine:
         self._training, self._device, self._dtype = training, device, speed.dtype
         self._runs = runs
         template = known_model(mechanism).to(device, speed.product_dtype)
-        model = TappedModel(
-            template,
-            rules(convolutions_as_products=_as_products(template, runs, speed)),
-            training.taps,
-        )
+        convolutions = fastest_convolutions(template, runs, speed)
+        joined = template
+        if convolutions == "triton" and not training.taps.per_example:
+            few = as_tensor(mechanism.data.features[:2]).to(device, speed.product_dtype)
+            joined = with_blocks(template, few)
+        model = TappedModel(joined, rules(convolutions=convolutions), training.taps)
         self.parameters = model.parameters
         self._plan = schedule(mechanism.batches, mechanism.steps, len(mechanism.data))
         self._chunk = min(speed.virtual_batch or self._plan.width, self._plan.width)
@@ -514,15 +517,16 @@ def _chunked(rows: Tensor, size: int) -> Tensor:
     return torch.unflatten(padded, 1, (-1, size))
 
 
-def _as_products(model: torch.nn.Module, runs: int, speed: Speed) -> bool:
+def fastest_convolutions(
+    model: torch.nn.Module, runs: int, speed: Speed
+) -> Literal["library", "product", "triton"]:
+    """How to compute the convolutions of ``model``, if ``speed`` leaves it open."""
     if speed.convolutions != "auto":
-        return speed.convolutions == "product"
-    largest = max(
-        (
-            layer.weight.numel()
-            for layer in model.modules()
-            if isinstance(layer, torch.nn.Conv1d | torch.nn.Conv2d)
-        ),
-        default=0,
-    )
-    return speed.torch_device().type == "cuda" and runs > 1 and largest < LARGE_LAYER
+        return speed.convolutions
+    kinds = (torch.nn.Conv1d, torch.nn.Conv2d)
+    layers = [layer for layer in model.modules() if isinstance(layer, kinds)]
+    largest = max((layer.weight.numel() for layer in layers), default=0)
+    if speed.torch_device().type != "cuda" or runs == 1 or largest >= LARGE_LAYER:
+        return "library"
+    rounded = speed.precision in ("tf32", "bfloat16")
+    return "triton" if rounded and importlib.util.find_spec("triton") else "product"

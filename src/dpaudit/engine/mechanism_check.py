@@ -154,7 +154,7 @@ def _choose_taps(
     loose: frozenset[int] = frozenset()
     everything = frozenset(range(len(trainable(model))))
     for taps in (Taps(), Taps(per_example=True), Taps(per_example=True, loose=everything)):
-        tapped = TappedModel(model, rules(convolutions_as_products=False), taps)
+        tapped = TappedModel(model, rules(convolutions="library"), taps)
         if tapped.loose and not taps.per_example:
             continue
         try:
@@ -163,7 +163,7 @@ def _choose_taps(
                 # A parameter is also used outside its layer: tap it at its value.
                 loose = frozenset(wrong)
                 taps = Taps(per_example=True, loose=loose)
-                tapped = TappedModel(model, rules(convolutions_as_products=False), taps)
+                tapped = TappedModel(model, rules(convolutions="library"), taps)
                 wrong = _wrong_places(mechanism, model, tapped, features, targets)
             if not wrong and _sums_are_right(mechanism, model, tapped, features, targets):
                 return taps, tapped.notices

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 import torch
 
@@ -12,7 +12,7 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 
 Precision = Literal["float32", "tf32", "bfloat16", "float64"]
-Convolutions = Literal["auto", "product", "library"]
+Convolutions = Literal["auto", "library", "product", "triton"]
 
 
 @final
@@ -35,8 +35,9 @@ class Speed:
             Scores do not depend on it.
         virtual_batch: Number of examples whose gradients are computed at once, to save memory;
             `None` computes those of a whole batch.
-        convolutions: ``"product"`` computes convolutions as batched matrix products, ``"library"``
-            in the vendor's library; ``"auto"`` chooses the one expected to be faster.
+        convolutions: ``"library"`` computes convolutions in the vendor's library, ``"product"`` as
+            batched matrix products, ``"triton"`` together with ReLU and max-pooling in kernels for
+            GPUs that round products; ``"auto"`` chooses the one expected to be fastest.
 
     Example:
         >>> Speed(precision="float64").dtype
@@ -56,7 +57,7 @@ class Speed:
 
     def __post_init__(self) -> None:
         _validate.one_of("precision", self.precision, ("float32", "tf32", "bfloat16", "float64"))
-        _validate.one_of("convolutions", self.convolutions, ("auto", "product", "library"))
+        _validate.one_of("convolutions", self.convolutions, get_args(Convolutions))
         if self.compile not in (True, False, "auto", "fused"):
             raise InvalidInput(
                 f"compile must be True, False, 'auto' or 'fused', got {self.compile!r}"

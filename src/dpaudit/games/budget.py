@@ -78,7 +78,7 @@ def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
     examples *= 1 if mechanism.augmentation is None else mechanism.augmentation.views
     held = min(examples, speed.virtual_batch or examples)
     template = known_model(mechanism)
-    model = TappedModel(template, rules(convolutions_as_products=False), checked.taps)
+    model = TappedModel(template, rules(convolutions="library"), checked.taps)
     probe = as_tensor(mechanism.data.features[:1])
     probe = probe.to(trainable(template)[0].dtype) if probe.is_floating_point() else probe
     calls = model.measure([p.detach() for p in trainable(template)], probe)

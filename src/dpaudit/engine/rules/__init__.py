@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from dpaudit._registry import Registry
 from dpaudit.engine.rules.base import LayerRule
 
 __all__ = ["LAYER_RULES", "LayerRule", "rules"]
 
 _HERE = "dpaudit.engine.rules"
-_PRODUCT = "convolution-product"
+_BLOCK, _PRODUCT = "convolution-block", "convolution-product"
 
 LAYER_RULES: Registry[LayerRule] = Registry(
     "layer rule",
     "dpaudit.layer_rules",
     {
         "linear": f"{_HERE}.linear:LinearRule",
+        _BLOCK: f"{_HERE}.block:BlockRule",
         _PRODUCT: f"{_HERE}.convolution:ConvolutionProductRule",
         "convolution": f"{_HERE}.convolution:ConvolutionRule",
         "group-norm": f"{_HERE}.normalisation:GroupNormRule",
@@ -29,12 +32,11 @@ LAYER_RULES: Registry[LayerRule] = Registry(
 """Every registered rule. An entry point names the class."""
 
 
-def rules(*, convolutions_as_products: bool) -> tuple[LayerRule, ...]:
+def rules(*, convolutions: Literal["library", "product", "triton"]) -> tuple[LayerRule, ...]:
     """The rules in the order in which they are tried; the first that handles a layer is used.
 
     Arguments:
-        convolutions_as_products: Whether to compute convolutions as matrix products with patches.
+        convolutions: How convolutions are computed, as in `dpaudit.engine.Speed`.
     """
-    return tuple(
-        rule for name, rule in LAYER_RULES.items() if convolutions_as_products or name != _PRODUCT
-    )
+    unused = {"library": {_BLOCK, _PRODUCT}, "product": {_BLOCK}, "triton": set()}[convolutions]
+    return tuple(rule for name, rule in LAYER_RULES.items() if name not in unused)

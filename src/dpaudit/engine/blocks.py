@@ -1,0 +1,392 @@
+"""Convolution, ReLU and max-pooling as one operation, with per-example gradients of the weight.
+
+The operations have an axis of runs. On a GPU they are the kernels of
+`dpaudit.engine.block_kernels`; elsewhere, and in the tests of those kernels, the same in plain
+torch. They are operations of `torch.library`, so the compiler plans and fuses around them.
+
+`dpaudit.engine.rules.block` uses them for the layers of a model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, cast, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.grad import conv2d_input
+
+Pair = tuple[int, int]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a block computes, apart from its numbers.
+
+    Arguments:
+        kernel: Height and width of the convolution's kernel.
+        stride: Its stride.
+        padding: Zeros added on each side.
+        dilation: Its dilation.
+        relu: Whether a ReLU follows.
+        pool: Side of the square, non-overlapping windows of a max-pooling that follows; 1 if none
+            does.
+    """
+
+    kernel: Pair
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    relu: bool = False
+    pool: int = 1
+
+    @property
+    def selects(self) -> bool:
+        """Whether only some outputs of the convolution have a gradient."""
+        return self.relu or self.pool > 1
+
+    @property
+    def step(self) -> Pair:
+        """Distance in the input from one window to the next."""
+        return self.pool * self.stride[0], self.pool * self.stride[1]
+
+    @property
+    def patch(self) -> Pair:
+        """Size of the part of the input that one window depends on."""
+        first, second = (
+            (self.pool - 1) * stride + (size - 1) * dilation + 1
+            for size, stride, dilation in zip(self.kernel, self.stride, self.dilation, strict=True)
+        )
+        return first, second
+
+    @property
+    def reach(self) -> Pair:
+        """In how many windows, one after the other, a value of the input lies."""
+        return -(-self.patch[0] // self.step[0]), -(-self.patch[1] // self.step[1])
+
+    def places(self, size: Pair | torch.Size) -> Pair:
+        """Height and width of the convolution's output for an input of ``size``."""
+        first, second = (
+            (length + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+            for length, kernel, stride, padding, dilation in zip(
+                size, self.kernel, self.stride, self.padding, self.dilation, strict=True
+            )
+        )
+        return first, second
+
+    def windows(self, size: Pair | torch.Size) -> Pair:
+        """Height and width of the block's output for an input of ``size``."""
+        height, width = self.places(size)
+        return height // self.pool, width // self.pool
+
+    def cells(self, size: Pair) -> Pair:
+        """How many steps cover an input of ``size`` with the padding before it."""
+        height, width = (length + pad for length, pad in zip(size, self.padding, strict=True))
+        return -(-height // self.step[0]), -(-width // self.step[1])
+
+    def numbers(self) -> list[int]:
+        """All fields as numbers, as the operations of `torch.library` take them."""
+        return [
+            *self.kernel,
+            *self.stride,
+            *self.padding,
+            *self.dilation,
+            int(self.relu),
+            self.pool,
+        ]
+
+    @classmethod
+    def of(cls, numbers: list[int]) -> Shape:
+        """The inverse of `numbers`."""
+        a, b, c, d, e, f, g, h, relu, pool = numbers
+        pairs = {"kernel": (a, b), "stride": (c, d), "padding": (e, f), "dilation": (g, h)}
+        return cls(**pairs, relu=bool(relu), pool=pool)
+
+
+def forward(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
+    """The block's outputs, and which output of the convolution each one is.
+
+    The latter is the position in the window, row by row; -1 where the ReLU gives 0. It is empty if
+    neither a ReLU nor a pooling follows.
+
+    Arguments:
+        weight: (runs, output channels, channels, height, width).
+        bias: (runs, output channels).
+        inputs: (runs, examples, channels, height, width); with 1 for runs if all runs share them.
+        shape: The block.
+    """
+    runs = len(weight)
+    merged = inputs.expand(runs, *inputs.shape[1:]).transpose(0, 1).flatten(1, 2)
+    found = functional.conv2d(
+        merged,
+        weight.flatten(0, 1),
+        bias.flatten(),
+        stride=shape.stride,
+        padding=shape.padding,
+        dilation=shape.dilation,
+        groups=runs,
+    )
+    found = torch.unflatten(found, 1, (runs, -1)).transpose(0, 1)
+    if not shape.selects:
+        return found.contiguous(), torch.zeros(0, dtype=torch.int8, device=inputs.device)
+    values, position = _by_position(found, shape).max(-1)
+    if shape.relu:
+        position = torch.where(values > 0, position, -1)
+        values = values.relu()
+    return values.contiguous(), position.to(torch.int8).contiguous()
+
+
+def input_gradient(
+    weight: Tensor, gradient: Tensor, which: Tensor, size: Pair, shape: Shape
+) -> Tensor:
+    """The gradient of the block's inputs, from that of its outputs.
+
+    Arguments:
+        weight: As in `forward`.
+        gradient: (runs, examples, output channels, height, width) of the outputs.
+        which: From `forward`.
+        size: Height and width of the inputs.
+        shape: The block.
+    """
+    runs, examples = gradient.shape[:2]
+    merged = _before_pooling(gradient, which, size, shape).transpose(0, 1).flatten(1, 2)
+    found: Tensor = conv2d_input(  # type: ignore[no-untyped-call]
+        [examples, runs * weight.shape[2], *size],
+        weight.flatten(0, 1),
+        merged,
+        stride=shape.stride,
+        padding=shape.padding,
+        dilation=shape.dilation,
+        groups=runs,
+    )
+    return torch.unflatten(found, 1, (runs, -1)).transpose(0, 1).contiguous()
+
+
+def weight_gradient(
+    inputs: Tensor, gradient: Tensor, which: Tensor, shape: Shape
+) -> tuple[Tensor, Tensor]:
+    """Every example's gradients of weight and bias, as (runs, examples, *parameter)."""
+    groups, examples, channels = inputs.shape[:3]
+    size = (inputs.shape[3], inputs.shape[4])
+    outputs = _before_pooling(gradient, which, size, shape)
+    columns = functional.unfold(
+        inputs.flatten(0, 1),
+        shape.kernel,
+        stride=shape.stride,
+        padding=shape.padding,
+        dilation=shape.dilation,
+    )
+    columns = torch.unflatten(columns, 0, (groups, examples))
+    columns = columns.expand(len(gradient), *columns.shape[1:])
+    found = torch.einsum("rbop,rbkp->rbok", outputs.flatten(3), columns)
+    return torch.unflatten(found, 3, (channels, *shape.kernel)), outputs.sum((3, 4))
+
+
+def _by_position(values: Tensor, shape: Shape) -> Tensor:
+    """(…, height, width) of the convolution to (…, windows, windows, positions)."""
+    pool = shape.pool
+    height, width = values.shape[-2] // pool, values.shape[-1] // pool
+    kept = values[..., : height * pool, : width * pool]
+    split = torch.unflatten(torch.unflatten(kept, -1, (width, pool)), -3, (height, pool))
+    return split.transpose(-3, -2).flatten(-2)
+
+
+def _before_pooling(gradient: Tensor, which: Tensor, size: Pair, shape: Shape) -> Tensor:
+    """The gradient of the convolution's outputs."""
+    if not shape.selects:
+        return gradient
+    pool, (height, width) = shape.pool, shape.places(size)
+    positions = torch.arange(pool**2, device=which.device, dtype=which.dtype)
+    spread = torch.where(which.unsqueeze(-1) == positions, gradient.unsqueeze(-1), 0)
+    spread = torch.unflatten(spread, -1, (pool, pool)).transpose(-3, -2)
+    spread = spread.flatten(-2).flatten(-3, -2)
+    return functional.pad(spread, (0, width - spread.shape[-1], 0, height - spread.shape[-2]))
+
+
+@torch.library.custom_op("dpaudit::block_forward", mutates_args=())
+def _forward(
+    weight: Tensor, bias: Tensor, inputs: Tensor, shape: list[int]
+) -> tuple[Tensor, Tensor]:
+    run = _kernels().forward if inputs.is_cuda else forward
+    return run(weight, bias, inputs.contiguous(), Shape.of(shape))
+
+
+@_forward.register_fake
+def _(weight: Tensor, bias: Tensor, inputs: Tensor, shape: list[int]) -> tuple[Tensor, Tensor]:
+    block = Shape.of(shape)
+    size = (len(weight), inputs.shape[1], weight.shape[1], *block.windows(inputs.shape[3:]))
+    which = inputs.new_empty(size if block.selects else (0,), dtype=torch.int8)
+    return inputs.new_empty(size), which
+
+
+@torch.library.custom_op("dpaudit::block_input_gradient", mutates_args=())
+def _input_gradient(
+    weight: Tensor, gradient: Tensor, which: Tensor, size: list[int], shape: list[int]
+) -> Tensor:
+    run = _kernels().input_gradient if gradient.is_cuda else input_gradient
+    return run(weight, gradient.contiguous(), which, (size[0], size[1]), Shape.of(shape))
+
+
+@_input_gradient.register_fake
+def _(weight: Tensor, gradient: Tensor, which: Tensor, size: list[int], shape: list[int]) -> Tensor:
+    return gradient.new_empty(*gradient.shape[:2], weight.shape[2], *size)
+
+
+@torch.library.custom_op("dpaudit::block_weight_gradient", mutates_args=())
+def _weight_gradient(
+    inputs: Tensor, gradient: Tensor, which: Tensor, shape: list[int]
+) -> tuple[Tensor, Tensor]:
+    run = _kernels().weight_gradient if gradient.is_cuda else weight_gradient
+    return run(inputs.contiguous(), gradient.contiguous(), which, Shape.of(shape))
+
+
+@_weight_gradient.register_fake
+def _(inputs: Tensor, gradient: Tensor, which: Tensor, shape: list[int]) -> tuple[Tensor, Tensor]:
+    first = gradient.shape[:3]
+    weights = gradient.new_empty(*first, inputs.shape[2], *Shape.of(shape).kernel)
+    return weights, gradient.new_empty(first)
+
+
+def _kernels() -> ModuleType:
+    """The kernels for GPUs. They need Triton, so they are imported when they are first used."""
+    from dpaudit.engine import block_kernels
+
+    return block_kernels
+
+
+def block(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
+    """`forward` for one run, differentiable with respect to ``inputs``; runs by `vmap`."""
+    return cast(tuple[Tensor, Tensor], _Block.apply(weight, bias, inputs, shape))  # type: ignore[no-untyped-call]
+
+
+def example_gradients(
+    inputs: Tensor, gradient: Tensor, which: Tensor, shape: Shape
+) -> tuple[Tensor, Tensor]:
+    """`weight_gradient` for one run; runs by `vmap`."""
+    return cast(
+        tuple[Tensor, Tensor],
+        _ExampleGradients.apply(inputs, gradient, which, shape),  # type: ignore[no-untyped-call]
+    )
+
+
+class _Block(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape
+    ) -> tuple[Tensor, Tensor]:
+        values, which = _forward(weight[None], bias[None], inputs[None], shape.numbers())
+        return values[0], which[0] if shape.selects else which
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        weight, _, images, ctx.shape = inputs
+        ctx.size = (images.shape[-2], images.shape[-1])
+        ctx.save_for_backward(weight, output[1])
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[None, None, Tensor | None, None]:
+        if not ctx.needs_input_grad[2]:
+            return None, None, None, None
+        weight, which = ctx.saved_tensors
+        found = _InputGradient.apply(weight, gradient, which, ctx.size, ctx.shape)  # type: ignore[no-untyped-call]
+        return None, None, cast(Tensor, found), None
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[Any, ...],
+        weight: Tensor,
+        bias: Tensor,
+        inputs: Tensor,
+        shape: Shape,
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int | None]]:
+        axes = (0, 0 if shape.selects else None)
+        if in_dims[0] is None and in_dims[1] is None:  # examples instead of runs
+            values, which = block(weight, bias, inputs.movedim(in_dims[2], 0).flatten(0, 1), shape)
+            each = (info.batch_size, -1)
+            which = torch.unflatten(which, 0, each) if shape.selects else which
+            return (torch.unflatten(values, 0, each), which), axes
+        weight = _with_runs(weight, in_dims[0], info.batch_size)
+        bias = _with_runs(bias, in_dims[1], info.batch_size)
+        return _forward(weight, bias, _maybe_shared(inputs, in_dims[2]), shape.numbers()), axes
+
+
+class _InputGradient(torch.autograd.Function):
+    """Never differentiated."""
+
+    @staticmethod
+    def forward(
+        weight: Tensor, gradient: Tensor, which: Tensor, size: Pair, shape: Shape
+    ) -> Tensor:
+        which = which[None] if shape.selects else which
+        numbers = shape.numbers()
+        found: Tensor = _input_gradient(weight[None], gradient[None], which, list(size), numbers)
+        return found[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[Any, ...],
+        weight: Tensor,
+        gradient: Tensor,
+        which: Tensor,
+        size: Pair,
+        shape: Shape,
+    ) -> tuple[Tensor, int]:
+        runs = info.batch_size
+        weight, gradient = (
+            _with_runs(weight, in_dims[0], runs),
+            _with_runs(gradient, in_dims[1], runs),
+        )
+        if shape.selects:
+            which = _with_runs(which, in_dims[2], runs)
+        return _input_gradient(weight, gradient, which, list(size), shape.numbers()), 0
+
+
+class _ExampleGradients(torch.autograd.Function):
+    """Never differentiated."""
+
+    @staticmethod
+    def forward(
+        inputs: Tensor, gradient: Tensor, which: Tensor, shape: Shape
+    ) -> tuple[Tensor, Tensor]:
+        which = which[None] if shape.selects else which
+        weight, bias = _weight_gradient(inputs[None], gradient[None], which, shape.numbers())
+        return weight[0], bias[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[Any, ...],
+        inputs: Tensor,
+        gradient: Tensor,
+        which: Tensor,
+        shape: Shape,
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        gradient = _with_runs(gradient, in_dims[1], info.batch_size)
+        if shape.selects:
+            which = _with_runs(which, in_dims[2], info.batch_size)
+        shared = _maybe_shared(inputs, in_dims[0])
+        return _weight_gradient(shared, gradient, which, shape.numbers()), (0, 0)
+
+
+def _with_runs(values: Tensor, axis: int | None, runs: int) -> Tensor:
+    # The compiler copies faster than the operations would, and once for both of them.
+    moved = values.expand(runs, *values.shape) if axis is None else values.movedim(axis, 0)
+    return moved.contiguous()
+
+
+def _maybe_shared(values: Tensor, axis: int | None) -> Tensor:
+    return (values.unsqueeze(0) if axis is None else values.movedim(axis, 0)).contiguous()

@@ -1,0 +1,134 @@
+"""Blocks of convolution, ReLU and max-pooling, computed by the kernels of `dpaudit.engine.blocks`.
+
+`with_blocks` joins such layers where they follow each other in a `torch.nn.Sequential`; any other
+convolution is a block by itself.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import cast, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dpaudit.engine.blocks import Shape, block, example_gradients
+from dpaudit.engine.gradients import Explicit, ParameterGradients
+from dpaudit.engine.rules.base import LayerRule, Notes, Tap, is_plain
+
+
+@final
+class ConvolutionBlock(torch.nn.Module):
+    """A convolution with the layers that follow it. Its parameters are those of the convolution."""
+
+    def __init__(self, convolution: torch.nn.Conv2d, *, relu: bool, pool: int) -> None:
+        super().__init__()
+        self.weight, self.bias = convolution.weight, convolution.bias
+        self.shape = _shape(convolution, relu=relu, pool=pool)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        shape = self.shape
+        found = functional.conv2d(
+            inputs, self.weight, self.bias, shape.stride, shape.padding, shape.dilation
+        )
+        found = found.relu() if shape.relu else found
+        return functional.max_pool2d(found, shape.pool) if shape.pool > 1 else found
+
+
+@final
+class BlockRule(LayerRule):
+    """`ConvolutionBlock`, and `torch.nn.Conv2d` without groups and padded with zeros."""
+
+    def handles(self, layer: torch.nn.Module) -> bool:
+        return isinstance(layer, ConvolutionBlock) or _is_simple(layer)
+
+    def forward(self, layer: torch.nn.Module, tap: Tap, inputs: Tensor) -> Tensor:
+        layer = cast(ConvolutionBlock | torch.nn.Conv2d, layer)
+        bias = layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
+        values, which = block(layer.weight, bias, inputs, _shape_of(layer))
+        return tap(values, (inputs, which))
+
+    def gradients(
+        self, layer: torch.nn.Module, part: str, notes: Notes, outputs: Tensor
+    ) -> dict[str, ParameterGradients]:
+        layer = cast(ConvolutionBlock | torch.nn.Conv2d, layer)
+        weight, bias = example_gradients(notes[0], outputs, notes[1], _shape_of(layer))
+        return {"weight": Explicit(weight), "bias": Explicit(bias)}
+
+
+def with_blocks(model: torch.nn.Module, like: Tensor) -> torch.nn.Module:
+    """A copy of ``model`` with its blocks joined, or ``model`` if that would change its output.
+
+    The names of the parameters stay. A model may use the layers of a `torch.nn.Sequential` in
+    another way than one after the other, so both outputs are compared.
+
+    Arguments:
+        model: The model.
+        like: Some of its inputs.
+    """
+    joined = copy.deepcopy(model)
+    for parent in joined.modules():
+        if type(parent) is torch.nn.Sequential:
+            _join(parent)
+    with torch.no_grad():
+        expected, found = model(like), joined(like)
+    return joined if torch.allclose(found, expected, rtol=1e-2, atol=1e-3) else model
+
+
+def _join(parent: torch.nn.Sequential) -> None:
+    """Replace each block by one layer, and the layers that it contains by identities."""
+    layers = list(parent)
+    for place, layer in enumerate(layers):
+        if not _is_simple(layer):
+            continue
+        after = layers[place + 1 : place + 3]
+        relu = bool(after) and is_plain(after[0], torch.nn.ReLU)
+        pool = _pool(after[relu]) if len(after) > relu else 1
+        parent[place] = ConvolutionBlock(cast(torch.nn.Conv2d, layer), relu=relu, pool=pool)
+        for joined in range(place + 1, place + 1 + relu + (pool > 1)):
+            parent[joined] = torch.nn.Identity()
+
+
+def _pool(layer: torch.nn.Module) -> int:
+    """The side of non-overlapping square windows, or 1 if ``layer`` has other ones."""
+    if not is_plain(layer, torch.nn.MaxPool2d):
+        return 1
+    layer = cast(torch.nn.MaxPool2d, layer)
+    sides = {*_pair(layer.kernel_size), *_pair(layer.stride)}
+    plain = _pair(layer.padding) == (0, 0) and _pair(layer.dilation) == (1, 1)
+    known = plain and len(sides) == 1 and not layer.ceil_mode and not layer.return_indices
+    return sides.pop() if known else 1
+
+
+def _pair(value: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (value, value) if isinstance(value, int) else value
+
+
+def _shape_of(layer: ConvolutionBlock | torch.nn.Conv2d) -> Shape:
+    return layer.shape if isinstance(layer, ConvolutionBlock) else _shape(layer)
+
+
+def _shape(layer: torch.nn.Conv2d, *, relu: bool = False, pool: int = 1) -> Shape:
+    sides = layer._reversed_padding_repeated_twice  # the last dimension first
+    return Shape(
+        kernel=cast(tuple[int, int], layer.kernel_size),
+        stride=cast(tuple[int, int], layer.stride),
+        padding=(sides[2], sides[0]),
+        dilation=cast(tuple[int, int], layer.dilation),
+        relu=relu,
+        pool=pool,
+    )
+
+
+def _is_simple(layer: torch.nn.Module) -> bool:
+    if not is_plain(layer, torch.nn.Conv2d):
+        return False
+    layer = cast(torch.nn.Conv2d, layer)
+    sides = layer._reversed_padding_repeated_twice
+    return (
+        layer.groups == 1
+        and layer.padding_mode == "zeros"
+        and sides[0] == sides[1]
+        and sides[2] == sides[3]
+    )

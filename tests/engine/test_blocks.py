@@ -1,0 +1,216 @@
+"""Blocks of convolution, ReLU and max-pooling: operations, kernels, and how models use them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
+
+from dpaudit.data import Examples
+from dpaudit.engine import Speed, blocks
+from dpaudit.engine.blocks import Shape
+from dpaudit.engine.compilation import _without_idle_nodes
+from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.rules.block import ConvolutionBlock, with_blocks
+from dpaudit.engine.starting_points import initial_parameters
+from dpaudit.mechanisms.batches import FullBatch
+from dpaudit.mechanisms.dpsgd import DPSGD
+from dpaudit.presets import cross_entropy
+
+SHAPES = [
+    (Shape(kernel=(5, 5), relu=True, pool=2), (13, 15)),
+    (Shape(kernel=(3, 3), padding=(1, 1), relu=True), (8, 7)),
+    (Shape(kernel=(3, 3), padding=(1, 1), stride=(2, 2)), (8, 7)),
+    (Shape(kernel=(3, 2), padding=(2, 1), stride=(1, 2), dilation=(2, 1), pool=3), (17, 20)),
+    (Shape(kernel=(2, 2), padding=(0, 1), stride=(3, 2), relu=True, pool=2), (17, 20)),
+]
+RUNS, EXAMPLES, CHANNELS, OUTPUTS = 2, 3, 2, 5
+
+
+def numbers(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def arguments(shape: Shape, size: tuple[int, int], shared: bool) -> tuple[Tensor, Tensor, Tensor]:
+    weight = numbers(RUNS, OUTPUTS, CHANNELS, *shape.kernel)
+    inputs = numbers(1 if shared else RUNS, EXAMPLES, CHANNELS, *size, seed=1)
+    return weight, numbers(RUNS, OUTPUTS, seed=2), inputs
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("shape", "size"), SHAPES)
+def test_operations_agree_with_autograd(shape: Shape, size: tuple[int, int], shared: bool) -> None:
+    weight, bias, inputs = arguments(shape, size, shared)
+    outputs, which = blocks.forward(weight, bias, inputs, shape)
+    gradient = numbers(*outputs.shape, seed=3)
+    of_inputs = blocks.input_gradient(weight, gradient, which, size, shape)
+    of_weight, of_bias = blocks.weight_gradient(inputs, gradient, which, shape)
+    for run in range(RUNS):
+        for example in range(EXAMPLES):
+            image = inputs[0 if shared else run, example, None].clone().requires_grad_()
+            own, own_bias = weight[run].clone().requires_grad_(), bias[run].clone().requires_grad_()
+            found = functional.conv2d(
+                image, own, own_bias, shape.stride, shape.padding, shape.dilation
+            )
+            found = found.relu() if shape.relu else found
+            found = functional.max_pool2d(found, shape.pool) if shape.pool > 1 else found
+            expected = torch.autograd.grad(
+                found, (image, own, own_bias), gradient[run, example, None]
+            )
+            assert torch.allclose(outputs[run, example], found[0])
+            assert torch.allclose(of_inputs[run, example], expected[0][0])
+            assert torch.allclose(of_weight[run, example], expected[1])
+            assert torch.allclose(of_bias[run, example], expected[2])
+
+
+def test_operations_are_registered_correctly() -> None:
+    shape, size = SHAPES[0]
+    weight, bias, inputs = arguments(shape, size, shared=False)
+    outputs, which = blocks.forward(weight, bias, inputs, shape)
+    tests = ("test_schema", "test_faketensor")
+    for operation, given in (
+        (blocks._forward, (weight, bias, inputs)),
+        (blocks._input_gradient, (weight, outputs, which, list(size))),
+        (blocks._weight_gradient, (inputs, outputs, which)),
+    ):
+        torch.library.opcheck(operation, (*given, shape.numbers()), test_utils=tests)
+
+
+_KERNELS = """
+import sys, torch
+from dpaudit.engine import block_kernels, blocks
+from tests.engine.test_blocks import SHAPES, arguments, numbers
+
+device, rounding = sys.argv[1], float(sys.argv[2])
+
+def close(found, expected):
+    difference = (found.double().cpu() - expected).norm() / expected.norm()
+    assert difference < rounding, difference
+
+for shape, size in SHAPES:
+    for shared in (True, False):
+        exact = arguments(shape, size, shared)
+        weight, bias, inputs = (values.float().to(device) for values in exact)
+        outputs, which = blocks.forward(*exact, shape)
+        found, chosen = block_kernels.forward(weight, bias, inputs, shape)
+        close(found, outputs)
+        assert (chosen.cpu() == which).double().mean() > 0.99 or not shape.selects
+        gradient = numbers(*outputs.shape, seed=3)
+        given = gradient.float().to(device), which.to(device)
+        found = block_kernels.input_gradient(weight, *given, size, shape)
+        close(found, blocks.input_gradient(exact[0], gradient, which, size, shape))
+        for one, other in zip(
+            block_kernels.weight_gradient(inputs, *given, shape),
+            blocks.weight_gradient(exact[2], gradient, which, shape),
+            strict=True,
+        ):
+            close(one, other)
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None,
+    reason="needs triton, which torch's builds for GPUs bring along",
+)
+@pytest.mark.parametrize(("device", "rounding"), [("cpu", "1e-5"), ("cuda", "3e-3")])
+def test_kernels_agree_with_the_operations(device: str, rounding: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    # The interpreter of Triton runs kernels on a CPU; it is chosen before Triton is imported.
+    chosen = {"TRITON_INTERPRET": "1"} if device == "cpu" else {}
+    command = [sys.executable, "-c", _KERNELS, device, rounding]
+    subprocess.run(command, check=True, env={**os.environ, **chosen})
+
+
+def test_layers_that_follow_each_other_are_joined() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Sequential(nn.Conv2d(2, 3, 2), nn.ReLU())
+    )
+    joined = with_blocks(model, numbers(2, 1, 9, 9, dtype=torch.float32))
+    found = [layer for layer in joined.modules() if isinstance(layer, ConvolutionBlock)]
+    assert [(layer.shape.relu, layer.shape.pool) for layer in found] == [(True, 2), (True, 1)]
+    names = [name for name, _ in joined.named_parameters()]
+    assert names == [name for name, _ in model.named_parameters()]
+    assert not any(isinstance(layer, ConvolutionBlock) for layer in model.modules())
+
+
+@pytest.mark.parametrize(
+    "pooling",
+    [nn.MaxPool2d(3, 2), nn.MaxPool2d((2, 1)), nn.MaxPool2d(2, ceil_mode=True), nn.AvgPool2d(2)],
+)
+def test_other_poolings_are_not_joined(pooling: nn.Module) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), pooling)
+    joined = with_blocks(model, numbers(2, 1, 9, 9, dtype=torch.float32))
+    assert joined[0].shape.pool == 1
+    assert type(joined[2]) is type(pooling)
+
+
+class _Skipping(nn.Module):
+    """Uses the first layer of its Sequential alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU())
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        first: Tensor = self.layers[0](inputs)
+        return first + self.layers[1](first)
+
+
+def test_a_model_that_joining_would_change_is_left_alone() -> None:
+    model = _Skipping()
+    assert with_blocks(model, numbers(2, 1, 5, 5, dtype=torch.float32)) is model
+
+
+def small_network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 2, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(2, 3, 2),
+        nn.Flatten(),
+        nn.Linear(12, 3),
+    )
+
+
+def test_the_engine_trains_as_without_blocks() -> None:
+    data = Examples(
+        features=numbers(6, 1, 8, 8).float().numpy(), targets=np.arange(6) % 3, classes=3
+    )
+    mechanism = DPSGD(
+        build_model=small_network,
+        loss=cross_entropy,
+        data=data,
+        batches=FullBatch(),
+        steps=3,
+        learning_rate=0.1,
+        clip_norm=0.5,
+        noise_multiplier=1.0,
+    )
+    runs = torch.arange(2)
+    ends = []
+    for convolutions in ("product", "triton"):
+        speed = Speed(device="cpu", precision="float64", convolutions=convolutions)  # type: ignore[arg-type]
+        engine = Engine(Training(mechanism=mechanism), runs=2, speed=speed, compiled=False)
+        start = initial_parameters(mechanism, seed=0, runs=runs)
+        *_, end = engine.play(start, runs, torch.zeros(2, 0))
+        ends.append(end)
+    assert torch.allclose(*ends, rtol=1e-9)
+
+
+def test_taps_are_removed_except_on_a_cpu() -> None:
+    def tapped(values: Tensor) -> Tensor:
+        return values.sin() + torch.zeros((), device=values.device).expand(3)
+
+    for device, additions in (("cpu", 1), ("meta", 0)):
+        graph = _without_idle_nodes(make_fx(tapped)(torch.ones(3, device=device)))
+        found = [node.target for node in graph.graph.nodes]
+        assert found.count(torch.ops.aten.add.Tensor) == additions
