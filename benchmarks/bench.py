@@ -171,7 +171,7 @@ def network_steps(device: Any) -> Iterator[tuple[str, float, bool]]:
 
 
 def convnet_steps(device: Any) -> Iterator[tuple[str, float, bool]]:
-    """A step of one ConvNet, B = 128, 256 runs together, in TF32, beside its peers."""
+    """A step of one ConvNet, B = 128, 512 runs together, in two precisions, beside its peers."""
     import engine_peers as peers
     import torch
 
@@ -179,15 +179,24 @@ def convnet_steps(device: Any) -> Iterator[tuple[str, float, bool]]:
     from dpaudit.models import convnet
 
     mechanism = benchmark._images(convnet, argparse.Namespace(data_dir=None))
-    own = peers.engine(mechanism, device, runs=256, steps=20, compiled=True, precision="tf32")
-    yield "ConvNet step, compiled engine in TF32", own, False
-    opacus = peers.opacus(mechanism, device, steps=30)
-    if opacus is not None:
-        yield "ConvNet step, compiled engine over lean Opacus loop", opacus / own, True
-    nested = peers.nested_vmap(mechanism, device, runs=32, steps=5, dtype=torch.float32)
-    yield "ConvNet step, compiled engine over vmap(vmap(grad))", nested / own, True
-    plain = peers.not_private(mechanism, device, runs=64, steps=5)
-    yield "ConvNet step, compiled engine over non-private step", plain / own, True
+    steps: dict[str, float | None] = {
+        "lean Opacus loop": peers.opacus(mechanism, device, steps=30),
+        "vmap(vmap(grad))": peers.nested_vmap(
+            mechanism, device, runs=32, steps=5, dtype=torch.float32
+        ),
+        "non-private step": peers.not_private(mechanism, device, runs=64, steps=5),
+    }
+    for precision in ("tf32", "bfloat16"):
+        own = peers.engine(
+            mechanism, device, runs=512, steps=20, compiled=True, precision=precision
+        )
+        yield f"ConvNet step, engine in {precision}", own, False
+        for peer, value in steps.items():
+            if value is not None:
+                yield f"ConvNet step, engine in {precision} over {peer}", value / own, True
+    for name, value in steps.items():
+        if value is not None:
+            yield f"ConvNet step, {name}", value, False
 
 
 def landscapes() -> Iterator[tuple[str, float, bool]]:
