@@ -1,7 +1,11 @@
 """--junit and --sarif of check, audit-training and audit."""
 
 import json
+import os
+import re
+import subprocess
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -9,6 +13,7 @@ from typer.testing import CliRunner
 
 from dpaudit.cli import app
 
+ROOT = Path(__file__).parents[2]
 TRAINING = """
 import numpy as np
 import dpaudit
@@ -88,3 +93,53 @@ def test_a_file_that_cannot_be_written_is_named(here):
     done = CliRunner().invoke(app, arguments)
     assert isinstance(done.exception, InvalidInput)
     assert "--junit" in str(done.exception)
+
+
+@pytest.fixture
+def commands(here):
+    """A folder with the command dpaudit, for the shell."""
+    file = here / "bin" / "dpaudit"
+    file.parent.mkdir()
+    file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dpaudit "$@"\n')
+    file.chmod(0o755)
+    return {**os.environ, "PATH": f"{file.parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def test_the_github_action_fails_for_a_violation_and_keeps_the_report(here, commands):
+    yaml = pytest.importorskip("yaml")
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    inputs = {name: one.get("default", "") for name, one in action["inputs"].items()}
+    inputs |= {
+        "training": "mine.py:train",
+        "claim": "--noise-multiplier 1 --steps 1",
+        "runs": "40",
+        "workers": "1",
+        "install": "",
+    }
+
+    def filled(text):
+        return re.sub(r"\${{ inputs\.(\w+) }}", lambda found: inputs[found[1]], text)
+
+    step = action["runs"]["steps"][-1]
+    values = {name: filled(text) for name, text in step["env"].items()}
+    done = subprocess.run(
+        ["bash", "-e", "-c", step["run"]], env={**commands, **values}, check=False, cwd=here
+    )
+    assert done.returncode == 1
+    made = {file.name for file in (here / inputs["report"]).iterdir()}
+    assert {"audit.html", "audit.xml", "audit.sarif"} <= made
+
+
+def test_the_pre_commit_hook_is_the_check(here, commands):
+    yaml = pytest.importorskip("yaml")
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    options = ["mine.py:private_step", "--step", "--clip-norm=1", "--noise-multiplier=1"]
+    done = subprocess.run(
+        [*hook["entry"].split(), *options, "--parameters=50"],
+        env=commands,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "bounded contribution" in done.stdout

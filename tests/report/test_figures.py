@@ -71,6 +71,29 @@ def test_axes_of_ones_own_and_pyplot_left_alone(result: AuditResult, found: Evid
     assert plt.get_fignums() == before
 
 
+@pytest.mark.parametrize("mu", [0.2, 3.0])
+def test_labels_of_a_plot_do_not_collide(mu: float) -> None:
+    with Store.open(":memory:") as store:
+        found = read_result(store_audit(store, normal_scores(mu), settings()))
+    from matplotlib.text import Text
+
+    made = found.plot()
+    made.savefig(io.BytesIO(), format="png")
+    texts = [text for text in made.findobj(Text) if text.get_text() and text.get_visible()]
+    boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
+    assert len(boxes) > 20
+    for k, (one, box) in enumerate(boxes):
+        for other, another in boxes[:k]:
+            across = min(box.x1, another.x1) - max(box.x0, another.x0)
+            along = min(box.y1, another.y1) - max(box.y0, another.y0)
+            assert across <= 1 or along <= 1, f"{one!r} collides with {other!r}"
+    # The number of a short bar is beside it, not across its end or the axis.
+    bounds = made.axes[2]
+    for bar, label in zip(bounds.patches, bounds.texts[len(bounds.patches) :], strict=True):
+        if label.get_text():
+            assert label.get_window_extent().x0 > bar.get_window_extent().x1
+
+
 def test_plots_of_odd_scores() -> None:
     for score in (np.ones(40), np.where(np.arange(40) % 2, np.inf, -np.inf)):
         scores = Scores(score=score, inserted=np.arange(40) % 2)

@@ -122,7 +122,6 @@ def draw_bounds(lower: Iterable[Bound], *, ax: Any, upper: Bound | None = None) 
     places = np.arange(len(names))[::-1]
     epsilons = [bound.epsilon for bound in bounds]
     bars = ax.barh(places, epsilons, color=PROVEN.light, alpha=0.6, height=0.6)
-    ax.bar_label(bars, fmt="%.2f", label_type="center")
     ax.set_yticks(places, names)
     furthest = max([*epsilons, 0.1])
     if upper is not None and math.isfinite(upper.epsilon):
@@ -131,6 +130,10 @@ def draw_bounds(lower: Iterable[Bound], *, ax: Any, upper: Bound | None = None) 
         ax.axvline(upper.epsilon, color=CLAIMED.light, linestyle="--", label=label)
         _legend_above(ax, columns=1)
     ax.set_xlim(0, 1.2 * furthest)
+    inside = [epsilon > 0.3 * furthest for epsilon in epsilons]  # short bars have no room
+    for kind, padding, chosen in (("center", 0, True), ("edge", 3, False)):
+        labels = [f"{e:.2f}" if i is chosen else "" for e, i in zip(epsilons, inside, strict=True)]
+        ax.bar_label(bars, labels=labels, label_type=kind, padding=padding)
     if bounds:
         ax.set(xlabel=f"epsilon at delta = {bounds[0].delta:g}")
 
