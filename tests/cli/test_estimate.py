@@ -77,6 +77,15 @@ def test_a_table_for_people(run, scores_file):
         assert words in out
 
 
+def test_the_table_fits_80_columns_and_verdicts_are_coloured(run, scores_file, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    question = ("estimate", scores_file, "--delta", "1e-5", "--claim-mu")
+    assert "…" not in run(*question, "1")[1]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[1;31mviolation" in run(*question, "1")[1]
+    assert "\x1b[1;32mconsistent" in run(*question, "4")[1]
+
+
 @pytest.mark.parametrize(
     ("claim", "verdict"),
     [

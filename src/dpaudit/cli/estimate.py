@@ -226,6 +226,7 @@ def _print_table(result: Any, verdict: Any, source: str) -> None:
 
     from dpaudit.cli._bounds_table import print_bounds
     from dpaudit.cli._render import console
+    from dpaudit.report.palette import terminal_style
 
     screen = console()
     levels = {bound.confidence for bound in result.bounds}
@@ -242,8 +243,7 @@ def _print_table(result: Any, verdict: Any, source: str) -> None:
             "Each bound holds at its own confidence; choose the method before looking.", style="dim"
         )
     if verdict is not None:
-        colour = {"violation": "red", "consistent": "green"}.get(verdict.verdict, "yellow")
-        line = Text.assemble((verdict.verdict, f"bold {colour}"))
+        line = Text.assemble((verdict.verdict, terminal_style(verdict.verdict)))
         line.append(f" · claim: {verdict.claim.description} · p = {verdict.p_value:.3g}")
         line.append(f" · tested at {100 * verdict.confidence:g} % confidence")
         screen.print(line)
