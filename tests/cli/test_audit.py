@@ -176,6 +176,7 @@ def test_list_and_show(run: Run) -> None:
         run("audit", "--name", "third", "--delta", "1e-3", "--runs", "40", *SMALL, "--json")
     )
     assert _json(run("show", "third", "--json"))["lower"] == third["lower"]
+    assert _json(run("show", "--json"))["name"] == "third"  # the newest
     assert {e["name"]: e["delta"] for e in _json(run("list", "--json"))["audits"]}["third"] == 1e-3
     assert "noise_multiplier: 4" in out
     assert "60 runs" in out

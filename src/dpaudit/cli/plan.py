@@ -161,6 +161,8 @@ def _print_plan(found: Any, title: str) -> None:
     canaries = "" if found.canaries == 1 else f" with {found.canaries:,} canaries each"
     heading = f"{title}: what {found.runs:,} runs{canaries} should prove"
     screen.print(Text(heading, style="bold"))
+    workers = found.speed.workers
+    processes = "1 process" if workers == 1 else f"{workers} processes"
     expected = (*found.uppers, *found.lower)
     print_side_by_side(screen, expected, leading=found.lower.bounds[0])
     lines = [
@@ -172,7 +174,7 @@ def _print_plan(found: Any, title: str) -> None:
             for share, runs in found.runs_needed.items()
         ),
         f"About {duration(found.seconds)} on {found.device}: {found.speed.tile_size:,} runs at a "
-        f"time in {found.speed.workers} process(es), {_size(found.bytes)} beside torch itself.",
+        f"time in {processes}, {_size(found.bytes)} beside torch itself.",
         *found.notices,
     ]
     screen.print()

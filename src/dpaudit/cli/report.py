@@ -66,8 +66,9 @@ def report(
             }
         )
     else:
+        only = pages[0] if len(pages) == 1 else None
         for page in pages[:_MOST_PRINTED]:
-            print(printable(f"{page.title}: {page.sentence}"))
+            print(printable(f"{page.title}: {page.sentence}" if page is only else _line(page)))
         if len(pages) > _MOST_PRINTED:
             print(f"... and {len(pages) - _MOST_PRINTED:,} more audits, all in the page.")
         print(f"Written to {written} ({written.stat().st_size / 1e6:.2f} MB).")
@@ -119,6 +120,12 @@ def _pages(
             )
             for record in unique
         ]
+
+
+def _line(page: PageData) -> str:
+    """One of several audits; the sentences of all would be a wall of text."""
+    bound = "" if page.lower is None else f", epsilon >= {page.lower.epsilon:.2f}"
+    return f"{page.identity[:8]}  {page.title}: {page.verdict}{bound}"
 
 
 def _entry(page: PageData) -> dict[str, Any]:
