@@ -1,5 +1,6 @@
 """A stored verdict belongs to the code, the settings and the claim that it was made of."""
 
+import functools
 import sys
 
 import numpy as np
@@ -54,6 +55,130 @@ def test_editing_what_is_not_imported_is_the_same_training(project):
     before = Identity.of(train)
     (project / "unrelated.py").write_text("A = 2\n")
     assert Identity.of(train) == before
+
+
+READING = """\
+import importlib, json, os
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+RATE = 0.5
+SAVED = "saved.npy"
+
+class Config:
+    sigma = 1.0
+
+class Settings:
+    def __init__(self):
+        self.clip = 1.0
+
+settings = Settings()
+helper = importlib.import_module("my_helper")
+
+def draw(seed):
+    sigma = json.loads(Path("my_config.json").read_text())["sigma"] * Config.sigma
+    return np.random.default_rng(seed).normal(0, sigma, 12) * float(os.environ.get("MY_NOISE", "1"))
+
+def train(canary, inserted, seed, rate=RATE):
+    data = np.load(HERE / "my_data" / "rows.npy") + np.loadtxt(os.path.join(HERE, "more.txt"))
+    np.save(SAVED, data)
+    with open("losses.csv", "a") as log:
+        log.write("0")
+    return -(canary.clipped_sum(inserted) + draw(seed)) * settings.clip * RATE * helper.ONE + data
+
+decorated = partial(train, rate=0.5)
+short = lambda canary, inserted, seed: train(canary, inserted, seed) * Config.sigma
+"""
+
+
+@pytest.fixture
+def reading(project):
+    """A module that reads files, settings and an environment variable."""
+    (project / "my_data").mkdir()
+    np.save(project / "my_data" / "rows.npy", np.zeros(12))
+    (project / "my_config.json").write_text('{"sigma": 1.0}')
+    (project / "my_helper.py").write_text("ONE = 1.0")
+    for name in ("more.txt", "saved.npy", "losses.csv"):
+        (project / name).write_text("0")
+    (project / "my_reading.py").write_text(READING)
+    load("train", "my_reading.py:train")
+    return sys.modules["my_reading"]
+
+
+@pytest.mark.parametrize("name", ["train", "decorated", "short"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda module, folder: (folder / "my_config.json").write_text('{"sigma": 2.0}'),
+        lambda module, folder: np.save(folder / "my_data" / "rows.npy", np.ones(12)),
+        lambda module, folder: (folder / "more.txt").write_text("1"),
+        lambda module, folder: (folder / "my_helper.py").write_text("ONE = 2.0"),
+        lambda module, folder: setattr(module, "RATE", 0.1),
+        lambda module, folder: setattr(module.Config, "sigma", 2.0),
+        lambda module, folder: setattr(module.settings, "clip", 2.0),
+        lambda module, folder: setattr(module.helper, "ONE", 2.0),
+    ],
+    ids=["json", "data", "joined", "imported", "global", "class", "object", "module"],
+)
+def test_what_a_training_reads_belongs_to_it(reading, project, name, change):
+    before = Identity.of(getattr(reading, name))
+    assert Identity.of(getattr(reading, name)) == before
+    change(reading, project)
+    assert Identity.of(getattr(reading, name)) != before
+
+
+def test_an_environment_variable_that_the_code_names_belongs_to_the_training(reading, monkeypatch):
+    before = Identity.of(reading.train)
+    monkeypatch.setenv("UNRELATED", "2")
+    assert Identity.of(reading.train) == before
+    monkeypatch.setenv("MY_NOISE", "2")
+    changed = Identity.of(reading.train)
+    assert changed.code != before.code
+    assert "$MY_NOISE" in changed.files
+
+
+def test_files_that_a_training_writes_do_not_belong_to_it(reading, project):
+    before = Identity.of(reading.train)
+    (project / "saved.npy").write_text("1")
+    (project / "losses.csv").write_text("1")
+    assert Identity.of(reading.train) == before
+
+
+def test_arguments_of_a_partial_and_the_adversary_belong_to_the_training(reading):
+    before = Identity.of(reading.decorated)
+    assert Identity.of(functools.partial(reading.train, rate=0.4)) != before
+    assert Identity.of(reading.decorated, reading.draw) != before
+
+
+def test_a_shell_script_is_followed_to_its_files_and_variables(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "train.sh": 'python my_part.py --config settings.yaml --sigma "$MY_SIGMA" --in $1',
+        "my_part.py": "import my_other",
+        "my_other.py": "A = 1",
+        "settings.yaml": "data: table.csv",
+        "table.csv": "1,2",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+
+    def identities():
+        lines = (["sh", "train.sh", "{inserted}"], ["sh", "-c", "sh train.sh {inserted}"])
+        return [Identity.of(command(line)) for line in lines]
+
+    for name, text in files.items():
+        before = identities()
+        (tmp_path / name).write_text(text + " ")
+        assert all(a != b for a, b in zip(before, identities(), strict=True)), name
+    before = identities()
+    monkeypatch.setenv("MY_SIGMA", "0.1")
+    assert all(a != b for a, b in zip(before, identities(), strict=True))
+    (tmp_path / "my_other.py").rename(tmp_path / "my_module.py")
+    module = command(["python", "-m", "my_module", "{inserted}"])
+    assert "my_module.py" in Identity.of(module).files
 
 
 def test_a_program_is_identified_by_its_file_and_arguments(tmp_path, monkeypatch):

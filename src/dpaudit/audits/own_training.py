@@ -125,7 +125,7 @@ def audit_training(
     if workers > 1 or executor is not None:
         check_pickles(TrainingPlayer(job=job))
     described = DescribedTraining(
-        **vars(Identity.of(train)),
+        **vars(Identity.of(train, *(one for one in (canary, adversary) if callable(one)))),
         canary=digest(canary),
         initial=None if initial is None else digest(flat_parameters(initial)),
         claim=claim.to_dict(),

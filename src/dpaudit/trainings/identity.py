@@ -1,29 +1,42 @@
-"""What identifies a user's training: its code, the modules of its project, and its packages.
+"""What identifies a user's training: its code, settings, files, environment and packages.
 
 A stored audit is bound to this identity. Editing the training, a helper that it imports, a
-constant in one of its modules or the shell program that it starts makes it another training.
+constant in one of its modules, a file that it names, an environment variable that it reads or the
+shell program that it starts makes it another training.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
+import dis
 import functools
-import hashlib
 import importlib.metadata
 import inspect
+import math
 import re
 import sys
-import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, final
 
 from dpaudit.errors import InvalidInput
 from dpaudit.trainings.parameters import flat_parameters
+from dpaudit.trainings.project import (
+    file_digest,
+    files_of,
+    files_of_command,
+    is_users,
+    modules_of,
+    text_digest,
+    variables_of,
+)
 from dpaudit.trainings.shell import CommandTraining
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_MOST_NUMBERS = 1 << 22
+"""Numbers of an array that are read; of a larger one, so many at equal distances."""
 
 
 @final
@@ -34,8 +47,8 @@ class Identity:
     Arguments:
         name: Module and name of the function.
         source: Digest of the function's source and of the values that it holds.
-        code: Digest of the project's files that it imports.
-        files: Names of these files.
+        code: Digest of the user's files that it is made of, and of environment variables.
+        files: Names of these files, and of the variables with a dollar sign.
         packages: Versions of the third-party packages that these files import.
     """
 
@@ -46,16 +59,24 @@ class Identity:
     packages: dict[str, str]
 
     @classmethod
-    def of(cls, train: Any) -> Identity:
-        """The identity of a training function, a callable object or a shell command."""
-        files = _project_files(train)
-        digests = [f"{path.name}:{_file_digest(path)}" for path in files]
+    def of(cls, train: Any, *others: Any) -> Identity:
+        """The identity of a training function, a callable object or a shell command.
+
+        Arguments:
+            train: The training.
+            others: Further functions and objects that decide the scores: an adversary, a canary.
+        """
+        files = files_of(path for one in (train, *others) for path in _starts(one))
+        variables = variables_of(files)
+        digests = [f"{path.name}:{file_digest(path)}" for path in files]
+        digests += [f"${name}:{value}" for name, value in variables.items()]
+        sources = [_source(one) for one in (train, *others) if _has_code(one)]
         return cls(
             name=name_of(train),
-            source=_source(train),
-            code=_hash(*digests),
-            files=tuple(path.name for path in files),
-            packages=_packages(files),
+            source=sources[0] if len(sources) == 1 else text_digest(*sources),
+            code=text_digest(*digests),
+            files=(*(path.name for path in files), *(f"${name}" for name in variables)),
+            packages=_packages(modules_of(files)),
         )
 
 
@@ -72,40 +93,87 @@ def name_of(function: Any) -> str:
 def digest(value: Any) -> str:
     """A few digits that change when the value does; its type alone if it cannot be read."""
     if isinstance(value, list | tuple):
-        return _hash(*(digest(inner) for inner in value))
+        return text_digest(*(digest(inner) for inner in value))
     if isinstance(value, dict):
-        return _hash(*(f"{key!r}{digest(inner)}" for key, inner in value.items()))
+        return text_digest(*(f"{key!r}{digest(inner)}" for key, inner in value.items()))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = (field.name for field in dataclasses.fields(value))
-        return _hash(name_of(type(value)), *(digest(getattr(value, name)) for name in fields))
+        return text_digest(name_of(type(value)), *(digest(getattr(value, name)) for name in fields))
     if hasattr(value, "shape") and not isinstance(value, type):
-        try:
-            return _hash(str(tuple(value.shape)), flat_parameters(value).tobytes().hex())
-        except InvalidInput:
-            return _hash(name_of(type(value)))
+        return _array_digest(value)
     # Text with an address in it would differ from process to process.
-    return _hash(re.sub(r" at 0x[0-9a-f]+", "", repr(value)))
+    text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    return text_digest(text, *_settings(value))
 
 
-def _source(function: Any, seen: frozenset[int] = frozenset()) -> str:
-    """A digest of the code, and of the values that a partial, a closure or an object holds."""
-    if id(function) in seen:
-        return ""
-    seen |= {id(function)}
-    if isinstance(function, functools.partial):
-        given = digest(list(function.args)), digest(dict(function.keywords))
-        return _hash(_source(function.func, seen), *given)
-    code = function if hasattr(function, "__code__") else type(function)
+def _array_digest(value: Any) -> str:
+    shape = tuple(value.shape)
     try:
-        text = inspect.getsource(code)
+        numbers = math.prod(shape)
+        if numbers > _MOST_NUMBERS:
+            value = value.reshape(-1)[:: -(-numbers // _MOST_NUMBERS)]
+        return text_digest(str(shape), flat_parameters(value).tobytes().hex())
+    except (AttributeError, InvalidInput, TypeError):
+        return text_digest(name_of(type(value)))
+
+
+def _settings(value: Any) -> Iterator[str]:
+    """The plain attributes of a class, or of an object whose text does not show them."""
+    if not isinstance(value, type) and getattr(type(value), "__repr__", None) != object.__repr__:
+        return
+    held = getattr(value, "__dict__", {})
+    for name in sorted(held):
+        if not name.startswith("__") and isinstance(held[name], (*_PLAIN, tuple)):
+            yield f"{name}={digest(held[name])}"
+
+
+def _has_code(value: Any) -> bool:
+    """Whether a value is a function, or an object of a class of the user's."""
+    return callable(value) or _is_users_own(type(value))
+
+
+def _is_users_own(code: Any) -> bool:
+    """Whether the user wrote this function, class or module, in a file or interactively."""
+    file = _file_of(code)
+    if file is not None:
+        return is_users(file)
+    return hasattr(code, "__code__") or getattr(code, "__module__", "") == "__main__"
+
+
+def _source(value: Any, seen: set[int] | None = None) -> str:
+    """A digest of code, and of the values that a function, a partial, a class or an object holds.
+
+    Arguments:
+        value: The function, class or object.
+        seen: Identities of what was read already, which is left out.
+    """
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return ""
+    seen.add(id(value))
+    if isinstance(value, functools.partial):
+        given = digest(list(value.args)), digest(dict(value.keywords))
+        return text_digest(_source(value.func, seen), *given)
+    if hasattr(value, "__code__"):
+        owner = getattr(value, "__self__", None)
+        bound = () if owner is None else (_source(owner, seen),)
+        return text_digest(_text(value), _held(value, seen), *bound)
+    if not isinstance(value, type):
+        return text_digest(_source(type(value), seen), digest(getattr(value, "__dict__", {})))
+    if not _is_users_own(value):
+        return name_of(value)
+    methods = [one for one in vars(value).values() if inspect.isfunction(one)]
+    return text_digest(_text(value), *_settings(value), *(_held(one, seen) for one in methods))
+
+
+def _text(code: Any) -> str:
+    try:
+        return inspect.getsource(code)
     except (OSError, TypeError):
-        text = ""
-    if code is not function:
-        return _hash(text, digest(getattr(function, "__dict__", {})))
-    return _hash(text, _held(function, seen))
+        return ""
 
 
-def _held(function: Any, seen: frozenset[int]) -> str:
+def _held(function: Any, seen: set[int]) -> str:
     """The values that a function carries: defaults, closure, and the globals that it names.
 
     Two functions of one source may differ in nothing else. Lists, sets, and dictionaries of
@@ -118,38 +186,65 @@ def _held(function: Any, seen: frozenset[int]) -> str:
             values.append(cell.cell_contents)
         except ValueError:  # a name that is bound later
             continue
-    # Files cover the globals of a module; a notebook or an interactive session has no file.
-    if _file_of(function) is None:
-        names = function.__code__.co_names
-        values += [function.__globals__[name] for name in names if name in function.__globals__]
+    values += _globals(function)
     fixed = [v for v in values if not isinstance(v, list | set | ModuleType) and not _collects(v)]
-    return _hash(*(_source(v, seen) if inspect.isfunction(v) else digest(v) for v in fixed))
+    return text_digest(*(_source(v, seen) if _followed(v) else digest(v) for v in fixed))
+
+
+def _followed(value: Any) -> bool:
+    return (inspect.isfunction(value) or isinstance(value, type)) and _is_users_own(value)
+
+
+def _globals(function: Any) -> Iterator[Any]:
+    """The values of the globals that a function reads and does not assign.
+
+    They may come from the command line, so that the files do not show them. Of a module of the
+    user's, the plain attributes that the function names are read.
+    """
+    codes = list(_nested_codes(function.__code__))
+    names = dict.fromkeys(name for code in codes for name in code.co_names)
+    assigned = {
+        step.argval
+        for code in codes
+        for step in dis.get_instructions(code)
+        if step.opname == "STORE_GLOBAL"
+    }
+    for name in names:
+        value = function.__globals__.get(name)
+        if name in assigned or name not in function.__globals__:
+            continue
+        if not isinstance(value, ModuleType):
+            yield value
+        elif _is_users_own(value):
+            held = {name: getattr(value, name, None) for name in names}
+            yield from (one for one in held.values() if isinstance(one, (*_PLAIN, tuple)))
+
+
+def _nested_codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested_codes(constant)
 
 
 def _collects(value: Any) -> bool:
     """Whether a value is a dictionary of more than settings, such as a cache."""
-    plain = (bool, int, float, str, tuple, type(None))
-    return isinstance(value, dict) and not all(isinstance(one, plain) for one in value.values())
+    return isinstance(value, dict) and not all(
+        isinstance(one, (*_PLAIN, tuple)) for one in value.values()
+    )
 
 
-def _project_files(train: Any) -> tuple[Path, ...]:
-    """The files of the user's project that the training is made of, in a fixed order."""
-    while isinstance(train, functools.partial):
-        train = train.func
-    if isinstance(train, CommandTraining):
-        words = [Path(word) for word in train.arguments if len(word) < 4096]
-        starts = [word.resolve() for word in words if word.is_file()]
-    else:
-        file = _file_of(train if hasattr(train, "__code__") else type(train))
-        starts = [] if file is None else [file]
-    waiting = [path for path in starts if _is_users(path)]
-    found = set(waiting)
-    while waiting:
-        for path in _imported_files(waiting.pop()):
-            if path not in found:
-                found.add(path)
-                waiting.append(path)
-    return tuple(sorted(found, key=lambda path: (path.name, str(path))))
+def _starts(value: Any) -> Iterator[Path]:
+    """The files that a training, an adversary or a canary is defined in."""
+    while isinstance(value, functools.partial):
+        value = value.func
+    if isinstance(value, CommandTraining):
+        yield from files_of_command(value.arguments)
+    elif _has_code(value):
+        code = value if hasattr(value, "__code__") else type(value)
+        # A decorator may be defined in another file than the function.
+        files = {_file_of(code), _file_of(inspect.unwrap(code))}
+        yield from (file for file in files if file is not None)
 
 
 def _file_of(code: Any) -> Path | None:
@@ -161,83 +256,12 @@ def _file_of(code: Any) -> Path | None:
     return path.resolve() if path is not None and path.is_file() else None
 
 
-def _is_users(path: Path) -> bool:
-    """Whether a file belongs to the user, not to Python, an installed package or dpaudit."""
-    return not any(folder in path.resolve().parents for folder in _installed_folders())
-
-
-@functools.cache
-def _installed_folders() -> frozenset[Path]:
-    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
-    installed = {Path(sysconfig.get_path(kind)).resolve() for kind in kinds}
-    return frozenset({*installed, Path(__file__).resolve().parents[1]})
-
-
-def _imports(path: Path) -> tuple[tuple[str, int], ...]:
-    """The modules that a file imports anywhere, with the level of relative imports."""
-    try:
-        return _imports_of(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
-        return ()
-
-
-@functools.lru_cache(maxsize=1024)
-def _imports_of(text: str) -> tuple[tuple[str, int], ...]:
-    return tuple(_walk_imports(ast.parse(text)))
-
-
-def _walk_imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, 0) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            yield base, node.level
-            yield from ((f"{base}.{alias.name}".strip("."), node.level) for alias in node.names)
-
-
-@functools.lru_cache(maxsize=8)
-def _users_folders(path: tuple[str, ...]) -> tuple[Path, ...]:
-    """The folders of ``sys.path`` that do not belong to Python or to installed packages."""
-    return tuple(folder for folder in map(Path, dict.fromkeys(path)) if _is_users(folder / "x"))
-
-
-def _imported_files(path: Path) -> Iterator[Path]:
-    folders = _users_folders(tuple(sys.path))
-    for module, level in _imports(path):
-        if module.partition(".")[0] == "dpaudit":
-            continue
-        roots = [path.parents[level - 1]] if level else [path.parent, *folders]
-        parts = module.split(".") if module else []
-        for root in roots:
-            base = root.joinpath(*parts)
-            for candidate in (base.with_suffix(".py"), base / "__init__.py"):
-                if parts and candidate.is_file() and _is_users(candidate):
-                    yield candidate.resolve()
-                    break
-            else:
-                continue
-            break
-
-
-def _packages(files: tuple[Path, ...]) -> dict[str, str]:
-    """Versions of the installed packages that the files import."""
-    tops = {module.partition(".")[0] for path in files for module, level in _imports(path)}
+def _packages(modules: set[str]) -> dict[str, str]:
+    """Versions of the installed packages among these modules."""
     found = {}
-    for top in sorted(tops - set(sys.stdlib_module_names) - {"", "dpaudit"}):
+    for top in sorted(modules - set(sys.stdlib_module_names) - {"", "dpaudit"}):
         try:
             found[top] = importlib.metadata.version(top)
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _file_digest(path: Path) -> str:
-    try:
-        return hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
-    except OSError:
-        return ""
-
-
-def _hash(*parts: str) -> str:
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
