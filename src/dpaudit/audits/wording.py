@@ -35,7 +35,11 @@ def sentence(found: Assessment, *, runs: int) -> str:
             if found.power is not None:
                 text += f" {_capitalised(found.power.sentence)}."
             if verdict == "consistent":
-                text += f" It covers {found.covers}." if found.covers else ""
+                if found.covers:
+                    text += (
+                        f" It covers {found.covers}. Of the noise it tests the size only: run "
+                        "dpaudit check for its shape, its correlations and other gradients."
+                    )
                 text += " No audit proves a claim true."
             elif not found.doubts:
                 text += (

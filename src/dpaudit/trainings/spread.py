@@ -1,8 +1,9 @@
-"""Is a gradient that is spread over all parameters clipped to C?
+"""Are gradients of several norms, spread over all parameters, clipped to C?
 
-A canary along one axis cannot see that every tensor, or every coordinate, is clipped on its own.
-Before an audit with such canaries, three trainings with the same seed compare a long gradient over
-all parameters with short ones, which no clipping changes.
+A canary along one axis cannot see that every tensor, or every coordinate, is clipped on its own,
+and a canary of one norm does not show how other norms are clipped. Before an audit with such
+canaries, five trainings with the same seed compare longer gradients over all parameters with short
+ones, which no clipping changes.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from dpaudit.trainings.directions import DirectionCanary
 from dpaudit.trainings.parameters import flat_parameters
 from dpaudit.trainings.playing import Job
 
-_SHORT, _HALF, _LONG = 0.25, 0.5, 100.0  # norms, in units of the clip norm
+_SHORT, _HALF = 0.25, 0.5  # norms, in units of the clip norm
+_LONG = (2.0, 4.0, 100.0)
 _ALLOWED = 1.3  # other examples react to a canary, so that effects are not quite in proportion
 _PARALLEL = 0.5  # cosine: a smaller one says that more than the canary changed
 _MOST_NUMBERS = 1 << 24
 
 
 def spread_contribution(job: Job, run: int) -> float | None:
-    """The contribution of a long gradient over all parameters, in units of C.
+    """The contribution of a longer gradient over all parameters, in units of C.
 
-    It is computed from how far the parameters move, so that the learning rate does not matter.
+    The one that is farthest from what is allowed, of several norms; negative if the gradient has
+    the opposite effect. It is computed from how far the parameters move, so that the learning rate
+    does not matter.
     `None` if the training does not show it: it scores predictions, takes only canaries along axes,
     or left the canary out.
 
@@ -47,19 +51,25 @@ def spread_contribution(job: Job, run: int) -> float | None:
     rows[0] = along
     coins = np.arange(canary.count) == 0
     try:
-        short, half, long = (
+        short, half, *long = (
             _parameters(job, run, coins, _in_directions(canary, rows, norm))
-            for norm in (_SHORT, _HALF, _LONG)
+            for norm in (_SHORT, _HALF, *_LONG)
         )
     except (Exception, SystemExit):
         return None  # the training reads something that only canaries along axes have
-    step, whole = half - short, long - short
+    step = half - short
     effect = float(step @ along)
-    if not np.isfinite(whole).all() or abs(effect) <= _PARALLEL * float(np.linalg.norm(step)):
+    if not np.isfinite(long).all() or abs(effect) <= _PARALLEL * float(np.linalg.norm(step)):
         return None
     if not effect:
         return None
-    return _SHORT + (_HALF - _SHORT) * float(whole @ along) / effect
+    found = [_SHORT + (_HALF - _SHORT) * float((one - short) @ along) / effect for one in long]
+    return max(found, key=_excess)
+
+
+def _excess(contribution: float) -> float:
+    """How far a contribution is outside what clipping to C gives: from 0 to C."""
+    return max(contribution - 1, -contribution)
 
 
 def _in_directions(canary: GradientCanary, rows: Array, norm: float) -> DirectionCanary:
@@ -82,12 +92,17 @@ def _parameters(job: Job, run: int, coins: NDArray[np.bool_], canary: DirectionC
 
 def spread_doubt(contribution: float | None) -> str:
     """Why the verdict cannot be ``consistent``; empty if nothing is wrong."""
-    if contribution is None or contribution <= _ALLOWED:
+    if contribution is None or _excess(contribution) <= _ALLOWED - 1:
         return ""
+    how = (
+        "each tensor or coordinate seems to be clipped on its own, or gradients of some norms are "
+        "clipped to more than C"
+        if contribution > 0
+        else "it changes more than its own clipped contribution, as if steps were skipped"
+    )
     return (
-        f"A long gradient spread over all parameters contributes {contribution:.2g} C: each tensor "
-        "or coordinate seems to be clipped on its own, which canaries along one axis cannot show. "
-        "Audit with DirectionCanary.draw, or run dpaudit check."
+        f"A longer gradient spread over all parameters contributes {contribution:.2g} C: {how}, "
+        "which the canaries cannot show. Audit with DirectionCanary.draw, or run dpaudit check."
     )
 
 
