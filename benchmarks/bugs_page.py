@@ -135,6 +135,12 @@ Similar bugs that are not in the catalogue: floating-point noise whose low bits 
 ([arXiv 2110.03620](https://arxiv.org/abs/2110.03620)), and a privacy unit that readers
 misunderstand (examples instead of people). A code review can find these; no audit of the trained
 model does.
+
+Early stopping, a learning rate or a checkpoint that is chosen by the loss of the training data is
+found only if the canary takes part in that loss, as in `checkpoint_chosen_on_training_data`. A
+canary that is only a gradient has no loss: the choice then looks at the other examples, which the
+adversary of an audit knows anyway. `dpaudit check` notices that a choice is made, reports "could
+not tell" for the rule "fixed weights of the steps", and `--strict` fails.
 """
 
 CORRECT = """\

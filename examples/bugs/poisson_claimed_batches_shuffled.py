@@ -6,8 +6,8 @@ Source: meta-pytorch/opacus #80 and PR #128; tensorflow/privacy #483. How much i
     (arXiv 2403.17673), Annamalai et al. (arXiv 2411.10614), whose score this is.
 Leak: who looks for the canary in every epoch finds it more often than the claim allows.
 Fix: draw every batch by independent coins of rate B / N.
-Found by: an audit that sees the iterates, as the claim allows, in a thousand runs or two; a look at
-    the data loader.
+Found by: an audit that sees the iterates, as the claim allows, in a thousand runs or two (the leak
+    exceeds the claim by so little that 300 runs do not show it); a look at the data loader.
 """
 
 from __future__ import annotations

@@ -86,6 +86,20 @@ def test_alarms_come_at_no_more_than_the_stated_rate(trials, loose):
     assert counts[noise_size.RULE.name] >= stats.binom.ppf(1e-4, TRIALS, LEVEL / 2)
 
 
+def test_a_larger_sample_of_noise_does_not_raise_the_rate_of_alarms(loose, monkeypatch):
+    """The second look decides alone; the more suspicious of two looks would alarm more often."""
+    monkeypatch.setattr(noise_size, "FIRST_LOOK", (0, 12))
+    monkeypatch.setattr(noise_size, "SECOND_LOOK", (0, 24))
+    monkeypatch.setattr(noise_size, "SUSPICIOUS", 0.3)
+    before = (zero_gradient, noise_presence, noise_between_runs, noise_between_parameters)
+    found = {module.RULE.name: module.RULE.passed() for module in before}
+    samples = [measured(seed, parameters=40) for seed in range(TRIALS)]
+    alarms = sum(noise_size.check(one, found).verdict == "broken" for one in samples)
+    assert alarms <= stats.binom.isf(1e-4, TRIALS, LEVEL), alarms
+    further = [len(one.once("further outputs", list)) for one in samples]
+    assert {4, 16} == set(further)  # 12 or 24 seeds, of which 8 are those of all rules
+
+
 def test_limits_are_those_of_the_distributions():
     for degrees in (7, 420, 15_000):
         assert smallest_ratio(degrees, FALSE_ALARM) == pytest.approx(

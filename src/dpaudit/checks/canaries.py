@@ -41,7 +41,7 @@ class ShapedCanary:
     asked: set[str] = field(default_factory=set, repr=False)
     only: range | None = None
     companions: Array | None = None
-    _calls: list[str] = field(default_factory=list, repr=False)
+    _calls: list[bool] = field(default_factory=list, repr=False)
 
     @property
     def parameters(self) -> int:
@@ -78,10 +78,16 @@ class ShapedCanary:
         """Number of calls of `rows` and `clipped_sum` so far."""
         return len(self._calls)
 
+    @property
+    def took_part(self) -> bool:
+        """Whether the canary was in any call so far."""
+        return any(self._calls)
+
     def _present(self, method: str, inserted: ArrayLike) -> bool:
         self.asked.add(method)
-        self._calls.append(method)
-        return _coin(inserted) and (self.only is None or self.calls - 1 in self.only)
+        present = _coin(inserted) and (self.only is None or self.calls in self.only)
+        self._calls.append(present)
+        return present
 
     def _clipped(self) -> Array:
         if not np.all(np.isfinite(self.gradient)):

@@ -135,6 +135,8 @@ class TrainingSubject(Subject):
         self._train = train
         self._asked: set[str] = set()
         self._read: dict[int, int] = {}
+        self.reads = 0  # of the canary, in the last call
+        self.canary_took_part = False  # in the last call
         self.steps_can_vary = usual_steps(train) is not None
 
     def call(
@@ -164,7 +166,8 @@ class TrainingSubject(Subject):
                 f"seed={seed}: {type(error).__name__}: {error}"
             ) from error
         finally:
-            self._read[steps] = canary.calls
+            self._read[steps] = self.reads = canary.calls
+            self.canary_took_part = canary.took_part
 
     def clipping_is_skipped(self) -> bool:
         return self._asked == {"clipped_sum"}

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from dpaudit.checks.measuring import Measurements
 
 
+_BENT = 0.005
+"""Relative change of an effect from seed to seed that rounding does not explain."""
+
+
 def mixes(measured: Measurements) -> bool:
     """Whether the output is a public linear map of the private gradient, as a projection.
 
@@ -93,3 +97,29 @@ def rescales(measured: Measurements) -> bool:
         gradient *= 0.1 * measured.subject.clip_norm / np.linalg.norm(gradient)
         effects.append(abs(float(measured.difference(gradient) @ gradient)))
     return effects[0] < 0.9 * effects[1]
+
+
+def bends(measured: Measurements) -> bool:
+    """Whether the noise decides what a gradient does to single coordinates, as before a tanh.
+
+    The noise of one step is added to the gradients, so that a gradient has the same effect under
+    every seed. Behind a public function of the noisy sum, such as tanh, Adam or the sign, it has
+    not.
+    """
+    if not measured.repeatable or measured.steps > 1:
+        return False
+    gradient = measured.dense(measured.subject.clip_norm)
+    effects = []
+    for seed in measured.seeds[:4]:
+        plus, minus = (
+            measured.subject.output(sign * gradient, seed, measured.steps) for sign in (1.0, -1.0)
+        )
+        effect = (plus - minus)[measured.watched]
+        if np.any(effect):  # else the canary is not in the batch
+            effects.append(effect)
+    if len(effects) < 2:
+        return False
+    smallest = min(float(np.linalg.norm(effect)) for effect in effects)
+    allowed = _BENT + 4 * float(np.linalg.norm(measured.rounding[measured.watched])) / smallest
+    units = [effect / np.linalg.norm(effect) for effect in effects]
+    return any(float(np.linalg.norm(unit - units[0])) > allowed for unit in units[1:])

@@ -34,6 +34,7 @@ CHECKS: Registry[Check] = Registry(
         "coverage": f"{_HERE}.coverage:CHECK",
         "noise-between-steps": f"{_HERE}.noise_between_steps:CHECK",
         "accumulation": f"{_HERE}.accumulation:CHECK",
+        "fixed-weights": f"{_HERE}.fixed_weights:CHECK",
         "noise-at-steps": f"{_HERE}.noise_at_steps:CHECK",
         "effect-against-noise": f"{_HERE}.effect_against_noise:CHECK",
     },

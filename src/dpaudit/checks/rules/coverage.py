@@ -6,10 +6,11 @@ import numpy as np
 
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules._noise import unsuited
+from dpaudit.checks.rules._noise import NOT_LINEAR, unsuited
 from dpaudit.checks.rules.base import Check, Found, hidden_by
 from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
 from dpaudit.checks.subject import Subject
+from dpaudit.checks.transforms import bends
 
 RULE = Rule(
     name="every tensor is private",
@@ -35,6 +36,8 @@ def check(measured: Measurements, found: Found) -> Finding:
     bare = (noise <= rounding) & (change > 20 * rounding)
     if not bare.any():
         return RULE.passed(measured="all", allowed="all")
+    if bends(measured):
+        return RULE.unknown(NOT_LINEAR)
     names = list(dict.fromkeys(measured.tensor_at(int(i)).name for i in measured.watched[bare]))
     return RULE.broken(
         f"{int(bare.sum()):,} parameters change during training without noise: {', '.join(names)}.",

@@ -12,6 +12,7 @@ from dpaudit.checks.rules._noise import varies_too_much
 from dpaudit.checks.rules.accumulation import RULE as ACCUMULATION
 from dpaudit.checks.rules.base import Check, Found, hidden_by
 from dpaudit.checks.rules.bounded import RULE as BOUNDED
+from dpaudit.checks.rules.fixed_weights import RULE as WEIGHTS
 from dpaudit.checks.rules.noise_between_steps import RULE as SAME_NOISE
 from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
 from dpaudit.checks.rules.noise_size import RULE as SIZE
@@ -62,6 +63,12 @@ def check(measured: Measurements, found: Found) -> Finding:
             "Long gradients have another effect than short ones suggest, as with an adaptive "
             "optimizer (Adam, RMSprop): check the private gradient with check_step (--step)."
         )
+    if (
+        broken is not None
+        and found[WEIGHTS.name].measured
+        and found[WEIGHTS.name].verdict != "passed"
+    ):
+        return RULE.unknown(f"See '{WEIGHTS.name}' first.")
     return broken or _passed(measured, seen)
 
 

@@ -20,7 +20,7 @@ from dpaudit.checks.rules.noise_between_parameters import RULE as PARAMETERS
 from dpaudit.checks.rules.noise_between_runs import RULE as RUNS
 from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
 from dpaudit.checks.sampling import FIRST_LOOK, SECOND_LOOK, SUSPICIOUS, larger_sample
-from dpaudit.checks.transforms import rescales
+from dpaudit.checks.transforms import bends, rescales
 
 RULE = Rule(
     name="Gaussian noise",
@@ -70,10 +70,10 @@ def check(measured: Measurements, found: Found) -> Finding:
     seen = {"measured": f"kurtosis {shape.kurtosis:.3g}", "allowed": f"3 ± {_EXCESS:g}"}
     if not broken:
         return RULE.passed(**seen)
-    if not shape.tails and rescales(measured):
+    if bends(measured) if shape.tails else rescales(measured):
         return RULE.unknown(
-            "The norm of the noisy gradient is bounded, which is a public transform: check the "
-            "step before it.",
+            "The noise decides what a gradient does, as behind a public transform of the noisy "
+            "gradient: check the step before it.",
             **seen,
         )
     if varies_too_much(measured) or measured.steps > 1:

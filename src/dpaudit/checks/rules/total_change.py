@@ -16,6 +16,7 @@ from dpaudit.checks.rules.base import Check, Found, hidden_by
 from dpaudit.checks.rules.bounded import RULE as BOUNDED
 from dpaudit.checks.rules.zero_gradient import RULE as ZERO_GRADIENT
 from dpaudit.checks.subject import UserCodeFailed
+from dpaudit.checks.transforms import bends
 
 RULE = Rule(
     name="bounded total change",
@@ -30,6 +31,7 @@ RULE = Rule(
 
 _TENSORS = 24  # of which each costs a call
 _ADAPTIVE = 20.0  # times the claimed noise: short gradients are scaled down, as by Adam
+_ALIKE = 1.5  # scales of one tensor differ by less, up to rounding; a flat vector has no tensors
 _MIXED = 1.3  # times C: noise behind a public map is measured less precisely
 
 
@@ -51,6 +53,8 @@ def check(measured: Measurements, found: Found) -> Finding:
             continue  # another rule's business
         size = ruler.size(changed)
         if size - ruler.floor > ruler.allowed:
+            if bends(measured):
+                return RULE.unknown(NOT_LINEAR)
             return RULE.broken(
                 f"A gradient of norm 1e+06 C in {name} changes the update by {size:.4g} C in "
                 "total.",
@@ -132,12 +136,15 @@ def _scales(measured: Measurements) -> Array | None:
     known = measured.scales()
     if known is None:
         return None
-    places = measured.spread
-    scales: Array = known[0][np.searchsorted(places, np.arange(measured.subject.parameters)) - 1]
+    places, parameters = measured.spread, np.arange(measured.subject.parameters)
+    right = np.searchsorted(places, parameters)  # the first place that is not before
+    left = np.searchsorted(places, parameters, side="right") - 1
+    # Between two measured coordinates the larger scale: their tensors may differ.
+    scales: Array = np.maximum(known[0][left], known[0][np.minimum(right, len(places) - 1)])
     for tensor in measured.tensors:
-        inside = (places >= tensor.start) & (places < tensor.stop)
-        if inside.any():
-            scales[tensor.start : tensor.stop] = np.median(known[0][inside])
+        inside = known[0][(places >= tensor.start) & (places < tensor.stop)]
+        if len(inside) and inside.max() <= _ALIKE * inside.min():
+            scales[tensor.start : tensor.stop] = np.median(inside)
     if measured.unit.kind == "linear":
         scales[measured.axis] = measured.unit.size
     return scales
