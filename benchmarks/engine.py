@@ -31,8 +31,9 @@ from dpaudit.adversaries.random_dimension import RandomDimension
 from dpaudit.data import Examples
 from dpaudit.engine import Speed
 from dpaudit.engine.compilation import numerics
-from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.engine import Engine
 from dpaudit.engine.starting_points import initial_parameters
+from dpaudit.engine.training import Training
 from dpaudit.errors import DpauditError
 from dpaudit.games import Game, play, prepare
 from dpaudit.lower_bounds import estimate

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dpaudit.engine.compilation import numerics
-from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.engine import Engine
 from dpaudit.engine.speed import Precision, Speed
 from dpaudit.engine.starting_points import (
     as_tensor,
@@ -24,6 +24,7 @@ from dpaudit.engine.starting_points import (
     known_model,
     trainable,
 )
+from dpaudit.engine.training import Training
 from dpaudit.mechanisms.dpsgd import DPSGD
 
 

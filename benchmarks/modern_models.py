@@ -26,8 +26,9 @@ from torch import nn
 from dpaudit.data import Examples
 from dpaudit.engine import Speed, check_mechanism
 from dpaudit.engine.compilation import CHECKED_CALLS, numerics
-from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.engine import Engine
 from dpaudit.engine.starting_points import as_tensor, initial_parameters, known_model
+from dpaudit.engine.training import Training
 from dpaudit.mechanisms import DPSGD, FixedBatches
 from dpaudit.mechanisms.losses import cross_entropy
 from dpaudit.models import gpt, resnet18, vit_tiny, wide_resnet

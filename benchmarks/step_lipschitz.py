@@ -14,9 +14,10 @@ import json
 import torch
 
 from dpaudit.engine import Speed
-from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.engine import Engine
 from dpaudit.engine.mechanism_check import check_mechanism
 from dpaudit.engine.starting_points import initial_parameters
+from dpaudit.engine.training import Training
 from dpaudit.presets import preset
 from dpaudit_paper.lipschitz import jacobian_norm
 

@@ -7,26 +7,32 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpaudit.engine import noise
+from dpaudit.data import Examples
+from dpaudit.engine import Speed, noise
 from dpaudit.engine.clipping import ClippedSums
-from dpaudit.engine.compilation import Traced, numerics
+from dpaudit.engine.compilation import WORTH_TRACING, Traced, numerics
+from dpaudit.engine.engine import Engine
 from dpaudit.engine.noise import Stream
 from dpaudit.engine.rules import rules
 from dpaudit.engine.rules.patches import ALIGNMENT
-from dpaudit.engine.starting_points import flat_parameters, trainable
+from dpaudit.engine.starting_points import flat_parameters, initial_parameters, trainable
 from dpaudit.engine.tapping import TappedModel
+from dpaudit.engine.training import Training
+from dpaudit.mechanisms.batches import FixedBatches
+from dpaudit.mechanisms.dpsgd import DPSGD
 
 PROGRAM = """
 import torch
 from dpaudit.engine.compilation import Traced
 
-step = Traced(lambda x: x * 2 + 1, (torch.zeros(4),), compiled=True)
+step = Traced(lambda x: x * 2 + 1, compiled=True)
 print(step(torch.arange(4.0)).tolist())
 print(*step.notices)
 """
@@ -74,7 +80,7 @@ def test_out_of_memory_does_not_disable_compilation(monkeypatch: pytest.MonkeyPa
 
         return call
 
-    step = Traced(lambda x: x + 1, (torch.zeros(2),), compiled=True)
+    step = Traced(lambda x: x + 1, compiled=True)
     monkeypatch.setattr(torch, "compile", failing)
     with pytest.raises(torch.OutOfMemoryError):
         step(torch.zeros(2))
@@ -91,7 +97,7 @@ def test_a_compiled_step_that_disagrees_is_not_used(
     def miscompiling(graph: Callable[[Tensor], Tensor], **_: object) -> Callable[[Tensor], Tensor]:
         return lambda x: graph(x) + (0.01 if next(calls) == wrong_at else 0)
 
-    step = Traced(lambda x: x - 0.1, (torch.zeros(4),), compiled=True, tolerance=1e-3)
+    step = Traced(lambda x: x - 0.1, compiled=True, tolerance=1e-3)
     monkeypatch.setattr(torch, "compile", miscompiling)
     current = torch.ones(4)
     for _ in range(6):
@@ -111,7 +117,7 @@ def test_a_compiled_step_that_rounds_differently_is_used(
     def rounding(graph: Callable[[Tensor], Tensor], **_: object) -> Callable[[Tensor], Tensor]:
         return lambda x: graph(x) * (1 + 2e-7 * (next(calls) > 0))
 
-    step = Traced(lambda x: x - length, (torch.zeros(4),), compiled=True, tolerance=1e-3)
+    step = Traced(lambda x: x - length, compiled=True, tolerance=1e-3)
     monkeypatch.setattr(torch, "compile", rounding)
     current = torch.ones(4)
     for _ in range(6):
@@ -129,7 +135,7 @@ def test_compiled_words_equal_eager_words_bit_by_bit(count: int) -> None:
         return torch.stack(noise.words(key, Stream.NOISE, runs, step, count))
 
     key, runs = noise.key(2**63 + 7), torch.arange(33)
-    for function in (Traced(draw, (key, runs, torch.tensor(0)), compiled=True), _compiled(draw)):
+    for function in (Traced(draw, compiled=True), _compiled(draw)):
         for step in (0, 1, 3, 4, 5, 8, 1000, 2**32 - 1):
             found = function(key, runs, torch.tensor(step))
             assert torch.equal(found, draw(key, runs, torch.tensor(step)))
@@ -145,8 +151,7 @@ def test_compiled_noise_equals_eager_noise_but_for_the_last_bit() -> None:
     def draw(key: Tensor, runs: Tensor, step: Tensor) -> Tensor:
         return noise.normals(key, Stream.NOISE, runs, step, 101)
 
-    example = (noise.key(7), torch.arange(33), torch.tensor(5))
-    compiled = Traced(draw, example, compiled=True)
+    compiled = Traced(draw, compiled=True)
     with numerics("float32", torch.device("cpu")):
         for step in range(12):
             found = compiled(noise.key(7), torch.arange(33), torch.tensor(step))
@@ -186,8 +191,31 @@ def test_compiled_clipped_sums_equal_uncompiled_ones(
     flat = torch.stack([flat_parameters(small_convolutions()) for _ in range(3)])
     example = (flat, features, targets, torch.ones(3, 5), torch.tensor(0.5))
     with numerics("float32", torch.device("cpu")):
-        plain = Traced(sums, example, compiled=False)(*example)
-        compiled = Traced(sums, example, compiled=True)
+        plain = Traced(sums, compiled=False)(*example)
+        compiled = Traced(sums, compiled=True)
         found = compiled(*example)
     assert compiled.notices == ()
     assert float((found - plain).norm() / plain.norm()) < 1e-5
+
+
+def test_the_graph_of_a_step_gives_the_bits_of_the_step(case: Any) -> None:
+    """Short trainings are not traced, so both must end at the same parameters."""
+    mechanism = DPSGD(
+        build_model=case.build,
+        loss=cross_entropy,
+        data=Examples(features=case.features.numpy(), targets=case.targets.numpy(), classes=11),
+        batches=FixedBatches(batch_size=4),
+        steps=2,
+        learning_rate=0.5,
+        clip_norm=0.8,
+        noise_multiplier=0.3,
+    )
+    speed, runs = Speed(device="cpu", compile=False), torch.arange(3)
+    start = initial_parameters(mechanism, seed=0, runs=runs)
+    untraced, traced = (
+        Engine(Training(mechanism=mechanism), runs=3, speed=speed, compiled=False, times=times)
+        for times in (1, WORTH_TRACING)
+    )
+    with numerics("float32", torch.device("cpu")):
+        steps = [list(one.play(start, runs, torch.zeros(3, 0))) for one in (untraced, traced)]
+    assert all(torch.equal(one, other) for one, other in zip(*steps, strict=True))

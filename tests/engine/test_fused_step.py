@@ -16,10 +16,11 @@ from torch import nn
 from dpaudit.adversaries import RandomDimension
 from dpaudit.data import Examples
 from dpaudit.engine import Speed, fused_step
-from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.engine import Engine
 from dpaudit.engine.fused_step import can_build, fused_widths
 from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.engine.tapping import Taps
+from dpaudit.engine.training import Training
 from dpaudit.errors import InvalidInput
 from dpaudit.games import Game, play, prepare
 from dpaudit.mechanisms.batches import FixedBatches, PoissonBatches

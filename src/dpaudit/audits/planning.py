@@ -289,7 +289,9 @@ def _time_steps(prepared: Prepared) -> _Timing:
     runs = torch.arange(size)
     start = initial_parameters(game.mechanism, seed=game.seed, runs=runs, dtype=speed.dtype)
     with numerics(speed.precision, device):
-        engine = Engine(training, runs=size, speed=speed, compiled=speed.compiled)
+        engine = Engine(
+            training, runs=size, speed=speed, compiled=speed.compiled, times=prepared.tiles
+        )
         steps = engine.play(start, runs, torch.zeros(size, game.canaries.count))
         # The first step compiles, and the first compiled steps are checked: both are slow.
         for _ in islice(steps, CHECKED_CALLS if speed.compile else 1):

@@ -11,10 +11,11 @@ from typing import final
 import torch
 from torch import Tensor
 
-from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.engine import Engine
 from dpaudit.engine.mechanism_check import check_mechanism
 from dpaudit.engine.speed import Precision, Speed
 from dpaudit.engine.starting_points import known_model, trainable
+from dpaudit.engine.training import Training
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import CanaryPoints
 

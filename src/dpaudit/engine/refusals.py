@@ -13,7 +13,6 @@ from torch import nn
 from dpaudit.engine.tapping import describe
 from dpaudit.errors import UnsupportedModel
 
-_RANDOM = (nn.modules.dropout._DropoutNd, nn.RReLU)
 _WITH_DROPOUT_INSIDE = (nn.MultiheadAttention, nn.RNNBase)
 _LOOK_UP = (nn.Embedding, nn.EmbeddingBag)
 

@@ -15,11 +15,12 @@ from torch import Tensor
 
 from dpaudit import _validate
 from dpaudit.engine.compilation import numerics
-from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.engine import Engine
 from dpaudit.engine.mechanism_check import check_mechanism
 from dpaudit.engine.noise import Stream
 from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import initial_parameters
+from dpaudit.engine.training import Training
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation
 
 

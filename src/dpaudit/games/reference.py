@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dpaudit.engine import noise
-from dpaudit.engine.engine import view_draws
+from dpaudit.engine.feeding import view_draws
 from dpaudit.engine.noise import Stream
 from dpaudit.engine.participation import participation
 from dpaudit.engine.reference import clipped_sum

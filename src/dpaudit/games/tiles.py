@@ -6,6 +6,7 @@ do not depend on the order of tiles or on the number of threads or processes.
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import platform
@@ -20,9 +21,10 @@ import torch
 from torch import Tensor
 
 from dpaudit.engine.compilation import numerics
-from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.engine import Engine
 from dpaudit.engine.speed import threads
 from dpaudit.engine.starting_points import flat_parameters, initial_parameters, known_model
+from dpaudit.engine.training import Training
 from dpaudit.errors import InvalidInput, NumericalError
 from dpaudit.executors import Notify
 from dpaudit.games.coins import insertion_coins
@@ -69,6 +71,7 @@ class Player:
                     raise
                 self._together = math.ceil(self._together / 2)
                 self._engine = None
+                gc.collect()  # an engine and its step refer to each other
                 torch.cuda.empty_cache()
                 notify(f"out of memory: continuing with {self._together} runs at a time")
                 continue
@@ -94,6 +97,7 @@ class Player:
                 runs=self._together,
                 speed=self._speed,
                 compiled=self._speed.compiled,
+                times=self._prepared.tiles,
             )
         return self._engine
 
