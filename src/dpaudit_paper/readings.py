@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 DELTA = 1e-5
 
-ACCOUNTANT = 23.995
-"""The accountant's epsilon for 250 insertions at sigma = 4, rounded for text."""
-
 NAMES = {
     "random-dimension": "A_GC-R",
     "simulated-dimension": "A_GC-S",

@@ -8,7 +8,7 @@ import pytest
 
 from dpaudit.errors import InvalidInput, MissingExtra, NumericalError
 from dpaudit.tradeoff import gaussian_epsilon
-from dpaudit.upper_bounds import NoisySteps, PrvAccountant, all_upper_bounds, upper_bound
+from dpaudit.upper_bounds import NoisySteps, PrvAccountant, all_upper_bounds, prv, upper_bound
 
 
 @pytest.mark.parametrize(("sigma", "count"), [(8.0, 1), (1.0, 10), (0.05, 1), (4.0, 250)])
@@ -62,6 +62,7 @@ def test_a_failure_is_listed_with_its_reason_not_as_a_number() -> None:
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prv_accountant", None)
+    prv._prepared.cache_clear()
     with pytest.raises(MissingExtra, match=r"dpaudit\[prv\]"):
         upper_bound(noise_multiplier=4.0, steps=250, delta=1e-5, accountant="prv")
     result = all_upper_bounds(noise_multiplier=4.0, steps=250, epsilon=1.0)

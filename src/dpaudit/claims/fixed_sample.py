@@ -26,7 +26,14 @@ from dpaudit.lower_bounds.evidence import Evidence, evidence_of
 from dpaudit.lower_bounds.joint_test import curve_p_value, distances
 from dpaudit.lower_bounds.levels import Levels, Pointwise
 from dpaudit.lower_bounds.questions import AtDelta, Question
-from dpaudit.lower_bounds.thresholds import Fixed, Pilot, Ranking, ThresholdRule, threshold_rule
+from dpaudit.lower_bounds.thresholds import (
+    Fixed,
+    Pilot,
+    Ranking,
+    Sample,
+    ThresholdRule,
+    threshold_rule,
+)
 from dpaudit.tradeoff import mu_of_errors
 
 
@@ -275,8 +282,10 @@ def _evidence(
             f"{len(others)} not"
         )
     growth = 1 / rule.share - 1 if isinstance(rule, Pilot) else 1.0
-    doubt = _SmallestPValue(claim, growth)
-    chosen = rule.choose(doubt, inserted, others, AtDelta(0.0), significance)
+    sample = Sample(
+        inserted=inserted, not_inserted=others, question=AtDelta(0.0), significance=significance
+    )
+    chosen = rule.choose(_SmallestPValue(claim, growth), sample)
     assert chosen is not None  # pilot and fixed always choose
     if not evidence.clustered:
         return chosen.counts, rule.assumptions, chosen.notes

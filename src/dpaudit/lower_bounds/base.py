@@ -18,7 +18,7 @@ from dpaudit.lower_bounds.evidence import Evidence, check_both_kinds, dependence
 from dpaudit.lower_bounds.levels import Pointwise
 from dpaudit.lower_bounds.questions import Answer, AtDelta, Question
 from dpaudit.lower_bounds.task import Task
-from dpaudit.lower_bounds.thresholds import Chosen, Fixed, Ranking
+from dpaudit.lower_bounds.thresholds import Chosen, Fixed, Ranking, Sample
 from dpaudit.privacy import Bound
 from dpaudit.scores import Scores
 
@@ -85,9 +85,13 @@ class CountMethod(Method, Ranking):
     @final
     def from_scores(self, scores: Scores, task: Task) -> Bound:
         dependence, notes = dependence_of(scores)
-        chosen = task.rule.choose(
-            self, scores.inserted_scores, scores.other_scores, task.question, task.significance
+        sample = Sample(
+            inserted=scores.inserted_scores,
+            not_inserted=scores.other_scores,
+            question=task.question,
+            significance=task.significance,
         )
+        chosen = task.rule.choose(self, sample)
         assumptions = (*task.rule.assumptions, *dependence)
         if chosen is None:
             reason = "nothing can be claimed: all scores are equal, so no threshold separates them"

@@ -20,8 +20,13 @@ from scipy.special import ndtri
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit.lower_bounds.estimating import estimate
-from dpaudit.lower_bounds.questions import Question
-from dpaudit.lower_bounds.thresholds import Chosen, Ranking, ThresholdRule, chosen_by_pilot
+from dpaudit.lower_bounds.thresholds import (
+    Chosen,
+    Ranking,
+    Sample,
+    ThresholdRule,
+    chosen_by_pilot,
+)
 from dpaudit.privacy import Bound
 from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_epsilon
@@ -65,18 +70,10 @@ class _TypicalPilot(ThresholdRule):
 
     name: ClassVar[str] = "pilot"
 
-    def choose(
-        self,
-        ranking: Ranking,
-        inserted: Array,
-        not_inserted: Array,
-        question: Question,
-        significance: float,
-    ) -> Chosen:
-        (pilot_in, rest_in), (pilot_out, rest_out) = map(self._split, (inserted, not_inserted))
-        return chosen_by_pilot(
-            ranking, (pilot_in, pilot_out), (rest_in, rest_out), question, significance
-        )
+    def choose(self, ranking: Ranking, sample: Sample) -> Chosen:
+        pilot_in, rest_in = self._split(sample.inserted)
+        pilot_out, rest_out = self._split(sample.not_inserted)
+        return chosen_by_pilot(ranking, (pilot_in, pilot_out), (rest_in, rest_out), sample)
 
     @staticmethod
     def _split(scores: Array) -> tuple[Array, Array]:

@@ -60,6 +60,29 @@ class Chosen:
         return float(self.counts.thresholds[0])
 
 
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sample:
+    """The scores on which a threshold is chosen, and what is to be bounded.
+
+    Arguments:
+        inserted: Scores with the canary.
+        not_inserted: Scores without it.
+        question: What is bounded.
+        significance: Error probability of the bound.
+    """
+
+    inserted: Array
+    not_inserted: Array
+    question: Question
+    significance: float
+
+    @property
+    def counts(self) -> ErrorCounts:
+        """The error counts at every threshold."""
+        return ErrorCounts.sweep(self.inserted, self.not_inserted)
+
+
 class ThresholdRule(ABC):
     """Chooses the threshold at which a method reads the scores."""
 
@@ -67,14 +90,7 @@ class ThresholdRule(ABC):
     assumptions: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def choose(
-        self,
-        ranking: Ranking,
-        inserted: Array,
-        not_inserted: Array,
-        question: Question,
-        significance: float,
-    ) -> Chosen | None:
+    def choose(self, ranking: Ranking, sample: Sample) -> Chosen | None:
         """The chosen threshold; `None` if all scores are equal."""
 
 
@@ -98,20 +114,11 @@ class Pilot(ThresholdRule):
         _validate.between("share", self.share, 0, 1, remedy="0.1 keeps 90 % for the bound")
         _validate.integer("seed", self.seed)
 
-    def choose(
-        self,
-        ranking: Ranking,
-        inserted: Array,
-        not_inserted: Array,
-        question: Question,
-        significance: float,
-    ) -> Chosen | None:
+    def choose(self, ranking: Ranking, sample: Sample) -> Chosen | None:
         random = np.random.default_rng(self.seed)
-        pilot_in, rest_in = self.split(inserted, "inserted", random)
-        pilot_out, rest_out = self.split(not_inserted, "not inserted", random)
-        return chosen_by_pilot(
-            ranking, (pilot_in, pilot_out), (rest_in, rest_out), question, significance
-        )
+        pilot_in, rest_in = self.split(sample.inserted, "inserted", random)
+        pilot_out, rest_out = self.split(sample.not_inserted, "not inserted", random)
+        return chosen_by_pilot(ranking, (pilot_in, pilot_out), (rest_in, rest_out), sample)
 
     def split(self, scores: Array, kind: str, random: np.random.Generator) -> tuple[Array, Array]:
         """Split into pilot and rest, at least one score each."""
@@ -132,21 +139,15 @@ class Simultaneous(ThresholdRule):
 
     name: ClassVar[str] = "simultaneous"
 
-    def choose(
-        self,
-        ranking: Ranking,
-        inserted: Array,
-        not_inserted: Array,
-        question: Question,
-        significance: float,
-    ) -> Chosen | None:
+    def choose(self, ranking: Ranking, sample: Sample) -> Chosen | None:
         if not ranking.bands:
             raise InvalidInput(
                 f"threshold 'simultaneous' needs a method built on bounds of both error rates, "
                 f"got method {ranking.name!r}; use 'pilot', or clopper-pearson or gaussian-dp"
             )
-        levels = Everywhere.bands(len(not_inserted), len(inserted), significance)
-        return _best_of_sweep(ranking, ErrorCounts.sweep(inserted, not_inserted), question, levels)
+        sizes = len(sample.not_inserted), len(sample.inserted)
+        levels = Everywhere.bands(*sizes, sample.significance)
+        return _best_of_sweep(ranking, sample.counts, sample.question, levels)
 
 
 @final
@@ -165,21 +166,14 @@ class Bonferroni(ThresholdRule):
         "are as good as fixed beforehand",
     )
 
-    def choose(
-        self,
-        ranking: Ranking,
-        inserted: Array,
-        not_inserted: Array,
-        question: Question,
-        significance: float,
-    ) -> Chosen | None:
-        counts = ErrorCounts.sweep(inserted, not_inserted)
+    def choose(self, ranking: Ranking, sample: Sample) -> Chosen | None:
+        counts = sample.counts
         if len(counts) == 0:
             return None
         hull = _convex_hull(counts)
         corners = 2  # "all inserted" and "none inserted" are thresholds of the union bound too
-        levels = Pointwise(significance / (len(hull) + corners))
-        return _best_of_sweep(ranking, counts[hull], question, levels)
+        levels = Pointwise(sample.significance / (len(hull) + corners))
+        return _best_of_sweep(ranking, counts[hull], sample.question, levels)
 
 
 @final
@@ -193,16 +187,9 @@ class Best(ThresholdRule):
         "accounted for)",
     )
 
-    def choose(
-        self,
-        ranking: Ranking,
-        inserted: Array,
-        not_inserted: Array,
-        question: Question,
-        significance: float,
-    ) -> Chosen | None:
-        counts = ErrorCounts.sweep(inserted, not_inserted)
-        return _best_of_sweep(ranking, counts, question, Pointwise(significance))
+    def choose(self, ranking: Ranking, sample: Sample) -> Chosen | None:
+        levels = Pointwise(sample.significance)
+        return _best_of_sweep(ranking, sample.counts, sample.question, levels)
 
 
 @final
@@ -219,16 +206,9 @@ class Fixed(ThresholdRule):
     def __post_init__(self) -> None:
         _validate.real("threshold value", self.value)
 
-    def choose(
-        self,
-        ranking: Ranking,
-        inserted: Array,
-        not_inserted: Array,
-        question: Question,
-        significance: float,
-    ) -> Chosen | None:
-        counts = ErrorCounts.at(inserted, not_inserted, self.value)
-        return Chosen(counts=counts, levels=Pointwise(significance, joint=True))
+    def choose(self, ranking: Ranking, sample: Sample) -> Chosen | None:
+        counts = ErrorCounts.at(sample.inserted, sample.not_inserted, self.value)
+        return Chosen(counts=counts, levels=Pointwise(sample.significance, joint=True))
 
 
 RULES = ("pilot", "simultaneous", "bonferroni", "best", "fixed=VALUE")
@@ -271,8 +251,7 @@ def chosen_by_pilot(
     ranking: Ranking,
     pilot: tuple[Array, Array],
     rest: tuple[Array, Array],
-    question: Question,
-    significance: float,
+    sample: Sample,
 ) -> Chosen:
     """The threshold that a pilot chooses, and the errors of the rest there.
 
@@ -280,10 +259,10 @@ def chosen_by_pilot(
         ranking: The merit by which the pilot chooses.
         pilot: Scores of the pilot with and without the canary.
         rest: The other scores with and without the canary.
-        question: What is bounded.
-        significance: Error probability of the bound.
+        sample: All scores, and what is bounded.
     """
     (pilot_in, pilot_out), (rest_in, rest_out) = pilot, rest
+    question, significance = sample.question, sample.significance
     seen = ErrorCounts.sweep(pilot_in, pilot_out)
     if len(seen) == 0:
         # Their single value is still a threshold that was chosen without the rest.

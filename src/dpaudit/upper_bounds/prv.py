@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, final
 
 from dpaudit import _validate
@@ -73,7 +74,7 @@ class PrvAccountant(Accountant):
                 "use a larger delta or a smaller delta_error"
             )
         with _reported_failures(steps):
-            accountant = self._prepare(steps, delta_error)
+            accountant = _prepared(steps, self.epsilon_error, delta_error)
             bracket = accountant.compute_epsilon(delta, [steps.steps])
         return _answer("epsilon", bracket, steps)
 
@@ -81,7 +82,7 @@ class PrvAccountant(Accountant):
         import numpy as np
 
         with _reported_failures(steps):
-            accountant = self._prepare(steps, self._delta_error(steps, 1e-12))
+            accountant = _prepared(steps, self.epsilon_error, self._delta_error(steps, 1e-12))
             # The package takes e^epsilon: extended precision holds it up to 11,356.
             bracket = accountant.compute_delta(np.longdouble(epsilon), [steps.steps])
         return _answer("delta", bracket, steps)
@@ -90,39 +91,42 @@ class PrvAccountant(Accountant):
         # Not finer than the round-off of the Fourier transform.
         return self.delta_error or max(default, steps.steps * sys.float_info.epsilon)
 
-    def _prepare(self, steps: NoisySteps, delta_error: float) -> Any:
-        try:
-            from prv_accountant import (
-                GaussianMechanism,
-                PoissonSubsampledGaussianMechanism,
-                PRVAccountant,
-            )
-            from prv_accountant.accountant import compute_safe_domain_size
-        except ModuleNotFoundError as error:
-            raise MissingExtra("accountant prv", "prv") from error
 
-        sigma = float(steps.noise_multiplier)
-        if steps.subsampled:
-            one_step = PoissonSubsampledGaussianMechanism(
-                sampling_probability=float(steps.sampling_rate or 1.0), noise_multiplier=sigma
-            )
-        else:
-            one_step = GaussianMechanism(sigma)
-        # The grid of Theorem 5.5, counted before it is allocated.
-        reach = compute_safe_domain_size([one_step], [steps.steps], self.epsilon_error, delta_error)
-        mesh = self.epsilon_error / math.sqrt(steps.steps / 2 * math.log(12 / delta_error))
-        if not 2 * reach / mesh <= _MOST_POINTS:
-            raise NumericalError(
-                f"accountant prv would need {2 * reach / mesh:.1g} grid points; "
-                "use pld, or a larger epsilon_error"
-            )
-        return PRVAccountant(
-            prvs=[one_step],
-            max_self_compositions=[steps.steps],
-            eps_error=self.epsilon_error,
-            delta_error=delta_error,
-            eps_max=float(reach),
+@lru_cache(maxsize=4)
+def _prepared(steps: NoisySteps, epsilon_error: float, delta_error: float) -> Any:
+    """The package's accountant; cached, since bounds at several epsilons or deltas share it."""
+    try:
+        from prv_accountant import (
+            GaussianMechanism,
+            PoissonSubsampledGaussianMechanism,
+            PRVAccountant,
         )
+        from prv_accountant.accountant import compute_safe_domain_size
+    except ModuleNotFoundError as error:
+        raise MissingExtra("accountant prv", "prv") from error
+
+    sigma = float(steps.noise_multiplier)
+    if steps.subsampled:
+        one_step = PoissonSubsampledGaussianMechanism(
+            sampling_probability=float(steps.sampling_rate or 1.0), noise_multiplier=sigma
+        )
+    else:
+        one_step = GaussianMechanism(sigma)
+    # The grid of Theorem 5.5, counted before it is allocated.
+    reach = compute_safe_domain_size([one_step], [steps.steps], epsilon_error, delta_error)
+    mesh = epsilon_error / math.sqrt(steps.steps / 2 * math.log(12 / delta_error))
+    if not 2 * reach / mesh <= _MOST_POINTS:
+        raise NumericalError(
+            f"accountant prv would need {2 * reach / mesh:.1g} grid points; "
+            "use pld, or a larger epsilon_error"
+        )
+    return PRVAccountant(
+        prvs=[one_step],
+        max_self_compositions=[steps.steps],
+        eps_error=epsilon_error,
+        delta_error=delta_error,
+        eps_max=float(reach),
+    )
 
 
 def _answer(quantity: str, bracket: tuple[float, float, float], steps: NoisySteps) -> Answer:
