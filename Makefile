@@ -13,8 +13,10 @@ OPTIONS ?=
 audit: $(VENV)/.audit
 	$(VENV)/bin/dpaudit audit $(OPTIONS)
 
-# The tests start many processes, which are faster if they find compiled bytecode.
+# The tests start many processes, which are faster if they find compiled bytecode. Two workers with
+# several threads each would wait for each other.
 test quick: export PYTHONDONTWRITEBYTECODE :=
+test quick: export OMP_NUM_THREADS := 1
 
 test: $(VENV)/.dev
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --durations=15 $(OPTIONS)

@@ -18,9 +18,10 @@ from dpaudit.data import Examples
 from dpaudit.engine import Speed, blocks
 from dpaudit.engine.blocks import Shape
 from dpaudit.engine.compilation import _without_idle_nodes
-from dpaudit.engine.engine import Engine, Training
+from dpaudit.engine.engine import Engine
 from dpaudit.engine.rules.block import ConvolutionBlock, with_blocks
 from dpaudit.engine.starting_points import initial_parameters
+from dpaudit.engine.training import Training
 from dpaudit.mechanisms.batches import FullBatch
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.presets import cross_entropy

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from dpaudit._arrays import Integers
 from dpaudit.engine.schedule import schedule
 from dpaudit.mechanisms.batches import (
     BatchPlan,
     FixedBatches,
     FullBatch,
-    Indices,
     PoissonBatches,
     ReshuffledEpochs,
 )
@@ -53,7 +53,7 @@ def test_a_plan_that_cannot_be_hashed_works_too() -> None:
     class Mine(BatchPlan):
         size: int
 
-        def indices(self, step: int, examples: int) -> Indices:
+        def indices(self, step: int, examples: int) -> Integers:
             return np.arange(self.size)
 
         def expected_size(self, examples: int) -> float:

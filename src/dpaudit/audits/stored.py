@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.audits.assessment import assess, description_watcher
 from dpaudit.audits.description import Description
 from dpaudit.audits.failures import failure_notes
@@ -176,7 +176,7 @@ def constant_scores(scores: Scores) -> tuple[str, ...]:
     )
 
 
-def _repeated_draws(groups: list[NDArray[np.float64]]) -> tuple[str, ...]:
+def _repeated_draws(groups: list[Array]) -> tuple[str, ...]:
     """A reason to doubt the verdict if most scores repeat others, and are not just rounded."""
     for group in groups:
         different = np.unique(group[np.isfinite(group)])

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit._arrays import Integers
 from dpaudit.data.examples import Examples
 from dpaudit.data.pickles import load_arrays
 from dpaudit.errors import DataError
@@ -90,7 +91,7 @@ def _name(train: bool, batches: int) -> str:
     return "cifar10-train" if batches == 5 else f"cifar10-train ({batches} of 5 batches)"
 
 
-def _read_binary(path: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def _read_binary(path: Path) -> tuple[Integers, NDArray[np.uint8]]:
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -105,7 +106,7 @@ def _read_binary(path: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     return labels, records[:, 1:].reshape(-1, 3, 32, 32)
 
 
-def _read_python(path: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def _read_python(path: Path) -> tuple[Integers, NDArray[np.uint8]]:
     content = load_arrays(path)
     pixels, labels = content.get("data"), content.get("labels")
     if not isinstance(pixels, np.ndarray) or not isinstance(labels, list):
@@ -120,7 +121,7 @@ def _read_python(path: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     return checked, pixels.reshape(-1, 3, 32, 32)
 
 
-def _checked_labels(labels: NDArray[np.int64], path: Path) -> NDArray[np.int64]:
+def _checked_labels(labels: Integers, path: Path) -> Integers:
     wrong = np.flatnonzero((labels < 0) | (labels > 9))
     if len(wrong):
         raise DataError(

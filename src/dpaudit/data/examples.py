@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
+from dpaudit._arrays import Integers
 from dpaudit.errors import InvalidInput
 
 
@@ -141,7 +142,7 @@ def _finite(name: str, values: NDArray[Any]) -> NDArray[Any]:
     return values
 
 
-def _labels(given: ArrayLike, classes: int) -> NDArray[np.int64]:
+def _labels(given: ArrayLike, classes: int) -> Integers:
     array = _array("targets", given)
     if array.ndim == 0:
         raise InvalidInput(f"targets must have an axis of examples, got {given!r}")

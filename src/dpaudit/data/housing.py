@@ -9,12 +9,12 @@ from __future__ import annotations
 from importlib.resources import files
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpaudit._arrays import Array
 from dpaudit.data.examples import Examples
 
 
-def california_housing_columns() -> dict[str, NDArray[np.float64]]:
+def california_housing_columns() -> dict[str, Array]:
     """The raw values: eight features and the target ``MedHouseVal``, in units of $100,000.
 
     The names and the order are those of scikit-learn's ``fetch_california_housing``.

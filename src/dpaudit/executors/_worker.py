@@ -82,7 +82,8 @@ def serve(descriptor: int) -> None:
     _serving = True
     os.set_inheritable(descriptor, False)
     connection = Connection(descriptor)
-    os.register_at_fork(after_in_child=connection.close)  # or our end would look like no end
+    # A forked child with an open socket would hide the end of this process from the audit.
+    os.register_at_fork(after_in_child=connection.close)
     with contextlib.suppress(OSError):  # standard error may be closed
         os.dup2(2, 1)
     inbox: SimpleQueue[bytes] = SimpleQueue()

@@ -7,10 +7,9 @@ threshold that was chosen without the rest is valid, so a wrong prediction costs
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtrik, fdtr, fdtrc, ndtr
 
-from dpaudit._arrays import Array
+from dpaudit._arrays import Array, Integers
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.normality import normality_p_value, unit_of
 
@@ -69,7 +68,7 @@ def _spreads(inserted: Array, not_inserted: Array) -> tuple[float, float]:
     return float(np.sqrt(variances[0])), float(np.sqrt(variances[1]))
 
 
-def _quantile(level: float, trials: int, rates: Array) -> NDArray[np.int64]:
+def _quantile(level: float, trials: int, rates: Array) -> Integers:
     """Quantile of a binomial at each rate."""
     counts = np.nan_to_num(bdtrik(level, trials, rates))  # NaN at a rate of 0
     return np.asarray(np.clip(np.ceil(counts), 0, trials), dtype=np.int64)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtr, gammaln
 
+from dpaudit._arrays import Array, Integers
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds.base import ScoreMethod
 from dpaudit.lower_bounds.evidence import wrong_way
@@ -31,9 +31,7 @@ class OneRunMethod(ScoreMethod):
     """
 
     @abstractmethod
-    def plan(
-        self, scores: NDArray[np.float64], coins: NDArray[np.int64], remaining: int, task: Task
-    ) -> GuessPlan:
+    def plan(self, scores: Array, coins: Integers, remaining: int, task: Task) -> GuessPlan:
         """How many of the remaining canaries to guess, from the pilot's scores and coins."""
 
     @abstractmethod
@@ -108,7 +106,7 @@ def check_fair_coins(scores: Scores, method: str) -> None:
         )
 
 
-def _pilot_rows(size: int, pilot: Pilot) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _pilot_rows(size: int, pilot: Pilot) -> tuple[Integers, Integers]:
     """Rows of the pilot and of the rest, drawn without looking at the coins."""
     order = np.random.default_rng(pilot.seed).permutation(size)
     rows = order[: min(max(1, round(pilot.share * size)), size - 1)]

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit._arrays import Array
+from dpaudit._arrays import Array, Integers
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.foresight import foreseen
@@ -301,7 +300,7 @@ def _middle_of_best(merit: Array) -> int:
     return int(best[len(best) // 2])
 
 
-def _convex_hull(counts: ErrorCounts) -> NDArray[np.int64]:
+def _convex_hull(counts: ErrorCounts) -> Integers:
     """Indices of the thresholds that no mixture of two others beats in both kinds of error."""
     x = counts.false_negatives.astype(float)
     y = counts.negatives - counts.false_positives.astype(float)

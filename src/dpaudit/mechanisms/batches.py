@@ -14,19 +14,17 @@ from functools import lru_cache
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit._arrays import Integers
 from dpaudit.errors import InvalidInput
-
-Indices = NDArray[np.int64]
 
 
 class BatchPlan(ABC):
     """Gives the indices of the genuine examples of every step."""
 
     @abstractmethod
-    def indices(self, step: int, examples: int) -> Indices:
+    def indices(self, step: int, examples: int) -> Integers:
         """The examples of ``step`` (0, 1, …) out of ``examples``; their number may vary by step."""
 
     @abstractmethod
@@ -65,7 +63,7 @@ class _ShuffledBatches(BatchPlan):
     def expected_size(self, examples: int) -> float:
         return float(self.batch_size)
 
-    def _batch(self, epoch: int, place: int, examples: int) -> Indices:
+    def _batch(self, epoch: int, place: int, examples: int) -> Integers:
         """Batch number ``place`` of the shuffle of an epoch."""
         first = place * self.batch_size
         return np.sort(_shuffled(self.seed, epoch, examples)[first : first + self.batch_size])
@@ -82,7 +80,7 @@ class FixedBatches(_ShuffledBatches):
         [[2, 4], [0, 3], [2, 4]]
     """
 
-    def indices(self, step: int, examples: int) -> Indices:
+    def indices(self, step: int, examples: int) -> Integers:
         return self._batch(0, step % (examples // self.batch_size), examples)
 
     @property
@@ -95,7 +93,7 @@ class FixedBatches(_ShuffledBatches):
 class ReshuffledEpochs(_ShuffledBatches):
     """Batches from a new shuffle in each epoch, as in most training loops."""
 
-    def indices(self, step: int, examples: int) -> Indices:
+    def indices(self, step: int, examples: int) -> Integers:
         return self._batch(*divmod(step, examples // self.batch_size), examples)
 
     @property
@@ -127,7 +125,7 @@ class PoissonBatches(BatchPlan):
                 f"{examples} examples is {self.rate * examples:g}; use at least {1 / examples:g}"
             )
 
-    def indices(self, step: int, examples: int) -> Indices:
+    def indices(self, step: int, examples: int) -> Integers:
         chosen = np.random.default_rng((self.seed, step)).random(examples) < self.rate
         return np.flatnonzero(chosen).astype(np.int64)
 
@@ -151,7 +149,7 @@ class FullBatch(BatchPlan):
     def check(self, examples: int) -> None:
         _check_size(1, examples)
 
-    def indices(self, step: int, examples: int) -> Indices:
+    def indices(self, step: int, examples: int) -> Integers:
         return np.arange(examples, dtype=np.int64)
 
     def expected_size(self, examples: int) -> float:
@@ -163,7 +161,7 @@ class FullBatch(BatchPlan):
 
 
 @lru_cache(maxsize=4)  # every step of an epoch asks for the same one
-def _shuffled(seed: int, epoch: int, examples: int) -> Indices:
+def _shuffled(seed: int, epoch: int, examples: int) -> Integers:
     order = np.random.default_rng((seed, epoch)).permutation(examples)
     order.setflags(write=False)
     return order

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit._arrays import Array, Integers
 from dpaudit.errors import StoreError
 from dpaudit.scores.table import Scores
 
@@ -51,7 +52,7 @@ def unpack(parts: Sequence[Packed]) -> Scores:
     return Scores(run=run, canary=canary, inserted=inserted, score=score)
 
 
-def pack_integers(column: NDArray[np.int64]) -> bytes:
+def pack_integers(column: Integers) -> bytes:
     """Differences, deflated: a column that counts upwards takes a few hundred bytes.
 
     Differences may wrap around; the sum that undoes them wraps around, too.
@@ -60,7 +61,7 @@ def pack_integers(column: NDArray[np.int64]) -> bytes:
     return zlib.compress(steps.astype("<i8").tobytes(), level=1)
 
 
-def unpack_integers(content: bytes, rows: int) -> NDArray[np.int64]:
+def unpack_integers(content: bytes, rows: int) -> Integers:
     """The column that `pack_integers` packed. Never decompresses more than ``rows`` values."""
     try:
         steps = np.frombuffer(zlib.decompressobj().decompress(content, 8 * rows + 1), dtype="<i8")
@@ -82,7 +83,7 @@ def unpack_flags(content: bytes, rows: int) -> NDArray[np.bool_]:
     return bits[:rows].astype(np.bool_)
 
 
-def pack_numbers(column: NDArray[np.float64]) -> bytes:
+def pack_numbers(column: Array) -> bytes:
     """Single precision where that is exact, as it is for scores of a float32 engine."""
     with np.errstate(over="ignore"):
         single = column.astype("<f4")
@@ -90,7 +91,7 @@ def pack_numbers(column: NDArray[np.float64]) -> bytes:
     return b"4" + single.tobytes() if exact else b"8" + column.astype("<f8").tobytes()
 
 
-def unpack_numbers(content: bytes, rows: int) -> NDArray[np.float64]:
+def unpack_numbers(content: bytes, rows: int) -> Array:
     """The column that `pack_numbers` packed."""
     kind = {b"4": "<f4", b"8": "<f8"}.get(content[:1])
     if kind is None or (len(content) - 1) % int(kind[-1]):

@@ -16,6 +16,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpaudit._arrays import Array, Integers
 from dpaudit.errors import InvalidScores
 from dpaudit.scores.dataframes import columns_of, frame_of
 
@@ -46,10 +47,10 @@ class Scores:
         (array([2.3]), 3, False)
     """
 
-    score: NDArray[np.float64]
+    score: Array
     inserted: NDArray[np.bool_]
-    run: NDArray[np.int64] = None  # type: ignore[assignment]  # filled in below
-    canary: NDArray[np.int64] = None  # type: ignore[assignment]  # filled in below
+    run: Integers = None  # type: ignore[assignment]  # filled in below
+    canary: Integers = None  # type: ignore[assignment]  # filled in below
 
     def __post_init__(self) -> None:
         score, inserted = _numbers(self.score), _labels(self.inserted)
@@ -70,12 +71,12 @@ class Scores:
         return f"Scores({inserted} inserted, {len(self) - inserted} not, {self.runs} runs)"
 
     @property
-    def inserted_scores(self) -> NDArray[np.float64]:
+    def inserted_scores(self) -> Array:
         """The scores of inserted canaries, in the order of the table."""
         return self.score[self.inserted]
 
     @property
-    def other_scores(self) -> NDArray[np.float64]:
+    def other_scores(self) -> Array:
         """The scores of canaries that were not inserted, in the order of the table."""
         return self.score[~self.inserted]
 
@@ -189,11 +190,11 @@ class ScoreBlock:
         (2, (250,))
     """
 
-    run: NDArray[np.int64]
-    canary: NDArray[np.int64]
-    horizon: NDArray[np.int64]
+    run: Integers
+    canary: Integers
+    horizon: Integers
     inserted: NDArray[np.bool_]
-    score: NDArray[np.float64]
+    score: Array
     played_on: str = ""
 
     def __post_init__(self) -> None:
@@ -254,7 +255,7 @@ def _own(given: NDArray[Any], dtype: Any) -> NDArray[Any]:
     return given if fixed else given.astype(dtype)
 
 
-def _numbers(column: ArrayLike, name: str = "score") -> NDArray[np.float64]:
+def _numbers(column: ArrayLike, name: str = "score") -> Array:
     try:
         given = _one_dimension(name, column)
         if given.dtype.kind in "biuf" or (
@@ -268,7 +269,7 @@ def _numbers(column: ArrayLike, name: str = "score") -> NDArray[np.float64]:
     raise InvalidScores(f"{name} must be an array of numbers, got {given.dtype} values")
 
 
-def _refuse_nan(score: NDArray[np.float64]) -> None:
+def _refuse_nan(score: Array) -> None:
     missing = np.flatnonzero(np.isnan(score))
     if len(missing):
         raise InvalidScores(
@@ -277,7 +278,7 @@ def _refuse_nan(score: NDArray[np.float64]) -> None:
         )
 
 
-def _refuse_repeated_pairs(run: NDArray[np.int64], canary: NDArray[np.int64]) -> None:
+def _refuse_repeated_pairs(run: Integers, canary: Integers) -> None:
     later = (run[1:] > run[:-1]) | ((run[1:] == run[:-1]) & (canary[1:] > canary[:-1]))
     if later.all():  # in order, as audits store them
         return
@@ -307,14 +308,14 @@ def _labels(column: ArrayLike) -> NDArray[np.bool_]:
     return given.astype(np.bool_)
 
 
-def _whole(name: str, column: ArrayLike) -> NDArray[np.int64]:
+def _whole(name: str, column: ArrayLike) -> Integers:
     given = _one_dimension(name, column)
     if np.issubdtype(given.dtype, np.integer) or len(given) == 0:
         return _own(given, np.dtype(np.int64))
     raise InvalidScores(f"{name} must hold whole numbers, got {given.dtype} values")
 
 
-def _place_within(run: NDArray[np.int64]) -> NDArray[np.int64]:
+def _place_within(run: Integers) -> Integers:
     """For each row, how many earlier rows have the same run."""
     order = np.argsort(run, kind="stable")
     ordered = run[order]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpaudit._arrays import Integers
 from dpaudit.errors import DpauditError
 from dpaudit.lower_bounds import METHODS, estimate
 from dpaudit.lower_bounds.prediction import expected_bound
@@ -94,7 +94,7 @@ def growth(
     )
 
 
-def _order(scores: Scores) -> tuple[str, NDArray[np.int64]]:
+def _order(scores: Scores) -> tuple[str, Integers]:
     """What is counted, and the index of each score in that counting."""
     if scores.runs == len(scores) and (scores.run[1:] > scores.run[:-1]).all():
         return "runs", np.arange(len(scores))  # as audits of one canary store them
