@@ -1,6 +1,9 @@
 """Audit trainings with jax-privacy 2: DP-SGD, and banded matrix factorisation.
 
 python examples/jax_privacy_training.py
+
+Check only the clipping and the noise of a configuration, in the folder of this file:
+dpaudit check jax_privacy_training:BANDED --noise-multiplier 2
 """
 
 from __future__ import annotations

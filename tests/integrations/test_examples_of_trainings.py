@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import dpaudit
+from dpaudit.integrations import integration_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -99,6 +100,12 @@ class TestJaxPrivacy:
         result = module.audit(getattr(module, name), runs=40, true_share=0.05)
         assert result.verdict == "violation"
         assert result.adversary == "parameters"
+
+    def test_check(self):
+        config = example("jax_privacy_training").BANDED
+        found = integration_of(config).check(config, clip_norm=None, noise_multiplier=2.0, runs=8)
+        assert found.passed
+        assert not found.unknown
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")

@@ -1,5 +1,6 @@
 """Canaries, batches and claims of jax-privacy and optax."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -74,7 +75,7 @@ class TestOptax:
 
     def test_its_private_step_is_checked(self):
         found = INTEGRATIONS["optax"]().check(
-            self.private(1.0), runs=8, parameters=16, fixed_batch_size=True
+            self.private(1.0), runs=8, parameters=16, clip_norm=None, fixed_batch_size=True
         )
         assert found["noise size"].verdict == "passed"
         assert found["bounded contribution"].verdict == "passed"
@@ -195,6 +196,51 @@ class TestJaxPrivacy:
         plain = claim_of(self.config(sampling_prob=0.1))
         assert claim_of(config).epsilon(1e-3) >= plain.epsilon(1e-3) - 0.1
 
+    def test_the_private_step_of_a_plan_clips_and_adds_noise(self):
+        config = self.config(strategy=[2.0, 1.5], l2_clip_norm=CLIP, normalize_by=8.0)
+        step = INTEGRATIONS["jax-privacy"]().private_step(config.plan)
+        rows = np.zeros((3, 4000))
+        noise = step(rows, 7)
+        # The columns of C have norm 2.5, and inverse(C) starts with 1 / 2.
+        assert noise.std() == pytest.approx(2.0 * 2.5 / 2 / 8, rel=0.05)
+        rows[0, 0], rows[1, 1] = 100.0, CLIP / 4
+        moved = step(rows, 7) - noise
+        assert moved[:2] * 8 == pytest.approx([1.0, 0.25], abs=1e-5)
+        assert not moved[2:].any()
+        assert step(rows[:0], 7) == pytest.approx(noise)
+        assert not np.allclose(step(rows[:0], 8), noise)
+
+    def test_the_claimed_noise_of_the_first_step(self, monkeypatch):
+        """Sensitivity is twice the clip norm if neighbouring data sets replace a record."""
+        import dp_accounting
+
+        from dpaudit.integrations.jax_privacy import step
+
+        claims = []
+        monkeypatch.setattr(step, "check_step", lambda _, **claim: claims.append(claim))
+        replace, zero = (
+            dp_accounting.rdp.RdpAccountant(neighboring_relation=relation)
+            for relation in (
+                dp_accounting.NeighboringRelation.REPLACE_ONE,
+                dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
+            )
+        )
+        config = self.config(strategy=[2.0, 1.5], l2_clip_norm=CLIP, accountant=replace)
+        step.check(config, clip_norm=None)
+        assert claims[0]["clip_norm"] == CLIP
+        assert claims[0]["noise_multiplier"] == pytest.approx(2.0 * 2 * 2.5 / 2)
+        budget = {"noise_multiplier": None, "epsilon": 1.0, "delta": 1e-3}
+        step.check(dataclasses.replace(self.config(), accountant=zero, **budget))
+        mu = math.sqrt(12) / claims[1]["noise_multiplier"]
+        assert Claim.from_mu(mu).epsilon(1e-3) == pytest.approx(1.0, abs=0.2)
+
+    def test_other_objects_have_no_private_step(self):
+        plan = self.config().plan
+        with pytest.raises(InvalidInput, match="DPExecutionPlan"):
+            integration_of(plan).check(plan)
+        with pytest.raises(InvalidInput, match="CyclicPoissonSampling"):
+            integration_of(plan).private_step(plan.batch_selection_strategy)
+
     def test_claims_of_parameters(self):
         from jax_privacy.accounting import DpParams
 
@@ -221,23 +267,25 @@ class TestRecordedGradients:
         canary = canary_for(PARAMETERS, clip_norm=CLIP)
         size = len(FEATURES) + 1
 
+        adam = optax.adam(0.01)
+
         @jax.jit
-        def noisy(parameters, taking_part, key):
+        def step(parameters, state, taking_part, key):
             rows = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(parameters, FEATURES, LABELS)
             rows = append_rows(rows, canary, taking_part)
             private = optax.contrib.differentially_private_aggregate(CLIP, true_noise, key)
-            return private.update(rows, private.init(parameters))[0]
+            gradient = private.update(rows, private.init(parameters))[0]
+            updates, state = adam.update(gradient, state)
+            return gradient, optax.apply_updates(parameters, updates), state
 
         def train(canary, inserted, seed):
             coins = np.random.default_rng(seed).random(self.STEPS) < self.RATE
             evidence = PrivateGradients(noise_multiplier=1.0, sampling_rate=self.RATE)
-            adam = optax.adam(0.01)
             parameters, state = PARAMETERS, adam.init(PARAMETERS)
-            for step, key in enumerate(jax.random.split(jax.random.key(seed), self.STEPS)):
-                gradient = noisy(parameters, coins[step] & bool(np.all(inserted)), key)
+            keys = jax.random.split(jax.random.key(seed), self.STEPS)
+            for taking_part, key in zip(coins & np.all(inserted), keys, strict=True):
+                gradient, parameters, state = step(parameters, state, taking_part, key)
                 record_gradient(evidence, gradient, canary, divisor=size)
-                updates, state = adam.update(gradient, state)
-                parameters = optax.apply_updates(parameters, updates)
             return evidence
 
         claim = Claim.from_dpsgd(noise_multiplier=1.0, steps=self.STEPS, sampling_rate=self.RATE)

@@ -95,7 +95,8 @@ def check(
     or infinite. Every parameter must receive independent Gaussian noise of the
     claimed size at every step.
 
-    MODULE:FUNCTION may also be a DP optimizer of Opacus.
+    MODULE:FUNCTION may also be a DP optimizer of Opacus or optax, or a
+    configuration of a jax-privacy plan.
 
     Exit code 0: no rule is broken; 1: a rule is broken; 2: an error in the
     call or in the training; 3: with --strict, a rule could not be checked.

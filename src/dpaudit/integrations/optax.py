@@ -136,5 +136,6 @@ class OptaxIntegration(Integration):
         from dpaudit.checks import check_step
 
         settings = _settings(optimizer)
-        given = {name: settings[name] for name in ("clip_norm", "noise_multiplier")}
-        return check_step(self.private_step(optimizer), **{"parameters": 64, **given, **options})
+        own = {name: settings[name] for name in ("clip_norm", "noise_multiplier")}
+        given = {name: value for name, value in options.items() if value is not None}
+        return check_step(self.private_step(optimizer), **{"parameters": 64, **own, **given})

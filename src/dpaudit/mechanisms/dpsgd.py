@@ -166,8 +166,10 @@ class DPSGD:
         self.batches.check(len(self.data))
         if self.correlation is not None and self.sampling_rate is not None:
             raise InvalidInput(
-                f"correlation needs batches without sampling, got {self.batches!r}: the steps are "
-                "not independent, so no accountant here covers it; use FullBatch or FixedBatches"
+                f"correlation needs batches without sampling, got {self.batches!r}: the steps "
+                "share noise, so sampling does not amplify the privacy of each step separately; "
+                "use FullBatch or FixedBatches, or audit a training with the cyclic Poisson "
+                "sampling of jax-privacy by dpaudit.integrations.jax_privacy"
             )
 
     def check_insertion(self, insertion: Insertion) -> None:
