@@ -268,6 +268,9 @@ def test_the_audit_of_an_own_training_is_a_page(tmp_path: Path) -> None:
         kept = record_page(store.audits()[0])
     assert kept.verdict == result.verdict
     assert kept.sentence == result.sentence
+    for page in (kept, result.page()):
+        (adversary,) = [dict(group.rows) for group in page.facts if group.heading == "adversary"]
+        assert adversary["name"] == result.adversary == "score"
     parsed(render_page([kept]))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -59,7 +59,7 @@ def result_page(
         horizons=_horizons(result),
         facts=(
             *_tensors(result),
-            *facts_of(description),
+            *_with_adversary(facts_of(description), result),
             Facts(heading="this call", rows=this_call, compared=False),
         ),
         repeat=repeat(
@@ -118,7 +118,23 @@ def record_page(
             repeat=again,
         )
     page = result_page(result, most_thresholds=most_thresholds, with_growth=with_growth)
+    facts = tuple(_with_adversary(facts, result))
     return replace(page, facts=(*_tensors(result), *facts), repeat=again)
+
+
+def _with_adversary(facts: Iterable[Facts], result: AuditResult) -> Iterator[Facts]:
+    """The facts, with the adversary that scored the runs of a user's own training.
+
+    Before its first run, such an audit knows only that values are scored as they are returned.
+    """
+    known = {"name": result.adversary}
+    if result.threat_model is not None:
+        known["threat model"] = result.threat_model.value
+    for group in facts:
+        if group.heading == "adversary":
+            rows = tuple((name, known.get(name, value)) for name, value in group.rows)
+            group = replace(group, rows=rows)
+        yield group
 
 
 def _tensors(result: AuditResult) -> Iterator[Facts]:
