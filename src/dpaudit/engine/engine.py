@@ -30,7 +30,7 @@ from dpaudit.engine.participation import participation
 from dpaudit.engine.rules import rules
 from dpaudit.engine.rules.block import with_blocks
 from dpaudit.engine.speed import Speed
-from dpaudit.engine.starting_points import as_tensor, known_model, trainable
+from dpaudit.engine.starting_points import known_model, trainable
 from dpaudit.engine.tapping import TappedModel
 from dpaudit.engine.training import Training
 from dpaudit.engine.updating import Updates
@@ -66,16 +66,14 @@ class Engine:
         mechanism, device = training.mechanism, speed.torch_device()
         self._training, self._device = training, device
         self._dtype, self._product_dtype = speed.dtype, speed.product_dtype
+        self._feed = Feed(mechanism, training.canary_count, speed)
         template = known_model(mechanism).to(device, speed.product_dtype)
-        convolutions = fastest_convolutions(template, runs, speed)
-        joined = template
+        convolutions, joined = fastest_convolutions(template, runs, speed), template
         if convolutions == "triton" and not training.taps.per_example:
-            few = as_tensor(mechanism.data.features[:2]).to(device, speed.product_dtype)
-            joined = with_blocks(template, few)
+            joined = with_blocks(template, self._feed.features[:2])
         model = TappedModel(joined, rules(convolutions=convolutions), training.taps)
         self.parameters = model.parameters
         self._model_notices = model.notices
-        self._feed = Feed(mechanism, training.canary_count, speed)
         self._updates = Updates(training, model.parameters, speed.dtype)
         if training.respond is None:
             self._inserter = inserter(training.canaries, model.parameters, speed.dtype, device)
