@@ -7,7 +7,7 @@ from scipy.stats import binom, norm
 from dpaudit.lower_bounds.foresight import foreseen
 from dpaudit.lower_bounds.gaussian_dp import GaussianDP
 from dpaudit.lower_bounds.questions import AtDelta
-from dpaudit.lower_bounds.thresholds import Pilot
+from dpaudit.lower_bounds.thresholds import Pilot, Sample
 
 
 def pilot(spread: float = 1.0, each: int = 50) -> tuple[np.ndarray, np.ndarray]:
@@ -58,10 +58,12 @@ def test_gaussian_dp_reads_normal_scores_near_the_middle():
         Pilot(seed=seed)
         .choose(
             GaussianDP(),
-            random.normal(3.95, 1, 500),
-            random.normal(0, 1, 500),
-            AtDelta(1e-5),
-            0.05,
+            Sample(
+                inserted=random.normal(3.95, 1, 500),
+                not_inserted=random.normal(0, 1, 500),
+                question=AtDelta(1e-5),
+                significance=0.05,
+            ),
         )
         .threshold
         - 3.95 / 2
