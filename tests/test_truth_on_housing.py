@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 RUNS = 300
 MU = math.sqrt(250) / 4
 ERROR = math.sqrt(4 / RUNS + MU**2 / (2 * RUNS))  # standard error of an estimate of mu
-SPEED = Speed(device="cpu", compile=False)
+SPEED = Speed(device="cpu", compile="fused")
 
 
 def _mu(result: AuditResult) -> float:
