@@ -243,3 +243,13 @@ def test_another_number_of_claimed_steps_does_not_overwrite_a_violation(tmp_path
     with Store.open(settings["store"]) as store:
         kept = {record.id for record in store.audits()}
     assert kept == set(verdicts)
+
+
+def test_a_class_of_a_notebook_has_no_file(monkeypatch):
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    optimizer = type("Optimizer", (), {"__module__": "__main__"})
+
+    def train(canary, inserted, seed):
+        return optimizer
+
+    assert Identity.of(train) == Identity.of(train)

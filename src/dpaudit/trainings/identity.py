@@ -250,7 +250,7 @@ def _starts(value: Any) -> Iterator[Path]:
 def _file_of(code: Any) -> Path | None:
     try:
         file = inspect.getsourcefile(code)
-    except TypeError:
+    except (TypeError, OSError):  # built in, or a class of a notebook
         return None
     path = None if file is None else Path(file)
     return path.resolve() if path is not None and path.is_file() else None
