@@ -219,3 +219,13 @@ def test_the_graph_of_a_step_gives_the_bits_of_the_step(case: Any) -> None:
     with numerics("float32", torch.device("cpu")):
         steps = [list(one.play(start, runs, torch.zeros(3, 0))) for one in (untraced, traced)]
     assert all(torch.equal(one, other) for one, other in zip(*steps, strict=True))
+
+
+def test_a_view_whose_shape_changes_in_place_stays_in_the_graph() -> None:
+    def all_sums(values: Tensor) -> Tensor:
+        return values + values.view(values.shape).unsqueeze_(1)
+
+    values = torch.arange(3.0)
+    graph = Traced(all_sums, compiled=False)
+    assert torch.equal(graph(values), values + values[:, None])
+    assert values.shape == (3,)

@@ -136,12 +136,19 @@ def _without_idle_nodes(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """
     for node in list(graph.graph.nodes):
         view = node.target in _VIEWS and _layout(node) == _layout(node.args[0])
+        # An operation such as unsqueeze_ would change the shape of the value behind the view.
+        view = view and not any(_in_place(user) for user in node.users)
         if view or _adds_zeros(node):
             node.replace_all_uses_with(node.args[0])
             graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
+
+
+def _in_place(node: torch.fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
 
 
 def _adds_zeros(node: torch.fx.Node) -> bool:
