@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import replace
+
+import pytest
+from torch import Tensor
 
 from dpaudit.adversaries.gradient_attack import GradientAttack
 from dpaudit.audits import plan
 from dpaudit.engine import Speed, simulate
+from dpaudit.engine.engine import Engine
 from dpaudit.engine.simulation import shortened
 from dpaudit.testing import easy_training
 
@@ -27,3 +33,17 @@ def test_short_simulations_extrapolate_their_duration() -> None:
     assert short.saved > 0.01
     whole = simulate(easy_training(noise_multiplier=2.0), noisy=False, runs=1, seed=0)
     assert whole.models.isfinite().all()
+
+
+def test_a_slow_first_step_is_not_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Engine.play
+
+    def slow_start(self: Engine, *given: Tensor) -> Iterator[Tensor]:
+        time.sleep(0.1)  # as torch does when it prepares itself
+        yield from play(self, *given)
+
+    monkeypatch.setattr(Engine, "play", slow_start)
+    with shortened(0.05) as short:
+        simulate(LONG, noisy=False, runs=1, seed=0)
+    assert short.played > 1
+    assert short.saved < 0.1 * (LONG.steps - 1) / 2  # every step like the first: 500 s

@@ -46,7 +46,7 @@ class Shortened:
     """Simulations that stop early, for `dpaudit.plan`.
 
     Arguments:
-        limit: Seconds after which a simulation stops.
+        limit: Seconds after the first step after which a simulation stops.
         saved: Seconds that the rest of all simulations would have taken, extrapolated.
         played: Steps that were played.
         asked: Steps that were asked for.
@@ -115,12 +115,14 @@ def simulate(
         for step, current in enumerate(engine.play(start, numbers, torch.zeros(played, 0)), 1):
             squares += (current - before).square().sum(0)
             before = current
-            if step == 1:  # the first step in torch is slow
-                first = time.perf_counter() - began
-            if short is not None and time.perf_counter() - began > short.limit:
+            spent = time.perf_counter() - began
+            if step == 1:  # slow, because torch prepares itself: not to be extrapolated
+                first = spent
+            limit = math.inf if short is None else short.limit
+            if spent > (_SLOWEST_FIRST * limit if step == 1 else first + limit):
                 break
     if short is not None:
-        spent, rest = time.perf_counter() - began, mechanism.steps - step
+        rest = mechanism.steps - step
         short.saved += rest * (spent if step == 1 else (spent - first) / (step - 1))
         short.played, short.asked = short.played + step, short.asked + mechanism.steps
     return Simulated(
@@ -131,3 +133,4 @@ def simulate(
 
 
 _FAR = 2**31
+_SLOWEST_FIRST = 10  # times the limit: only then the first step alone is extrapolated
