@@ -84,8 +84,8 @@ def _correlation(seen: Trajectory) -> Finding | None:
     limit = min(max(_CORRELATED, limit) + 2 * seen.reaction, _REPEATED)
     if abs(value) <= limit:
         return None
-    if max(first, second) >= seen.linked and value > 0 and value < _REPEATED:
-        return None  # momentum links late steps too, and was not measured there
+    if max(first, second) >= seen.linked and abs(value) < _REPEATED:
+        return None  # momentum and averaging link late steps too, and were not measured there
     how = "the same" if value > 0.95 else "negated" if value < -0.95 else "correlated"
     return RULE.broken(
         f"The noise of steps {seen.steps[first]} and {seen.steps[second]} is {how} "
