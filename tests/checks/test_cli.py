@@ -200,6 +200,10 @@ def test_a_single_step_is_checked_with_the_option_step(run):
             for steps in ("0", "1")
         ),
         (("trained_here:train", *CLAIM, "--steps", "0"), "steps must be at least 1, got 0"),
+        (
+            ("trained_here:CANARY", *CLAIM),
+            "--parameters is 300, but trained_here:CANARY is a GradientCanary",
+        ),
         (("trained_here:train", *CLAIM, "--batch-size", "8"), "--batch-size needs --step, got 8"),
     ],
 )

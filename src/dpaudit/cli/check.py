@@ -211,6 +211,7 @@ class Checker(Player):
                 **settings,
             )
         if not callable(function):
+            self._refuse_unused(type(function).__name__)
             return integration_of(function).check(function, clip_norm=clip_norm, **settings)
         made = canary_beside(function) if self.canary is None else _canary(self.canary)
         if not (hasattr(made, "clip_norm") and hasattr(made, "parameters")):
@@ -221,6 +222,16 @@ class Checker(Player):
         _agree("--clip-norm", clip_norm, made.clip_norm)
         _agree("--parameters", parameters, made.parameters)
         return check_training(function, made, steps=self.steps, **settings)
+
+    def _refuse_unused(self, kind: str) -> None:
+        """Options of trainings have no effect on the private step of an optimizer."""
+        given = {"--canary": self.canary, "--parameters": self.parameters, "--steps": self.steps}
+        for option, value in given.items():
+            if value is not None:
+                raise InvalidInput(
+                    f"{option} is {value}, but {self.train} is a {kind}, whose private step is "
+                    f"checked by itself; leave {option} out, or give a function that trains"
+                )
 
 
 def _canary(where: str) -> Any:
