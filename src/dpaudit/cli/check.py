@@ -226,11 +226,11 @@ class Checker(Player):
     def _refuse_unused(self, kind: str) -> None:
         """Options of trainings have no effect on the private step of an optimizer."""
         given = {"--canary": self.canary, "--parameters": self.parameters, "--steps": self.steps}
-        for option, value in given.items():
+        for name, value in given.items():
             if value is not None:
                 raise InvalidInput(
-                    f"{option} is {value}, but {self.train} is a {kind}, whose private step is "
-                    f"checked by itself; leave {option} out, or give a function that trains"
+                    f"{name} is {value}, but {self.train} is a {kind}, whose private step is "
+                    f"checked by itself; leave {name} out, or give a function that trains"
                 )
 
 
