@@ -6,8 +6,9 @@ finished one, or of one that was stored last year.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, Literal, final
 
 from dpaudit.audits.description import Description
@@ -67,7 +68,9 @@ class Assessment:
         threat_model: What the adversary saw; `None` if only the user knows.
         scores: The scores of the runs that succeeded.
         lower: Lower bounds by several methods, each at its own confidence.
-        upper: The accountants' upper bounds, or the claimed one.
+        least_upper: The smallest upper bound: all of them hold, so the smallest does.
+        upper_bounds: All upper bounds, or a function that computes them when they are first used,
+            because some accountants take seconds.
         test: The test of the claim; `None` if nothing is claimed.
         power: What the test could have detected; `None` if nothing is claimed.
         least_power: The power that the verdict ``consistent`` requires.
@@ -82,7 +85,8 @@ class Assessment:
     threat_model: ThreatModel | None
     scores: Scores
     lower: Bounds
-    upper: Bounds
+    least_upper: Bound
+    upper_bounds: Bounds | Callable[[], Bounds]
     test: ClaimTest | None
     power: Power | None
     least_power: float
@@ -97,10 +101,11 @@ class Assessment:
         named = [bound for name in LEADING for bound in self.lower if bound.method == name]
         return named[0] if named else self.lower.bounds[0]
 
-    @property
-    def least_upper(self) -> Bound:
-        """The smallest upper bound: all of them hold, so the smallest does."""
-        return min(self.upper, key=lambda bound: bound.epsilon)
+    @cached_property
+    def upper(self) -> Bounds:
+        """The accountants' upper bounds, or the claimed one."""
+        found = self.upper_bounds
+        return found if isinstance(found, Bounds) else found()
 
     @property
     def proven(self) -> ProvenCurve:
@@ -196,15 +201,19 @@ def assess(
             confidence that was chosen before its outcome was known.
         failures: The runs that failed.
         threat_model: What the adversary sees, if the description does not say.
-        every_accountant: Compute all upper bounds, which takes about a second, or only the
-            smallest.
+        every_accountant: Whether `Assessment.upper` has all upper bounds, which takes seconds
+            when it is first used, or only the smallest.
         doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
         covers: The part of the model that the canaries test, in words.
     """
     claim, training = description.claim(horizon), description.training
     seed, anytime = description.seed, training is not None and training.until_violation
     level = confidence if training is None else training.confidence
-    upper = _upper_bounds(description, claim, horizon, delta, every=every_accountant)
+    bounds_of = partial(_upper_bounds, description, claim, horizon, delta)
+    sampled = training is None and description.noisy_steps(horizon)["sampling_rate"] is not None
+    # Without sampling the closed form is exact, so that no other accountant's bound is smaller.
+    known = bounds_of(every=sampled and every_accountant)
+    least = min(known, key=lambda bound: bound.epsilon)
     names = () if training is None else training.tensors
     test, power, attainable, least_power = None, None, None, 0.8
     tensors: Mapping[str, ClaimTest] = {}
@@ -221,10 +230,12 @@ def assess(
             seen, claim, confidence=corrected(level, len(names)), detect=detect, anytime=anytime
         )
         power = replace(power, canary=weak)
-    least = min(bound.epsilon for bound in upper)
-    if test is not None and delta > 0 and 0 < least < float("inf"):
+    if test is not None and delta > 0 and 0 < least.epsilon < float("inf"):
         attainable = expected_bound(
-            gaussian_mu(least, delta), scores=len(scores), delta=delta, confidence=confidence
+            gaussian_mu(least.epsilon, delta),
+            scores=len(scores),
+            delta=delta,
+            confidence=confidence,
         ).epsilon
     if anytime and claim is not None:
         lower = _watched(description, scores, failures, claim, confidence).bounds(delta)
@@ -237,7 +248,8 @@ def assess(
         threat_model=threat_model or description.threat_model,
         scores=scores,
         lower=lower,
-        upper=upper,
+        least_upper=least,
+        upper_bounds=partial(bounds_of, every=True) if every_accountant and not sampled else known,
         test=test,
         power=power,
         least_power=least_power,
