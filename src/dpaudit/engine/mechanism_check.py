@@ -151,22 +151,21 @@ def _choose_taps(
 ) -> tuple[Taps, tuple[str, ...]]:
     """The cheapest way to tap the model that gives the sums of the slow twin."""
     problem = "they differ from those of one example at a time"
-    loose: frozenset[int] = frozenset()
     everything = frozenset(range(len(trainable(model))))
     for taps in (Taps(), Taps(per_example=True), Taps(per_example=True, loose=everything)):
         tapped = TappedModel(model, rules(convolutions="library"), taps)
         if tapped.loose and not taps.per_example:
             continue
         try:
+            if _sums_are_right(mechanism, model, tapped, features, targets):
+                return taps, tapped.notices
             wrong = _wrong_places(mechanism, model, tapped, features, targets)
             if wrong and taps.per_example and wrong != everything:
                 # A parameter is also used outside its layer: tap it at its value.
-                loose = frozenset(wrong)
-                taps = Taps(per_example=True, loose=loose)
+                taps = Taps(per_example=True, loose=wrong)
                 tapped = TappedModel(model, rules(convolutions="library"), taps)
-                wrong = _wrong_places(mechanism, model, tapped, features, targets)
-            if not wrong and _sums_are_right(mechanism, model, tapped, features, targets):
-                return taps, tapped.notices
+                if _sums_are_right(mechanism, model, tapped, features, targets):
+                    return taps, tapped.notices
         except Exception as error:  # torch.func raises many types for unsupported models
             problem = (str(error).strip() or repr(error)).splitlines()[0]
     raise UnsupportedModel(
