@@ -1,8 +1,9 @@
 """Triton kernels of `dpaudit.engine.blocks`: convolutions as matrix products without patches.
 
-All three products are over the grid of pooling windows. A window's outputs are separate columns of
-one product (*positions*), so a patch is read once for all of them, and pooling and its backward
-pass need no memory of their own. Weights are rearranged beforehand, which is cheap.
+All three products run over the grid of pooling windows. The outputs in a window are its
+*positions*. The forward product has a row for each of them, so a patch is read once for all, and
+pooling and its backward pass need no memory of their own. Weights are rearranged beforehand, which
+is cheap.
 
 The twins in plain torch are in `dpaudit.engine.blocks`.
 """
@@ -22,7 +23,17 @@ from dpaudit.engine.blocks import Shape
 
 @final
 class Tile(NamedTuple):
-    """What one program of a kernel computes: rows, columns, and the depth of each product."""
+    """What one program of a kernel computes.
+
+    Arguments:
+        rows: Rows of the product.
+        columns: Columns of the product.
+        depth: Numbers that are multiplied and added at once for each row and column.
+        warps: Groups of 32 threads.
+        stages: Loads in flight.
+        patch_last: Whether neighbouring threads read the same patch, or else the same place in
+            neighbouring patches.
+    """
 
     rows: int
     columns: int
