@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dpaudit.engine.blocks import Shape
+from dpaudit.engine.block_shape import Shape
 
 
 @final

@@ -9,101 +9,16 @@ torch. They are operations of `torch.library`, so the compiler plans and fuses a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, cast, final
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
-Pair = tuple[int, int]
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """What a block computes, apart from its numbers.
-
-    Arguments:
-        kernel: Height and width of the convolution's kernel.
-        stride: Its stride.
-        padding: Zeros added on each side.
-        dilation: Its dilation.
-        relu: Whether a ReLU follows.
-        pool: Side of the square, non-overlapping windows of a max-pooling that follows; 1 if none
-            does.
-    """
-
-    kernel: Pair
-    stride: Pair = (1, 1)
-    padding: Pair = (0, 0)
-    dilation: Pair = (1, 1)
-    relu: bool = False
-    pool: int = 1
-
-    @property
-    def selects(self) -> bool:
-        """Whether only some outputs of the convolution have a gradient."""
-        return self.relu or self.pool > 1
-
-    @property
-    def step(self) -> Pair:
-        """Distance in the input from one window to the next."""
-        return self.pool * self.stride[0], self.pool * self.stride[1]
-
-    @property
-    def patch(self) -> Pair:
-        """Size of the part of the input that one window depends on."""
-        first, second = (
-            (self.pool - 1) * stride + (size - 1) * dilation + 1
-            for size, stride, dilation in zip(self.kernel, self.stride, self.dilation, strict=True)
-        )
-        return first, second
-
-    @property
-    def reach(self) -> Pair:
-        """In how many windows, one after the other, a value of the input lies."""
-        return -(-self.patch[0] // self.step[0]), -(-self.patch[1] // self.step[1])
-
-    def places(self, size: Pair | torch.Size) -> Pair:
-        """Height and width of the convolution's output for an input of ``size``."""
-        first, second = (
-            (length + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-            for length, kernel, stride, padding, dilation in zip(
-                size, self.kernel, self.stride, self.padding, self.dilation, strict=True
-            )
-        )
-        return first, second
-
-    def windows(self, size: Pair | torch.Size) -> Pair:
-        """Height and width of the block's output for an input of ``size``."""
-        height, width = self.places(size)
-        return height // self.pool, width // self.pool
-
-    def cells(self, size: Pair) -> Pair:
-        """How many steps cover an input of ``size`` with the padding before it."""
-        height, width = (length + pad for length, pad in zip(size, self.padding, strict=True))
-        return -(-height // self.step[0]), -(-width // self.step[1])
-
-    def numbers(self) -> list[int]:
-        """All fields as numbers, as the operations of `torch.library` take them."""
-        return [
-            *self.kernel,
-            *self.stride,
-            *self.padding,
-            *self.dilation,
-            int(self.relu),
-            self.pool,
-        ]
-
-    @classmethod
-    def of(cls, numbers: list[int]) -> Shape:
-        """The inverse of `numbers`."""
-        a, b, c, d, e, f, g, h, relu, pool = numbers
-        pairs = {"kernel": (a, b), "stride": (c, d), "padding": (e, f), "dilation": (g, h)}
-        return cls(**pairs, relu=bool(relu), pool=pool)
+from dpaudit.engine.block_shape import Pair, Shape
+from dpaudit.engine.products import with_runs
 
 
 def forward(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
@@ -310,8 +225,8 @@ class _Block(torch.autograd.Function):
             each = (info.batch_size, -1)
             which = torch.unflatten(which, 0, each) if shape.selects else which
             return (torch.unflatten(values, 0, each), which), axes
-        weight = _with_runs(weight, in_dims[0], info.batch_size)
-        bias = _with_runs(bias, in_dims[1], info.batch_size)
+        weight = _copied(weight, in_dims[0], info.batch_size)
+        bias = _copied(bias, in_dims[1], info.batch_size)
         return _forward(weight, bias, _maybe_shared(inputs, in_dims[2]), shape.numbers()), axes
 
 
@@ -342,12 +257,9 @@ class _InputGradient(torch.autograd.Function):
         shape: Shape,
     ) -> tuple[Tensor, int]:
         runs = info.batch_size
-        weight, gradient = (
-            _with_runs(weight, in_dims[0], runs),
-            _with_runs(gradient, in_dims[1], runs),
-        )
+        weight, gradient = _copied(weight, in_dims[0], runs), _copied(gradient, in_dims[1], runs)
         if shape.selects:
-            which = _with_runs(which, in_dims[2], runs)
+            which = _copied(which, in_dims[2], runs)
         return _input_gradient(weight, gradient, which, list(size), shape.numbers()), 0
 
 
@@ -375,17 +287,16 @@ class _ExampleGradients(torch.autograd.Function):
         which: Tensor,
         shape: Shape,
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        gradient = _with_runs(gradient, in_dims[1], info.batch_size)
+        gradient = _copied(gradient, in_dims[1], info.batch_size)
         if shape.selects:
-            which = _with_runs(which, in_dims[2], info.batch_size)
+            which = _copied(which, in_dims[2], info.batch_size)
         shared = _maybe_shared(inputs, in_dims[0])
         return _weight_gradient(shared, gradient, which, shape.numbers()), (0, 0)
 
 
-def _with_runs(values: Tensor, axis: int | None, runs: int) -> Tensor:
+def _copied(values: Tensor, axis: int | None, runs: int) -> Tensor:
     # The compiler copies faster than the operations would, and once for both of them.
-    moved = values.expand(runs, *values.shape) if axis is None else values.movedim(axis, 0)
-    return moved.contiguous()
+    return with_runs(values, axis, runs).contiguous()
 
 
 def _maybe_shared(values: Tensor, axis: int | None) -> Tensor:

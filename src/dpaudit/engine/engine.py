@@ -29,7 +29,7 @@ from dpaudit.engine.inserting import SumInserter, inserter
 from dpaudit.engine.participation import participation
 from dpaudit.engine.rules import rules
 from dpaudit.engine.rules.block import with_blocks
-from dpaudit.engine.speed import Speed
+from dpaudit.engine.speed import ROUNDED, Speed
 from dpaudit.engine.starting_points import known_model, trainable
 from dpaudit.engine.tapping import TappedModel
 from dpaudit.engine.training import Training
@@ -294,5 +294,5 @@ def fastest_convolutions(
     largest = max((layer.weight.numel() for layer in layers), default=0)
     if speed.torch_device().type != "cuda" or runs == 1 or largest >= LARGE_LAYER:
         return "library"
-    rounded = speed.precision in ("tf32", "bfloat16")
-    return "triton" if rounded and importlib.util.find_spec("triton") else "product"
+    usable = speed.precision in ROUNDED and importlib.util.find_spec("triton") is not None
+    return "triton" if usable else "product"

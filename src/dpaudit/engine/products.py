@@ -57,7 +57,7 @@ class _WeightProduct(torch.autograd.Function):
         if in_dims[0] is None:  # examples: further places of one product
             places = inputs.movedim(in_dims[1] or 0, 0).flatten(0, 1)
             return torch.unflatten(weight_product(weight, places), 1, (runs, -1)), 1
-        weight, inputs = _with_runs(weight, in_dims[0], runs), _with_runs(inputs, in_dims[1], runs)
+        weight, inputs = with_runs(weight, in_dims[0], runs), with_runs(inputs, in_dims[1], runs)
         return torch.bmm(weight, inputs.transpose(1, 2)), 0
 
 
@@ -79,11 +79,12 @@ class _PerExampleProduct(torch.autograd.Function):
             rows = left.movedim(in_dims[0], 1)  # (examples, runs, m, l)
             product = torch.bmm(rows.flatten(1, 2), right)
             return torch.unflatten(product, 1, (runs, -1)), 1
-        left = _with_runs(left, in_dims[0], runs)
-        right = _with_runs(right, in_dims[1], runs)
+        left = with_runs(left, in_dims[0], runs)
+        right = with_runs(right, in_dims[1], runs)
         product = torch.bmm(left.flatten(0, 1), right.flatten(0, 1))
         return torch.unflatten(product, 0, (runs, -1)), 0
 
 
-def _with_runs(values: Tensor, axis: int | None, runs: int) -> Tensor:
+def with_runs(values: Tensor, axis: int | None, runs: int) -> Tensor:
+    """``values`` with the axis of runs first; the same for all runs if they have none."""
     return values.expand(runs, *values.shape) if axis is None else values.movedim(axis, 0)

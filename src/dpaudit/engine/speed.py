@@ -12,6 +12,9 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 
 Precision = Literal["float32", "tf32", "bfloat16", "float64"]
+ROUNDED: tuple[Precision, ...] = ("tf32", "bfloat16")
+"""Precisions in which products of matrices are rounded."""
+
 Convolutions = Literal["auto", "library", "product", "triton"]
 
 
@@ -36,8 +39,8 @@ class Speed:
         virtual_batch: Number of examples whose gradients are computed at once, to save memory;
             `None` computes those of a whole batch.
         convolutions: ``"library"`` computes convolutions in the vendor's library, ``"product"`` as
-            batched matrix products, ``"triton"`` together with ReLU and max-pooling in kernels for
-            GPUs that round products; ``"auto"`` chooses the one expected to be fastest.
+            batched matrix products, ``"triton"`` in Triton kernels that include ReLU and
+            max-pooling, for TF32 and bfloat16; ``"auto"`` chooses the one expected to be fastest.
 
     Example:
         >>> Speed(precision="float64").dtype
@@ -58,6 +61,11 @@ class Speed:
     def __post_init__(self) -> None:
         _validate.one_of("precision", self.precision, ("float32", "tf32", "bfloat16", "float64"))
         _validate.one_of("convolutions", self.convolutions, get_args(Convolutions))
+        if self.convolutions == "triton" and self.precision not in ROUNDED:
+            raise InvalidInput(
+                f"convolutions='triton' rounds products, so precision must be one of {ROUNDED}, "
+                f"got {self.precision!r}; use convolutions='auto'"
+            )
         if self.compile not in (True, False, "auto", "fused"):
             raise InvalidInput(
                 f"compile must be True, False, 'auto' or 'fused', got {self.compile!r}"

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpaudit.engine.blocks import Shape, block, example_gradients
+from dpaudit.engine.block_shape import Shape
+from dpaudit.engine.blocks import block, example_gradients
 from dpaudit.engine.gradients import Explicit, ParameterGradients
 from dpaudit.engine.rules.base import LayerRule, Notes, Tap, is_plain
 
