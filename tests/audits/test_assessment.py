@@ -13,6 +13,7 @@ from dpaudit.audits.description import DescribedAdversary, DescribedMechanism
 from dpaudit.audits.wording import sentence as words
 from dpaudit.audits.wording import summary
 from dpaudit.mechanisms.dpsgd import Insertion
+from dpaudit.privacy import Bounds
 from dpaudit.scores import Scores
 from dpaudit.upper_bounds import upper_bound
 
@@ -67,6 +68,30 @@ def test_an_earlier_horizon_composes_fewer() -> None:
     configuration = _configuration(steps=50, period=5, offset=2)
     composed = [configuration.noisy_steps(horizon)["steps"] for horizon in (3, 7, 8, 50)]
     assert composed == [1, 1, 2, 10]
+
+
+@pytest.mark.parametrize("sampling_rate", [None, 0.5])
+def test_the_least_upper_bound_is_the_smallest_of_all(sampling_rate: float | None) -> None:
+    found = _assess(1.0, 50, steps=4, sampling_rate=sampling_rate)
+    assert len(found.upper.bounds) >= 3
+    assert found.least_upper == min(found.upper, key=lambda bound: bound.epsilon)
+
+
+def test_slow_accountants_are_asked_only_when_their_bounds_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def all_upper_bounds(**steps: Any) -> Bounds:
+        asked.append(steps["steps"])
+        return Bounds(bounds=(upper_bound(**steps),))
+
+    monkeypatch.setattr("dpaudit.audits.assessment.all_upper_bounds", all_upper_bounds)
+    found = _assess(3.9, 200)
+    assert found.verdict == "consistent"
+    assert asked == []
+    assert found.to_dict()["upper"]
+    assert asked == [250]
 
 
 def test_poisson_sampling_counts_every_step_at_its_rate() -> None:
