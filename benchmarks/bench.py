@@ -161,13 +161,8 @@ def network_steps(device: Any) -> Iterator[tuple[str, float, bool]]:
         kinds.append(("fused engine", "fused"))
     for name, compiled in kinds:
         own = peers.engine(mechanism, device, runs=79, steps=60, compiled=compiled)
-        yield f"FCNN step, {name}", own, False
-        for peer, value in steps.items():
-            if value is not None:
-                yield f"FCNN step, {name} over {peer}", value / own, True
-    for name, value in steps.items():
-        if value is not None:
-            yield f"FCNN step, {name}", value, False
+        yield from _beside_peers(f"FCNN step, {name}", own, steps)
+    yield from _peers("FCNN step", steps)
 
 
 def convnet_steps(device: Any) -> Iterator[tuple[str, float, bool]]:
@@ -190,13 +185,20 @@ def convnet_steps(device: Any) -> Iterator[tuple[str, float, bool]]:
         own = peers.engine(
             mechanism, device, runs=512, steps=20, compiled=True, precision=precision
         )
-        yield f"ConvNet step, engine in {precision}", own, False
-        for peer, value in steps.items():
-            if value is not None:
-                yield f"ConvNet step, engine in {precision} over {peer}", value / own, True
-    for name, value in steps.items():
-        if value is not None:
-            yield f"ConvNet step, {name}", value, False
+        yield from _beside_peers(f"ConvNet step, engine in {precision}", own, steps)
+    yield from _peers("ConvNet step", steps)
+
+
+def _beside_peers(
+    name: str, own: float, peers: Mapping[str, float | None]
+) -> Iterator[tuple[str, float, bool]]:
+    """Seconds of a step, and how much faster it is than each peer that could be measured."""
+    yield name, own, False
+    yield from ((f"{name} over {peer}", one / own, True) for peer, one in peers.items() if one)
+
+
+def _peers(name: str, peers: Mapping[str, float | None]) -> Iterator[tuple[str, float, bool]]:
+    yield from ((f"{name}, {peer}", one, False) for peer, one in peers.items() if one)
 
 
 def landscapes() -> Iterator[tuple[str, float, bool]]:
