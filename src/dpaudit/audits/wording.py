@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from dpaudit.audits.assessment import Assessment
 from dpaudit.privacy import Bound, ThreatModel
+from dpaudit.report.words import ADVICE
 
 _SEES = {
     ThreatModel.HIDDEN_STATE: "an adversary who sees only the final model",
@@ -42,10 +43,7 @@ def sentence(found: Assessment, *, runs: int) -> str:
                     )
                 text += " No audit proves a claim true."
             elif not found.doubts:
-                text += (
-                    " Increase the number of runs, or use a canary with a stronger effect. Keep "
-                    "the starting point and the data the same in all runs."
-                )
+                text += f" {ADVICE['inconclusive']}"
     text += "".join(f" {doubt}" for doubt in found.doubts)
     if found.test is not None and found.test.bare_line is not None:
         text += f" {_capitalised(found.test.bare_line)}."

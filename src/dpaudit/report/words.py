@@ -44,12 +44,12 @@ def headline(page: PageData) -> tuple[tuple[str, str], ...]:
     rows = [("Shown", _shown(page, found))]
     if found.test is not None or found.least_upper is not None:
         rows.insert(0, ("Claimed", _claimed(found)))
-    if page.verdict in _ADVICE:
-        rows.append(("What to do", _ADVICE[page.verdict]))
+    if page.verdict in ADVICE:
+        rows.append(("What to do", ADVICE[page.verdict]))
     return tuple((heading, typeset(text)) for heading, text in rows)
 
 
-_ADVICE = {
+ADVICE = {
     "violation": (
         "Repeat the audit with another seed. If the violation remains, look for a bug in the "
         "training or in its accounting."
@@ -65,6 +65,7 @@ _ADVICE = {
     "no-claim": "Give a claim to test it.",
     "unfinished": "Repeat the command that started the audit to finish it.",
 }
+"""What to do after each verdict."""
 
 
 def _claimed(found: Evidence) -> str:
