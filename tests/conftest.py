@@ -11,6 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dpaudit.data import Examples
+from dpaudit.mechanisms import losses
+from dpaudit.mechanisms.batches import FixedBatches
+from dpaudit.mechanisms.dpsgd import DPSGD
+
 # A timing is never a test: examples may take long on a busy machine.
 hypothesis.settings.register_profile(
     "dpaudit", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -177,6 +182,20 @@ class Case:
     build: Callable[[], nn.Module]
     features: Tensor
     targets: Tensor
+
+    def training(self) -> DPSGD:
+        """Two steps on the batch."""
+        features, targets = self.features.numpy(), self.targets.numpy()
+        return DPSGD(
+            build_model=self.build,
+            loss=losses.cross_entropy,
+            data=Examples(features=features, targets=targets, classes=11),
+            batches=FixedBatches(batch_size=4),
+            steps=2,
+            learning_rate=0.5,
+            clip_norm=0.8,
+            noise_multiplier=0.3,
+        )
 
 
 def _numbers(examples: int, *shape: int) -> Tensor:

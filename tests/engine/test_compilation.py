@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpaudit.data import Examples
 from dpaudit.engine import Speed, noise
 from dpaudit.engine.clipping import ClippedSums
 from dpaudit.engine.compilation import WORTH_TRACING, Traced, numerics
@@ -25,8 +24,6 @@ from dpaudit.engine.rules.patches import ALIGNMENT
 from dpaudit.engine.starting_points import flat_parameters, initial_parameters, trainable
 from dpaudit.engine.tapping import TappedModel
 from dpaudit.engine.training import Training
-from dpaudit.mechanisms.batches import FixedBatches
-from dpaudit.mechanisms.dpsgd import DPSGD
 
 PROGRAM = """
 import torch
@@ -200,16 +197,7 @@ def test_compiled_clipped_sums_equal_uncompiled_ones(
 
 def test_the_graph_of_a_step_gives_the_bits_of_the_step(case: Any) -> None:
     """Short trainings are not traced, so both must end at the same parameters."""
-    mechanism = DPSGD(
-        build_model=case.build,
-        loss=cross_entropy,
-        data=Examples(features=case.features.numpy(), targets=case.targets.numpy(), classes=11),
-        batches=FixedBatches(batch_size=4),
-        steps=2,
-        learning_rate=0.5,
-        clip_norm=0.8,
-        noise_multiplier=0.3,
-    )
+    mechanism = case.training()
     speed, runs = Speed(device="cpu", compile=False), torch.arange(3)
     start = initial_parameters(mechanism, seed=0, runs=runs)
     untraced, traced = (

@@ -391,16 +391,7 @@ def test_noisy_simulations_do_not_use_the_noise_of_the_game() -> None:
 
 
 def test_trainings_of_every_kind_of_model_equal_the_slow_twins(case: Any) -> None:
-    mechanism = DPSGD(
-        build_model=case.build,
-        loss=cross_entropy,
-        data=Examples(features=case.features.numpy(), targets=case.targets.numpy(), classes=11),
-        batches=FixedBatches(batch_size=4),
-        steps=2,
-        learning_rate=0.5,
-        clip_norm=0.8,
-        noise_multiplier=0.3,
-    )
+    mechanism = case.training()
     described = game(mechanism, CraftedDimensions(dimensions=torch.tensor([1]), norm=0.8), runs=3)
     found = iterates(described, EXACT)
     torch.testing.assert_close(found[:, 2], reference.play(described, 2), rtol=1e-9, atol=1e-10)
