@@ -253,3 +253,16 @@ def test_a_class_of_a_notebook_has_no_file(monkeypatch):
         return optimizer
 
     assert Identity.of(train) == Identity.of(train)
+
+
+def test_a_program_on_the_path_is_followed_unless_it_is_an_interpreter(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    identities = {}
+    for name in ("node-trainer", "python3.11"):
+        program = tmp_path / name
+        for version in (1, 2):
+            program.write_text(f"#!/bin/sh\necho {version}\n")
+            program.chmod(0o755)
+            identities[name, version] = Identity.of(command([name, "{inserted}"]))
+    assert identities["node-trainer", 1] != identities["node-trainer", 2]
+    assert identities["python3.11", 1] == identities["python3.11", 2]

@@ -29,7 +29,9 @@ _WRITTEN = (".sqlite", ".db", ".log", ".lock")
 _SEARCHED = (".sh", ".bash", ".zsh", ".json", ".yaml", ".yml", ".toml", ".ini", ".cfg")
 """Files other than Python whose words may be names of further files."""
 
-_INTERPRETERS = re.compile(r"(python|pypy|(ba|da|z|k)?sh$|env$|uv|conda|Rscript|julia|node|java)")
+_INTERPRETERS = re.compile(
+    r"((python|pypy)[\d.]*|(ba|da|z|k)?sh|env|uv|conda|Rscript|julia|node|java)$"
+)
 """Programs that run a file; their own files do not belong to the training."""
 
 _PATHS = (
