@@ -9,13 +9,12 @@ from dpaudit.checks import limits
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, smallest_ratio, standard_deviations
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules import (
+    CHECKS,
     _noise,
     noise_between_parameters,
     noise_between_runs,
-    noise_presence,
     noise_shape,
     noise_size,
-    zero_gradient,
 )
 from dpaudit.checks.rules._directions import noise_directions
 from dpaudit.checks.subject import StepSubject
@@ -37,9 +36,10 @@ def measured(seed, parameters=60, runs=8):
 
 def noise_findings(one):
     """The findings of the rules about noise, as if the rule about zero gradients had passed."""
-    found = {zero_gradient.RULE.name: zero_gradient.RULE.passed()}
-    for module in (noise_presence, noise_between_parameters, noise_between_runs, noise_size):
-        found[module.RULE.name] = module.check(one, found)
+    found = {"zero-gradient": CHECKS["zero-gradient"].rule.passed()}
+    names = "noise-presence", "noise-between-parameters", "noise-between-runs", "noise-size"
+    for name in names:
+        found[name] = CHECKS[name].finding(one, found)
     return found
 
 
@@ -74,8 +74,7 @@ def loose(monkeypatch):
 
 def test_alarms_come_at_no_more_than_the_stated_rate(trials, loose):
     """Each rule alarms at most at its level, as far as 150 trials can tell."""
-    rules = [noise_size.RULE, noise_between_parameters.RULE, noise_between_runs.RULE]
-    counts = {rule.name: 0 for rule in rules}
+    counts = dict.fromkeys(("noise-size", "noise-between-parameters", "noise-between-runs"), 0)
     for one in trials:
         found = noise_findings(one)
         for name in counts:
@@ -83,7 +82,7 @@ def test_alarms_come_at_no_more_than_the_stated_rate(trials, loose):
     allowed = stats.binom.isf(1e-4, TRIALS, LEVEL)
     assert max(counts.values()) <= allowed, counts
     # Chi-square limits are exact, apart from the two that share the level: not far below it.
-    assert counts[noise_size.RULE.name] >= stats.binom.ppf(1e-4, TRIALS, LEVEL / 2)
+    assert counts["noise-size"] >= stats.binom.ppf(1e-4, TRIALS, LEVEL / 2)
 
 
 def test_a_larger_sample_of_noise_does_not_raise_the_rate_of_alarms(loose, monkeypatch):
@@ -91,10 +90,10 @@ def test_a_larger_sample_of_noise_does_not_raise_the_rate_of_alarms(loose, monke
     monkeypatch.setattr(noise_size, "FIRST_LOOK", (0, 12))
     monkeypatch.setattr(noise_size, "SECOND_LOOK", (0, 24))
     monkeypatch.setattr(noise_size, "SUSPICIOUS", 0.3)
-    before = (zero_gradient, noise_presence, noise_between_runs, noise_between_parameters)
-    found = {module.RULE.name: module.RULE.passed() for module in before}
+    before = "zero-gradient", "noise-presence", "noise-between-runs", "noise-between-parameters"
+    found = {name: CHECKS[name].rule.passed() for name in before}
     samples = [measured(seed, parameters=40) for seed in range(TRIALS)]
-    alarms = sum(noise_size.check(one, found).verdict == "broken" for one in samples)
+    alarms = sum(CHECKS["noise-size"].finding(one, found).verdict == "broken" for one in samples)
     assert alarms <= stats.binom.isf(1e-4, TRIALS, LEVEL), alarms
     further = [len(one.once("further outputs", list)) for one in samples]
     assert {4, 16} == set(further)  # 12 or 24 seeds, of which 8 are those of all rules

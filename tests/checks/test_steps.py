@@ -4,7 +4,7 @@ import numpy as np
 import private_steps as steps
 import pytest
 
-from dpaudit.checks import RULES, check_step
+from dpaudit.checks import CHECKS, RULES, check_step
 from dpaudit.errors import InvalidInput
 
 
@@ -124,3 +124,10 @@ def test_the_users_own_mistakes_are_named():
         checked(lambda gradients, seed: gradients[0] * np.nan)
     with pytest.raises(InvalidInput, match="private_step must be a function"):
         checked("no function")
+
+
+def test_a_check_depends_only_on_checks_before_it():
+    before = set()
+    for name, check in CHECKS.items():
+        assert {*check.after, *check.passed} <= before
+        before.add(name)

@@ -13,20 +13,8 @@ from dpaudit.checks.findings import CheckResult, Finding
 from dpaudit.checks.layout import Tensor
 from dpaudit.checks.limits import FALSE_ALARM
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules import CHECKS, Check
-from dpaudit.checks.rules.accumulation import RULE as ACCUMULATION
-from dpaudit.checks.rules.base import hidden_by
-from dpaudit.checks.rules.canary_effect import RULE as CANARY_EFFECT
-from dpaudit.checks.rules.empty_batch import RULE as EMPTY_BATCH
-from dpaudit.checks.rules.not_finite import RULE as NOT_FINITE
-from dpaudit.checks.rules.zero_gradient import RULE as ZERO_GRADIENT
-from dpaudit.checks.subject import (
-    StepSubject,
-    Subject,
-    TrainingSubject,
-    UserCodeFailed,
-    usual_steps,
-)
+from dpaudit.checks.rules import CHECKS
+from dpaudit.checks.subject import StepSubject, Subject, TrainingSubject, usual_steps
 from dpaudit.errors import InvalidInput
 
 RUNS = 16
@@ -215,25 +203,16 @@ def _checked(
             f"(seed={measured.seeds[0]}); repair that first"
         )
     found: dict[str, Finding] = {}
-    for check in CHECKS.values():
-        name = check.rule.name
+    for name, check in CHECKS.items():
         if not check.applies(subject):
             continue
-        if measured.remembers and check.rule is not ACCUMULATION:
-            found[name] = check.rule.unknown(f"Repair '{ACCUMULATION.name}' first.")
+        if measured.remembers and name != "accumulation":
+            found[name] = check.rule.unknown(f"Repair '{CHECKS['accumulation'].rule.name}' first.")
         elif name in left_out:
             found[name] = Finding(rule=check.rule, verdict="left out", explanation=left_out[name])
         else:
-            reason = hidden_by(found, CANARY_EFFECT)
-            found[name] = check.rule.unknown(reason) if reason else _run(check, measured, found)
+            found[name] = check.finding(measured, found)
     return CheckResult(findings=tuple(found.values()), calls=subject.calls, false_alarm=FALSE_ALARM)
-
-
-def _run(check: Check, measured: Measurements, found: Mapping[str, Finding]) -> Finding:
-    try:
-        return check.run(measured, found)
-    except UserCodeFailed as error:
-        return check.rule.unknown(f"The code that is checked raised an exception: {error}.")
 
 
 def _tensors(sizes: Mapping[str, int] | None) -> tuple[Tensor, ...]:
@@ -245,13 +224,13 @@ def _tensors(sizes: Mapping[str, int] | None) -> tuple[Tensor, ...]:
 
 
 def _left_out(finite_gradients: bool, fixed_batch_size: bool) -> dict[str, str]:
-    """The rules that the caller excludes, with the reason for the report."""
+    """The checks that the caller excludes, with the reason for the report."""
     reasons = {}
     if finite_gradients:
-        reasons[NOT_FINITE.name] = "Gradients are declared to be always finite."
+        reasons["not-finite"] = "Gradients are declared to be always finite."
     if fixed_batch_size:
-        for rule in (ZERO_GRADIENT, EMPTY_BATCH):
-            reasons[rule.name] = "The batch size is declared to be fixed and public."
+        for name in ("zero-gradient", "empty-batch"):
+            reasons[name] = "The batch size is declared to be fixed and public."
     return reasons
 
 

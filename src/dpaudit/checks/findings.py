@@ -28,38 +28,21 @@ class Rule:
     remedy: str
     seen_in: str = ""
 
-    def passed(self, *, measured: str = "", allowed: str = "", explanation: str = "") -> Finding:
-        """The finding that the rule holds."""
-        return Finding(
-            rule=self,
-            verdict="passed",
-            measured=measured,
-            allowed=allowed,
-            explanation=explanation,
-        )
+    def passed(self, explanation: str = "", **seen: str) -> Finding:
+        """The finding that the rule holds; ``seen`` are further fields of `Finding`."""
+        return Finding(rule=self, verdict="passed", explanation=explanation, **seen)
 
-    def broken(
-        self, explanation: str, *, measured: str = "", allowed: str = "", seen_in: str = ""
-    ) -> Finding:
+    def warning(self, explanation: str, **seen: str) -> Finding:
+        """The finding of what is no leak, but probably a mistake."""
+        return Finding(rule=self, verdict="warning", explanation=explanation, **seen)
+
+    def broken(self, explanation: str, **seen: str) -> Finding:
         """The finding that the rule is violated."""
-        return Finding(
-            rule=self,
-            verdict="broken",
-            measured=measured,
-            allowed=allowed,
-            explanation=explanation,
-            seen_in=seen_in,
-        )
+        return Finding(rule=self, verdict="broken", explanation=explanation, **seen)
 
-    def unknown(self, reason: str, *, measured: str = "", allowed: str = "") -> Finding:
+    def unknown(self, reason: str, **seen: str) -> Finding:
         """The finding that nothing can be said, and why."""
-        return Finding(
-            rule=self,
-            verdict="could not tell",
-            measured=measured,
-            allowed=allowed,
-            explanation=reason,
-        )
+        return Finding(rule=self, verdict="could not tell", explanation=reason, **seen)
 
 
 @final

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit._arrays import Array
+from dpaudit.checks import cover as covers
 from dpaudit.checks import transforms
 from dpaudit.checks.arithmetic import direction, spacing
-from dpaudit.checks.cover import cover_of_scales, cover_of_unit
 from dpaudit.checks.layout import Tensor
 from dpaudit.checks.sampling import offsets
 from dpaudit.checks.scales import measured_scales
@@ -69,10 +69,7 @@ class Measurements:
         for length in (10.0, 0.5):  # a training may drop the longest gradients
             gradient = self.dense(length * self.subject.clip_norm)
             for place, seed in enumerate(seeds[:_TRIES]):
-                plus, minus = (
-                    self.subject.output(sign * gradient, seed, self.steps) for sign in (1.0, -1.0)
-                )
-                if not np.array_equal(plus, minus):
+                if not np.array_equal(*self.subject.pair(gradient, seed, self.steps)):
                     return (seed, *seeds[:place], *seeds[place + 1 :])
         return tuple(seeds)
 
@@ -213,8 +210,7 @@ class Measurements:
         seeds = self.seeds[:1] if self.repeatable else self.seeds[:_MEANS]
         total = np.zeros(self.subject.parameters)
         for seed in seeds:
-            plus = self.subject.output(gradient, seed, steps)
-            minus = self.subject.output(-gradient, seed, steps)
+            plus, minus = self.subject.pair(gradient, seed, steps)
             with np.errstate(invalid="ignore"):
                 total += (plus - minus) / (2 * len(seeds))
         return total
@@ -236,11 +232,7 @@ class Measurements:
     @cached_property
     def unit(self) -> Unit:
         """The effect of a contribution of norm C along the axis."""
-        return self.unit_along(self.along_axis(1.0))
-
-    def unit_along(self, gradient: Array) -> Unit:
-        """The effect of a contribution of norm C along this gradient's direction."""
-        return unit_along(self, gradient)
+        return unit_along(self, self.along_axis(1.0))
 
     @cached_property
     def raw_share(self) -> float:
@@ -252,15 +244,12 @@ class Measurements:
         growth = endless.size - endless.error - long.size
         return max(growth, 0.0) / (ENDLESS * self.unit.size)
 
-    @cached_property
-    def cover(self) -> float:
-        """How many times as large as claimed the noise is, relative to `unit`."""
-        return cover_of_unit(self)
-
-    @cached_property
-    def cover_of_scales(self) -> float:
-        """The same relative to `scales`."""
-        return cover_of_scales(self)
+    cover = cached_property(covers.cover_of_unit)
+    cover_of_scales = cached_property(covers.cover_of_scales)
+    mixes = cached_property(transforms.mixes)
+    moves_alike = cached_property(transforms.moves_alike)
+    white = cached_property(transforms.white)
+    thresholded = cached_property(transforms.thresholded)
 
     @cached_property
     def slack(self) -> float:
@@ -284,26 +273,6 @@ class Measurements:
         if steps not in self._scales:
             self._scales[steps] = measured_scales(self, steps)
         return self._scales[steps]
-
-    @cached_property
-    def mixes(self) -> bool:
-        """Whether the output is a public linear map of the private gradient."""
-        return transforms.mixes(self)
-
-    @cached_property
-    def moves_alike(self) -> bool:
-        """Whether runs differ in nearly every parameter by the same amount, as by Adam."""
-        return transforms.moves_alike(self)
-
-    @cached_property
-    def white(self) -> bool:
-        """Whether noise has about the same size in all directions."""
-        return transforms.white(self)
-
-    @cached_property
-    def thresholded(self) -> bool:
-        """Whether the output is a public thresholding of the noisy gradient: top-k, clamp, sign."""
-        return transforms.thresholded(self)
 
     @cached_property
     def noise_with_example(self) -> Array:

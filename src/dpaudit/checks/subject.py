@@ -123,6 +123,13 @@ class Subject(abc.ABC):
             self.tensors = tensors_of(returned)
         return flat
 
+    def pair(
+        self, gradient: Array, seed: int, steps: int, *, only: int | None = None
+    ) -> tuple[Array, Array]:
+        """The outputs with a gradient and with its negative; arguments as for `output`."""
+        plus = self.output(gradient, seed, steps, only=only)
+        return plus, self.output(-gradient, seed, steps, only=only)
+
 
 @final
 class TrainingSubject(Subject):

@@ -19,7 +19,7 @@ import numpy as np
 
 from dpaudit._arrays import Array
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules._noise import unsuited
+from dpaudit.checks.rules._needs import readable, same_output
 
 STEPS = 6
 """Number of steps at the beginning of a training that are compared with each other."""
@@ -100,10 +100,13 @@ def trajectory(measured: Measurements) -> Trajectory | str:
 def _measured(measured: Measurements) -> Trajectory | str:
     last = max(measured.subject.steps, 4)
     first = list(range(1, min(last, STEPS) + 1))
+    watched = measured.watched
     late = [step for step in (last // 2, last) if step > len(first) + 1]
-    count = max(2, min(8, len(measured.seeds), 1 + -(-_ENOUGH // len(measured.watched))))
+    count = max(2, min(8, len(measured.seeds), 1 + -(-_ENOUGH // len(watched))))
     outputs = {
-        steps: np.stack([_output(measured, None, seed, steps) for seed in measured.seeds[:count]])
+        steps: np.stack(
+            [measured.subject.output(None, seed, steps)[watched] for seed in measured.seeds[:count]]
+        )
         for steps in {*first, *late, *(step - 1 for step in late)} - {0}
     }
     start = np.zeros_like(outputs[1])
@@ -140,11 +143,9 @@ def _cannot(measured: Measurements) -> str:
     subject = measured.subject
     if not subject.steps_can_vary:
         return "Let train take one more argument, `steps`, and train that many steps."
-    if not measured.repeatable:
-        return "This needs the same output for the same seed."
     if not measured.noise_is_there:
         return "There is no noise in one step."
-    reason = unsuited(measured)
+    reason = same_output(measured) or readable(measured)
     if reason:
         return reason
     if subject.places_per_step is None:
@@ -153,12 +154,6 @@ def _cannot(measured: Measurements) -> str:
             "inside the loop, once per step."
         )
     return ""
-
-
-def _output(
-    measured: Measurements, gradient: Array | None, seed: int, steps: int, only: int | None = None
-) -> Array:
-    return measured.subject.output(gradient, seed, steps, only=only)[measured.watched]
 
 
 def _centred(values: Array) -> Array:
@@ -187,11 +182,8 @@ class _Probe:
     def _after(self, steps: int, of: int) -> float:
         if (steps, of) not in self._moved:
             seed = self._measured.seeds[0]
-            plus, minus = (
-                _output(self._measured, sign * self._gradient, seed, steps, only=of - 1)
-                for sign in (1.0, -1.0)
-            )
-            self._changes[steps, of] = (plus - minus) / 2
+            plus, minus = self._measured.subject.pair(self._gradient, seed, steps, only=of - 1)
+            self._changes[steps, of] = (plus - minus)[self._measured.watched] / 2
             self._moved[steps, of] = float(self._changes[steps, of] @ self._along)
         return self._moved[steps, of]
 

@@ -66,9 +66,7 @@ def thresholded(measured: Measurements) -> bool:
     short = measured.dense(0.01 * measured.subject.clip_norm)
     moved = []
     for seed in measured.seeds[:3]:
-        plus, minus = (
-            measured.subject.output(sign * short, seed, measured.steps) for sign in (1.0, -1.0)
-        )
+        plus, minus = measured.subject.pair(short, seed, measured.steps)
         moved.append(np.abs(plus - minus) > 2 * measured.rounding)
     # Untrained coordinates never move, and a canary that is not in the batch moves nothing.
     moved = [mask for mask in moved if mask.any()]
@@ -111,9 +109,7 @@ def bends(measured: Measurements) -> bool:
     gradient = measured.dense(measured.subject.clip_norm)
     effects = []
     for seed in measured.seeds[:4]:
-        plus, minus = (
-            measured.subject.output(sign * gradient, seed, measured.steps) for sign in (1.0, -1.0)
-        )
+        plus, minus = measured.subject.pair(gradient, seed, measured.steps)
         effect = (plus - minus)[measured.watched]
         if np.any(effect):  # else the canary is not in the batch
             effects.append(effect)

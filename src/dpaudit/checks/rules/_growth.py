@@ -16,13 +16,11 @@ import numpy as np
 
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, smallest_ratio
 from dpaudit.checks.measuring import SEVERAL, Measurements
-from dpaudit.checks.rules._noise import noise_size, unsuited, varies_too_much
-from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
+from dpaudit.checks.rules._needs import noise, readable, same_output
+from dpaudit.checks.rules._noise import noise_size, varies_too_much
 
 SAME = 0.85
 """Of sqrt(T): at least this where the same noise is added in every step."""
-
-UNREPEATABLE = "This needs the same output for the same seed."
 
 
 @final
@@ -77,7 +75,7 @@ def growth(measured: Measurements) -> Growth | str:
 
 def _cannot(measured: Measurements) -> str:
     if not measured.noise_is_there:
-        return f"See '{PRESENCE.name}' first."
+        return noise(measured)
     if measured.subject.noun == "private_step":
         return "One step shows nothing about several; check a training that takes `steps`."
     if not measured.subject.steps_can_vary:
@@ -85,4 +83,4 @@ def _cannot(measured: Measurements) -> str:
             "Let train take one more argument, `steps`, and train that many steps: then one step "
             f"can be compared with {SEVERAL}."
         )
-    return unsuited(measured) if measured.repeatable else UNREPEATABLE
+    return same_output(measured) or readable(measured)

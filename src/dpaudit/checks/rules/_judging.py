@@ -11,8 +11,7 @@ import numpy as np
 from dpaudit._arrays import Array
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules._noise import unsuited
-from dpaudit.checks.units import Response, Unit
+from dpaudit.checks.units import Response, Unit, unit_along
 
 COVERED = "Larger than short gradients suggest, and so is the noise: {:.3g} times."
 
@@ -60,7 +59,7 @@ def contribution(
     measured: Measurements, gradient: Array, unit: Unit | None = None
 ) -> Contribution | None:
     """Measure what a gradient contributes; `None` if there is nothing to compare it with."""
-    unit = measured.unit_along(gradient) if unit is None else unit
+    unit = unit_along(measured, gradient) if unit is None else unit
     if not unit.known:
         return None
     seen: Response = measured.response(gradient)
@@ -97,19 +96,6 @@ def judged(
     if worst.blur > 0.5:
         return rule.unknown("Rounding or noise hides contributions of this size.", **seen)
     return rule.passed(explanation=passed, **seen)
-
-
-def why_not(measured: Measurements) -> str:
-    """The reason why contributions cannot be judged; empty if they can."""
-    reason = unsuited(measured)
-    if reason:
-        return reason
-    if measured.subject.clipping_is_skipped():
-        return (
-            "The training inserts canary.clipped_sum(inserted), which is clipped already. To check "
-            "the clipping, insert canary.rows(inserted) as per-example gradients."
-        )
-    return ""
 
 
 def adapts(measured: Measurements) -> bool:

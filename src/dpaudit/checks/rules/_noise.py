@@ -17,12 +17,6 @@ TOLERATED = 0.01
 """Relative error that is allowed in a standard deviation: contributions are rounded too."""
 
 
-NOT_LINEAR = (
-    "Some coordinates of the output do not react to short gradients, as behind Adam, top-k or "
-    "clamping: check the private gradient before it with check_step (--step)."
-)
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
 class NoiseSize:
@@ -98,17 +92,6 @@ def _parts(measured: Measurements, places: NDArray[np.int64]) -> dict[str, NDArr
         for tensor in measured.tensors
     }
     return {name: part for name, part in parts.items() if len(part)}
-
-
-def unsuited(measured: Measurements) -> str:
-    """The reason why noise cannot be read from the output; empty if it can."""
-    if measured.subject.public_transform:
-        return "A public transform of the noisy gradient is declared: check the step before it."
-    if measured.thresholded:
-        return NOT_LINEAR
-    if not measured.unit.known:
-        return f"Nothing to compare with: {measured.unit.why_not}."
-    return ""
 
 
 def varies_too_much(measured: Measurements) -> bool:

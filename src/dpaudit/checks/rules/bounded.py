@@ -8,7 +8,8 @@ import numpy as np
 
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules._judging import Contribution, contribution, judged, largest, why_not
+from dpaudit.checks.rules._judging import Contribution, contribution, judged, largest
+from dpaudit.checks.rules._needs import clipping
 from dpaudit.checks.rules.base import Check, Found
 
 RULE = Rule(
@@ -25,9 +26,6 @@ _AVERAGED_LENGTHS = (1e3, 1e6)
 
 def check(measured: Measurements, found: Found) -> Finding:
     """Crafted gradients along one axis, from a thousandth of C to a million C."""
-    reason = why_not(measured)
-    if reason:
-        return RULE.unknown(reason)
     lengths = _LENGTHS if measured.repeatable else _AVERAGED_LENGTHS
     unit, clip_norm = measured.unit, measured.subject.clip_norm
     seen = {
@@ -73,4 +71,4 @@ def _likely(measured: Measurements, seen: Mapping[float, Contribution | None]) -
     )
 
 
-CHECK = Check(rule=RULE, run=check)
+CHECK = Check(rule=RULE, run=check, needs=(clipping,))

@@ -6,10 +6,8 @@ import numpy as np
 
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules._noise import NOT_LINEAR, unsuited
-from dpaudit.checks.rules.base import Check, Found, hidden_by
-from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
-from dpaudit.checks.subject import Subject
+from dpaudit.checks.rules._needs import NOT_LINEAR, no_transform, noise, same_output
+from dpaudit.checks.rules.base import Check, Found
 from dpaudit.checks.transforms import bends
 
 RULE = Rule(
@@ -23,17 +21,11 @@ RULE = Rule(
 
 def check(measured: Measurements, found: Found) -> Finding:
     """Look for coordinates that change from one step to two, without noise in the first step."""
-    if hidden_by(found, PRESENCE):
-        return RULE.unknown(hidden_by(found, PRESENCE))
-    if not measured.repeatable or not measured.noise_is_there:
-        return RULE.unknown("This needs noise, and the same output for the same seed.")
-    if measured.subject.public_transform or measured.thresholded:
-        return RULE.unknown(unsuited(measured))
     seed = measured.seeds[0]
     change = np.abs(measured.subject.output(None, seed, 2) - measured.quiet)[measured.watched]
-    noise = np.sqrt(np.mean(measured.noise() ** 2, axis=0))
+    spread = np.sqrt(np.mean(measured.noise() ** 2, axis=0))
     rounding = measured.rounding[measured.watched]
-    bare = (noise <= rounding) & (change > 20 * rounding)
+    bare = (spread <= rounding) & (change > 20 * rounding)
     if not bare.any():
         return RULE.passed(measured="all", allowed="all")
     if bends(measured):
@@ -46,9 +38,10 @@ def check(measured: Measurements, found: Found) -> Finding:
     )
 
 
-def applies(subject: Subject) -> bool:
-    """Only a training that takes ``steps`` shows it."""
-    return subject.steps_can_vary
-
-
-CHECK = Check(rule=RULE, run=check, applies=applies)
+CHECK = Check(
+    rule=RULE,
+    run=check,
+    applies=lambda subject: subject.steps_can_vary,
+    after=("noise-presence",),
+    needs=(noise, same_output, no_transform),
+)

@@ -8,11 +8,9 @@ from dpaudit._arrays import Array
 from dpaudit.checks.arithmetic import direction
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules._noise import unsuited
-from dpaudit.checks.rules.base import Check, Found, hidden_by
-from dpaudit.checks.rules.bounded import RULE as BOUNDED
-from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
-from dpaudit.checks.subject import Subject, TrainingSubject, UserCodeFailed
+from dpaudit.checks.rules._needs import readable, same_output
+from dpaudit.checks.rules.base import Check, Found
+from dpaudit.checks.subject import TrainingSubject, UserCodeFailed
 
 RULE = Rule(
     name="fixed weights of the steps",
@@ -38,11 +36,6 @@ _CHOICE = (
 
 def check(measured: Measurements, found: Found) -> Finding:
     """A canary in the last step only: its effect is the same after any earlier steps."""
-    reason = hidden_by(found, BOUNDED, PRESENCE) or unsuited(measured)
-    if reason:
-        return RULE.unknown(reason)
-    if not measured.repeatable:
-        return RULE.unknown("This needs the same output for the same seed.")
     subject, steps = measured.subject, measured.subject.steps
     assert isinstance(subject, TrainingSubject)
     gradient = measured.dense(_LENGTH * subject.clip_norm)
@@ -101,9 +94,10 @@ def _companions(measured: Measurements, drawing: int) -> Array:
     return np.outer(signs, along)
 
 
-def applies(subject: Subject) -> bool:
-    """Only a training has several steps."""
-    return subject.noun == "train"
-
-
-CHECK = Check(rule=RULE, run=check, applies=applies)
+CHECK = Check(
+    rule=RULE,
+    run=check,
+    applies=lambda subject: subject.noun == "train",
+    after=("bounded", "noise-presence"),
+    needs=(readable, same_output),
+)

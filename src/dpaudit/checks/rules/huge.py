@@ -7,9 +7,8 @@ import numpy as np
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules._extreme import judge_entries
-from dpaudit.checks.rules._judging import why_not
-from dpaudit.checks.rules.base import Check, Found, hidden_by
-from dpaudit.checks.rules.bounded import RULE as BOUNDED
+from dpaudit.checks.rules._needs import clipping
+from dpaudit.checks.rules.base import Check, Found
 
 RULE = Rule(
     name="huge and zero gradients",
@@ -27,13 +26,10 @@ _ENTRIES = {"an entry of 1e30": 1e30, "an entry of 1e300": 1e300, "only zeros": 
 
 def check(measured: Measurements, found: Found) -> Finding:
     """Entries of 1e30 and 1e300, where the output's own type can hold them, and all zeros."""
-    reason = why_not(measured) or hidden_by(found, BOUNDED)
-    if reason:
-        return RULE.unknown(reason)
     # In float32, 1e300 is infinity, which another rule checks.
     wide = measured.precision < np.finfo(np.float32).eps
     entries = {name: value for name, value in _ENTRIES.items() if wide or value < 1e38}
     return judge_entries(measured, RULE, entries)
 
 
-CHECK = Check(rule=RULE, run=check)
+CHECK = Check(rule=RULE, run=check, after=("bounded",), needs=(clipping,))

@@ -7,10 +7,8 @@ import numpy as np
 from dpaudit._arrays import Array
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules._noise import unsuited
-from dpaudit.checks.rules.base import Check, Found, hidden_by
-from dpaudit.checks.rules.bounded import RULE as BOUNDED
-from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
+from dpaudit.checks.rules._needs import clipping, one_step, same_output
+from dpaudit.checks.rules.base import Check, Found
 from dpaudit.checks.subject import UserCodeFailed
 
 RULE = Rule(
@@ -31,9 +29,6 @@ _TOLERATED = 0.01
 
 def check(measured: Measurements, found: Found) -> Finding:
     """The noise beside many short gradients, and beside many long ones, under the same seeds."""
-    reason = _cannot(measured, found)
-    if reason:
-        return RULE.unknown(reason)
     try:
         short, error = _noise_beside(measured, _SHORT)
         long, more = _noise_beside(measured, _LONG)
@@ -62,18 +57,6 @@ def check(measured: Measurements, found: Found) -> Finding:
     )
 
 
-def _cannot(measured: Measurements, found: Found) -> str:
-    if found[PRESENCE.name].verdict != "passed":
-        return f"See '{PRESENCE.name}' first."
-    if not measured.repeatable:
-        return "This needs the same output for the same seed."
-    if measured.steps > 1:
-        return "Only one step shows it; let train take `steps`, or check a training of one step."
-    if measured.subject.clipping_is_skipped():
-        return "The training takes no rows: insert canary.rows(inserted) as per-example gradients."
-    return hidden_by(found, BOUNDED) or unsuited(measured)
-
-
 def _count(measured: Measurements) -> int:
     return max(3, min(_COMPANIONS, _MOST_NUMBERS // measured.subject.parameters))
 
@@ -90,4 +73,10 @@ def _noise_beside(measured: Measurements, length: float) -> tuple[Array, float]:
     return outputs[0] - outputs[1], rounding + 2 * float(np.linalg.norm(measured.rounding))
 
 
-CHECK = Check(rule=RULE, run=check)
+CHECK = Check(
+    rule=RULE,
+    run=check,
+    after=("bounded",),
+    passed=("noise-presence",),
+    needs=(same_output, one_step, clipping),
+)

@@ -9,17 +9,7 @@ from dpaudit.checks.limits import FALSE_ALARM, smallest_ratio, standard_deviatio
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules._judging import adapts
 from dpaudit.checks.rules._noise import varies_too_much
-from dpaudit.checks.rules.accumulation import RULE as ACCUMULATION
-from dpaudit.checks.rules.base import Check, Found, hidden_by
-from dpaudit.checks.rules.bounded import RULE as BOUNDED
-from dpaudit.checks.rules.fixed_weights import RULE as WEIGHTS
-from dpaudit.checks.rules.noise_between_steps import RULE as SAME_NOISE
-from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
-from dpaudit.checks.rules.noise_size import RULE as SIZE
-from dpaudit.checks.rules.small_entries import RULE as SMALL_ENTRIES
-from dpaudit.checks.rules.total_change import RULE as TOTAL_CHANGE
-from dpaudit.checks.rules.whole_gradient import RULE as WHOLE_GRADIENT
-from dpaudit.checks.subject import Subject
+from dpaudit.checks.rules.base import Check, Found
 from dpaudit.checks.trajectory import Trajectory, trajectory
 
 RULE = Rule(
@@ -32,16 +22,6 @@ RULE = Rule(
     seen_in="noise schedules that the accountant does not know; noise cached for speed",
 )
 
-_SHARPER = (
-    BOUNDED,
-    WHOLE_GRADIENT,
-    SMALL_ENTRIES,
-    TOTAL_CHANGE,
-    PRESENCE,
-    SIZE,
-    SAME_NOISE,
-    ACCUMULATION,
-)
 _CORRELATED = 0.25
 _REPEATED = 0.9
 _TOLERATED = 0.05  # other examples react to earlier noise, which changes the response a little
@@ -49,11 +29,6 @@ _TOLERATED = 0.05  # other examples react to earlier noise, which changes the re
 
 def check(measured: Measurements, found: Found) -> Finding:
     """The canary in one step at a time; the noise of the first steps and of the last one."""
-    reason = hidden_by(found, *_SHARPER)
-    if reason:
-        return RULE.unknown(reason)
-    if found[PRESENCE.name].verdict != "passed":
-        return RULE.unknown(f"See '{PRESENCE.name}' first.")
     seen = trajectory(measured)
     if isinstance(seen, str):
         return RULE.unknown(seen)
@@ -63,12 +38,9 @@ def check(measured: Measurements, found: Found) -> Finding:
             "Long gradients have another effect than short ones suggest, as with an adaptive "
             "optimizer (Adam, RMSprop): check the private gradient with check_step (--step)."
         )
-    if (
-        broken is not None
-        and found[WEIGHTS.name].measured
-        and found[WEIGHTS.name].verdict != "passed"
-    ):
-        return RULE.unknown(f"See '{WEIGHTS.name}' first.")
+    weights = found["fixed-weights"]
+    if broken is not None and weights.measured and weights.verdict != "passed":
+        return RULE.unknown(f"See '{weights.rule.name}' first.")
     return broken or _passed(measured, seen)
 
 
@@ -138,19 +110,26 @@ def _passed(measured: Measurements, seen: Trajectory) -> Finding:
     growing = relative[: seen.linked]
     schedule = growing.max() > 1.5 * growing.min() and seen.reaction < 0.1
     if schedule and not varies_too_much(measured):
-        return Finding(
-            rule=RULE,
-            verdict="warning",
-            explanation="Noise differs between steps by more than half, and is nowhere too small. "
+        return RULE.warning(
+            "Noise differs between steps by more than half, and is nowhere too small. "
             "Is this schedule intended, and does the accountant know it?",
             **told,
         )
     return RULE.passed(**told)
 
 
-def applies(subject: Subject) -> bool:
-    """Only a training has several steps."""
-    return subject.noun == "train"
-
-
-CHECK = Check(rule=RULE, run=check, applies=applies)
+CHECK = Check(
+    rule=RULE,
+    run=check,
+    applies=lambda subject: subject.noun == "train",
+    after=(
+        "bounded",
+        "whole-gradient",
+        "small-entries",
+        "total-change",
+        "noise-size",
+        "noise-between-steps",
+        "accumulation",
+    ),
+    passed=("noise-presence",),
+)

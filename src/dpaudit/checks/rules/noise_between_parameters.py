@@ -16,9 +16,9 @@ from dpaudit.checks.rules._directions import (
     equal_runs,
     noise_directions,
 )
-from dpaudit.checks.rules._noise import unsuited, varies_too_much
+from dpaudit.checks.rules._needs import noise, readable
+from dpaudit.checks.rules._noise import varies_too_much
 from dpaudit.checks.rules.base import Check, Found
-from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
 
 RULE = Rule(
     name="noise differs between parameters",
@@ -36,10 +36,6 @@ _TESTS = 4
 
 def check(measured: Measurements, found: Found) -> Finding:
     """Repeated draws, neighbours, halves, and the sum of all parameters."""
-    if not measured.noise_is_there:
-        return RULE.unknown(f"See '{PRESENCE.name}' first.")
-    if unsuited(measured):
-        return RULE.unknown(unsuited(measured))
     if measured.mixes:
         return RULE.unknown("A public linear map mixes the parameters, and their noise with them.")
     directions = noise_directions(measured)
@@ -121,4 +117,4 @@ def _mean_product(one: Array, other: Array, freedom: int) -> float:
     return abs(float(products.sum())) * float(np.sqrt(freedom / len(products)))
 
 
-CHECK = Check(rule=RULE, run=check)
+CHECK = Check(rule=RULE, run=check, needs=(noise, readable))

@@ -8,10 +8,9 @@ from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, standard_deviations
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules._directions import FEWEST, equal_runs, noise_directions
-from dpaudit.checks.rules._noise import unsuited, varies_too_much
+from dpaudit.checks.rules._needs import noise, readable
+from dpaudit.checks.rules._noise import varies_too_much
 from dpaudit.checks.rules.base import Check, Found, hidden_by
-from dpaudit.checks.rules.noise_between_parameters import RULE as PARAMETERS
-from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
 
 RULE = Rule(
     name="noise differs between runs",
@@ -25,8 +24,6 @@ RULE = Rule(
 
 def check(measured: Measurements, found: Found) -> Finding:
     """Compare the outputs of every two seeds."""
-    if not measured.noise_is_there:
-        return RULE.unknown(f"See '{PRESENCE.name}' first.")
     same = equal_runs(measured)
     if same is not None:
         first, second = (measured.seeds[i] for i in same)
@@ -36,11 +33,9 @@ def check(measured: Measurements, found: Found) -> Finding:
             measured=f"{first} as {second}",
             allowed="none alike",
         )
-    reason = hidden_by(found, PARAMETERS)
+    reason = hidden_by(found, "noise-between-parameters") or readable(measured)
     if reason:
         return RULE.unknown(reason)
-    if unsuited(measured):
-        return RULE.unknown(unsuited(measured))
     rows = noise_directions(measured).rows
     count, seeds = rows.shape
     if count < FEWEST:
@@ -59,4 +54,4 @@ def check(measured: Measurements, found: Found) -> Finding:
     return RULE.broken("Noise is correlated between runs with different seeds.", **seen)
 
 
-CHECK = Check(rule=RULE, run=check)
+CHECK = Check(rule=RULE, run=check, needs=(noise,))

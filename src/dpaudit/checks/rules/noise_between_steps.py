@@ -8,7 +8,6 @@ from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import SEVERAL, Measurements
 from dpaudit.checks.rules._growth import SAME, growth
 from dpaudit.checks.rules.base import Check, Found
-from dpaudit.checks.subject import Subject
 
 RULE = Rule(
     name="noise differs between steps",
@@ -44,9 +43,4 @@ def check(measured: Measurements, found: Found) -> Finding:
     )
 
 
-def applies(subject: Subject) -> bool:
-    """Only a training has several steps."""
-    return subject.noun == "train"
-
-
-CHECK = Check(rule=RULE, run=check, applies=applies)
+CHECK = Check(rule=RULE, run=check, applies=lambda subject: subject.noun == "train")

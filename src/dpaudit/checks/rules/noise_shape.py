@@ -14,11 +14,9 @@ from dpaudit.checks.limits import FALSE_ALARM, standard_deviations
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules._directions import FEWEST, noise_directions
 from dpaudit.checks.rules._judging import adapts
-from dpaudit.checks.rules._noise import unsuited, varies_too_much
-from dpaudit.checks.rules.base import Check, Found, hidden_by
-from dpaudit.checks.rules.noise_between_parameters import RULE as PARAMETERS
-from dpaudit.checks.rules.noise_between_runs import RULE as RUNS
-from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
+from dpaudit.checks.rules._needs import readable
+from dpaudit.checks.rules._noise import varies_too_much
+from dpaudit.checks.rules.base import Check, Found
 from dpaudit.checks.sampling import FIRST_LOOK, SECOND_LOOK, SUSPICIOUS, larger_sample
 from dpaudit.checks.transforms import bends, rescales
 
@@ -43,11 +41,6 @@ _WINDOW = 0.15  # of a grid: how near a value must be to count as a multiple
 
 def check(measured: Measurements, found: Found) -> Finding:
     """Kurtosis, tails, the norms of whole draws, and the number of different values."""
-    if found[PRESENCE.name].verdict != "passed":
-        return RULE.unknown(f"See '{PRESENCE.name}' first.")
-    reason = hidden_by(found, RUNS, PARAMETERS) or unsuited(measured)
-    if reason:
-        return RULE.unknown(reason)
     if measured.moves_alike and adapts(measured):
         return RULE.unknown(
             "The output moves every parameter by the same amount, as the first step of Adam does; "
@@ -248,4 +241,10 @@ def _repeated(values: Array, error: Array, grain: Array) -> float:
     return max(0.0, float(close.mean()) - 4 * chance)
 
 
-CHECK = Check(rule=RULE, run=check)
+CHECK = Check(
+    rule=RULE,
+    run=check,
+    after=("noise-between-runs", "noise-between-parameters"),
+    passed=("noise-presence",),
+    needs=(readable,),
+)

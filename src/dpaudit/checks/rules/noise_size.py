@@ -8,12 +8,9 @@ from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, smallest_ratio
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules import _noise
-from dpaudit.checks.rules._noise import NoiseSize, dynamics, noise_size, unsuited
-from dpaudit.checks.rules.base import Check, Found, hidden_by
-from dpaudit.checks.rules.noise_between_parameters import RULE as PARAMETERS
-from dpaudit.checks.rules.noise_between_runs import RULE as RUNS
-from dpaudit.checks.rules.noise_presence import RULE as PRESENCE
-from dpaudit.checks.rules.zero_gradient import RULE as ZERO_GRADIENT
+from dpaudit.checks.rules._needs import readable, same_output
+from dpaudit.checks.rules._noise import NoiseSize, dynamics, noise_size
+from dpaudit.checks.rules.base import Check, Found
 from dpaudit.checks.sampling import FIRST_LOOK, SECOND_LOOK, SUSPICIOUS
 
 RULE = Rule(
@@ -28,19 +25,10 @@ RULE = Rule(
 
 def check(measured: Measurements, found: Found) -> Finding:
     """Chi-square limits on noise over all coordinates, and over blocks of them."""
-    if found[PRESENCE.name].verdict != "passed":
-        return RULE.unknown(f"See '{PRESENCE.name}' first.")
-    reason = hidden_by(found, RUNS, PARAMETERS)
-    if reason:
-        return RULE.unknown(reason)
-    if unsuited(measured):
-        return RULE.unknown(unsuited(measured))
     if 1e-5 < measured.raw_share < 0.9:
         return RULE.unknown("Part of the raw gradient gets through: there is no contribution of C.")
-    if not measured.repeatable:
-        return RULE.unknown("This needs the same output for the same seed.")
     rescaled = (
-        found[ZERO_GRADIENT.name].verdict != "passed"
+        found["zero-gradient"].verdict != "passed"
         and measured.steps == 1
         and bool(np.all(np.isfinite(measured.presence)))
     )
@@ -76,7 +64,7 @@ def check(measured: Measurements, found: Found) -> Finding:
             **seen,
         )
     if size.ratio > high * give:
-        return Finding(rule=RULE, verdict="warning", explanation=_too_large(measured, size), **seen)
+        return RULE.warning(_too_large(measured, size), **seen)
     return RULE.passed(**seen)
 
 
@@ -127,4 +115,10 @@ def _too_large(measured: Measurements, size: NoiseSize) -> str:
     )
 
 
-CHECK = Check(rule=RULE, run=check)
+CHECK = Check(
+    rule=RULE,
+    run=check,
+    after=("noise-between-runs", "noise-between-parameters"),
+    passed=("noise-presence",),
+    needs=(readable, same_output),
+)

@@ -10,9 +10,8 @@ from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.libraries import known_weakness
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules._extreme import judge_entries
-from dpaudit.checks.rules._judging import why_not
-from dpaudit.checks.rules.base import Check, Found, hidden_by
-from dpaudit.checks.rules.bounded import RULE as BOUNDED
+from dpaudit.checks.rules._needs import clipping
+from dpaudit.checks.rules.base import Check, Found
 
 RULE = Rule(
     name="infinite and NaN gradients",
@@ -27,9 +26,6 @@ RULE = Rule(
 
 def check(measured: Measurements, found: Found) -> Finding:
     """One entry that is infinite, or not a number."""
-    reason = why_not(measured) or hidden_by(found, BOUNDED)
-    if reason:
-        return RULE.unknown(reason)
     finding = judge_entries(
         measured, RULE, {"an infinite entry": float(np.inf), "a NaN entry": float(np.nan)}
     )
@@ -42,4 +38,4 @@ def check(measured: Measurements, found: Found) -> Finding:
     return replace(finding, verdict="warning", explanation=known) if known else finding
 
 
-CHECK = Check(rule=RULE, run=check)
+CHECK = Check(rule=RULE, run=check, after=("bounded",), needs=(clipping,))

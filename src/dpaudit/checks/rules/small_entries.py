@@ -6,10 +6,10 @@ import numpy as np
 
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules._judging import contribution, judged, largest, many_shapes, why_not
-from dpaudit.checks.rules.base import Check, Found, hidden_by
-from dpaudit.checks.rules.bounded import RULE as BOUNDED
-from dpaudit.checks.rules.whole_gradient import RULE as WHOLE_GRADIENT
+from dpaudit.checks.rules._judging import contribution, judged, largest, many_shapes
+from dpaudit.checks.rules._needs import clipping
+from dpaudit.checks.rules.base import Check, Found
+from dpaudit.checks.units import unit_along
 
 RULE = Rule(
     name="bounded contribution of small entries",
@@ -25,9 +25,6 @@ _HALF_UNDERFLOW = 1.6e-4  # its square rounds to zero in float16
 
 def check(measured: Measurements, found: Found) -> Finding:
     """Entries whose squares are zero in float16, enough of them to exceed C together."""
-    reason = why_not(measured) or hidden_by(found, BOUNDED, WHOLE_GRADIENT)
-    if reason:
-        return RULE.unknown(reason)
     parameters, clip_norm = measured.subject.parameters, measured.subject.clip_norm
     gradients = [measured.dense(share * clip_norm) for share in (1.5, 3.0)]
     longest = _HALF_UNDERFLOW * float(np.sqrt(parameters))
@@ -35,7 +32,7 @@ def check(measured: Measurements, found: Found) -> Finding:
     if reaches:
         gradients.append(measured.dense(longest))
     gradients += many_shapes(measured, lengths=np.geomspace(1.05, 100, 12))
-    unit = measured.unit_along(gradients[0])
+    unit = unit_along(measured, gradients[0])
     worst = largest(
         contribution(measured, gradient, unit if place < 2 + reaches else None)
         for place, gradient in enumerate(gradients)
@@ -53,4 +50,4 @@ def check(measured: Measurements, found: Found) -> Finding:
     return judged(RULE, measured, worst, passed="" if reaches else note, broken=broken)
 
 
-CHECK = Check(rule=RULE, run=check)
+CHECK = Check(rule=RULE, run=check, after=("bounded", "whole-gradient"), needs=(clipping,))

@@ -10,11 +10,8 @@ import numpy as np
 from dpaudit._arrays import Array
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules._judging import why_not
-from dpaudit.checks.rules._noise import NOT_LINEAR
-from dpaudit.checks.rules.base import Check, Found, hidden_by
-from dpaudit.checks.rules.bounded import RULE as BOUNDED
-from dpaudit.checks.rules.zero_gradient import RULE as ZERO_GRADIENT
+from dpaudit.checks.rules._needs import NOT_LINEAR, clipping, one_step, same_output
+from dpaudit.checks.rules.base import Check, Found
 from dpaudit.checks.subject import UserCodeFailed
 from dpaudit.checks.transforms import bends
 
@@ -37,9 +34,12 @@ _MIXED = 1.3  # times C: noise behind a public map is measured less precisely
 
 def check(measured: Measurements, found: Found) -> Finding:
     """Long gradients in one tensor at a time, alone and beside others, against a zero gradient."""
-    reason = _cannot(measured, found)
-    if reason:
-        return RULE.unknown(reason)
+    if measured.cover > _ADAPTIVE:
+        return RULE.unknown(NOT_LINEAR)
+    if measured.mixes and not measured.white:
+        return RULE.unknown(
+            "A public linear map leaves noise in few directions, so that changes do not add up."
+        )
     ruler = _against_noise(measured) if measured.mixes else _against_unit(measured)
     if ruler is None:
         return RULE.unknown("Rounding hides contributions in single tensors.")
@@ -116,21 +116,6 @@ def _against_noise(measured: Measurements) -> _Ruler | None:
     )
 
 
-def _cannot(measured: Measurements, found: Found) -> str:
-    reason = why_not(measured) or hidden_by(found, BOUNDED, ZERO_GRADIENT)
-    if reason:
-        return reason
-    if not measured.repeatable:
-        return "This needs the same output for the same seed."
-    if measured.steps > 1:
-        return "Only one step shows it; let train take `steps`, or check a training of one step."
-    if measured.cover > _ADAPTIVE:
-        return NOT_LINEAR
-    if measured.mixes and not measured.white:
-        return "A public linear map leaves noise in few directions, so that changes do not add up."
-    return ""
-
-
 def _scales(measured: Measurements) -> Array | None:
     """The effect of a contribution of C along each coordinate, between the measured ones."""
     known = measured.scales()
@@ -178,4 +163,9 @@ def _change(measured: Measurements, gradient: Array, companions: Array | None) -
     return ends[0] - ends[1]
 
 
-CHECK = Check(rule=RULE, run=check)
+CHECK = Check(
+    rule=RULE,
+    run=check,
+    after=("bounded", "zero-gradient"),
+    needs=(clipping, same_output, one_step),
+)

@@ -6,9 +6,9 @@ import numpy as np
 
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules._judging import contribution, judged, largest, many_shapes, why_not
-from dpaudit.checks.rules.base import Check, Found, hidden_by
-from dpaudit.checks.rules.bounded import RULE as BOUNDED
+from dpaudit.checks.rules._judging import contribution, judged, largest, many_shapes
+from dpaudit.checks.rules._needs import clipping
+from dpaudit.checks.rules.base import Check, Found
 
 RULE = Rule(
     name="bounded dense contribution",
@@ -22,9 +22,6 @@ RULE = Rule(
 
 def check(measured: Measurements, found: Found) -> Finding:
     """A gradient of norm one million C over all parameters; for a step, many other shapes too."""
-    reason = why_not(measured) or hidden_by(found, BOUNDED)
-    if reason:
-        return RULE.unknown(reason)
     gradients = [measured.dense(1e6 * measured.subject.clip_norm)]
     gradients += many_shapes(measured, lengths=np.geomspace(1e3, 1e12, 12))
     worst = largest(contribution(measured, gradient) for gradient in gradients)
@@ -38,4 +35,4 @@ def check(measured: Measurements, found: Found) -> Finding:
     )
 
 
-CHECK = Check(rule=RULE, run=check)
+CHECK = Check(rule=RULE, run=check, after=("bounded",), needs=(clipping,))

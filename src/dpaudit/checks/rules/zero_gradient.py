@@ -6,9 +6,8 @@ import numpy as np
 
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules.base import Check, Found, hidden_by
-from dpaudit.checks.rules.bounded import RULE as BOUNDED
-from dpaudit.checks.rules.huge import RULE as HUGE
+from dpaudit.checks.rules._needs import one_step, same_output
+from dpaudit.checks.rules.base import Check, Found
 
 RULE = Rule(
     name="zero gradient has no effect",
@@ -25,12 +24,10 @@ RULE = Rule(
 
 def check(measured: Measurements, found: Found) -> Finding:
     """Compare outputs with and without an example whose gradient is zero."""
-    reason = _cannot(measured) or hidden_by(found, BOUNDED)
-    if reason:
-        return RULE.unknown(reason)
     changed = measured.presence
     if not np.all(np.isfinite(changed)):
-        return RULE.unknown(f"A zero gradient makes the output infinite or NaN; see '{HUGE.name}'.")
+        huge = found["huge"].rule.name
+        return RULE.unknown(f"A zero gradient makes the output infinite or NaN; see '{huge}'.")
     size = float(np.sqrt(np.mean(changed**2)))
     noise = measured.noise_level()
     floor = float(np.sqrt(np.mean(measured.rounding**2)))
@@ -52,14 +49,6 @@ def check(measured: Measurements, found: Found) -> Finding:
     )
 
 
-def _cannot(measured: Measurements) -> str:
-    if not measured.repeatable:
-        return "This needs the same output for the same seed."
-    if measured.steps > 1:
-        return "Only one step shows it; let train take `steps`, or check a training of one step."
-    return ""
-
-
 def _rescaling(measured: Measurements) -> float:
     """By how much the noise is rescaled, B / (B + 1) - 1 for a mean, from two seeds."""
     if not measured.noise_is_there:
@@ -73,4 +62,4 @@ def _rescaling(measured: Measurements) -> float:
     return float(rescaled @ between / (between @ between))
 
 
-CHECK = Check(rule=RULE, run=check)
+CHECK = Check(rule=RULE, run=check, after=("bounded",), needs=(same_output, one_step))
