@@ -26,8 +26,8 @@ def test_default_settings_are_those_of_the_paper(monkeypatch: pytest.MonkeyPatch
     assert (found.preset, found.runs, found.canaries, found.steps) == ("housing", 5000, 1, 250)
     assert (found.batch_size, found.learning_rate, found.clip_norm) == (400, 0.1, 1.0)
     assert (found.noise_multiplier, found.delta, found.confidence) == (4.0, 1e-5, 0.95)
-    assert found.insertion == Insertion(period=1, offset=0)
-    assert found.adversary == SimulatedDimension()
+    assert found.insertion() == Insertion(period=1, offset=0)
+    assert found.crafter() == SimulatedDimension()
     assert (found.seed, found.store, found.name, found.device) == (
         1,
         "dpaudit.sqlite",
@@ -51,8 +51,8 @@ def test_a_period_alone_keeps_the_insertions(given: Settings, steps: int) -> Non
 
 
 def test_the_phase_chooses_the_step_of_a_period() -> None:
-    assert Settings(period=5, phase="last").resolved().insertion == Insertion(period=5, offset=4)
-    assert Settings(phase="last").resolved().insertion == Insertion(period=1)
+    assert Settings(period=5, phase="last").resolved().insertion() == Insertion(period=5, offset=4)
+    assert Settings(phase="last").resolved().insertion() == Insertion(period=1)
     assert [Insertion(period=5, offset=o).phase for o in (0, 2, 4)] == ["first", None, "last"]
     with pytest.raises(InvalidInput, match=r"phase must be .*middle"):
         Settings(period=5, phase="middle").resolved()
@@ -91,10 +91,10 @@ def test_the_store_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
 
 def test_settings_of_the_simulated_dimension() -> None:
     found = Settings(simulation="noisy", ranking="final-model", simulations=2).resolved()
-    assert found.adversary == SimulatedDimension(
+    assert found.crafter() == SimulatedDimension(
         simulation="noisy", ranking="final-model", simulations=2
     )
-    assert Settings(adversary="random-direction").resolved().adversary == RandomDirection()
+    assert Settings(adversary="random-direction").resolved().crafter() == RandomDirection()
 
 
 @pytest.mark.parametrize(

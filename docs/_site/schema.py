@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import textwrap
 from pathlib import Path
 from typing import Any
 
 from dpaudit.adversaries import ADVERSARIES
-from dpaudit.configuration import OWN_SETTINGS, Settings
+from dpaudit.configuration import Settings
 from dpaudit.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +42,7 @@ def schema() -> dict[str, Any]:
 
 def _property(field: dataclasses.Field[Any]) -> dict[str, Any]:
     word = str(field.type).split("|")[0].strip()
-    made: dict[str, Any] = {"description": _descriptions()[field.name]}
+    made: dict[str, Any] = {"description": _described(field)}
     if word.startswith("tuple"):
         made |= {"type": "array", "items": {"type": "integer", "minimum": 1}}
     else:
@@ -54,11 +53,15 @@ def _property(field: dataclasses.Field[Any]) -> dict[str, Any]:
     return made
 
 
-def _descriptions() -> dict[str, str]:
-    """The argument sections of the docstring of `Settings`."""
-    text = (Settings.__doc__ or "").partition("Arguments:\n")[2]
-    found = re.findall(r"^        (\w+): (.+(?:\n            .+)*)", text, flags=re.MULTILINE)
-    return {name: " ".join(words.split()) for name, words in found}
+def _described(field: dataclasses.Field[Any]) -> str:
+    """The help of the option, with its choices and its default."""
+    shown = field.metadata
+    choices = shown["metavar"].split("|") if "|" in (shown["metavar"] or "") else []
+    choices = choices or _CHOICES.get(field.name, [])
+    text = str(shown["help"])
+    if choices and choices[0] not in text:
+        text += f" Choices: {', '.join(choices)}."
+    return f"{text} Default: {shown['default']}." if isinstance(shown["default"], str) else text
 
 
 _HEADER = """\
@@ -76,16 +79,13 @@ _SHOWN = {"data_dir": "data", "tile_size": 100, "name": "audit", "scores_out": "
 def example() -> str:
     """The text of examples/audit.toml."""
     complete = Settings(store="dpaudit.sqlite").resolved()
-    found = {**vars(complete), "adversary": complete.adversary.name}
-    found |= {name: getattr(complete.adversary, name) for name in OWN_SETTINGS}
-    found |= {"period": complete.insertion.period, "phase": "first"}
     wrap = textwrap.TextWrapper(width=96, break_on_hyphens=False)
     lines = [_HEADER]
-    for name, text in _descriptions().items():
-        choices = f" Choices: {', '.join(_CHOICES[name])}." if name in _CHOICES else ""
-        lines += (f"# {line}" for line in wrap.wrap(f"{text}{choices}"))
-        value, sign = (found[name], "") if found[name] is not None else (_SHOWN[name], "# ")
-        lines.append(f"{sign}{name} = {json.dumps(value)}\n")
+    for field in dataclasses.fields(Settings):
+        lines += (f"# {line}" for line in wrap.wrap(_described(field)))
+        name, value = field.name, getattr(complete, field.name)
+        sign = "# " if value is None else ""
+        lines.append(f"{sign}{name} = {json.dumps(_SHOWN[name] if value is None else value)}\n")
     return "\n".join(lines)
 
 

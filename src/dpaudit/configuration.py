@@ -8,16 +8,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
 from dpaudit import _validate
-from dpaudit.adversaries.registry import adversary
+from dpaudit.adversaries.registry import ADVERSARIES, adversary
 from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 from dpaudit.errors import InvalidInput
-from dpaudit.mechanisms.dpsgd import DPSGD, Insertion, Phase
-from dpaudit.presets import INSERTIONS, preset
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.presets import INSERTIONS, PRESETS, preset
 from dpaudit.scores.files import check_replaceable
 from dpaudit.threat_models import Adversary
 
@@ -34,66 +34,87 @@ COMPILE: dict[str, Any] = {"auto": "auto", "torch": True, "fused": "fused", "non
 """The values of ``compile``, as `dpaudit.engine.Speed` has them."""
 
 
+def _setting(
+    help: str, metavar: str | None = None, default: str = "", *, option: bool = True
+) -> Any:
+    """A field of `Settings`, with what the command line and the schema of CONFIG.toml show.
+
+    Arguments:
+        help: What the setting is, in sentences that stand alone.
+        metavar: Name of the value in the help of the option; by default its type.
+        default: What leaving it out means, as the help shows it.
+        option: Whether there is an option; if not, the setting is only a key of CONFIG.toml.
+    """
+    shown = {"help": help, "metavar": metavar, "default": default or True, "option": option}
+    return field(default=None, metadata=shown)
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings that the user gave; `None` for all others.
+    """The settings of an audit of a preset; `None` for those that were not given."""
 
-    Arguments:
-        preset: Name of the training.
-        adversary: Name of the adversary.
-        simulation: Kind of simulations of the adversary simulated-dimension.
-        ranking: How the adversary simulated-dimension ranks dimensions.
-        simulations: Number of simulations of the adversary simulated-dimension.
-        runs: Number of trainings; even for a single canary.
-        canaries: Canaries per run.
-        steps: Number of steps T; 250 times the period by default.
-        period: The canary is inserted once in every k steps.
-        phase: Whether it is inserted at the first or at the last step of each period.
-        noise_multiplier: Standard deviation of the noise over the clip norm (sigma).
-        clip_norm: Norm to which the gradient of each example is clipped (C).
-        batch_size: Examples per batch (B); by default that of the preset.
-        learning_rate: Learning rate (eta); by default that of the preset.
-        delta: Delta at which all bounds are computed.
-        confidence: Confidence of each lower bound.
-        horizons: Further numbers of steps to assess, each as a training that stops there.
-        seed: Random seed.
-        data_dir: Folder with CIFAR-10; by default the environment's DPAUDIT_DATA.
-        device: Device used; auto is a GPU if there is one.
-        precision: Precision of the arithmetic.
-        tile_size: Number of runs that are played together; by default chosen by memory.
-        compile: How the training step is compiled: ``auto``, ``torch``, ``fused`` or ``none``.
-        store: File in which audits are kept.
-        name: Name of the audit in the store; by default that of this file.
-        scores_out: File to which the scores are written.
-    """
-
-    preset: str | None = None
-    adversary: str | None = None
-    simulation: str | None = None
-    ranking: str | None = None
-    simulations: int | None = None
-    runs: int | None = None
-    canaries: int | None = None
-    steps: int | None = None
-    period: int | None = None
-    phase: str | None = None
-    noise_multiplier: float | None = None
-    clip_norm: float | None = None
-    batch_size: int | None = None
-    learning_rate: float | None = None
-    delta: float | None = None
-    confidence: float | None = None
-    horizons: tuple[int, ...] | None = None
-    seed: int | None = None
-    data_dir: str | None = None
-    device: str | None = None
-    precision: str | None = None
-    tile_size: int | None = None
-    compile: str | None = None
-    store: str | None = None
-    name: str | None = None
-    scores_out: str | None = None
+    preset: str | None = _setting(f"Training to audit: {', '.join(PRESETS)}.", "NAME", "housing")
+    adversary: str | None = _setting(
+        f"Adversary that crafts the canary and scores the models: {', '.join(ADVERSARIES)}.",
+        "NAME",
+        "simulated-dimension",
+    )
+    simulation: str | None = _setting(
+        "Kind of simulations of the adversary simulated-dimension.", option=False
+    )
+    ranking: str | None = _setting(
+        "How the adversary simulated-dimension ranks dimensions.", option=False
+    )
+    simulations: int | None = _setting(
+        "Number of simulations of the adversary simulated-dimension.", option=False
+    )
+    runs: int | None = _setting("Number of trainings; even for a single canary.", "N", "5000")
+    canaries: int | None = _setting("Canaries per training.", "M", "1")
+    steps: int | None = _setting("Number of steps of a training.", "T", "250 times the period")
+    period: int | None = _setting("Insert the canary once in every k steps.", "k", "1")
+    phase: str | None = _setting(
+        "Step of each period of k steps at which the canary is inserted. The paper uses the last.",
+        "first|last",
+        "first",
+    )
+    noise_multiplier: float | None = _setting(
+        "Noise multiplier: standard deviation of the noise over the clip norm.", "s", "4"
+    )
+    clip_norm: float | None = _setting(
+        "Norm to which the gradient of each example is clipped.", "C", "1"
+    )
+    batch_size: int | None = _setting("Examples per batch.", "B", "400; 128 on CIFAR-10")
+    learning_rate: float | None = _setting("Learning rate.", "e", "0.1; 0.01 on CIFAR-10")
+    delta: float | None = _setting("Delta at which all bounds are computed.", default="1e-5")
+    confidence: float | None = _setting("Confidence of each lower bound.", option=False)
+    horizons: tuple[int, ...] | None = _setting(
+        "Further numbers of steps to assess, each as a training that stops there.", option=False
+    )
+    seed: int | None = _setting("Random seed.", "S", "1")
+    data_dir: str | None = _setting(
+        "Folder with the data set CIFAR-10.", "D", "the environment's DPAUDIT_DATA"
+    )
+    device: str | None = _setting("Device used.", "auto|cpu|cuda", "auto, a GPU if there is one")
+    precision: str | None = _setting("Precision of the arithmetic.", option=False)
+    tile_size: int | None = _setting(
+        "Number of runs that are played together; by default chosen by memory.", option=False
+    )
+    compile: str | None = _setting(
+        "How the training step is compiled. fused: a C++ function for small fully connected "
+        "networks on a CPU, several times faster than torch.",
+        "auto|torch|fused|none",
+        "auto, for long audits fused where possible, otherwise torch",
+    )
+    store: str | None = _setting(
+        "File in which audits are kept. The same command resumes an interrupted audit.",
+        "FILE",
+        "the environment's DPAUDIT_STORE, or dpaudit.sqlite",
+    )
+    name: str | None = _setting(
+        "Name of the audit in the store. The same name with other settings is refused."
+    )
+    scores_out: str | None = _setting("Also write the scores to this file.", "FILE.csv")
 
     def over(self, other: Settings) -> Settings:
         """These settings, completed by the other's.
@@ -105,51 +126,77 @@ class Settings:
         given = {name: value for name, value in vars(self).items() if value is not None}
         return dataclasses.replace(other, **given)
 
-    def resolved(self) -> CompleteSettings:
-        """All settings, checked and completed; no data is read and no model is built.
+    def resolved(self) -> Settings:
+        """These settings checked, and completed by the defaults of their preset.
+
+        No data is read and no model is built.
 
         Example:
             >>> Settings(period=5).resolved().steps
             1250
         """
-        chosen = preset("housing" if self.preset is None else self.preset)
-        period = 1 if self.period is None else self.period
-        phase: Phase = _or(self.phase, "first")
-        insertion = Insertion.in_phase(phase, period=period)
-        steps = INSERTIONS * period if self.steps is None else self.steps
-        _validate.integer("steps", steps, at_least=1)
+        chosen = preset(self.preset or "housing")
+        of_preset = ("adversary", "noise_multiplier", "clip_norm", "batch_size", "learning_rate")
+        complete = self.over(
+            Settings(
+                preset=chosen.name,
+                runs=5000,
+                canaries=1,
+                steps=INSERTIONS * (1 if self.period is None else self.period),
+                period=1,
+                phase="first",
+                delta=1e-5,
+                confidence=0.95,
+                horizons=(),
+                seed=1,
+                device="auto",
+                precision="float32",
+                compile="auto",
+                store=store_path(None),
+                **{name: getattr(chosen, name) for name in of_preset},
+            )
+        )
+        complete._check()
+        crafter = complete.crafter()
+        own = {name: getattr(crafter, name, None) for name in OWN_SETTINGS}
+        return dataclasses.replace(complete, **own)
+
+    def _check(self) -> None:
+        """Raise for a complete setting that is not in its range."""
+        canaries = _validate.integer("canaries", self.canaries, at_least=1)
+        runs = _validate.runs(self.runs, canaries=canaries)
+        if canaries == 1 and runs % 2:
+            raise InvalidInput(
+                f"runs must be even, for half of them to have the canary, got {runs}"
+            )
+        period = self.insertion().period
+        steps = _validate.integer("steps", self.steps, at_least=1)
         if period > steps:
             raise InvalidInput(
                 f"period must be at most the number of steps ({steps}), got {period}; insert more "
                 "often or train longer"
             )
-        return CompleteSettings(
-            preset=chosen.name,
-            adversary=self._adversary(chosen.adversary),
-            runs=_or(self.runs, 5000),
-            canaries=_or(self.canaries, 1),
-            steps=steps,
-            insertion=insertion,
-            noise_multiplier=_or(self.noise_multiplier, chosen.noise_multiplier),
-            clip_norm=_or(self.clip_norm, chosen.clip_norm),
-            batch_size=_or(self.batch_size, chosen.batch_size),
-            learning_rate=_or(self.learning_rate, chosen.learning_rate),
-            delta=_or(self.delta, 1e-5),
-            confidence=_or(self.confidence, 0.95),
-            horizons=_or(self.horizons, ()),
-            seed=_or(self.seed, 1),
-            data_dir=self.data_dir,
-            device=_or(self.device, "auto"),
-            precision=_or(self.precision, "float32"),
-            compile=_or(self.compile, "auto"),
-            tile_size=self.tile_size,
-            store=store_path(self.store),
-            name=self.name,
-            scores_out=self.scores_out,
-        )
+        _validate.non_negative("noise_multiplier", self.noise_multiplier)
+        _validate.positive("clip_norm", self.clip_norm)
+        _validate.integer("batch_size", self.batch_size, at_least=1)
+        _validate.positive("learning_rate", self.learning_rate)
+        _validate.delta(self.delta)
+        _validate.confidence(self.confidence)
+        _validate.integer("seed", self.seed)
+        _validate.one_of("compile", self.compile, tuple(COMPILE))
+        for horizon in self.horizons or ():
+            _validate.integer("horizons", horizon, at_least=1)
+        if self.scores_out is not None:
+            _validate.file_to_write("scores_out", Path(self.scores_out))
+            check_replaceable(Path(self.scores_out))
 
-    def _adversary(self, default: str) -> Adversary:
-        chosen = adversary(_or(self.adversary, default))
+    def insertion(self) -> Insertion:
+        """The steps at which the canary is inserted."""
+        return Insertion.in_phase(self.phase or "first", period=self.period)  # type: ignore[arg-type]  # checked there
+
+    def crafter(self) -> Adversary:
+        """The adversary, with its own settings."""
+        chosen = adversary(self.adversary or "")
         own = {name: value for name in OWN_SETTINGS if (value := getattr(self, name)) is not None}
         if not own:
             return chosen
@@ -160,84 +207,36 @@ class Settings:
             )
         return dataclasses.replace(chosen, **own)
 
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class CompleteSettings:
-    """An audit with all settings complete and in their range."""
-
-    preset: str
-    adversary: Adversary
-    runs: int
-    canaries: int
-    steps: int
-    insertion: Insertion
-    noise_multiplier: float
-    clip_norm: float
-    batch_size: int
-    learning_rate: float
-    delta: float
-    confidence: float
-    horizons: tuple[int, ...]
-    seed: int
-    data_dir: str | None
-    device: str
-    precision: str
-    tile_size: int | None
-    compile: str
-    store: str
-    name: str | None
-    scores_out: str | None
-
-    def __post_init__(self) -> None:
-        _validate.integer("canaries", self.canaries, at_least=1)
-        _validate.runs(self.runs, canaries=self.canaries)
-        if self.canaries == 1 and self.runs % 2:
-            raise InvalidInput(
-                f"runs must be even, for half of them to have the canary, got {self.runs}"
-            )
-        _validate.non_negative("noise_multiplier", self.noise_multiplier)
-        _validate.positive("clip_norm", self.clip_norm)
-        _validate.integer("batch_size", self.batch_size, at_least=1)
-        _validate.positive("learning_rate", self.learning_rate)
-        _validate.delta(self.delta)
-        _validate.confidence(self.confidence)
-        _validate.integer("seed", self.seed)
-        _validate.one_of("compile", self.compile, tuple(COMPILE))
-        for horizon in self.horizons:
-            _validate.integer("horizons", horizon, at_least=1)
-        if self.scores_out is not None:
-            _validate.file_to_write("scores_out", Path(self.scores_out))
-            check_replaceable(Path(self.scores_out))
-
     def training(self) -> DPSGD:
         """The training. Reads its data and imports torch."""
-        return preset(self.preset).training(
-            steps=self.steps,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            clip_norm=self.clip_norm,
-            noise_multiplier=self.noise_multiplier,
-            seed=self.seed,
-            data_dir=self.data_dir,
-            period=self.insertion.period,
-            phase=self.insertion.phase or "first",
-        )
+        names = (
+            "steps", "batch_size", "learning_rate", "clip_norm", "noise_multiplier", "seed",
+            "data_dir", "period", "phase",
+        )  # fmt: skip
+        return preset(self.preset or "").training(**{name: getattr(self, name) for name in names})
 
     def arguments(self) -> dict[str, Any]:
         """The arguments that `dpaudit.audit` and `dpaudit.plan` share. Imports torch."""
         from dpaudit.engine import Speed
 
-        names = ("adversary", "runs", "canaries", "insertion", "delta", "confidence", "seed")
         precision: Any = self.precision  # checked by Speed
         speed = Speed(
-            device=self.device,
+            device=self.device or "auto",
             precision=precision,
             tile_size=self.tile_size,
-            compile=COMPILE[self.compile],
+            compile=COMPILE[self.compile or "auto"],
         )
-        given = {name: getattr(self, name) for name in names}
-        return {"mechanism": self.training(), "speed": speed, **given}
+        given = {
+            name: getattr(self, name)
+            for name in ("runs", "canaries", "delta", "confidence", "seed")
+        }
+        return {
+            "mechanism": self.training(),
+            "adversary": self.crafter(),
+            "insertion": self.insertion(),
+            "speed": speed,
+            **given,
+        }
 
 
 def read_settings(path: str | os.PathLike[str]) -> Settings:
@@ -253,7 +252,7 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
         raise InvalidInput(f"cannot read {file}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"{file} is not TOML: {error}") from None
-    fields = {field.name: str(field.type) for field in dataclasses.fields(Settings)}
+    fields = {one.name: str(one.type) for one in dataclasses.fields(Settings)}
     for key, value in content.items():
         name = key.replace("-", "_")
         if name != key and name in content:
@@ -289,7 +288,3 @@ def _check_type(file: Path, key: str, value: Any, declared: str) -> None:
     }[kind]
     if not fits:
         raise InvalidInput(f"{key} in {file} must be {expected}, got {value!r}")
-
-
-def _or(value: Any, default: Any) -> Any:
-    return default if value is None else value

@@ -53,9 +53,9 @@ def test_the_command_says_every_setting(changed: dict[str, int], name: str | Non
     found = asked.resolved()
     mechanism = configuration["mechanism"]
     assert found.preset == mechanism["name"]
-    assert found.adversary.name == configuration["adversary"]["name"]
+    assert found.adversary == configuration["adversary"]["name"]
     assert (found.runs, found.canaries) == (configuration["runs"], configuration["canaries"])
-    assert (found.steps, found.insertion.period) == (
+    assert (found.steps, found.period) == (
         mechanism["steps"],
         configuration["insertion"]["period"],
     )

@@ -10,7 +10,7 @@ import typer
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._ci import Junit, Sarif, outcome_of_audit, write_outcomes
 from dpaudit.cli._playing import print_audit, progress_shown
-from dpaudit.configuration import CompleteSettings
+from dpaudit.configuration import Settings, store_path
 
 if TYPE_CHECKING:
     from dpaudit.executors import Executor
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @option.takes_settings(junit=Junit, sarif=Sarif)
 def audit(
-    settings: CompleteSettings,
+    settings: Settings,
     *,
     json: bool,
     executor: Executor | None,
@@ -39,18 +39,19 @@ def audit(
     After an interruption, the same command resumes the audit.
     Exit code 1: a violation is proven.
     """
-    with progress_shown(store=settings.store, quiet=json) as progress:
+    where = store_path(settings.store)
+    with progress_shown(store=where, quiet=json) as progress:
         from dpaudit.audits import audit as play
 
         result = play(
             **settings.arguments(),
-            horizons=settings.horizons,
+            horizons=settings.horizons or (),
             name=settings.name,
-            store=settings.store,
+            store=where,
             executor=executor,
             progress=progress,
         )
-    print_audit(result, store=settings.store, scores_out=settings.scores_out, json=json)
+    print_audit(result, store=where, scores_out=settings.scores_out, json=json)
     write_outcomes([outcome_of_audit(result)], junit=junit, sarif=sarif)
     if result.verdict == "violation":
         raise typer.Exit(1)

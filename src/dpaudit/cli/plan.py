@@ -9,7 +9,7 @@ from dpaudit.cli._claims import claim_from
 from dpaudit.cli._executors import with_signature
 from dpaudit.cli._option import optional
 from dpaudit.cli._user_code import user_code
-from dpaudit.configuration import CompleteSettings
+from dpaudit.configuration import Settings
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _fraction(detect: str | None) -> float:
 
 
 @option.takes_settings()
-def _plan(settings: CompleteSettings, *, json: bool, executor: Executor | None) -> None:
+def _plan(settings: Settings, *, json: bool, executor: Executor | None) -> None:
     """Predict an audit of a preset."""
     from dpaudit.audits import plan as predict
 
@@ -146,7 +146,7 @@ def _plan(settings: CompleteSettings, *, json: bool, executor: Executor | None) 
 
         print_json(found.to_dict())
     else:
-        _print_plan(found, f"{settings.preset} by {settings.adversary.name}")
+        _print_plan(found, f"{settings.preset} by {settings.adversary}")
 
 
 def _print_plan(found: Any, title: str) -> None:
