@@ -220,5 +220,8 @@ def engine(
         one = Engine(Training(mechanism=mechanism), runs=runs, speed=speed, compiled=compiled)
         numbers = torch.arange(runs)
         start = initial_parameters(mechanism, seed=0, runs=numbers)
-        played = one.play(start, numbers, torch.zeros(runs, 0))
-        return seconds_per_step(lambda: next(played), device=device, warm_up=5, steps=steps) / runs
+        played = one.states(start, numbers, torch.zeros(runs, 0), after=(5, 5 + steps))
+        next(played)  # compiles, and compares with the uncompiled step
+        return seconds_per_step(lambda: next(played), device=device, warm_up=0, steps=1) / (
+            steps * runs
+        )

@@ -24,7 +24,7 @@ from dpaudit.engine.training import Training
 from dpaudit.errors import InvalidInput
 from dpaudit.games import Game, play, prepare
 from dpaudit.mechanisms.batches import FixedBatches, PoissonBatches
-from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation
+from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
 from dpaudit.mechanisms.losses import cross_entropy
 from dpaudit.mechanisms.optimizers import SGD
 from dpaudit.threat_models import Canaries, CanaryPoints, CraftedDimensions
@@ -112,6 +112,24 @@ def test_other_mechanisms_equal_the_slow_twin(changes: dict[str, Any]) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("kind", ["dimensions", "points"])
+@pytest.mark.parametrize("batches", [FixedBatches(batch_size=21), PoissonBatches(rate=0.3)])
+def test_several_steps_in_one_call_equal_single_steps(kind: str, batches: Any) -> None:
+    dimensions = CraftedDimensions(dimensions=torch.tensor([1, 4, 0]), norm=0.7)
+    canaries = dimensions if kind == "dimensions" else points((8,))
+    mechanism, runs = training(8, 6, 2, steps=150, batches=batches), torch.arange(5)
+    described = Training(mechanism=mechanism, canaries=canaries, insertion=Insertion(period=2))
+    engine = Engine(described, runs=5, speed=CPU, compiled="fused")
+    start = initial_parameters(mechanism, seed=0, runs=runs)
+    coins = torch.arange(15).view(5, 3).remainder(2).float()
+    every = list(engine.states(start, runs, coins))
+    after = (2, 7, 8, 150)  # with more steps in one call than the most
+    chosen = list(engine.states(start, runs, coins, after))
+    for steps, found in zip(after, chosen, strict=True):
+        assert torch.equal(found, every[steps - 1])
+
+
+@needs_compiler
 def test_scores_do_not_depend_on_tiles_or_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     mechanism = training(8, 6, 2, initialisation=FreshInitialisation())
     adversary = RandomDimension()
@@ -170,9 +188,9 @@ def test_without_a_compiler_the_step_is_not_fused(
 @needs_compiler
 @pytest.mark.parametrize("error", [0.5, float("nan")])
 def test_a_wrong_fused_step_is_not_used(monkeypatch: pytest.MonkeyPatch, error: float) -> None:
-    right = fused_step.FusedStep.__call__
+    right = fused_step.FusedSteps.__call__
     monkeypatch.setattr(
-        fused_step.FusedStep, "__call__", lambda *args, **named: right(*args, **named) + error
+        fused_step.FusedSteps, "__call__", lambda *args, **named: right(*args, **named) + error
     )
     mechanism, runs = training(8, 6, 2), torch.arange(3)
     engine = Engine(Training(mechanism=mechanism), runs=3, speed=CPU, compiled="fused")

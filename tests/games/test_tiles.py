@@ -327,10 +327,10 @@ class TestTiles:
         from dpaudit.games import tiles
 
         class Tight(tiles.Engine):  # type: ignore[misc]  # final, but this is a test
-            def states(self, start: Tensor, runs: Tensor, coins: Tensor) -> Any:
+            def states(self, start: Tensor, runs: Tensor, *rest: Any) -> Any:
                 if len(runs) > 2:
                     raise torch.OutOfMemoryError("pretended")
-                return super().states(start, runs, coins)
+                return super().states(start, runs, *rest)
 
         monkeypatch.setattr(tiles, "Engine", Tight)
         told: list[str] = []

@@ -217,6 +217,11 @@ class Verified:
             with self._lock:
                 return self._slow(*args)
 
+    @property
+    def trusted(self) -> bool:
+        """Whether the fast step has passed all comparisons."""
+        return self._unchecked <= 0 and not self._wrong
+
     def _check(self, args: tuple[Any, ...]) -> None:
         with self._lock:
             if self._wrong or self._unchecked <= 0:

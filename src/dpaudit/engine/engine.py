@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, final
 
 import torch
@@ -24,7 +24,7 @@ from dpaudit.engine import noise
 from dpaudit.engine.clipping import ClippedSums
 from dpaudit.engine.compilation import TOLERANCE, WORTH_TRACING, Traced, Verified
 from dpaudit.engine.feeding import Feed
-from dpaudit.engine.fused_training import fused_training
+from dpaudit.engine.fused_training import FusedTraining
 from dpaudit.engine.inserting import SumInserter, inserter
 from dpaudit.engine.participation import participation
 from dpaudit.engine.rules import rules
@@ -104,17 +104,20 @@ class Engine:
     def _build_step(self, speed: Speed, compiled: bool | Literal["fused"], calls: int) -> None:
         tolerance = TOLERANCE[speed.precision]
         self._partial: Traced | None = None
+        self._fused: FusedTraining | None = None
         if compiled == "fused":
             try:
-                self._step: Traced | Verified = fused_training(
+                self._fused = FusedTraining(
                     self._training,
                     speed,
                     self._feed,
                     self._inserter,
+                    self._updates,
                     participating=self._participating,
                     slow=self._one_step,
                     tolerance=tolerance,
                 )
+                self._step: Traced | Verified = self._fused.step
                 return
             except (OSError, subprocess.SubprocessError) as error:
                 self._model_notices += (f"no fused step, so this will be slower: {error}",)
@@ -131,7 +134,7 @@ class Engine:
     @property
     def releases_gil(self) -> bool:
         """Whether Python threads can play shares of a tile at the same time, of any size."""
-        return isinstance(self._step, Verified)
+        return self._fused is not None
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -150,13 +153,16 @@ class Engine:
         """The model that a training would release: the average of iterates, if there is one."""
         return self._updates.released_in(state)
 
-    def states(self, start: Tensor, runs: Tensor, coins: Tensor) -> Iterator[Tensor]:
+    def states(
+        self, start: Tensor, runs: Tensor, coins: Tensor, after: Sequence[int] | None = None
+    ) -> Iterator[Tensor]:
         """The state after each step: the parameters, the optimizer's state and the average.
 
         Arguments:
             start: The initial parameters, shape (runs, parameters).
             runs: The numbers of the runs, shape (runs,), int64.
             coins: 1 where the canary is inserted, shape (runs, canaries).
+            after: Increasing numbers of steps after which the state is given; by default all.
         """
         feed, device = self._feed, self._device
         state = self._updates.first(start.to(device, self._dtype))
@@ -166,17 +172,25 @@ class Engine:
         steps = torch.arange(self._training.mechanism.steps, device=device)
         insertions = [float(self._training.insertion.at(step)) for step in range(len(steps))]
         active = torch.tensor(insertions, dtype=self._dtype).to(device)
-        for step in range(len(steps)):
-            current = self.parameters_in(state)
-            entering = self._entering(current, coins, runs, step) * active[step]
-            draws = feed.draws(step)
-            rest = (entering, runs, steps[step], key, scalars[step])
-            if self._partial is None:
-                batches, present = feed.batch(step)
-                state = self._step(state, batches[0], present[0], draws, *rest)
-            else:
-                total = self._all_parts(current, step, draws, scalars[step])
-                state = self._step(state, total, draws[feed.padded_width :], *rest)
+        step = 0
+        for stop in range(1, len(steps) + 1) if after is None else after:
+            while step < stop:
+                if self._fused is not None:
+                    made = self._fused.advance(state, coins, runs, first=step, last=stop)
+                    if made is not None:
+                        state, step = made
+                        continue
+                current = self.parameters_in(state)
+                entering = self._entering(current, coins, runs, step) * active[step]
+                draws = feed.draws(step)
+                rest = (entering, runs, steps[step], key, scalars[step])
+                if self._partial is None:
+                    batches, present = feed.batch(step)
+                    state = self._step(state, batches[0], present[0], draws, *rest)
+                else:
+                    total = self._all_parts(current, step, draws, scalars[step])
+                    state = self._step(state, total, draws[feed.padded_width :], *rest)
+                step += 1
             yield state
 
     def genuine_sum(self, current: Tensor, step: int) -> Tensor:

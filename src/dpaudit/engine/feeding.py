@@ -55,6 +55,10 @@ class Feed:
         batch = int(self._at[step])
         return self._batches[batch], self._present[batch]
 
+    def whole_batches(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The different batches as rows, 0 for padding and else 1, and the row of each step."""
+        return self._batches.flatten(1), self._present.flatten(1), torch.from_numpy(self._at)
+
     def examples(self, batch: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
         """Features and targets of the examples with these indices."""
         return self._viewed(self.features[batch], draws), self.targets[batch]

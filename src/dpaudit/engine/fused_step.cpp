@@ -231,51 +231,65 @@ void normals(const int64_t* key, int64_t stream, int64_t run, int64_t step, floa
 
 }  // namespace
 
-// The parameters of all runs after one step. Row-major; rows of `features` have `examples` numbers,
-// a multiple of 16 (padding has weight 0).
-//   current, next:  (runs, parameters)       features:  (width[0], examples)
-//   targets:        (examples,)              weights:   (examples,), shared by all runs
-//   coins:          (runs, points), the weights of the examples from number `first_point` on
-//   canaries:       (runs, parameters), added to the clipped sums, or null
-//   scalars:        learning rate over batch size, clip norm, noise, factor of weight decay
-extern "C" void fused_step(
-    const float* current, float* next, const float* features, const int32_t* targets,
-    const float* weights, const float* coins, const float* canaries, const int64_t* runs,
-    const int64_t* key, const float* scalars, int64_t count, int64_t examples, int64_t first_point,
-    int64_t points, int64_t step, int64_t stream, int64_t noisy) {
+// Replaces the parameters of all runs by those after the steps `first_step` to `last_step` - 1.
+// Arrays are row-major. A batch has `examples` examples, a multiple of 16 (padding has weight 0).
+//   parameters:  (runs, parameters)
+//   features:    (any, width[0])         targets:  (any,), of all examples and canaries
+//   batches:     (batches, examples), numbers of examples
+//   present:     (batches, examples), their weights, shared by all runs
+//   batch_at:    (steps,)                inserted_at:  (steps,), 1 where canaries are inserted, else 0
+//   coins:       (runs, points), further weights of the examples from number `first_point` on
+//   canaries:    (runs, parameters), added to the clipped sums, or null
+//   scalars:     (steps, 4): learning rate over batch size, clip norm, noise, factor of weight decay
+extern "C" void fused_steps(
+    float* all_parameters, const float* features, const int64_t* targets, const int64_t* batches,
+    const float* present, const int64_t* batch_at, const float* inserted_at, const float* coins,
+    const float* canaries, const int64_t* runs, const int64_t* key, const float* scalars,
+    int64_t count, int64_t examples, int64_t first_point, int64_t points, int64_t first_step,
+    int64_t last_step, int64_t stream, int64_t noisy) {
     const int64_t blocks = examples / LANES;
     Scratch scratch(blocks);
     float* inputs = reinterpret_cast<float*>(scratch.activations.data());
-    for (int64_t i = 0; i < width[0] * examples; i++) inputs[i] = features[i];
     Vector *norms = scratch.squares.data(), *factors = norms + blocks;
     float* factor = reinterpret_cast<float*>(factors);
-    const float rate = scalars[0], clip_norm = scalars[1], spread = scalars[2];
-    const float decay = scalars[3];
-    for (int64_t run = 0; run < count; run++) {
-        const float* flat = current + run * parameters;
-        float* found = next + run * parameters;
-        forward<0>(flat, scratch.activations.data(), blocks);
-        loss_slopes(inputs + units_before(layers) * examples,
-                    reinterpret_cast<float*>(scratch.slopes.data()) +
-                        units_before(layers) * examples,
-                    targets, examples);
-        for (int64_t block = 0; block < blocks; block++) norms[block] = Vector{};
-        backward<layers - 1>(flat, scratch, norms, blocks);
-        const float* squares = reinterpret_cast<const float*>(norms);
-#pragma omp simd
+    std::vector<int32_t> classes_of(examples);
+    for (int64_t step = first_step; step < last_step; step++) {
+        const int64_t* batch = batches + batch_at[step] * examples;
+        const float* weights = present + batch_at[step] * examples;
         for (int64_t b = 0; b < examples; b++) {
-            float ratio = clip_norm / sqrtf(squares[b]);
-            factor[b] = weights[b] * (ratio < 1 ? ratio : 1.0f);
+            classes_of[b] = int32_t(targets[batch[b]]);
+            for (int i = 0; i < width[0]; i++)
+                inputs[i * examples + b] = features[batch[b] * width[0] + i];
         }
-        for (int64_t point = 0; point < points; point++)
-            factor[first_point + point] *= coins[run * points + point];
-        sums<0>(scratch, factors, found, blocks);
-        if (noisy) normals(key, stream, runs[run], step, scratch.noise.data());
-        const float* own = canaries ? canaries + run * parameters : nullptr;
-        for (int p = 0; p < parameters; p++) {
-            float sum = found[p] + (own ? own[p] : 0.0f);
-            if (noisy) sum += spread * scratch.noise[p];
-            found[p] = flat[p] * decay - rate * sum;
+        const float *own_scalars = scalars + 4 * step, inserted = inserted_at[step];
+        const float rate = own_scalars[0], clip_norm = own_scalars[1], spread = own_scalars[2];
+        const float decay = own_scalars[3];
+        for (int64_t run = 0; run < count; run++) {
+            float* flat = all_parameters + run * parameters;
+            forward<0>(flat, scratch.activations.data(), blocks);
+            loss_slopes(inputs + units_before(layers) * examples,
+                        reinterpret_cast<float*>(scratch.slopes.data()) +
+                            units_before(layers) * examples,
+                        classes_of.data(), examples);
+            for (int64_t block = 0; block < blocks; block++) norms[block] = Vector{};
+            backward<layers - 1>(flat, scratch, norms, blocks);
+            const float* squares = reinterpret_cast<const float*>(norms);
+#pragma omp simd
+            for (int64_t b = 0; b < examples; b++) {
+                float ratio = clip_norm / sqrtf(squares[b]);
+                factor[b] = weights[b] * (ratio < 1 ? ratio : 1.0f);
+            }
+            for (int64_t point = 0; point < points; point++)
+                factor[first_point + point] *= inserted * coins[run * points + point];
+            float found[parameters];
+            sums<0>(scratch, factors, found, blocks);
+            if (noisy) normals(key, stream, runs[run], step, scratch.noise.data());
+            const float* own = canaries && inserted ? canaries + run * parameters : nullptr;
+            for (int p = 0; p < parameters; p++) {
+                float sum = found[p] + (own ? own[p] : 0.0f);
+                if (noisy) sum += spread * scratch.noise[p];
+                flat[p] = flat[p] * decay - rate * sum;
+            }
         }
     }
 }

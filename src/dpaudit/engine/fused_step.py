@@ -1,4 +1,4 @@
-"""A step of small fully connected networks on a CPU, as one C++ function.
+"""Steps of small fully connected networks on a CPU, as one C++ function.
 
 `torch.compile` keeps matrix products as library calls and moves every intermediate result through
 memory. For a network with a few dozen parameters this takes five times as long as the arithmetic,
@@ -104,78 +104,86 @@ def _widths(model: nn.Module) -> tuple[int, ...] | None:
 
 
 @final
-class FusedStep:
-    """One step of all runs in one thread, compiled for one shape of network.
+class FusedSteps:
+    """Steps of all runs in one thread, compiled for one shape of network.
 
     Calls release Python's global lock, so several threads can train different runs.
 
     Arguments:
         widths: The number of features, of units in each hidden layer, and of classes.
+        features: All examples and canaries that batches refer to, shape (any, features).
+        targets: Their classes, shape (any,).
+        batches: Numbers of examples, shape (batches, examples). The last ones are canaries.
+        present: 0 for padding, otherwise 1, shape (batches, examples).
+        batch_at: The batch of each step, shape (steps,).
+        inserted_at: 1 for steps at which canaries are inserted, otherwise 0, shape (steps,).
+        scalars: For each step the learning rate over the batch size, the clip norm, the noise and
+            the factor of weight decay, shape (steps, 4).
+        key: From `dpaudit.engine.noise.key`.
+        stream: The stream of the noise.
+        noisy: Whether noise is added.
     """
 
-    def __init__(self, widths: tuple[int, ...]) -> None:
-        self._function = ctypes.CDLL(str(build(widths))).fused_step
+    def __init__(
+        self,
+        widths: tuple[int, ...],
+        *,
+        features: Tensor,
+        targets: Tensor,
+        batches: Tensor,
+        present: Tensor,
+        batch_at: Tensor,
+        inserted_at: Tensor,
+        scalars: Tensor,
+        key: Tensor,
+        stream: int,
+        noisy: bool,
+    ) -> None:
+        self._function = ctypes.CDLL(str(build(widths))).fused_steps
         self._function.restype = None
-        self._function.argtypes = [ctypes.c_void_p] * 10 + [ctypes.c_int64] * 7
+        self._function.argtypes = [ctypes.c_void_p] * 12 + [ctypes.c_int64] * 8
+        self._examples = batches.shape[1]
+        pad = functools.partial(nn.functional.pad, pad=(0, -self._examples % _LANES))
+        tables = (features, targets, pad(batches), pad(present), batch_at, inserted_at)
+        self._tables = [table.contiguous() for table in tables]
+        self._scalars, self._key = scalars.contiguous(), key
+        self._stream, self._noisy = stream, noisy
 
     def __call__(
         self,
         current: Tensor,
-        features: Tensor,
-        targets: Tensor,
-        weights: Tensor,
         coins: Tensor,
         canaries: Tensor | None,
         runs: Tensor,
-        step: int,
-        key: Tensor,
-        scalars: Tensor,
         *,
-        stream: int,
-        noisy: bool,
+        first: int,
+        last: int,
     ) -> Tensor:
-        """The parameters of all runs after one step, shape (runs, parameters).
+        """The parameters of all runs after the steps ``first`` to ``last - 1``, (runs, parameters).
 
         Arguments:
-            current: The parameters before the step.
-            features: The examples of the batch, shape (examples, features).
-            targets: Their classes, shape (examples,).
-            weights: 0 for padding, otherwise 1, shape (examples,).
-            coins: Further weights of the last examples, which are canaries, shape (runs, canaries).
+            current: The parameters before the first of these steps.
+            coins: Weights of the canaries at the end of every batch, shape (runs, canaries).
             canaries: Added to the clipped sums, shape (runs, parameters), or nothing.
             runs: Run numbers, shape (runs,).
-            step: Number of the step.
-            key: From `dpaudit.engine.noise.key`.
-            scalars: Learning rate over batch size, clip norm, noise, factor of weight decay, …
-            stream: The stream of the noise.
-            noisy: Whether noise is added.
+            first: Number of the first step.
+            last: Number of the step after the last one.
         """
-        first, missing = len(features) - coins.shape[1], -len(features) % _LANES
-        pad = functools.partial(nn.functional.pad, pad=(0, missing))
-        tensors = (
-            current,
-            torch.empty_like(current),
-            pad(features.T),
-            pad(targets).to(torch.int32),
-            pad(weights),
-            coins.float(),
-            canaries,
-            runs,
-            key,
-            scalars,
-        )
-        held = [None if one is None else one.contiguous() for one in tensors]
+        found = current.clone(memory_format=torch.contiguous_format)
+        own = (coins.float(), canaries, runs, self._key, self._scalars)
+        held = [None if one is None else one.contiguous() for one in (found, *self._tables, *own)]
         self._function(
             *(None if one is None else one.data_ptr() for one in held),
-            len(current),
-            len(features) + missing,
-            first,
+            len(found),
+            self._tables[2].shape[1],
+            self._examples - coins.shape[1],
             coins.shape[1],
-            step,
-            stream,
-            noisy,
+            first,
+            last,
+            self._stream,
+            self._noisy,
         )
-        return tensors[1]
+        return found
 
 
 @functools.cache

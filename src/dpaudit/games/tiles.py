@@ -105,7 +105,10 @@ class Player:
         return self._score(runs, self._train(runs))
 
     def _train(self, runs: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """The number of steps done and the parameters, from (0, start) to the last horizon."""
+        """The number of steps done and the parameters: at the start and at every horizon.
+
+        For adversaries that see iterates, after every step up to the last horizon.
+        """
         engine = self._playing_engine()
         # Shapes may be fixed: a short tile is filled up with runs whose scores are not used.
         size = len(runs) if engine.releases_gil else self._together
@@ -116,12 +119,12 @@ class Player:
             self._game.mechanism, seed=self._game.seed, runs=filled, dtype=self._speed.dtype
         ).to(self._device)
         yield 0, start[: len(runs)]
-        stepwise = sees_iterates(self._game.adversary)
-        for steps, state in enumerate(engine.states(start, filled, coins), start=1):
+        stepwise, horizons = sees_iterates(self._game.adversary), self._game.horizons
+        shown_after = range(1, horizons[-1] + 1) if stepwise else horizons
+        states = engine.states(start, filled, coins, shown_after)
+        for steps, state in zip(shown_after, states, strict=True):
             shown = engine.parameters_in(state) if stepwise else engine.released_in(state)
             yield steps, shown[: len(runs)]
-            if steps == self._game.horizons[-1]:
-                return
 
     def _score(self, runs: Tensor, training: Iterator[tuple[int, Tensor]]) -> ScoreBlock:
         """Score at every horizon. Iterates are collected only for adversaries that see them."""
