@@ -1,6 +1,6 @@
 """The command line: one thin file per command. Commands parse and render; they never compute.
 
-Only `typer` is imported here. Each command imports what it needs when it runs, so that
+Only `typer` is imported here, and the module of a command when that command is run, so that
 ``dpaudit account`` starts fast and never imports torch. Another package adds a command with an
 entry point of the group ``dpaudit.commands``: a function with typer's annotations, whose first
 docstring line is its line in ``dpaudit --help``.

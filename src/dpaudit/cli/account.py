@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
+from dpaudit.cli._bounds_table import print_bounds
 from dpaudit.cli._option import Json, option
+from dpaudit.cli._render import console, print_json
 from dpaudit.errors import InvalidInput
+from dpaudit.privacy import Bounds
 
 _EVERY = "all"
 
@@ -76,7 +80,6 @@ def account(
     Smallest noise for an epsilon:
     [bold]dpaudit account --target-epsilon 8 --steps 1000 --delta 1e-5[/]
     """
-    from dpaudit.privacy import Bounds
     from dpaudit.upper_bounds import all_upper_bounds, upper_bound
 
     calibrated = target_epsilon is not None
@@ -136,8 +139,6 @@ def _hidden_state(asked: bool, **given: Any) -> Any:
 
 def _beside_standard(described: dict[str, Any], given: Any, accountant: str | None) -> Any:
     """The bounds for the hidden state after the standard one, which composes the insertions."""
-    from dataclasses import replace
-
     from dpaudit.upper_bounds import ACCOUNTANTS, HIDDEN_STATE_ACCOUNTANTS, all_upper_bounds
 
     result = all_upper_bounds(**described, hidden_state=given)
@@ -179,8 +180,6 @@ def _calibrate(
 
 
 def _print_json(result: Any, *, every: bool, calibrated: bool) -> None:
-    from dpaudit.cli._render import print_json
-
     printed: dict[str, Any] = {"bounds": [bound.to_dict() for bound in result.bounds]}
     if every:
         printed["unavailable"] = [entry.to_dict() for entry in result.unavailable]
@@ -190,8 +189,5 @@ def _print_json(result: Any, *, every: bool, calibrated: bool) -> None:
 
 
 def _print_table(result: Any, training: str, *, calibrated: bool) -> None:
-    from dpaudit.cli._bounds_table import print_bounds
-    from dpaudit.cli._render import console
-
     heading = "Smallest noise for that epsilon" if calibrated else "Upper bounds"
     print_bounds(console(), result.bounds, f"{heading}: {training}", unavailable=result.unavailable)

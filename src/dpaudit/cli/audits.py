@@ -6,10 +6,19 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
+from dpaudit.audits import Description, read_result
 from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
+from dpaudit.cli._audit_table import print_result
 from dpaudit.cli._option import Json
+from dpaudit.cli._render import console, print_json
 from dpaudit.configuration import store_path
+from dpaudit.errors import StoreError
+from dpaudit.report.palette import terminal_style
+from dpaudit.scores import Store
 
 
 def list_audits(store: StoreToRead = None, json: Json = False) -> None:
@@ -21,8 +30,6 @@ def list_audits(store: StoreToRead = None, json: Json = False) -> None:
         entries = [_entry(record) for record in opened.audits()]
         path = opened.path
     if json:
-        from dpaudit.cli._render import print_json
-
         print_json({"store": path, "audits": entries})
     else:
         _print_list(entries, path)
@@ -47,8 +54,6 @@ def show(
     Bounds are computed from the stored scores, at any delta and confidence.
     [bold]dpaudit show 3f2a91 --delta 1e-6[/]
     """
-    from dpaudit.audits import read_result
-
     with _open(store) as opened:
         record = _newest(opened) if audit is None else opened.audit(audit)
         result = read_result(record, delta=delta, confidence=confidence)
@@ -56,8 +61,6 @@ def show(
         sessions = [dict(one) for one in record.versions]
         played_on = dict(record.played_on())
     if json:
-        from dpaudit.cli._render import print_json
-
         state = {key: entry[key] for key in ("state", "created", "finished", "runs_asked")}
         print_json(
             {
@@ -69,11 +72,6 @@ def show(
             }
         )
         return
-    from rich.text import Text
-
-    from dpaudit.cli._audit_table import print_result
-    from dpaudit.cli._render import console
-
     screen = console()
     for line in setting_lines(result.configuration):
         screen.print(Text(line, style="dim"))
@@ -83,14 +81,10 @@ def show(
 
 
 def _open(store: str | None) -> Any:
-    from dpaudit.scores import Store
-
     return Store.open(store_path(store), create=False)
 
 
 def _newest(store: Any) -> Any:
-    from dpaudit.errors import StoreError
-
     audits = store.audits()
     if not audits:
         raise StoreError(f"there is no audit in {store.path} to show")
@@ -99,9 +93,6 @@ def _newest(store: Any) -> Any:
 
 def _entry(record: Any) -> dict[str, Any]:
     """One audit for a list, without reading its scores."""
-    from dpaudit.audits import Description
-    from dpaudit.errors import StoreError
-
     summary = record.summary or {}
     try:
         description = Description.of(record)
@@ -132,13 +123,6 @@ def _entry(record: Any) -> dict[str, Any]:
 
 
 def _print_list(entries: list[dict[str, Any]], path: str) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from dpaudit.cli._render import console
-    from dpaudit.report.palette import terminal_style
-
     # A single delta is printed above the table; several need a column.
     deltas = sorted({entry["delta"] for entry in entries if entry["delta"] is not None})
     several = len(deltas) > 1

@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
+from rich import box
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from dpaudit.cli._ci import Junit, Sarif, outcomes_of_check, write_outcomes
 from dpaudit.cli._option import Json, option
+from dpaudit.cli._render import console, print_json
 from dpaudit.errors import InvalidInput, TrainingFailed
 from dpaudit.executors import LocalProcesses, Lost, Player, PlayTile
 
@@ -142,8 +147,6 @@ def check(
         raise TrainingFailed(f"{train} ended its process: {found.reason}")
     result, outcomes = found
     if json:
-        from dpaudit.cli._render import print_json
-
         print_json(result.to_dict())
     else:
         _print(result, train)
@@ -268,12 +271,6 @@ def _given(option: str, value: Any) -> Any:
 
 
 def _print(result: CheckResult, what: str) -> None:
-    from rich import box
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
-    from dpaudit.cli._render import console
     from dpaudit.report.palette import terminal_style
 
     screen, alarm = console(), terminal_style("broken")

@@ -9,7 +9,11 @@ import typer
 
 from dpaudit.cli._audit_options import StoreToRead
 from dpaudit.cli._option import Json
+from dpaudit.cli._render import console, print_json
 from dpaudit.configuration import store_path
+from dpaudit.errors import InvalidInput
+from dpaudit.executors.slurm_array import collect_tiles, folders_of_tiles
+from dpaudit.scores import Failure, ScoreBlock, Store
 
 
 def collect(
@@ -30,10 +34,6 @@ def collect(
 
     [bold]dpaudit collect /shared/me/dpaudit-slurm --store audits.sqlite[/]
     """
-    from dpaudit.errors import InvalidInput
-    from dpaudit.executors.slurm_array import collect_tiles, folders_of_tiles
-    from dpaudit.scores import Failure, ScoreBlock, Store
-
     where = store_path(store)
     rows: list[dict[str, Any]] = []
     with Store.open(where, create=False) as opened:
@@ -51,12 +51,8 @@ def collect(
     if not rows:
         raise InvalidInput(f"{folder} has no results of SLURM jobs; give the --slurm-folder")
     if json:
-        from dpaudit.cli._render import print_json
-
         print_json({"store": where, "audits": rows})
         return
-    from dpaudit.cli._render import console
-
     for row in rows:
         label = row["name"] or row["audit"][:8]
         console().print(f"{label}: {row['tiles']:,} tiles, {row['new']:,} of them new in {where}.")

@@ -6,11 +6,20 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
+from dpaudit.claims import Claim, test_claim
+from dpaudit.cli._bounds_table import print_bounds
 from dpaudit.cli._exit import VERDICT_CODES
 from dpaudit.cli._option import Json, option
+from dpaudit.cli._render import console, print_json
 from dpaudit.errors import InvalidInput
+from dpaudit.lower_bounds import ErrorCounts, estimate_all
+from dpaudit.lower_bounds import estimate as estimate_one
 from dpaudit.lower_bounds.registry import METHODS
+from dpaudit.privacy import Bounds
+from dpaudit.report.palette import terminal_style
+from dpaudit.scores import read_scores
 
 _EVERY = "all"
 # The bound without assumptions, beside the bound of the paper.
@@ -89,10 +98,6 @@ def estimate(
     Exit code with a claim: 0 consistent, 1 violation, 3 inconclusive;
     2: no bound, or bad input.
     """
-    from dpaudit.lower_bounds import estimate as estimate_one
-    from dpaudit.lower_bounds import estimate_all
-    from dpaudit.privacy import Bounds
-
     counts = {
         "true_positives": true_positives,
         "false_negatives": false_negatives,
@@ -118,8 +123,6 @@ def estimate(
         result = Bounds(bounds=(estimate_one(evidence, method=method, **asked),))
     verdict = None
     if claim is not None:
-        from dpaudit.claims import test_claim
-
         tested = rule if rule.startswith(("pilot", "fixed")) else "pilot"
         verdict = test_claim(evidence, claim, confidence=confidence, threshold=tested, seed=seed)
 
@@ -150,8 +153,6 @@ def _evidence(scores: str | None, counts: dict[str, int | None]) -> Any:
     if scores is not None and given:
         raise InvalidInput(f"give scores or counts, not both: got {scores!r} and {given[0]}")
     if scores is not None:
-        from dpaudit.scores import read_scores
-
         return read_scores(sys.stdin.buffer if scores == "-" else scores)
     if not given:
         raise InvalidInput("give a file of scores, or the four counts; see --help")
@@ -159,8 +160,6 @@ def _evidence(scores: str | None, counts: dict[str, int | None]) -> Any:
     if missing:
         options = ", ".join("--" + name.replace("_", "-") for name in missing)
         raise InvalidInput(f"counts need all four numbers; missing {options}")
-    from dpaudit.lower_bounds import ErrorCounts
-
     return ErrorCounts.given(**{name: int(value or 0) for name, value in counts.items()})
 
 
@@ -188,8 +187,6 @@ def _claim(
         )
     if not said:
         return None
-    from dpaudit.claims import Claim
-
     if mu is not None:
         return Claim.from_mu(mu)
     if epsilon is not None or delta is not None:
@@ -210,8 +207,6 @@ def _source(scores: str | None, evidence: Any) -> str:
 
 
 def _print_json(result: Any, verdict: Any) -> None:
-    from dpaudit.cli._render import print_json
-
     printed: dict[str, Any] = {"bounds": [bound.to_dict() for bound in result]}
     if result.unavailable:
         printed["unavailable"] = [entry.to_dict() for entry in result.unavailable]
@@ -222,12 +217,6 @@ def _print_json(result: Any, verdict: Any) -> None:
 
 
 def _print_table(result: Any, verdict: Any, source: str) -> None:
-    from rich.text import Text
-
-    from dpaudit.cli._bounds_table import print_bounds
-    from dpaudit.cli._render import console
-    from dpaudit.report.palette import terminal_style
-
     screen = console()
     levels = {bound.confidence for bound in result.bounds}
     alike = f", {100 * next(iter(levels)):g} % confidence" if len(levels) == 1 else ""

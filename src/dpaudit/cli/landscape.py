@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
+from rich.table import Table as Grid
+from rich.text import Text
 
 from dpaudit import _validate
+from dpaudit.cli._bounds_table import print_bounds
 from dpaudit.cli._option import Json, option
+from dpaudit.cli._render import console, print_json
 from dpaudit.errors import InvalidInput
 
 
@@ -158,8 +164,6 @@ def _process(
 
 def _audit(process: Any, runs: int, delta: float, seed: int) -> Any:
     """Every bound on the simulated scores; last the paper's: GDP at the best threshold."""
-    from dataclasses import replace
-
     from dpaudit.landscapes import simulate
     from dpaudit.lower_bounds import estimate, estimate_all
     from dpaudit.scores import Scores
@@ -186,7 +190,6 @@ def _draw(result: Any, path: str) -> None:
 
 
 def _print_json(result: Any, audited: Any, found: Any, batches: Any, batch_size: int) -> None:
-    from dpaudit.cli._render import print_json
     from dpaudit.landscapes import Table
 
     printed: dict[str, Any] = result.to_dict()
@@ -226,13 +229,6 @@ def _print_json(result: Any, audited: Any, found: Any, batches: Any, batch_size:
 
 
 def _print_text(result: Any, shape: str, audited: Any, found: Any) -> None:
-    from rich import box
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    from dpaudit.cli._bounds_table import print_bounds
-    from dpaudit.cli._render import console
-
     process, screen = result.process, console()
     setting = (
         f"{shape} landscape, sigma {process.noise_multiplier:g}, B {process.batch_size}, "
@@ -280,9 +276,6 @@ def _sentence(result: Any) -> str:
 
 
 def _print_search(screen: Any, found: Any) -> None:
-    from rich import box
-    from rich.table import Table as Grid
-
     grid = Grid(
         title=f"Strongest landscape found: {found.name}",
         title_justify="left",
@@ -311,8 +304,6 @@ def _print_search(screen: Any, found: Any) -> None:
 
 
 def _print_batches(found: Any) -> None:
-    from dpaudit.cli._render import console
-
     least, most = min(found.starts.values()), max(found.starts.values())
     console().print(
         f"\nStrongest landscapes found, one for each batch: epsilon = {found.epsilon:.4f}. A "

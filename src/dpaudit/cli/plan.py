@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._claims import claim_from
 from dpaudit.cli._executors import with_signature
 from dpaudit.cli._option import optional
+from dpaudit.cli._render import console, print_json
 from dpaudit.cli._user_code import user_code
 from dpaudit.configuration import Settings
 from dpaudit.errors import InvalidInput
@@ -92,7 +95,6 @@ def _plan_training(
 ) -> None:
     from dpaudit.audits import plan_training
     from dpaudit.audits.progress import duration
-    from dpaudit.cli._render import console, print_json
     from dpaudit.trainings.importing import canary_beside, load
 
     claim = claim_from(
@@ -142,20 +144,15 @@ def _plan(settings: Settings, *, json: bool, executor: Executor | None) -> None:
 
     found = predict(**settings.arguments(), executor=executor)
     if json:
-        from dpaudit.cli._render import print_json
-
         print_json(found.to_dict())
     else:
         _print_plan(found, f"{settings.preset} by {settings.adversary}")
 
 
 def _print_plan(found: Any, title: str) -> None:
-    from rich.text import Text
-
     from dpaudit.audits.planning import PREDICTION
     from dpaudit.audits.progress import duration
     from dpaudit.cli._audit_table import print_side_by_side
-    from dpaudit.cli._render import console
 
     screen = console()
     canaries = "" if found.canaries == 1 else f" with {found.canaries:,} canaries each"

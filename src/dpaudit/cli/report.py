@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import webbrowser
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from dpaudit.audits.pages import record_page, stored_page
 from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
 from dpaudit.cli._exit import printable
 from dpaudit.cli._option import Json, option
+from dpaudit.cli._render import print_json
 from dpaudit.configuration import store_path
-
-if TYPE_CHECKING:
-    from dpaudit.report import PageData
+from dpaudit.errors import StoreError
+from dpaudit.report import PageData, thresholds_for, write_page
+from dpaudit.report.comparison import MOST_FULL_REPORTS
+from dpaudit.scores import AuditRecord, Store
 
 _MOST_PRINTED = 10
 
@@ -50,14 +55,10 @@ def report(
 
     [bold]dpaudit report audits.sqlite[/]
     """
-    from dpaudit.report import write_page
-
     pages = _pages(audits or [], store, delta=delta, confidence=confidence)
     name = f"audit-{pages[0].identity[:8]}.html" if len(pages) == 1 else "audits.html"
     written = write_page(pages, out or Path(name)).resolve()
     if json:
-        from dpaudit.cli._render import print_json
-
         print_json(
             {
                 "page": str(written),
@@ -73,8 +74,6 @@ def report(
             print(f"... and {len(pages) - _MOST_PRINTED:,} more audits, all in the page.")
         print(f"Written to {written} ({written.stat().st_size / 1e6:.2f} MB).")
     if show:
-        import webbrowser
-
         webbrowser.open(written.as_uri())
 
 
@@ -82,14 +81,6 @@ def _pages(
     audits: list[str], store: str | None, *, delta: float | None, confidence: float | None
 ) -> list[PageData]:
     """The pages of the audits in the order given."""
-    from contextlib import ExitStack
-
-    from dpaudit.audits.pages import record_page, stored_page
-    from dpaudit.errors import StoreError
-    from dpaudit.report import thresholds_for
-    from dpaudit.report.comparison import MOST_FULL_REPORTS
-    from dpaudit.scores import AuditRecord, Store
-
     usual = store_path(store)
     with ExitStack() as stack:
         opened: dict[str, Store] = {}
