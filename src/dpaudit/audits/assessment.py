@@ -207,27 +207,25 @@ def assess(
         covers: The part of the model that the canaries test, in words.
     """
     claim, training = description.claim(horizon), description.training
-    seed, anytime = description.seed, training is not None and training.until_violation
-    level = confidence if training is None else training.confidence
+    names, level = description.names, confidence if training is None else training.confidence
     bounds_of = partial(_upper_bounds, description, claim, horizon, delta)
     sampled = training is None and description.noisy_steps(horizon)["sampling_rate"] is not None
     # Without sampling the closed form is exact, so that no other accountant's bound is smaller.
     known = bounds_of(every=sampled and every_accountant)
     least = min(known, key=lambda bound: bound.epsilon)
-    names = () if training is None else training.tensors
     test, power, attainable, least_power = None, None, None, 0.8
     tensors: Mapping[str, ClaimTest] = {}
     if claim is not None and (training is not None or delta > 0):
         detect = 0.5 if training is None else training.detect
         least_power = 0.8 if training is None else training.power
-        if names:
-            tensors = _tests_by_name(description, scores, failures, claim, level)
-            test = combined(tensors, level)
-        else:
-            test = _test(description, scores, failures, claim, level)
+        test, tensors = _tests(description, scores, failures, claim, level)
         weak, seen = weakest(scores, names) if names else ("", scores)
         power = detection_power(
-            seen, claim, confidence=corrected(level, len(names)), detect=detect, anytime=anytime
+            seen,
+            claim,
+            confidence=corrected(level, len(names)),
+            detect=detect,
+            anytime=description.anytime,
         )
         power = replace(power, canary=weak)
     if test is not None and delta > 0 and 0 < least.epsilon < float("inf"):
@@ -237,12 +235,12 @@ def assess(
             delta=delta,
             confidence=confidence,
         ).epsilon
-    if anytime and claim is not None:
-        lower = _watched(description, scores, failures, claim, confidence).bounds(delta)
+    if description.anytime and claim is not None:
+        lower = watched(description, claim, confidence, scores, failures).bounds(delta)
     else:
         # A failure is an output too: bounds count it as a lowest score, like the test does.
         counted = with_failures(scores, failures)
-        lower = lower_bounds(counted, delta=delta, confidence=confidence, seed=seed)
+        lower = lower_bounds(counted, delta=delta, confidence=confidence, seed=description.seed)
     return Assessment(
         horizon=horizon,
         threat_model=threat_model or description.threat_model,
@@ -285,37 +283,28 @@ def _upper_bounds(
     return Bounds(bounds=(claimed,))
 
 
-def _test(
+def _tests(
     description: Description,
     scores: Scores,
     failures: Sequence[Failure],
     claim: Claim,
     confidence: float,
-) -> ClaimTest:
-    training = description.training
-    if training is not None and training.until_violation:
-        return _watched(description, scores, failures, claim, confidence).test()
-    return _fixed_test(scores, failures, claim, confidence, seed=description.seed)
+) -> tuple[ClaimTest, Mapping[str, ClaimTest]]:
+    """The test of the claim, and that of each canary if the canaries have names.
 
-
-def _tests_by_name(
-    description: Description,
-    scores: Scores,
-    failures: Sequence[Failure],
-    claim: Claim,
-    confidence: float,
-) -> Mapping[str, ClaimTest]:
-    """The test of each canary, at a level that is corrected for their number."""
-    training, seed = description.training, description.seed
-    names = () if training is None else training.tensors
-    if training is not None and training.until_violation:
-        return _watched(description, scores, failures, claim, confidence).tests()
-    level = corrected(confidence, len(names))
-    tests = {}
+    The tests of single canaries have a level that is corrected for their number.
+    """
+    names, seed = description.names, description.seed
+    if description.anytime:
+        watcher = watched(description, claim, confidence, scores, failures)
+        return watcher.test(), watcher.tests()
+    if not names:
+        return _fixed_test(scores, failures, claim, confidence, seed=seed), {}
+    level, tests = corrected(confidence, len(names)), {}
     for place, name in enumerate(names):
         lost = failures_of(failures, place, seed=seed)
         tests[name] = _fixed_test(scores_of(scores, place), lost, claim, level, seed=seed)
-    return tests
+    return combined(tests, confidence), tests
 
 
 def _fixed_test(
@@ -338,27 +327,23 @@ def _fixed_test(
     return replace(test, verdict="inconclusive", p_value=cautious.p_value, notes=notes)
 
 
-def _watched(
+def watched(
     description: Description,
-    scores: Scores,
-    failures: Sequence[Failure],
     claim: Claim,
     confidence: float,
+    scores: Scores,
+    failures: Sequence[Failure],
 ) -> Watcher:
-    watcher = description_watcher(description, claim, confidence)
-    watcher.see_all(scores, failures)
-    return watcher
-
-
-def description_watcher(description: Description, claim: Claim, confidence: float) -> Watcher:
-    """The anytime-valid test of an audit, before it has seen a run."""
-    return Watcher(
+    """The anytime-valid test of an audit, after these runs."""
+    watcher = Watcher(
         claim,
         confidence=confidence,
         canaries=description.canaries,
         seed=description.seed,
-        names=() if description.training is None else description.training.tensors,
+        names=description.names,
     )
+    watcher.see_all(scores, failures)
+    return watcher
 
 
 def lower_methods(*, clustered: bool) -> tuple[str, ...]:

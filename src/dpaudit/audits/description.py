@@ -173,6 +173,16 @@ class Description:
         return self.mechanism if isinstance(self.mechanism, DescribedTraining) else None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the canaries, if they are tested one by one; otherwise empty."""
+        return () if self.training is None else self.training.tensors
+
+    @property
+    def anytime(self) -> bool:
+        """Whether the scores were tested as they came, by an anytime-valid test."""
+        return self.training is not None and self.training.until_violation
+
+    @property
     def title(self) -> str:
         """The training and the adversary in a few words."""
         link = "by" if self.training is None else "scored by"

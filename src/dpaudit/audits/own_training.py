@@ -10,13 +10,13 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit._version import __version__
-from dpaudit.audits.assessment import description_watcher
 from dpaudit.audits.description import DescribedAdversary, DescribedTraining, Description
 from dpaudit.audits.playing import FailurePolicy, Tiles
 from dpaudit.audits.progress import Progress
 from dpaudit.audits.recording import begin
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.session import Notices, StorePath, finished, open_store
+from dpaudit.audits.stored import watcher_of
 from dpaudit.audits.watching import Watcher
 from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
@@ -154,7 +154,7 @@ def audit_training(
             )
         for remark in remarks:
             notices.notify(remark)
-        watcher = _watcher(record, wanted, claim, runs) if until_violation else None
+        watcher = watcher_of(record, wanted, runs)
         notices.progress.stage("training")
         tiles.begin()
         if tiles.missing and not (watcher is not None and watcher.refuted):
@@ -215,15 +215,6 @@ def _train(
 
 def _lost(lost: Lost) -> str:
     return f"ProcessEnded: {lost.reason} ({lost.attempts} attempts)"
-
-
-def _watcher(record: AuditRecord, description: Description, claim: Claim, runs: int) -> Watcher:
-    confidence = 0.95 if description.training is None else description.training.confidence
-    watcher = description_watcher(description, claim, confidence)
-    scores = record.scores()
-    failures = [failure for failure in record.failures() if failure.run < runs]
-    watcher.see_all(scores.where(scores.run < runs), failures)
-    return watcher
 
 
 def claim_of(claim: Claim | None, claimed_epsilon: float | None, delta: float) -> Claim:

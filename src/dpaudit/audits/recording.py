@@ -86,9 +86,8 @@ def _adopted(
     """
     chosen = {choice: getattr(known.speed, choice) for choice in open_choices}
     adopted = replace(description, speed=replace(description.speed, **chosen))
-    training, attempt = description.training, known.attempt
-    runs = known.runs if training is not None and training.until_violation else adopted.runs
-    return replace(adopted, runs=runs, attempt=attempt)
+    runs = known.runs if description.anytime else adopted.runs
+    return replace(adopted, runs=runs, attempt=known.attempt)
 
 
 def _without_attempt(description: Description) -> Description:

@@ -6,10 +6,11 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
-from dpaudit.audits.assessment import assess, description_watcher
+from dpaudit.audits.assessment import assess, watched
 from dpaudit.audits.description import Description
 from dpaudit.audits.failures import failure_notes
 from dpaudit.audits.result import AuditResult
+from dpaudit.audits.watching import Watcher
 from dpaudit.errors import StoreError, TrainingFailed
 from dpaudit.scores import AuditRecord, Failure, Scores
 from dpaudit.trainings.scoring import THREAT_MODELS
@@ -53,8 +54,9 @@ def read_result(
     threat_model = description.threat_model
     if training is not None:
         threat_model = THREAT_MODELS.get(adversary)  # type: ignore[call-overload]
-        if training.until_violation:
-            used, stopped_at = _used(description, record, asked)
+        watcher = watcher_of(record, description, asked)
+        if watcher is not None and watcher.refuted:
+            used = stopped_at = watcher.runs
         failures = tuple(failure for failure in failures if failure.run < used)
     assessments, doubts = [], tuple(kept.get("doubts", ()))
     for horizon in horizons:
@@ -121,16 +123,15 @@ def read_at(
     return float(delta), float(confidence)
 
 
-def _used(description: Description, record: AuditRecord, asked: int) -> tuple[int, int | None]:
-    """The runs that an anytime-valid test uses, and where it stopped at a violation."""
+def watcher_of(record: AuditRecord, description: Description, runs: int) -> Watcher | None:
+    """The anytime-valid test of the first runs in the store; `None` if there is no such test."""
     training, claim = description.training, description.claim(0)
-    if training is None or claim is None:
-        return asked, None
-    watcher = description_watcher(description, claim, training.confidence)
+    if training is None or claim is None or not description.anytime:
+        return None
     scores = record.scores()
-    failures = [failure for failure in record.failures() if failure.run < asked]
-    watcher.see_all(scores.where(scores.run < asked), failures)
-    return (watcher.runs, watcher.runs) if watcher.refuted else (asked, None)
+    failures = [failure for failure in record.failures() if failure.run < runs]
+    scores = scores.where(scores.run < runs)
+    return watched(description, claim, training.confidence, scores, failures)
 
 
 def _refuse_empty(record: AuditRecord, failures: tuple[Failure, ...]) -> None:
