@@ -2,14 +2,13 @@
 
 from dpaudit.landscapes.batch_search import BatchSearch, search_batch_landscapes
 from dpaudit.landscapes.clock import ChainLandscape, Clock, fitted_clock
-from dpaudit.landscapes.composition import accountant_mu
+from dpaudit.landscapes.composition import accountant_mu, decision_point
 from dpaudit.landscapes.densities import Resolution, densities
 from dpaudit.landscapes.escalator import Escalator, fitted_escalator
 from dpaudit.landscapes.landscapes import Constant, Literal, Staircase, Threshold, Wells
 from dpaudit.landscapes.moving_threshold import MovingThreshold, fitted_moving_threshold
 from dpaudit.landscapes.named import (
     SHAPES,
-    decision_point,
     fitted_staircase,
     fitted_wells,
     named_landscape,

@@ -18,9 +18,9 @@ from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes.adjoint import DriftGrid
+from dpaudit.landscapes.composition import decision_point
 from dpaudit.landscapes.landscapes import Constant, Threshold
 from dpaudit.landscapes.moving_threshold import fitted_moving_threshold
-from dpaudit.landscapes.named import decision_point
 from dpaudit.landscapes.privacy import ExactPrivacy, exact_privacy
 from dpaudit.landscapes.table import Table
 from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess

@@ -13,9 +13,9 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
+from dpaudit.landscapes.composition import decision_point
 from dpaudit.landscapes.densities import Resolution, densities
 from dpaudit.landscapes.landscapes import Threshold
-from dpaudit.landscapes.named import decision_point
 from dpaudit.landscapes.pair import DensityPair
 from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess
 

@@ -9,44 +9,20 @@ keeps the whole epsilon at this delta.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
+from dpaudit.landscapes.clock import fitted_clock
+from dpaudit.landscapes.composition import decision_point
+from dpaudit.landscapes.escalator import fitted_escalator
 from dpaudit.landscapes.landscapes import Constant, Literal, Staircase, Threshold, Wells
+from dpaudit.landscapes.moving_threshold import fitted_moving_threshold
+from dpaudit.landscapes.reading_wells import fitted_reading_wells
 from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess
-from dpaudit.tradeoff import gaussian_epsilon
-
-SHAPES = (
-    "threshold",
-    "decision",
-    "literal",
-    "constant",
-    "wells",
-    "staircase",
-    "clock",
-    "escalator",
-    "moving-threshold",
-    "reading-wells",
-)
 
 WELL_WIDTH = 12.0  # in step-noise deviations: half of it is overstepped once in 10^9 steps
 LANDING = 7.0  # in first-step deviations: the first step ends beyond it once in 10^12 runs
-
-
-def decision_point(process: LandscapeProcess, *, delta: float = 1e-5) -> float:
-    r"""Where the first step's likelihood ratio is :math:`e^\epsilon`, in units of C.
-
-    For two unit-spaced normals :math:`\log(p_1/p_0) = (x - 1/2)/\sigma^2`.
-
-    Example:
-        >>> process = LandscapeProcess(
-        ...     noise_multiplier=1, batch_size=16, steps=25, landscape=Threshold()
-        ... )
-        >>> round(decision_point(process), 3)
-        4.877
-    """
-    sigma = process.noise_multiplier
-    return 0.5 + gaussian_epsilon(delta, 1 / sigma) * sigma**2
 
 
 def fitted_wells(process: LandscapeProcess, *, delta: float = 1e-5) -> Wells:
@@ -73,6 +49,22 @@ def fitted_staircase(
     return Staircase(cell=min(cell, landing), cells=cells, spacing=spacing, landing=landing)
 
 
+_FITS: dict[str, Callable[[LandscapeProcess, float], Landscape | BatchLandscapes]] = {
+    "threshold": lambda process, delta: Threshold(),
+    "decision": lambda process, delta: Threshold(at=decision_point(process, delta=delta)),
+    "literal": lambda process, delta: Literal(),
+    "constant": lambda process, delta: Constant(),
+    "wells": lambda process, delta: fitted_wells(process, delta=delta),
+    "staircase": lambda process, delta: fitted_staircase(process, delta=delta),
+    "clock": lambda process, delta: fitted_clock(process),
+    "escalator": lambda process, delta: fitted_escalator(process, delta=delta),
+    "moving-threshold": lambda process, delta: fitted_moving_threshold(process, delta=delta),
+    "reading-wells": lambda process, delta: fitted_reading_wells(process, delta=delta),
+}
+SHAPES = tuple(_FITS)
+"""The names of landscapes."""
+
+
 def named_landscape(
     shape: str, process: LandscapeProcess, *, delta: float = 1e-5, width: float | None = None
 ) -> Landscape | BatchLandscapes:
@@ -92,34 +84,14 @@ def named_landscape(
         3.986
     """
     _validate.one_of("shape", shape, SHAPES, remedy="or give a CSV file position,gradient")
-    if width is not None:
-        _validate.positive("width", width)
-        if shape not in ("wells", "staircase"):
-            raise InvalidInput(
-                f"width must be left out for shape {shape!r}, got {width!r}; "
-                "only wells and staircase have a width"
-            )
-    if shape == "threshold":
-        return Threshold()
-    if shape == "decision":
-        return Threshold(at=decision_point(process, delta=delta))
-    if shape == "literal":
-        return Literal()
-    if shape == "constant":
-        return Constant()
+    if width is None:
+        return _FITS[shape](process, delta)
+    _validate.positive("width", width)
     if shape == "wells":
-        return fitted_wells(process, delta=delta) if width is None else Wells(width=width)
+        return Wells(width=width)
     if shape == "staircase":
         return fitted_staircase(process, delta=delta, cell=width)
-    from dpaudit.landscapes.clock import fitted_clock
-    from dpaudit.landscapes.escalator import fitted_escalator
-    from dpaudit.landscapes.moving_threshold import fitted_moving_threshold
-    from dpaudit.landscapes.reading_wells import fitted_reading_wells
-
-    if shape == "clock":
-        return fitted_clock(process)
-    if shape == "escalator":
-        return fitted_escalator(process, delta=delta)
-    if shape == "moving-threshold":
-        return fitted_moving_threshold(process, delta=delta)
-    return fitted_reading_wells(process, delta=delta)
+    raise InvalidInput(
+        f"width must be left out for shape {shape!r}, got {width!r}; only wells and staircase "
+        "have a width"
+    )

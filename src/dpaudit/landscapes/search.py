@@ -19,9 +19,9 @@ from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes.adjoint import DriftGrid
 from dpaudit.landscapes.clock import ChainLandscape
-from dpaudit.landscapes.composition import accountant_mu
+from dpaudit.landscapes.composition import accountant_mu, decision_point
 from dpaudit.landscapes.landscapes import Constant, Threshold, Wells
-from dpaudit.landscapes.named import decision_point, fitted_staircase, fitted_wells
+from dpaudit.landscapes.named import fitted_staircase, fitted_wells
 from dpaudit.landscapes.privacy import ExactPrivacy, exact_privacy
 from dpaudit.landscapes.table import Table
 from dpaudit.landscapes.thresholds import best_threshold, final_epsilon

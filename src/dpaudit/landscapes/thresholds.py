@@ -15,9 +15,9 @@ from scipy.special import ndtri
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
+from dpaudit.landscapes.composition import decision_point
 from dpaudit.landscapes.densities import Resolution, densities
 from dpaudit.landscapes.landscapes import Threshold
-from dpaudit.landscapes.named import decision_point
 from dpaudit.landscapes.privacy import gaussian_epsilons
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
 
