@@ -10,7 +10,6 @@ import numpy as np
 
 from dpaudit._arrays import Array
 from dpaudit.checks import CheckResult, check_step
-from dpaudit.checks.checking import RUNS
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.integrations.opacus.coverage import coverage_finding, named_sizes
 from dpaudit.integrations.opacus.ghost import clipped_rows, ghost_findings
@@ -106,15 +105,10 @@ def check_optimizer(
     *,
     noise_multiplier: float | None = None,
     clip_norm: float | None = None,
-    batch_size: int = 16,
-    runs: int = RUNS,
-    seed: int = 1000,
-    finite_gradients: bool = False,
-    fixed_batch_size: bool = False,
-    public_transform: bool = False,
     model: Any = None,
     criterion: Any = None,
     examples: tuple[Any, Any] | None = None,
+    **options: Any,
 ) -> CheckResult:
     """Check the private step of a ``DPOptimizer`` against its own settings or another claim.
 
@@ -124,17 +118,12 @@ def check_optimizer(
         optimizer: As in `OpacusStep`.
         noise_multiplier: The claimed sigma; the optimizer's own by default.
         clip_norm: The claimed clip norm C; the optimizer's own by default.
-        batch_size: Number of rows of a batch.
-        runs: Number of seeds over which noise is measured, at least 8.
-        seed: The first seed.
-        finite_gradients: As in `dpaudit.check_training`.
-        fixed_batch_size: As in `dpaudit.check_training`.
-        public_transform: As in `dpaudit.check_training`.
         model: The model, for the names of its parameters, and to find trainable parameters that the
             optimizer does not train.
         criterion: For ghost clipping: the loss function that ``make_private`` returned.
         examples: For ghost clipping: a batch (inputs, labels). With model, criterion and examples
             the clipping in the backward pass is checked on these examples.
+        options: Further arguments of `dpaudit.checks.check_step`, such as ``runs`` and ``seed``.
 
     Example:
         >>> import torch
@@ -156,13 +145,8 @@ def check_optimizer(
         clip_norm=step.clip_norm if clip_norm is None else clip_norm,
         noise_multiplier=step.noise_multiplier if noise_multiplier is None else noise_multiplier,
         parameters=step.parameters,
-        batch_size=batch_size,
-        runs=runs,
-        seed=seed,
-        finite_gradients=finite_gradients,
-        fixed_batch_size=fixed_batch_size,
-        public_transform=public_transform,
         tensors=named_sizes(optimizer, model),
+        **options,
     )
     findings = list(result.findings)
     if not step.clips:
