@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpaudit.engine import Speed, noise
+from dpaudit.engine import Speed, compilation, noise, products
 from dpaudit.engine.clipping import ClippedSums
 from dpaudit.engine.compilation import WORTH_TRACING, Traced, numerics
 from dpaudit.engine.engine import Engine
@@ -22,8 +23,10 @@ from dpaudit.engine.noise import Stream
 from dpaudit.engine.rules import rules
 from dpaudit.engine.rules.patches import ALIGNMENT
 from dpaudit.engine.starting_points import flat_parameters, initial_parameters, trainable
-from dpaudit.engine.tapping import TappedModel
+from dpaudit.engine.tapping import TappedModel, Taps
 from dpaudit.engine.training import Training
+from dpaudit.mechanisms.losses import cross_entropy as mean_cross_entropy
+from dpaudit.models import gpt
 
 PROGRAM = """
 import torch
@@ -71,14 +74,11 @@ def test_without_a_compiler_the_notice_says_so(tmp_path: Path) -> None:
 
 
 def test_out_of_memory_does_not_disable_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: object, **__: object) -> object:
-        def call(*_: object) -> object:
-            raise torch.OutOfMemoryError("pretended")
-
-        return call
+    def failing(*_: object) -> object:
+        raise torch.OutOfMemoryError("pretended")
 
     step = Traced(lambda x: x + 1, compiled=True)
-    monkeypatch.setattr(torch, "compile", failing)
+    monkeypatch.setattr(compilation, "compiled", failing)
     with pytest.raises(torch.OutOfMemoryError):
         step(torch.zeros(2))
     assert step.notices == ()
@@ -91,11 +91,11 @@ def test_a_compiled_step_that_disagrees_is_not_used(
     """At the first call or a little later: what comes out is right from the first call on."""
     calls = iter(range(100))
 
-    def miscompiling(graph: Callable[[Tensor], Tensor], **_: object) -> Callable[[Tensor], Tensor]:
+    def miscompiling(graph: Callable[[Tensor], Tensor], _: object) -> Callable[[Tensor], Tensor]:
         return lambda x: graph(x) + (0.01 if next(calls) == wrong_at else 0)
 
     step = Traced(lambda x: x - 0.1, compiled=True, tolerance=1e-3)
-    monkeypatch.setattr(torch, "compile", miscompiling)
+    monkeypatch.setattr(compilation, "compiled", miscompiling)
     current = torch.ones(4)
     for _ in range(6):
         current = step(current)
@@ -111,11 +111,11 @@ def test_a_compiled_step_that_rounds_differently_is_used(
     """However short the step is beside where it starts."""
     calls = iter(range(100))
 
-    def rounding(graph: Callable[[Tensor], Tensor], **_: object) -> Callable[[Tensor], Tensor]:
+    def rounding(graph: Callable[[Tensor], Tensor], _: object) -> Callable[[Tensor], Tensor]:
         return lambda x: graph(x) * (1 + 2e-7 * (next(calls) > 0))
 
     step = Traced(lambda x: x - length, compiled=True, tolerance=1e-3)
-    monkeypatch.setattr(torch, "compile", rounding)
+    monkeypatch.setattr(compilation, "compiled", rounding)
     current = torch.ones(4)
     for _ in range(6):
         current = step(current)
@@ -217,3 +217,61 @@ def test_a_view_whose_shape_changes_in_place_stays_in_the_graph() -> None:
     graph = Traced(all_sums, compiled=False)
     assert torch.equal(graph(values), values + values[:, None])
     assert values.shape == (3,)
+
+
+def test_a_view_of_a_view_is_one_node_unless_the_first_changes_in_place() -> None:
+    def reshaped(values: Tensor) -> Tensor:
+        first = values.view(2, 3).view(3, 2).view(6)
+        return first + values.view(1, 6).view(2, 3).t().reshape(6)
+
+    values = torch.arange(6.0)
+    graph = compilation.traced(reshaped, (values,))
+    assert torch.equal(graph(values), reshaped(values))
+    views = [node for node in graph.graph.nodes if node.target is torch.ops.aten.view.default]
+    assert all(node.args[0].op == "placeholder" for node in views)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_the_pieces_of_an_argument_become_arguments(stacked: bool) -> None:
+    """Otherwise the place of a parameter is a constant of the kernels that read it."""
+
+    def step(state: Tensor, rate: Tensor) -> Tensor:
+        current = state[0] if stacked else state
+        first, second = torch.split(current, [2, 4], dim=1)
+        return current - rate * torch.cat([second.sin(), first], dim=1)
+
+    state, rate = torch.randn(*(2,) * stacked, 3, 6), torch.tensor(0.1)
+    graph = compilation.traced(step, (state, rate))
+    pieces = compilation._pieces_outside(graph)
+    found = pieces(state, rate)
+    assert [tuple(piece.shape) for piece in found] == [(3, 2), (3, 4)]
+    assert all(piece.untyped_storage().data_ptr() == state.data_ptr() for piece in found)
+    assert torch.equal(graph(state, rate, *found), step(state, rate))
+    split = torch.ops.aten.split_with_sizes.default
+    assert all(node.target is not split for node in graph.graph.nodes)
+
+
+MOST_NODES = 325
+MOST_SUMS = 22
+
+
+def test_a_transformer_block_does_not_need_more_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every node costs time in each pass of the compiler, and every unfused sum a kernel."""
+    monkeypatch.setattr(products, "on_gpu", lambda _: True)
+
+    def nodes(layers: int) -> list[torch.fx.Node]:
+        build = partial(gpt, vocabulary=9, length=4, width=16, layers=layers, heads=2)
+        template = build()
+        features = torch.arange(12).view(3, 4) % 9
+        model = TappedModel(template, rules(convolutions="library"), Taps(per_example=True))
+        calls = model.measure([p.detach() for p in trainable(template)], features)
+        sums = ClippedSums(model, mean_cross_entropy, calls)
+        flat = flat_parameters(template)[None]
+        example = (flat, features, features, torch.ones(1, 3), torch.tensor(0.5))
+        return list(compilation.traced(sums, example).graph.nodes)
+
+    one, two = nodes(1), nodes(2)
+    assert len(two) - len(one) <= MOST_NODES
+    total = torch.ops.aten.sum.dim_IntList
+    counts = [sum(node.target is total for node in some) for some in (one, two)]
+    assert counts[1] - counts[0] <= MOST_SUMS

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dpaudit.data import Examples
-from dpaudit.engine import check_mechanism
+from dpaudit.engine import check_mechanism, products
 from dpaudit.engine.clipping import ClippedSums
 from dpaudit.engine.reference import clipped_sum
 from dpaudit.engine.rules import rules
@@ -158,8 +158,12 @@ def test_only_parameters_without_a_rule_are_slow(name: str) -> None:
     assert all(words in notice for words, notice in zip(slow, checked.notices, strict=True))
 
 
+@pytest.mark.parametrize("on_gpu", [False, True])
 @pytest.mark.parametrize("name", MODELS)
-def test_clipped_sums_of_several_runs_equal_the_slow_twins(name: str) -> None:
+def test_clipped_sums_of_several_runs_equal_the_slow_twins(
+    monkeypatch: pytest.MonkeyPatch, name: str, on_gpu: bool
+) -> None:
+    monkeypatch.setattr(products, "on_gpu", lambda _: on_gpu)
     training = mechanism(MODELS[name][0])
     taps = check_mechanism(training).taps
     models = [known_model(training).double()]

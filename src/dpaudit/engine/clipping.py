@@ -18,6 +18,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from dpaudit.engine import products
 from dpaudit.engine.gradients import ParameterGradients
 from dpaudit.engine.rules.base import Notes
 from dpaudit.engine.tapping import Call, Recording, TappedModel
@@ -68,7 +69,7 @@ class ClippedSums:
 
         def one_run(own: Tensor, own_weights: Tensor) -> Tensor:
             gradients = self._gradients(own, features, targets)
-            norms = self._norms(gradients)
+            norms = self._norms(gradients, features)
             factors = own_weights * self._clipping.factor(norms, clip_norm)
             return self._flat_sum(gradients, factors, own)
 
@@ -79,7 +80,7 @@ class ClippedSums:
         """The gradient norm of every example before clipping, shape (runs, examples)."""
 
         def one_run(own: Tensor) -> Tensor:
-            return self._norms(self._gradients(own, features, targets))
+            return self._norms(self._gradients(own, features, targets), features)
 
         with _quietly_looping():
             return torch.func.vmap(one_run)(flat)
@@ -150,7 +151,9 @@ class ClippedSums:
         losses, notes = torch.func.vmap(one)(features, targets, list(outputs), loose)
         return losses, notes
 
-    def _norms(self, gradients: dict[int, ParameterGradients]) -> Tensor:
+    def _norms(self, gradients: dict[int, ParameterGradients], features: Tensor) -> Tensor:
+        if products.on_gpu(features):
+            return torch.cat([part.squares() for part in gradients.values()], dim=1).sum(1).sqrt()
         squares = [part.squared_norms() for part in gradients.values()]
         return torch.stack(squares).sum(0).sqrt()
 

@@ -7,11 +7,13 @@ the user's module, `vmap` and `grad` are already resolved.
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
+import operator
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor
@@ -81,12 +83,12 @@ class Traced:
 
     def _first_compiled(self, *args: Any) -> Tensor:
         self._untried = False
-        compiled = torch.compile(self._plain, dynamic=False, fullgraph=True)
         try:
             with warnings.catch_warnings():
                 # The compiler's advice on precision and cores does not concern the user.
                 warnings.simplefilter("ignore")
-                result: Tensor = compiled(*args)
+                call = compiled(cast(torch.fx.GraphModule, self._plain), args)
+                result = call(*args)
         except torch.OutOfMemoryError:
             self._untried = True
             raise
@@ -97,7 +99,7 @@ class Traced:
                 "compiler on a CPU and triton on a GPU",
             )
             return self._call(*args)
-        self._call = compiled
+        self._call = call
         self._unchecked = 0 if self._tolerance is None else CHECKED_CALLS
         return result
 
@@ -128,13 +130,15 @@ def traced(function: Callable[..., Tensor], args: tuple[Any, ...]) -> torch.fx.G
 
 
 def _without_idle_nodes(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The graph without nodes that change nothing: views of the same shape, taps on a GPU.
+    """The graph without nodes that change nothing: views of views or of the same shape, taps.
 
     Nested `vmap` leaves many such views (about a quarter of a transformer's graph), and each costs
-    time in every pass of the compiler. A tap adds zeros, which costs time where the compiler cannot
-    fuse it with the operation before.
+    time in every pass of the compiler. A tap adds zeros, which on a GPU costs time where the
+    compiler cannot fuse it with the operation before.
     """
     for node in list(graph.graph.nodes):
+        while _reshapes(node) and _reshapes(node.args[0]):
+            node.update_arg(0, node.args[0].args[0])
         view = node.target in _VIEWS and _layout(node) == _layout(node.args[0])
         # An operation such as unsqueeze_ would change the shape of the value behind the view.
         view = view and not any(_in_place(user) for user in node.users)
@@ -144,6 +148,52 @@ def _without_idle_nodes(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
+
+
+def _reshapes(node: torch.fx.Node) -> bool:
+    """Whether a node only gives a contiguous value another shape, and none changes it in place."""
+    if node.target not in _RESHAPES or any(_in_place(user) for user in node.users):
+        return False
+    return bool(cast(torch.fx.Node, node.args[0]).meta["val"].is_contiguous())
+
+
+def compiled(graph: torch.fx.GraphModule, args: tuple[Any, ...]) -> Callable[..., Tensor]:
+    """A compiled copy of the graph of a function, for arguments of these shapes and types.
+
+    The graph is given to torch's compiler directly. `torch.compile` would trace it once more and
+    check at every call that the arguments have the same types and shapes.
+
+    The parameters are slices of one tensor. Inside the graph their offsets would be constants of
+    the generated kernels, so that equal layers would have different kernels: 227 instead of 81 for
+    the twelve blocks of GPT-2. The slices are therefore arguments of the compiled graph.
+    """
+    from torch._inductor import compile as inductor  # slow to import
+
+    graph = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))  # the same constants
+    pieces = _pieces_outside(graph)
+    call = inductor(graph, [*args, *pieces(*args)])
+    return lambda *args: cast(Tensor, call(*args, *pieces(*args)))
+
+
+def _pieces_outside(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Turn the pieces of split arguments into arguments; returns the graph that computes them."""
+    outside, copies = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
+    pieces = []
+    for node in graph.graph.nodes:
+        if node.op == "placeholder":
+            copies[node], last = outside.node_copy(node), node
+        elif node.target in _PIECES and set(node.all_input_nodes) <= copies.keys():
+            copies[node] = outside.node_copy(node, copies.__getitem__)
+            pieces += [node] if node.target is operator.getitem else []
+    for node in pieces:
+        with graph.graph.inserting_after(last):
+            last = graph.graph.placeholder(f"piece_{node.name}")
+        last.meta = dict(node.meta)
+        node.replace_all_uses_with(last)
+    outside.output(tuple(copies[node] for node in pieces))
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return torch.fx.GraphModule(torch.nn.Module(), outside)
 
 
 def _in_place(node: torch.fx.Node) -> bool:
@@ -169,6 +219,12 @@ def _layout(node: torch.fx.Node) -> tuple[torch.Size, tuple[int, ...]]:
     return value.shape, value.stride()
 
 
+_PIECES: frozenset[object] = frozenset(
+    {torch.ops.aten.select.int, torch.ops.aten.split_with_sizes.default, operator.getitem}
+)
+_RESHAPES: frozenset[object] = frozenset(
+    {torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default}
+)
 _VIEWS: frozenset[object] = frozenset(
     {
         torch.ops.aten.alias.default,

@@ -37,6 +37,14 @@ class ParameterGradients(ABC):
     def squared_norms(self) -> Tensor:
         """The squared norm of every example's gradient, shape (examples,)."""
 
+    def squares(self) -> Tensor:
+        """Numbers whose sum is the squared norm, shape (examples, numbers).
+
+        A subclass may return more than one if this needs fewer kernels on a GPU, where the numbers
+        of all parameters are added at once.
+        """
+        return self.squared_norms().unsqueeze(1)
+
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """The sum of the gradients with ``weights`` (examples,), shaped like the parameter."""
@@ -59,6 +67,10 @@ class Explicit(ParameterGradients):
 
     def squared_norms(self) -> Tensor:
         return sum_of_squares(self._gradients)
+
+    def squares(self) -> Tensor:
+        squares = _wide(self._gradients).square()
+        return squares.flatten(2).sum(2) if squares.ndim > 2 else squares.flatten(1)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         gradients, weights = self._gradients, weights.to(self._gradients.dtype)
@@ -95,9 +107,15 @@ class OuterProducts(ParameterGradients):
             return self._explicit.squared_norms()
         if self._outputs.shape[1] == 1:
             return sum_of_squares(self._outputs) * sum_of_squares(self._inputs)
-        gram_outputs = torch.bmm(self._outputs, self._outputs.transpose(1, 2))
-        gram_inputs = torch.bmm(self._inputs, self._inputs.transpose(1, 2))
-        return (_wide(gram_outputs) * _wide(gram_inputs)).sum((1, 2))
+        return self._gram_products().sum((1, 2))
+
+    def squares(self) -> Tensor:
+        if not self._gram_is_cheaper():
+            self._explicit = Explicit(self._products())
+            return self._explicit.squares()
+        if self._outputs.shape[1] == 1:
+            return self.squared_norms().unsqueeze(1)
+        return self._gram_products().sum(2)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         if self._explicit is not None:
@@ -119,6 +137,11 @@ class OuterProducts(ParameterGradients):
         """The sum of both: the products of the one and of the other."""
         outputs = torch.cat([self._outputs, other._outputs], dim=1)
         return OuterProducts(outputs, torch.cat([self._inputs, other._inputs], dim=1), self._shape)
+
+    def _gram_products(self) -> Tensor:
+        gram_outputs = torch.bmm(self._outputs, self._outputs.transpose(1, 2))
+        gram_inputs = torch.bmm(self._inputs, self._inputs.transpose(1, 2))
+        return _wide(gram_outputs) * _wide(gram_inputs)
 
     def _products(self) -> Tensor:
         return per_example_product(self._outputs.transpose(1, 2), self._inputs)

@@ -16,6 +16,11 @@ from torch import Tensor
 Axes = tuple[int | None, int | None]
 
 
+def on_gpu(values: Tensor) -> bool:
+    """Whether every unfused operation on ``values`` is a kernel to compile and to launch."""
+    return values.device.type != "cpu"
+
+
 def weight_product(weight: Tensor, inputs: Tensor) -> Tensor:
     """(rows, columns) times the transpose of (places, columns), to (rows, places).
 
@@ -23,6 +28,22 @@ def weight_product(weight: Tensor, inputs: Tensor) -> Tensor:
     from notes instead.
     """
     return cast(Tensor, _WeightProduct.apply(weight, inputs))  # type: ignore[no-untyped-call]
+
+
+def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A linear layer on inputs (examples, …, columns); differentiable like `weight_product`.
+
+    Sequences on a GPU keep the features as the last axis in memory, where norms, attention and the
+    per-example products read them without a copy. Otherwise the examples are the last axis, which
+    vectorises well for narrow layers.
+    """
+    flat = inputs.flatten(0, -2)
+    if inputs.ndim > 2 and on_gpu(inputs):
+        outputs = cast(Tensor, _RowProduct.apply(flat, weight))  # type: ignore[no-untyped-call]
+    else:
+        outputs = weight_product(weight, flat).transpose(0, 1)
+    outputs = outputs.reshape(*inputs.shape[:-1], len(weight))
+    return outputs if bias is None else outputs + bias
 
 
 def per_example_product(left: Tensor, right: Tensor) -> Tensor:
@@ -59,6 +80,33 @@ class _WeightProduct(torch.autograd.Function):
             return torch.unflatten(weight_product(weight, places), 1, (runs, -1)), 1
         weight, inputs = with_runs(weight, in_dims[0], runs), with_runs(inputs, in_dims[1], runs)
         return torch.bmm(weight, inputs.transpose(1, 2)), 0
+
+
+class _RowProduct(torch.autograd.Function):
+    """(places, columns) times the transpose of (rows, columns), to (places, rows)."""
+
+    @staticmethod
+    def forward(inputs: Tensor, weight: Tensor) -> Tensor:
+        return inputs @ weight.transpose(0, 1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (weight,) = ctx.saved_tensors
+        return gradient @ weight, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Axes, inputs: Tensor, weight: Tensor) -> tuple[Tensor, int]:
+        runs = info.batch_size
+        if in_dims[1] is None:  # examples: further places of one product
+            places = inputs.movedim(in_dims[0] or 0, 0).flatten(0, 1)
+            product = cast(Tensor, _RowProduct.apply(places, weight))  # type: ignore[no-untyped-call]
+            return torch.unflatten(product, 0, (runs, -1)), 0
+        inputs, weight = with_runs(inputs, in_dims[0], runs), with_runs(weight, in_dims[1], runs)
+        return torch.bmm(inputs, weight.transpose(1, 2)), 0
 
 
 class _PerExampleProduct(torch.autograd.Function):

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpaudit.engine.gradients import Explicit, OuterProducts, ParameterGradients
-from dpaudit.engine.products import weight_product
+from dpaudit.engine.products import linear
 from dpaudit.engine.rules.base import LayerRule, Notes, Tap
 
 _IN, _OUT = "in", "out"
@@ -53,7 +53,7 @@ class MultiheadAttentionRule(LayerRule):
         if not layer.batch_first:
             inputs = [one.transpose(0, 1) for one in inputs]
         projected = [
-            tap(_linear(one, weight, bias), (one,), f"{_IN}{number}")
+            tap(linear(one, weight, bias), (one,), f"{_IN}{number}")
             for number, (one, weight, bias) in enumerate(
                 zip(
                     inputs,
@@ -71,7 +71,7 @@ class MultiheadAttentionRule(LayerRule):
         # torch uses is_causal only as a hint that the mask is causal.
         mixed = functional.scaled_dot_product_attention(heads[0], heads[1], heads[2], mask)
         mixed = mixed.transpose(1, 2).flatten(2)
-        outputs = tap(_linear(mixed, layer.out_proj.weight, layer.out_proj.bias), (mixed,), _OUT)
+        outputs = tap(linear(mixed, layer.out_proj.weight, layer.out_proj.bias), (mixed,), _OUT)
         return (outputs if layer.batch_first else outputs.transpose(0, 1)), None
 
     def gradients(
@@ -92,12 +92,6 @@ class MultiheadAttentionRule(LayerRule):
             "in_proj_weight": OuterProducts(rows, inputs, weight.shape),
             "in_proj_bias": Explicit(rows.sum(1)),
         }
-
-
-def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    outputs = weight_product(weight, inputs.flatten(0, 1)).transpose(0, 1)
-    outputs = outputs.reshape(*inputs.shape[:-1], len(weight))
-    return outputs if bias is None else outputs + bias
 
 
 def _mask(heads: int, padding: Tensor | None, mask: Tensor | None, like: Any) -> Tensor | None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dpaudit.engine.gradients import Explicit, OuterProducts, ParameterGradients
-from dpaudit.engine.products import weight_product
+from dpaudit.engine.products import linear
 from dpaudit.engine.rules.base import LayerRule, Notes, Tap, is_plain
 
 
@@ -21,12 +21,7 @@ class LinearRule(LayerRule):
 
     def forward(self, layer: torch.nn.Module, tap: Tap, inputs: Tensor) -> Tensor:
         layer = cast(torch.nn.Linear, layer)
-        # With the weight on the left the examples are contiguous in memory, which vectorises well
-        # for narrow layers.
-        flat = inputs.flatten(0, -2)
-        outputs = weight_product(layer.weight, flat).transpose(0, 1)
-        outputs = outputs.reshape(*inputs.shape[:-1], layer.out_features)
-        return tap(outputs if layer.bias is None else outputs + layer.bias, (inputs,))
+        return tap(linear(inputs, layer.weight, layer.bias), (inputs,))
 
     def gradients(
         self, layer: torch.nn.Module, part: str, notes: Notes, outputs: Tensor

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dpaudit.engine.gradients import Explicit, OuterProducts, ParameterGradients
-from dpaudit.engine.products import weight_product
+from dpaudit.engine.products import linear
 from dpaudit.engine.rules.base import LayerRule, Notes, Tap
 
 
@@ -110,9 +110,7 @@ def _starts(layer: torch.nn.RNNBase, values: Tensor, given: Any) -> list[tuple[T
 def _gates(layer: torch.nn.RNNBase, inputs: Tensor, kind: str, suffix: str) -> Tensor:
     """The linear part of the gates, shape (*inputs, gates)."""
     weight = cast(Tensor, getattr(layer, f"weight_{kind}_{suffix}"))
-    flat = weight_product(weight, inputs.flatten(0, -2)).transpose(0, 1)
-    gates = flat.reshape(*inputs.shape[:-1], len(weight))
-    return gates + getattr(layer, f"bias_{kind}_{suffix}") if layer.bias else gates
+    return linear(inputs, weight, getattr(layer, f"bias_{kind}_{suffix}") if layer.bias else None)
 
 
 def _step(

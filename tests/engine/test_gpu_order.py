@@ -1,0 +1,47 @@
+"""The order of axes and the norms that are used on a GPU, tested on a CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dpaudit.engine import products
+from dpaudit.engine.rules import LAYER_RULES
+from dpaudit.testing import check_layer_rule
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("rule", "layer", "inputs"),
+    [
+        ("linear", nn.Linear(4, 3), numbers(5, 4)),
+        ("linear", nn.Linear(9, 8), numbers(5, 2, 9)),
+        ("linear", nn.Linear(4, 3, bias=False), numbers(5, 2, 6, 4)),
+        ("convolution", nn.Conv2d(4, 6, 3, groups=2), numbers(3, 4, 6, 5)),
+        ("convolution-product", nn.Conv1d(2, 4, 3), numbers(3, 2, 9)),
+        ("group-norm", nn.GroupNorm(2, 6), numbers(4, 6, 5)),
+        ("layer-norm", nn.LayerNorm((3, 4)), numbers(5, 2, 3, 4)),
+        ("embedding", nn.Embedding(7, 3), torch.arange(30).view(5, 6) % 7),
+        ("recurrent", nn.GRU(3, 4, batch_first=True), numbers(5, 6, 3)),
+    ],
+)
+def test_rules_keep_the_contract(
+    monkeypatch: pytest.MonkeyPatch, rule: str, layer: nn.Module, inputs: Tensor
+) -> None:
+    monkeypatch.setattr(products, "on_gpu", lambda _: True)
+    check_layer_rule(LAYER_RULES[rule], layer, inputs)
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_linear_layer_on_sequences_gives_contiguous_features_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, on_gpu: bool
+) -> None:
+    monkeypatch.setattr(products, "on_gpu", lambda _: on_gpu)
+    layer, inputs = nn.Linear(4, 3), numbers(2, 5, 4)
+    found = products.linear(inputs, layer.weight, None)
+    torch.testing.assert_close(found, inputs @ layer.weight.T)
+    assert found.is_contiguous() == on_gpu
