@@ -13,6 +13,7 @@ from torch.nn import functional
 from dpaudit.engine import reference
 from dpaudit.engine.clipping import ClippedSums
 from dpaudit.engine.rules import rules
+from dpaudit.engine.rules.block import with_blocks
 from dpaudit.engine.rules.patches import ALIGNMENT
 from dpaudit.engine.starting_points import trainable
 from dpaudit.engine.tapping import TappedModel, Taps
@@ -46,6 +47,8 @@ def fast(
 ) -> Tensor:
     template = copy.deepcopy(built[0]).to(dtype)
     features = case.features.to(dtype) if case.features.is_floating_point() else case.features
+    if convolutions == "kernels":
+        template = with_blocks(template, features)
     model = TappedModel(template, rules(convolutions=convolutions), taps)
     calls = model.measure([p.detach() for p in trainable(template)], features)
     sums = ClippedSums(model, cross_entropy, calls)
@@ -74,7 +77,7 @@ def relative(found: Tensor, expected: Tensor) -> float:
     return float((found.double() - expected).norm() / expected.norm())
 
 
-@pytest.mark.parametrize("convolutions", ["library", "product", "triton"])
+@pytest.mark.parametrize("convolutions", ["library", "product", "kernels"])
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=["f32", "f64"]
 )

@@ -9,7 +9,6 @@ torch. They are operations of `torch.library`, so the compiler plans and fuses a
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any, cast
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
+from dpaudit.engine import block_kernels
 from dpaudit.engine.block_shape import Pair, Shape
 from dpaudit.engine.products import with_runs
 
@@ -125,7 +125,7 @@ def _before_pooling(gradient: Tensor, which: Tensor, size: Pair, shape: Shape) -
 def _forward(
     weight: Tensor, bias: Tensor, inputs: Tensor, shape: list[int]
 ) -> tuple[Tensor, Tensor]:
-    run = _kernels().forward if inputs.is_cuda else forward
+    run = block_kernels.forward if inputs.is_cuda else forward
     return run(weight, bias, inputs.contiguous(), Shape.of(shape))
 
 
@@ -141,7 +141,7 @@ def _(weight: Tensor, bias: Tensor, inputs: Tensor, shape: list[int]) -> tuple[T
 def _input_gradient(
     weight: Tensor, gradient: Tensor, which: Tensor, size: list[int], shape: list[int]
 ) -> Tensor:
-    run = _kernels().input_gradient if gradient.is_cuda else input_gradient
+    run = block_kernels.input_gradient if gradient.is_cuda else input_gradient
     return run(weight, gradient.contiguous(), which, (size[0], size[1]), Shape.of(shape))
 
 
@@ -154,7 +154,7 @@ def _(weight: Tensor, gradient: Tensor, which: Tensor, size: list[int], shape: l
 def _weight_gradient(
     inputs: Tensor, gradient: Tensor, which: Tensor, shape: list[int]
 ) -> tuple[Tensor, Tensor]:
-    run = _kernels().weight_gradient if gradient.is_cuda else weight_gradient
+    run = block_kernels.weight_gradient if gradient.is_cuda else weight_gradient
     return run(inputs.contiguous(), gradient.contiguous(), which, Shape.of(shape))
 
 
@@ -163,13 +163,6 @@ def _(inputs: Tensor, gradient: Tensor, which: Tensor, shape: list[int]) -> tupl
     first = gradient.shape[:3]
     weights = gradient.new_empty(*first, inputs.shape[2], *Shape.of(shape).kernel)
     return weights, gradient.new_empty(first)
-
-
-def _kernels() -> ModuleType:
-    """The kernels for GPUs. They need Triton, so they are imported when they are first used."""
-    from dpaudit.engine import block_kernels
-
-    return block_kernels
 
 
 def block(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,6 @@ Clipping, insertion, noise and update are one graph of fixed shapes. The slow tw
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, final
@@ -20,7 +19,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from dpaudit.engine import noise
+from dpaudit.engine import block_kernels, noise
 from dpaudit.engine.clipping import ClippedSums
 from dpaudit.engine.compilation import TOLERANCE, WORTH_TRACING, Traced, Verified
 from dpaudit.engine.feeding import Feed
@@ -69,7 +68,7 @@ class Engine:
         self._feed = Feed(mechanism, training.canary_count, speed)
         template = known_model(mechanism).to(device, speed.product_dtype)
         convolutions, joined = fastest_convolutions(template, runs, speed), template
-        if convolutions == "triton" and not training.taps.per_example:
+        if convolutions == "kernels" and not training.taps.per_example:
             joined = with_blocks(template, self._feed.features[:2])
         model = TappedModel(joined, rules(convolutions=convolutions), training.taps)
         self.parameters = model.parameters
@@ -299,7 +298,7 @@ class Engine:
 
 def fastest_convolutions(
     model: torch.nn.Module, runs: int, speed: Speed
-) -> Literal["library", "product", "triton"]:
+) -> Literal["library", "product", "kernels"]:
     """How to compute the convolutions of ``model``, if ``speed`` leaves it open."""
     if speed.convolutions != "auto":
         return speed.convolutions
@@ -308,5 +307,5 @@ def fastest_convolutions(
     largest = max((layer.weight.numel() for layer in layers), default=0)
     if speed.torch_device().type != "cuda" or runs == 1 or largest >= LARGE_LAYER:
         return "library"
-    usable = speed.precision in ROUNDED and importlib.util.find_spec("triton") is not None
-    return "triton" if usable else "product"
+    rounds = speed.precision in ROUNDED
+    return "kernels" if rounds and block_kernels.usable() else "product"

@@ -15,7 +15,7 @@ Precision = Literal["float32", "tf32", "bfloat16", "float64"]
 ROUNDED: tuple[Precision, ...] = ("tf32", "bfloat16")
 """Precisions in which products of matrices are rounded."""
 
-Convolutions = Literal["auto", "library", "product", "triton"]
+Convolutions = Literal["auto", "library", "product", "kernels"]
 
 
 @final
@@ -39,8 +39,9 @@ class Speed:
         virtual_batch: Number of examples whose gradients are computed at once, to save memory;
             `None` computes those of a whole batch.
         convolutions: ``"library"`` computes convolutions in the vendor's library, ``"product"`` as
-            batched matrix products, ``"triton"`` in Triton kernels that include ReLU and
-            max-pooling, for TF32 and bfloat16; ``"auto"`` chooses the one expected to be fastest.
+            batched matrix products, ``"kernels"`` small ones with their ReLU and max-pooling in
+            kernels of this package for NVIDIA GPUs, in TF32 or bfloat16; ``"auto"`` chooses the
+            one expected to be fastest.
 
     Example:
         >>> Speed(precision="float64").dtype
@@ -61,9 +62,9 @@ class Speed:
     def __post_init__(self) -> None:
         _validate.one_of("precision", self.precision, ("float32", "tf32", "bfloat16", "float64"))
         _validate.one_of("convolutions", self.convolutions, get_args(Convolutions))
-        if self.convolutions == "triton" and self.precision not in ROUNDED:
+        if self.convolutions == "kernels" and self.precision not in ROUNDED:
             raise InvalidInput(
-                f"convolutions='triton' rounds products, so precision must be one of {ROUNDED}, "
+                f"convolutions='kernels' rounds products, so precision must be one of {ROUNDED}, "
                 f"got {self.precision!r}; use convolutions='auto'"
             )
         if self.compile not in (True, False, "auto", "fused"):

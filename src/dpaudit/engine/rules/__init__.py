@@ -10,14 +10,14 @@ from dpaudit.engine.rules.base import LayerRule
 __all__ = ["LAYER_RULES", "LayerRule", "rules"]
 
 _HERE = "dpaudit.engine.rules"
-_BLOCK, _PRODUCT = "convolution-block", "convolution-product"
+_PRODUCT = "convolution-product"
 
 LAYER_RULES: Registry[LayerRule] = Registry(
     "layer rule",
     "dpaudit.layer_rules",
     {
         "linear": f"{_HERE}.linear:LinearRule",
-        _BLOCK: f"{_HERE}.block:BlockRule",
+        "convolution-block": f"{_HERE}.block:BlockRule",
         _PRODUCT: f"{_HERE}.convolution:ConvolutionProductRule",
         "convolution": f"{_HERE}.convolution:ConvolutionRule",
         "group-norm": f"{_HERE}.normalisation:GroupNormRule",
@@ -32,11 +32,11 @@ LAYER_RULES: Registry[LayerRule] = Registry(
 """Every registered rule. An entry point names the class."""
 
 
-def rules(*, convolutions: Literal["library", "product", "triton"]) -> tuple[LayerRule, ...]:
+def rules(*, convolutions: Literal["library", "product", "kernels"]) -> tuple[LayerRule, ...]:
     """The rules in the order in which they are tried; the first that handles a layer is used.
 
     Arguments:
         convolutions: How convolutions are computed, as in `dpaudit.engine.Speed`.
     """
-    unused = {"library": {_BLOCK, _PRODUCT}, "product": {_BLOCK}, "triton": set()}[convolutions]
-    return tuple(rule for name, rule in LAYER_RULES.items() if name not in unused)
+    unused = _PRODUCT if convolutions == "library" else None
+    return tuple(rule for name, rule in LAYER_RULES.items() if name != unused)

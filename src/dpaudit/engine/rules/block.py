@@ -1,7 +1,7 @@
 """Blocks of convolution, ReLU and max-pooling, computed by the kernels of `dpaudit.engine.blocks`.
 
 `with_blocks` joins such layers where they follow each other in a `torch.nn.Sequential`; any other
-convolution is a block by itself.
+convolution that is small enough is a block by itself.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dpaudit.engine.block_layout import Layer, fits
 from dpaudit.engine.block_shape import Shape
 from dpaudit.engine.blocks import block, example_gradients
 from dpaudit.engine.gradients import Explicit, ParameterGradients
@@ -23,10 +24,10 @@ from dpaudit.engine.rules.base import LayerRule, Notes, Tap, is_plain
 class ConvolutionBlock(torch.nn.Module):
     """A convolution with the layers that follow it. Its parameters are those of the convolution."""
 
-    def __init__(self, convolution: torch.nn.Conv2d, *, relu: bool, pool: int) -> None:
+    def __init__(self, convolution: torch.nn.Conv2d, *, relu: bool = False, pool: int = 1) -> None:
         super().__init__()
         self.weight, self.bias = convolution.weight, convolution.bias
-        self.shape = _shape(convolution, relu=relu, pool=pool)
+        self.shape = _shape(convolution, relu, pool)
 
     def forward(self, inputs: Tensor) -> Tensor:
         shape = self.shape
@@ -39,27 +40,27 @@ class ConvolutionBlock(torch.nn.Module):
 
 @final
 class BlockRule(LayerRule):
-    """`ConvolutionBlock`, and `torch.nn.Conv2d` without groups and padded with zeros."""
+    """`ConvolutionBlock`, which only `with_blocks` puts into a model."""
 
     def handles(self, layer: torch.nn.Module) -> bool:
-        return isinstance(layer, ConvolutionBlock) or _is_simple(layer)
+        return isinstance(layer, ConvolutionBlock)
 
     def forward(self, layer: torch.nn.Module, tap: Tap, inputs: Tensor) -> Tensor:
-        layer = cast(ConvolutionBlock | torch.nn.Conv2d, layer)
+        layer = cast(ConvolutionBlock, layer)
         bias = layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
-        values, which = block(layer.weight, bias, inputs, _shape_of(layer))
+        values, which = block(layer.weight, bias, inputs, layer.shape)
         return tap(values, (inputs, which))
 
     def gradients(
         self, layer: torch.nn.Module, part: str, notes: Notes, outputs: Tensor
     ) -> dict[str, ParameterGradients]:
-        layer = cast(ConvolutionBlock | torch.nn.Conv2d, layer)
-        weight, bias = example_gradients(notes[0], outputs, notes[1], _shape_of(layer))
+        shape = cast(ConvolutionBlock, layer).shape
+        weight, bias = example_gradients(notes[0], outputs, notes[1], shape)
         return {"weight": Explicit(weight), "bias": Explicit(bias)}
 
 
 def with_blocks(model: torch.nn.Module, like: Tensor) -> torch.nn.Module:
-    """A copy of ``model`` with its blocks joined, or ``model`` if that would change its output.
+    """A copy of ``model`` with blocks, or ``model`` if they would change its output.
 
     The names of the parameters stay. A model may use the layers of a `torch.nn.Sequential` in
     another way than one after the other, so both outputs are compared.
@@ -69,30 +70,57 @@ def with_blocks(model: torch.nn.Module, like: Tensor) -> torch.nn.Module:
         like: Some of its inputs.
     """
     joined = copy.deepcopy(model)
-    for parent in joined.modules():
-        if type(parent) is torch.nn.Sequential:
-            _join(parent)
+    seen = _inputs_of_convolutions(joined, like)
+    for parent in list(joined.modules()):
+        children = list(parent.named_children())
+        for place, (name, layer) in enumerate(children):
+            if layer not in seen:
+                continue
+            in_order = type(parent) is torch.nn.Sequential
+            following = children[place + 1 : place + 3] if in_order else []
+            relu = bool(following) and is_plain(following[0][1], torch.nn.ReLU)
+            pool = _pool(following[relu][1]) if len(following) > relu else 1
+            block = ConvolutionBlock(cast(torch.nn.Conv2d, layer), relu=relu, pool=pool)
+            if not fits(_layer(block, seen[layer])):
+                continue
+            setattr(parent, name, block)
+            for other, _ in following[: relu + (pool > 1)]:
+                setattr(parent, other, torch.nn.Identity())
     with torch.no_grad():
         expected, found = model(like), joined(like)
     return joined if torch.allclose(found, expected, rtol=1e-2, atol=1e-3) else model
 
 
-def _join(parent: torch.nn.Sequential) -> None:
-    """Replace each block by one layer, and the layers that it contains by identities."""
-    layers = list(parent)
-    for place, layer in enumerate(layers):
-        if not _is_simple(layer):
-            continue
-        after = layers[place + 1 : place + 3]
-        relu = bool(after) and is_plain(after[0], torch.nn.ReLU)
-        pool = _pool(after[relu]) if len(after) > relu else 1
-        parent[place] = ConvolutionBlock(cast(torch.nn.Conv2d, layer), relu=relu, pool=pool)
-        for joined in range(place + 1, place + 1 + relu + (pool > 1)):
-            parent[joined] = torch.nn.Identity()
+def _inputs_of_convolutions(
+    model: torch.nn.Module, like: Tensor
+) -> dict[torch.nn.Module, torch.Size]:
+    """The size of the inputs of every convolution that can be a block."""
+    seen: dict[torch.nn.Module, torch.Size] = {}
+
+    def see(layer: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        seen[layer] = inputs[0].shape
+
+    layers = [layer for layer in model.modules() if _is_simple(layer)]
+    hooks = [layer.register_forward_pre_hook(see) for layer in layers]
+    with torch.no_grad():
+        model(like)
+    for hook in hooks:
+        hook.remove()
+    return seen
+
+
+def _layer(block: ConvolutionBlock, inputs: torch.Size) -> Layer:
+    height, width = inputs[-2:]
+    return Layer(
+        shape=block.shape,
+        channels=block.weight.shape[1],
+        size=(height, width),
+        outputs=len(block.weight),
+    )
 
 
 def _pool(layer: torch.nn.Module) -> int:
-    """The side of non-overlapping square windows, or 1 if ``layer`` has other ones."""
+    """The side of square windows that do not overlap; 1 if ``layer`` has no such windows."""
     if not is_plain(layer, torch.nn.MaxPool2d):
         return 1
     layer = cast(torch.nn.MaxPool2d, layer)
@@ -106,11 +134,7 @@ def _pair(value: int | tuple[int, ...]) -> tuple[int, ...]:
     return (value, value) if isinstance(value, int) else value
 
 
-def _shape_of(layer: ConvolutionBlock | torch.nn.Conv2d) -> Shape:
-    return layer.shape if isinstance(layer, ConvolutionBlock) else _shape(layer)
-
-
-def _shape(layer: torch.nn.Conv2d, *, relu: bool = False, pool: int = 1) -> Shape:
+def _shape(layer: torch.nn.Conv2d, relu: bool, pool: int) -> Shape:
     sides = layer._reversed_padding_repeated_twice  # the last dimension first
     return Shape(
         kernel=cast(tuple[int, int], layer.kernel_size),
