@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -199,3 +201,34 @@ def test_a_wrong_fused_step_is_not_used(monkeypatch: pytest.MonkeyPatch, error: 
     plain = Engine(Training(mechanism=mechanism), runs=3, speed=CPU, compiled=False)
     torch.testing.assert_close(found, list(plain.play(start, runs, torch.zeros(3, 0)))[-1])
     assert "compiled the step incorrectly" in engine.notices[0]
+
+
+@pytest.mark.parametrize("widths", [(8, 6, 2), (3, 2), (5, 17, 4, 3)])
+@pytest.mark.parametrize("clipped", [True, False])
+def test_one_run_without_vmap_equals_one_with_it(widths: tuple[int, ...], clipped: bool) -> None:
+    mechanism, runs = training(*widths), torch.arange(1)
+    described = Training(mechanism=mechanism, canaries=points(widths), clipped=clipped)
+    plain = Engine(described, runs=1, speed=CPU, compiled=False)
+    start = initial_parameters(mechanism, seed=0, runs=torch.arange(2))
+    found = list(plain.play(start[:1], runs, torch.ones(1, 3)))[-1]
+    several = Engine(described, runs=2, speed=CPU, compiled=False)
+    both = list(several.play(start, torch.arange(2), torch.ones(2, 3)))[-1]
+    torch.testing.assert_close(found, both[:1], rtol=1e-5, atol=1e-6)
+
+
+@needs_compiler
+def test_the_fused_step_and_simulations_do_not_import_the_compiler_of_torch() -> None:
+    # It takes a second, which is a sixth of the default audit.
+    code = """
+import sys
+from dpaudit.adversaries import SimulatedDimension
+from dpaudit.engine import Speed
+from dpaudit.games import Game, play, prepare
+from dpaudit.presets import preset
+mechanism, adversary = preset("housing").training(steps=4), SimulatedDimension()
+canaries = adversary.craft(mechanism, None, canaries=1, seed=0)
+game = Game(mechanism=mechanism, adversary=adversary, canaries=canaries, runs=8)
+list(play(prepare(game, Speed(device="cpu", compile="fused"))))
+sys.exit(bool({"torch._dynamo", "sympy"} & set(sys.modules)))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

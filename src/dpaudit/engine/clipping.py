@@ -39,6 +39,8 @@ class ClippedSums:
         clipping: The kind of clipping; flat by default.
         views: Number of consecutive features that are views of one example; their gradients are
             averaged before clipping.
+        plain: Whether a single run on a CPU is computed by `torch.autograd` alone. `torch.func`
+            imports torch's compiler at its first use, which takes a second.
     """
 
     def __init__(
@@ -48,10 +50,12 @@ class ClippedSums:
         calls: Sequence[Call],
         clipping: Clipping | None = None,
         views: int = 1,
+        *,
+        plain: bool = False,
     ) -> None:
         self._model, self._loss, self._calls = model, loss, tuple(calls)
         self._clipping = FlatClipping() if clipping is None else clipping
-        self._views = views
+        self._views, self._plain = views, plain
 
     def __call__(
         self, flat: Tensor, features: Tensor, targets: Tensor, weights: Tensor, clip_norm: Tensor
@@ -67,26 +71,38 @@ class ClippedSums:
             clip_norm: :math:`C`, a scalar tensor; infinity clips nothing in flat clipping.
         """
 
+        alone = self._alone(flat)
+
         def one_run(own: Tensor, own_weights: Tensor) -> Tensor:
-            gradients = self._gradients(own, features, targets)
+            gradients = self._gradients(own, features, targets, alone)
             norms = self._norms(gradients, features)
             factors = own_weights * self._clipping.factor(norms, clip_norm)
             return self._flat_sum(gradients, factors, own)
 
+        if alone:
+            return one_run(flat[0], weights[0]).unsqueeze(0)
         with _quietly_looping():
             return torch.func.vmap(one_run)(flat, weights)
 
     def norms(self, flat: Tensor, features: Tensor, targets: Tensor) -> Tensor:
         """The gradient norm of every example before clipping, shape (runs, examples)."""
 
-        def one_run(own: Tensor) -> Tensor:
-            return self._norms(self._gradients(own, features, targets), features)
+        alone = self._alone(flat)
 
+        def one_run(own: Tensor) -> Tensor:
+            return self._norms(self._gradients(own, features, targets, alone), features)
+
+        if alone:
+            return one_run(flat[0]).unsqueeze(0)
         with _quietly_looping():
             return torch.func.vmap(one_run)(flat)
 
+    def _alone(self, flat: Tensor) -> bool:
+        whole = not self._model.taps.per_example and not self._model.loose
+        return self._plain and whole and len(flat) == 1 and flat.device.type == "cpu"
+
     def _gradients(
-        self, own: Tensor, features: Tensor, targets: Tensor
+        self, own: Tensor, features: Tensor, targets: Tensor, alone: bool
     ) -> dict[int, ParameterGradients]:
         model = self._model
         pieces = torch.split(own, list(model.sizes))
@@ -108,7 +124,10 @@ class ClippedSums:
             total = losses.sum() if self._views == 1 else losses.sum() / self._views
             return total, notes
 
-        derivatives, notes = torch.func.grad(total_loss, has_aux=True)(taps)
+        if alone:
+            derivatives, notes = _derivatives(total_loss, outputs)
+        else:
+            derivatives, notes = torch.func.grad(total_loss, has_aux=True)(taps)
         gradients = model.gradients(self._calls, notes, *derivatives)
         if self._views == 1:
             return gradients
@@ -168,6 +187,17 @@ class ClippedSums:
                 for place, size in enumerate(self._model.sizes)
             ]
         )
+
+
+def _derivatives(
+    total_loss: Callable[[_Taps], tuple[Tensor, list[Notes]]], outputs: Sequence[Tensor]
+) -> tuple[_Taps, list[Notes]]:
+    """What `torch.func.grad` computes if there are no loose parameters, by `torch.autograd`."""
+    with torch.enable_grad():
+        variables = [output.detach().requires_grad_() for output in outputs]
+        total, notes = total_loss((variables, {}))
+        found = torch.autograd.grad(total, variables)
+    return (list(found), {}), [tuple(note.detach() for note in one) for one in notes]
 
 
 @contextlib.contextmanager

@@ -244,8 +244,8 @@ class Verified:
 
     Arguments:
         fast: The step to use; its first argument has one row for each run.
-        slow: The step for fewer runs, from the arguments that ``rows`` gives.
-        rows: Selects the first runs in a step's arguments.
+        slow: The same step, which is called for one run at a time in comparisons.
+        rows: Selects runs in a step's arguments.
         tolerance: Largest distance of the results, relative to the length of the step.
         name: What compiled ``fast``, for the notice.
     """
@@ -254,7 +254,7 @@ class Verified:
         self,
         fast: Callable[..., Tensor],
         slow: Callable[..., Tensor],
-        rows: Callable[[int, tuple[Any, ...]], tuple[Any, ...]],
+        rows: Callable[[slice, tuple[Any, ...]], tuple[Any, ...]],
         *,
         tolerance: float,
         name: str,
@@ -283,8 +283,10 @@ class Verified:
             if self._wrong or self._unchecked <= 0:
                 return
             self._unchecked -= 1
-            few = self._rows(CHECKED_RUNS, args)
-            difference = _apart(self._fast(*few), self._slow(*few), few[0])
+            few = self._rows(slice(CHECKED_RUNS), args)
+            each = [self._rows(slice(run, run + 1), few) for run in range(len(few[0]))]
+            slow = torch.cat([self._slow(*one) for one in each])
+            difference = _apart(self._fast(*few), slow, few[0])
             if difference > self._tolerance:
                 self._wrong = True
                 self.notices = (_wrong(self._name, difference),)

@@ -23,6 +23,7 @@ from dpaudit.engine import block_kernels, noise
 from dpaudit.engine.clipping import ClippedSums
 from dpaudit.engine.compilation import TOLERANCE, WORTH_TRACING, Traced, Verified
 from dpaudit.engine.feeding import Feed
+from dpaudit.engine.fused_step import is_plain_network
 from dpaudit.engine.fused_training import FusedTraining
 from dpaudit.engine.inserting import SumInserter, inserter
 from dpaudit.engine.participation import participation
@@ -78,8 +79,11 @@ class Engine:
             self._inserter = inserter(training.canaries, model.parameters, speed.dtype, device)
         else:
             self._inserter = SumInserter()
+        self._plain = is_plain_network(template, mechanism.loss)
         self._measure(model, [parameter.detach() for parameter in trainable(template)])
-        self._build_step(speed, compiled, times * mechanism.steps)
+        # One run of a plain network is fast without tracing.
+        alone = self._plain and runs == 1 and device.type == "cpu"
+        self._build_step(speed, compiled, 0 if alone else times * mechanism.steps)
 
     def _measure(self, model: TappedModel, values: list[Tensor]) -> None:
         """The functions for clipped sums, for the shapes of the first batch and of the canaries."""
@@ -90,7 +94,7 @@ class Engine:
 
         def sums_of(features: Tensor) -> ClippedSums:
             calls = model.measure(values, features)
-            return ClippedSums(model, mechanism.loss, calls, clipping, views)
+            return ClippedSums(model, mechanism.loss, calls, clipping, views, plain=self._plain)
 
         draws, points = feed.draws(0), self._inserter.points
         first, _ = feed.examples(feed.batch(0)[0][0], draws[: feed.size])

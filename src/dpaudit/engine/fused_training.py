@@ -84,7 +84,7 @@ class FusedTraining:
             noisy=training.adds_noise,
         )
         self.step = Verified(
-            self._one_step, slow, _first_runs, tolerance=tolerance, name="the C++ compiler"
+            self._one_step, slow, _rows, tolerance=tolerance, name="the C++ compiler"
         )
 
     def advance(
@@ -123,6 +123,6 @@ class FusedTraining:
         return self._kernel(current, coins, canaries, runs, first=first, last=last)
 
 
-def _first_runs(count: int, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _rows(some: slice, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     state, batch, present, draws, coins, runs, *rest = given
-    return (state[:count], batch, present, draws, coins[:count], runs[:count], *rest)
+    return (state[some], batch, present, draws, coins[some], runs[some], *rest)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from dpaudit.engine import reference
 from dpaudit.engine.clipping import ClippedSums
+from dpaudit.engine.fused_step import is_plain_network
 from dpaudit.engine.refusals import refuse_layers, refuse_types
 from dpaudit.engine.rules import rules
 from dpaudit.engine.starting_points import (
@@ -230,7 +231,8 @@ def _sums(mechanism: DPSGD, model: nn.Module, tapped: TappedModel, features: Ten
     calls = tapped.measure([p.detach() for p in trainable(model)], features)
     if not tapped.taps.per_example and any(call.shape[:1] != features.shape[:1] for call in calls):
         raise ValueError("a layer is called once for the whole batch, or the batch is reshaped")
-    return ClippedSums(tapped, mechanism.loss, calls)
+    plain = is_plain_network(model, mechanism.loss)
+    return ClippedSums(tapped, mechanism.loss, calls, plain=plain)
 
 
 def _tolerance(values: Tensor) -> float:
