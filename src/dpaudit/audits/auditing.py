@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -121,6 +123,7 @@ def audit(
         chosen = executor_for(ready, done) if executor is None else executor
         chosen.label = record.id
         notices.progress.watch(chosen.status)
+        _import_meanwhile("scipy.stats")  # bounds need it
         tiles.keep(play(ready, done=done, notify=notices.notify, executor=chosen))
         notices.progress.stage("bounds")
         return finished(
@@ -132,6 +135,11 @@ def audit(
             resumed=tiles.resumed,
             notices=notices.seen,
         )
+
+
+def _import_meanwhile(module: str) -> None:
+    """Import a module in a thread. Training happens outside of Python's global lock."""
+    threading.Thread(target=importlib.import_module, args=(module,), daemon=True).start()
 
 
 def make_game(

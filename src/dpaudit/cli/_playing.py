@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from dpaudit.cli._loading import uncollected
 from dpaudit.cli._render import print_json
 from dpaudit.cli._user_code import user_code
 
@@ -22,8 +23,8 @@ def progress_shown(*, store: str, quiet: bool) -> Iterator[Progress]:
         store: The store, for the message after an interruption.
         quiet: Whether to show nothing.
     """
-    from dpaudit.audits import Bar, Silent
-
+    with uncollected():
+        from dpaudit.audits import Bar, Silent
     progress = Silent() if quiet else Bar()
     try:
         with progress, user_code():

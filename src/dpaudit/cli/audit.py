@@ -9,6 +9,7 @@ import typer
 
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._ci import Junit, Sarif, outcome_of_audit, write_outcomes
+from dpaudit.cli._loading import uncollected
 from dpaudit.cli._playing import print_audit, progress_shown
 from dpaudit.configuration import Settings, store_path
 
@@ -41,10 +42,12 @@ def audit(
     """
     where = store_path(settings.store)
     with progress_shown(store=where, quiet=json) as progress:
-        from dpaudit.audits import audit as play
+        with uncollected():
+            from dpaudit.audits import audit as play
 
+            arguments = settings.arguments()
         result = play(
-            **settings.arguments(),
+            **arguments,
             horizons=settings.horizons or (),
             name=settings.name,
             store=where,

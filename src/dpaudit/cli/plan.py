@@ -9,6 +9,7 @@ from rich.text import Text
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._claims import claim_from
 from dpaudit.cli._executors import with_signature
+from dpaudit.cli._loading import uncollected
 from dpaudit.cli._option import optional
 from dpaudit.cli._render import console, print_json
 from dpaudit.cli._user_code import user_code
@@ -140,9 +141,11 @@ def _fraction(detect: str | None) -> float:
 @option.takes_settings()
 def _plan(settings: Settings, *, json: bool, executor: Executor | None) -> None:
     """Predict an audit of a preset."""
-    from dpaudit.audits import plan as predict
+    with uncollected():
+        from dpaudit.audits import plan as predict
 
-    found = predict(**settings.arguments(), executor=executor)
+        arguments = settings.arguments()
+    found = predict(**arguments, executor=executor)
     if json:
         print_json(found.to_dict())
     else:
