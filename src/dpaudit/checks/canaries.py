@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpaudit._arrays import Array
-from dpaudit.errors import InvalidInput
+from dpaudit.trainings.coins import coins_of
 
 
 @final
@@ -111,7 +111,4 @@ class ShapedCanary:
 
 
 def _coin(inserted: ArrayLike) -> bool:
-    coins = np.atleast_1d(np.asarray(inserted, dtype=bool))
-    if coins.shape != (1,):
-        raise InvalidInput(f"inserted must be one coin for one canary, got shape {coins.shape}")
-    return bool(coins[0])
+    return bool(coins_of(inserted, 1)[0])

@@ -147,7 +147,7 @@ def audit_figure(found: Evidence, *, title: str = "") -> Figure:
         found: The numbers to draw.
         title: The title above the figure.
     """
-    with _style():
+    with figure_style():
         made = _new_figure(10.0, 3.6)
         left, middle, right = made.subplots(1, 3)
         if title:
@@ -169,7 +169,7 @@ def figure(found: Evidence, picture: str, *, width: float = COLUMN) -> Figure:
     """
     _validate.one_of("picture", picture, ("scores", "tradeoff", "profile", "growth", "bounds"))
     _validate.positive("width", width)
-    with _style():
+    with figure_style():
         made = _new_figure(width, min(width, 3.6) if picture == "tradeoff" else 2.7)
         ax = made.subplots()
         if picture == "scores" and found.histogram is not None:
@@ -193,12 +193,12 @@ def _new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _style() -> Any:
+def figure_style(*, line_width: float = 1.3) -> Any:
     """The style of all figures, as a context."""
     try:
         import matplotlib as mpl
     except ImportError:
-        raise MissingExtra("drawing an audit", "plot") from None
+        raise MissingExtra("drawing figures", "plot") from None
     small = {f"{part}.labelsize": 7 for part in ("xtick", "ytick")}
     style: Any = {
         "font.size": 8,
@@ -209,7 +209,7 @@ def _style() -> Any:
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.linewidth": 0.6,
-        "lines.linewidth": 1.3,
+        "lines.linewidth": line_width,
     }
     return mpl.rc_context(style)
 

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from dpaudit._arrays import Array
 from dpaudit._files import write_whole
-from dpaudit.errors import InvalidInput, MissingExtra
+from dpaudit.errors import InvalidInput
 from dpaudit.landscapes import ChainLandscape, DensityPair, ExactPrivacy, accountant_mu
 from dpaudit.mechanisms.landscape import LandscapeProcess
+from dpaudit.report.figures import figure_style
 from dpaudit.report.palette import BLUE, GREY, INSERTED, ORANGE, OTHERS
 from dpaudit.tradeoff import gaussian_delta
 
@@ -106,26 +107,10 @@ def draw_densities(axis: Any, densities: Sequence[tuple[int, DensityPair]]) -> N
 @contextmanager
 def figure_file(path: str, *, columns: int, height: float) -> Iterator[tuple[Any, Any]]:
     """A figure with one row of axes in the house's style, saved on the way out."""
-    try:
-        import matplotlib as mpl
+    with figure_style(line_width=1.4):
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError:
-        raise MissingExtra("drawing figures", "plot") from None
 
-    style: Any = {
-        "font.size": 8,
-        "axes.titlesize": 8,
-        "axes.labelsize": 8,
-        "legend.fontsize": 7,
-        "xtick.labelsize": 7,
-        "ytick.labelsize": 7,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.linewidth": 0.6,
-        "lines.linewidth": 1.4,
-    }
-    with mpl.rc_context(style):
         # A Figure of its own, not pyplot's: no global state, no display needed.
         layout = ConstrainedLayoutEngine(w_pad=0.08, wspace=0.04)
         figure = Figure(figsize=(WIDTH, height), layout=layout)

@@ -142,3 +142,12 @@ class GradientCanary(CraftedGradients):
     def along(self, flat: Array) -> Array:
         """The entries of a flat vector at the canaries' axes."""
         return flat[self.dimensions]
+
+
+def require_known_clipping(canary: object, through_clipping: bool) -> None:
+    """Raise an error if the canary is to be added clipped and its clipped gradient is unknown."""
+    if not through_clipping and not isinstance(canary, GradientCanary):
+        raise InvalidInput(
+            "through_clipping=False needs a GradientCanary, whose clipped gradients are known; "
+            f"got {type(canary).__name__}"
+        )

@@ -7,7 +7,9 @@ number of processes or the number of runs.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit.errors import InvalidInput
 
 _COINS, _SEEDS = 1, 2
 _BITS = 31
@@ -28,6 +30,17 @@ def inserted_in(run: int, *, canaries: int, seed: int) -> NDArray[np.bool_]:
         return np.random.default_rng([seed, _COINS, run]).random(canaries) < 0.5
     first = np.random.default_rng([seed, _COINS, run // 2]).random() < 0.5
     return np.array([first == (run % 2 == 0)])
+
+
+def coins_of(inserted: ArrayLike, count: int) -> NDArray[np.bool_]:
+    """One boolean for each of ``count`` canaries, from what a training was given."""
+    coins = np.atleast_1d(np.asarray(inserted, dtype=bool))
+    if coins.shape != (count,):
+        raise InvalidInput(
+            f"inserted must be one boolean for each of the {count} canaries, got shape "
+            f"{coins.shape}"
+        )
+    return coins
 
 
 def training_seed(run: int, *, seed: int) -> int:

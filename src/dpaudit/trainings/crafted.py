@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
+from dpaudit.trainings.coins import coins_of
 
 AS_LARGE_AS = 10.0
 """The norm of a canary's gradient before clipping, in units of the clip norm."""
@@ -56,11 +57,11 @@ class CraftedGradients(abc.ABC):
 
     def rows(self, inserted: ArrayLike) -> Array:
         """The gradients of the inserted canaries before clipping, one row each."""
-        return self.norm * self.unit_rows(self._coins(inserted))
+        return self.norm * self.unit_rows(coins_of(inserted, self.count))
 
     def clipped_sum(self, inserted: ArrayLike) -> Array:
         """The sum of the inserted canaries after correct clipping, flat."""
-        return min(self.norm, self.clip_norm) * self.unit_sum(self._coins(inserted))
+        return min(self.norm, self.clip_norm) * self.unit_sum(coins_of(inserted, self.count))
 
     def score(self, final: ArrayLike, initial: ArrayLike | None = None) -> Array:
         """How far the parameters moved against each canary's gradient, one score per canary.
@@ -82,15 +83,6 @@ class CraftedGradients(abc.ABC):
                 f"that the canary was drawn for, got shape {flat.shape}"
             )
         return flat
-
-    def _coins(self, inserted: ArrayLike) -> NDArray[np.bool_]:
-        coins = np.atleast_1d(np.asarray(inserted, dtype=bool))
-        if coins.shape != (self.count,):
-            raise InvalidInput(
-                f"inserted must be one boolean for each of the {self.count} canaries, got shape "
-                f"{coins.shape}"
-            )
-        return coins
 
 
 def drawing(

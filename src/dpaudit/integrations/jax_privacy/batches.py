@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
+from dpaudit.trainings.coins import coins_of
 
 
 def select_batches(
@@ -51,12 +52,7 @@ def select_batches(
             f"{type(strategy).__name__}"
         )
     examples = _validate.integer("examples", examples, at_least=1)
-    coins = np.atleast_1d(np.asarray(inserted, dtype=bool))
-    if coins.shape != (canary.count,):
-        raise InvalidInput(
-            f"inserted must be one boolean for each of the {canary.count} canaries, got shape "
-            f"{coins.shape}"
-        )
+    coins = coins_of(inserted, canary.count)
     generator = np.random.default_rng(rng)
     for batch in strategy.batch_iterator(examples + canary.count, rng=generator):
         indices = np.asarray(batch, dtype=np.int64)

@@ -13,9 +13,8 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from dpaudit.errors import InvalidInput
 from dpaudit.integrations.trees import coins_of, imported, require_size, rows_like
-from dpaudit.trainings.canaries import GradientCanary
+from dpaudit.trainings.canaries import GradientCanary, require_known_clipping
 
 
 def insert_canary(
@@ -47,11 +46,7 @@ def insert_canary(
         >>> gradient(jnp.ones(3), zeros, present=False).tolist()
         [0.0, 0.0, 0.0]
     """
-    if not through_clipping and not isinstance(canary, GradientCanary):
-        raise InvalidInput(
-            "through_clipping=False needs a GradientCanary, whose clipped gradients are known; "
-            f"got {type(canary).__name__}"
-        )
+    require_known_clipping(canary, through_clipping)
     if clipped_grad is None:
         clipped_grad = imported("jax_privacy", "jax-privacy").clipped_grad
     insert = _through if through_clipping else _after

@@ -29,12 +29,7 @@ from dpaudit.integrations.opacus.layout import (
 )
 from dpaudit.integrations.opacus.patching import ReplacedMethods
 from dpaudit.integrations.opacus.recording import GradientRecorder
-from dpaudit.integrations.opacus.refusals import (
-    coins,
-    require_insertable,
-    require_known_clipping,
-    require_memory,
-)
+from dpaudit.integrations.opacus.refusals import require_insertable, require_memory
 from dpaudit.integrations.opacus.rows import CanaryRows, Mask
 from dpaudit.integrations.opacus.rowwise import are_the_sums, sums_by_definition
 from dpaudit.integrations.opacus.sampling import (
@@ -44,6 +39,8 @@ from dpaudit.integrations.opacus.sampling import (
     participation,
 )
 from dpaudit.integrations.opacus.sums import add_clipped, add_raw
+from dpaudit.trainings.canaries import require_known_clipping
+from dpaudit.trainings.coins import coins_of
 from dpaudit.trainings.private_gradients import PrivateGradients
 
 MEMORY = 2**29
@@ -147,7 +144,7 @@ def insert_canary(
             f"canary was drawn for {canary.parameters} parameters and this training has "
             f"{total}; draw it with canary_for(optimizer), and pass the same model= to both"
         )
-    present = coins(inserted, canary.count) & inserts_here(optimizer, rank)
+    present = coins_of(inserted, canary.count) & inserts_here(optimizer, rank)
     count, rows, axes, values = entries_of(canary, present)
     if through_clipping:
         require_memory(count * total * slots[0].parameter.element_size(), memory)

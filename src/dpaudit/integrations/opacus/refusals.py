@@ -4,23 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
-from dpaudit.trainings.canaries import GradientCanary
-
-
-def coins(inserted: ArrayLike, count: int) -> NDArray[np.bool_]:
-    """One boolean for each canary: whether it is inserted."""
-    coins = np.atleast_1d(np.asarray(inserted, dtype=bool))
-    if coins.shape != (count,):
-        raise InvalidInput(
-            f"inserted must be one boolean for each of the {count} canaries, got shape "
-            f"{coins.shape}"
-        )
-    return coins
 
 
 def require_insertable(optimizer: Any, through_clipping: bool, apart: bool | None) -> None:
@@ -45,15 +30,6 @@ def require_insertable(optimizer: Any, through_clipping: bool, apart: bool | Non
             f"optimizer {type(optimizer).__name__} clips without per-example gradients, so a "
             "canary cannot pass through its clipping; use through_clipping=False, which tests the "
             "noise and the accounting"
-        )
-
-
-def require_known_clipping(canary: object, through_clipping: bool) -> None:
-    """Raise an error if the canary is to be added clipped and its clipped gradient is unknown."""
-    if not through_clipping and not isinstance(canary, GradientCanary):
-        raise InvalidInput(
-            "through_clipping=False needs a GradientCanary, whose clipped gradients are known; "
-            f"got {type(canary).__name__}"
         )
 
 
