@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -48,21 +48,22 @@ def emulated(sources: list[str], folder: Path) -> Callable[[str, str], Any]:
     return compiled
 
 
-class _Emulated:
-    """Called as the kernels that torch compiles."""
-
-    def __init__(self, function: Any) -> None:
-        self._function = function
+class _Emulated(NamedTuple):
+    function: Any
 
     def set_shared_memory_config(self, size: int) -> None:
         pass
 
-    def __call__(self, *, grid: Any, block: Any, args: list[Any], shared_mem: int) -> None:
-        given = (
-            ctypes.c_void_p(value.data_ptr()) if isinstance(value, torch.Tensor) else value
-            for value in args
-        )
-        self._function(_Three(*grid), block[0], shared_mem // 4, *given)
+
+def launch(
+    kernel: _Emulated, grid: Any, threads: int, memory: int, arguments: Sequence[Any]
+) -> None:
+    """A stand-in for `dpaudit.engine.block_kernels._launch`."""
+    given = (
+        ctypes.c_void_p(value.data_ptr()) if isinstance(value, torch.Tensor) else value
+        for value in arguments
+    )
+    kernel.function(_Three(*grid), threads, memory // 4, *given)
 
 
 class _Three(ctypes.Structure):

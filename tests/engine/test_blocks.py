@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from tests.engine.emulated_cuda import emulated
+from tests.engine.emulated_cuda import emulated, launch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
@@ -109,6 +109,7 @@ def device(
             folder = tmp_path_factory.mktemp("kernels")
             compiled = emulated(list(dict.fromkeys(sources)), folder)
             patch.setattr(torch.cuda, "_compile_kernel", compiled, raising=False)
+            patch.setattr(block_kernels, "_launch", launch)
         yield request.param
     block_kernels._compiled.cache_clear()
 

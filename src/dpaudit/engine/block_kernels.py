@@ -6,8 +6,10 @@ in plain torch are in `dpaudit.engine.blocks`.
 
 from __future__ import annotations
 
+import ctypes
 import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, final
@@ -23,6 +25,7 @@ _ENOUGH_BLOCKS = 2048
 """Blocks of threads that keep a whole GPU busy."""
 
 
+@functools.cache
 def usable() -> bool:
     """Whether this torch and GPU can compile and run the kernels."""
     compiles = hasattr(torch.cuda, "_compile_kernel") and torch.version.hip is None
@@ -33,7 +36,8 @@ def forward(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple
     """As `dpaudit.engine.blocks.forward`."""
     runs, outputs = weight.shape[:2]
     groups, examples = inputs.shape[:2]
-    kernel = _compiled(output_plan, _layer(inputs, outputs, shape, shared=groups < runs))
+    layer = _layer(inputs, outputs, shape, shared=groups < runs)
+    kernel = _compiled(output_plan, layer, inputs.device)
     out = inputs.new_empty(runs, examples, outputs, *shape.windows(inputs.shape[3:]))
     which = torch.empty(
         out.shape if shape.selects else (0,), dtype=torch.int8, device=inputs.device
@@ -51,13 +55,16 @@ def weight_gradient(
     """As `dpaudit.engine.blocks.weight_gradient`."""
     groups, examples, channels = inputs.shape[:3]
     runs, _, outputs = gradient.shape[:3]
-    kernel = _compiled(weight_plan, _layer(inputs, outputs, shape, shared=groups < runs))
+    layer = _layer(inputs, outputs, shape, shared=groups < runs)
+    kernel = _compiled(weight_plan, layer, inputs.device)
     out = gradient.new_empty(runs, examples, outputs, channels, *shape.kernel)
     out_bias = gradient.new_empty(runs, examples, outputs)
     rows = runs // groups * outputs
     tiles = -(-rows // (16 * kernel["SETS"]))
     grid = (-(-examples // kernel["EXAMPLES"]), tiles, groups * kernel["COLUMN_GROUPS"])
-    kernel.start(grid, inputs, gradient, which, out, out_bias, rows, examples)
+    kernel.start(
+        grid, inputs.contiguous(), gradient.contiguous(), which, out, out_bias, rows, examples
+    )
     return out, out_bias
 
 
@@ -68,9 +75,9 @@ def input_gradient(
     runs, outputs, channels = weight.shape[:3]
     examples = gradient.shape[1]
     out = gradient.new_empty(runs, examples, channels, *size)
-    kernel = _compiled(input_plan, _layer(out, outputs, shape))
+    kernel = _compiled(input_plan, _layer(out, outputs, shape), out.device)
     grid = (_sharing(examples, kernel, runs), runs, 1)
-    kernel.start(grid, weight.contiguous(), gradient, which, out, examples)
+    kernel.start(grid, weight.contiguous(), gradient.contiguous(), which, out, examples)
     return out
 
 
@@ -84,16 +91,43 @@ class _Kernel:
         return self.plan.constants[name]
 
     def start(self, grid: tuple[int, int, int], *arguments: Tensor | int) -> None:
-        threads, memory = 32 * self["WARPS"], 4 * self.plan.words
-        self.function(grid=grid, block=(threads, 1, 1), args=list(arguments), shared_mem=memory)
+        with torch.cuda.device_of(arguments[0]):  # type: ignore[no-untyped-call]
+            _launch(self.function, grid, 32 * self["WARPS"], 4 * self.plan.words, arguments)
 
 
 @functools.cache
-def _compiled(plan: Callable[[Layer], Plan], layer: Layer) -> _Kernel:
+def _compiled(plan: Callable[[Layer], Plan], layer: Layer, device: torch.device) -> _Kernel:
     made = plan(layer)
-    function = torch.cuda._compile_kernel(made.definitions(layer) + _SOURCE, "kernel")
-    function.set_shared_memory_config(4 * made.words)
+    with torch.cuda.device_of(torch.empty(0, device=device)):  # type: ignore[no-untyped-call]
+        function = torch.cuda._compile_kernel(made.definitions(layer) + _SOURCE, "kernel")
+        function.set_shared_memory_config(4 * made.words)
     return _Kernel(made, function)
+
+
+def _launch(
+    function: Any,
+    grid: tuple[int, int, int],
+    threads: int,
+    memory: int,
+    arguments: Sequence[Tensor | int],
+) -> None:
+    """Start a kernel; what torch does for it, without opening the driver's library each time."""
+    values = [
+        ctypes.c_void_p(value.data_ptr()) if isinstance(value, Tensor) else ctypes.c_int(value)
+        for value in arguments
+    ]
+    places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    error = _driver().cuLaunchKernel(
+        function.func, *grid, threads, 1, 1, memory, stream, places, None
+    )
+    if error:
+        raise RuntimeError(f"a CUDA kernel could not be started: error {error} of the driver")
+
+
+@functools.cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
 
 
 def _layer(inputs: Tensor, outputs: int, shape: Shape, shared: bool = False) -> Layer:

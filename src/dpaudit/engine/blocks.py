@@ -9,6 +9,7 @@ torch. They are operations of `torch.library`, so the compiler plans and fuses a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -121,48 +122,76 @@ def _before_pooling(gradient: Tensor, which: Tensor, size: Pair, shape: Shape) -
     return functional.pad(spread, (0, width - spread.shape[-1], 0, height - spread.shape[-2]))
 
 
-@torch.library.custom_op("dpaudit::block_forward", mutates_args=())
-def _forward(
-    weight: Tensor, bias: Tensor, inputs: Tensor, shape: list[int]
-) -> tuple[Tensor, Tensor]:
-    run = block_kernels.forward if inputs.is_cuda else forward
-    return run(weight, bias, inputs.contiguous(), Shape.of(shape))
+_OPERATIONS = torch.library.Library("dpaudit", "DEF")  # type: ignore[no-untyped-call]
+"""Defined without `torch.library.custom_op`, whose calls take three times as long."""
 
 
-@_forward.register_fake
-def _(weight: Tensor, bias: Tensor, inputs: Tensor, shape: list[int]) -> tuple[Tensor, Tensor]:
-    block = Shape.of(shape)
-    size = (len(weight), inputs.shape[1], weight.shape[1], *block.windows(inputs.shape[3:]))
-    which = inputs.new_empty(size if block.selects else (0,), dtype=torch.int8)
+def _operation(
+    schema: str,
+    on_gpu: Callable[..., Any],
+    elsewhere: Callable[..., Any],
+    sizes: Callable[..., Any],
+) -> Any:
+    """An operation of `torch.library`.
+
+    Arguments:
+        schema: Its name, arguments and results.
+        on_gpu: Computes it on a GPU.
+        elsewhere: Computes it on any other device.
+        sizes: Its results without values, for the compiler.
+    """
+    name = schema.split("(")[0]
+    _OPERATIONS.define(schema)  # type: ignore[no-untyped-call]
+    _OPERATIONS.impl(name, on_gpu, "CUDA")  # type: ignore[no-untyped-call]
+    _OPERATIONS.impl(name, elsewhere, "CPU")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"dpaudit::{name}", sizes)
+    return getattr(torch.ops.dpaudit, name).default
+
+
+def _with_shape(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` with the numbers of a shape instead of the shape as its last argument."""
+    return lambda *arguments: function(*arguments[:-1], Shape.of(arguments[-1]))
+
+
+def _outputs(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
+    size = (len(weight), inputs.shape[1], weight.shape[1], *shape.windows(inputs.shape[3:]))
+    which = inputs.new_empty(size if shape.selects else (0,), dtype=torch.int8)
     return inputs.new_empty(size), which
 
 
-@torch.library.custom_op("dpaudit::block_input_gradient", mutates_args=())
-def _input_gradient(
-    weight: Tensor, gradient: Tensor, which: Tensor, size: list[int], shape: list[int]
+def _like_inputs(
+    weight: Tensor, gradient: Tensor, which: Tensor, size: list[int], shape: Shape
 ) -> Tensor:
-    run = block_kernels.input_gradient if gradient.is_cuda else input_gradient
-    return run(weight, gradient.contiguous(), which, (size[0], size[1]), Shape.of(shape))
-
-
-@_input_gradient.register_fake
-def _(weight: Tensor, gradient: Tensor, which: Tensor, size: list[int], shape: list[int]) -> Tensor:
     return gradient.new_empty(*gradient.shape[:2], weight.shape[2], *size)
 
 
-@torch.library.custom_op("dpaudit::block_weight_gradient", mutates_args=())
-def _weight_gradient(
-    inputs: Tensor, gradient: Tensor, which: Tensor, shape: list[int]
+def _like_parameters(
+    inputs: Tensor, gradient: Tensor, which: Tensor, shape: Shape
 ) -> tuple[Tensor, Tensor]:
-    run = block_kernels.weight_gradient if gradient.is_cuda else weight_gradient
-    return run(inputs.contiguous(), gradient.contiguous(), which, Shape.of(shape))
-
-
-@_weight_gradient.register_fake
-def _(inputs: Tensor, gradient: Tensor, which: Tensor, shape: list[int]) -> tuple[Tensor, Tensor]:
     first = gradient.shape[:3]
-    weights = gradient.new_empty(*first, inputs.shape[2], *Shape.of(shape).kernel)
-    return weights, gradient.new_empty(first)
+    return gradient.new_empty(*first, inputs.shape[2], *shape.kernel), gradient.new_empty(first)
+
+
+_forward = _operation(
+    "block_forward(Tensor weight, Tensor bias, Tensor inputs, int[] shape) -> (Tensor, Tensor)",
+    _with_shape(block_kernels.forward),
+    _with_shape(forward),
+    _with_shape(_outputs),
+)
+_input_gradient = _operation(
+    "block_input_gradient(Tensor weight, Tensor gradient, Tensor which, int[] size, int[] shape)"
+    " -> Tensor",
+    _with_shape(block_kernels.input_gradient),
+    _with_shape(input_gradient),
+    _with_shape(_like_inputs),
+)
+_weight_gradient = _operation(
+    "block_weight_gradient(Tensor inputs, Tensor gradient, Tensor which, int[] shape)"
+    " -> (Tensor, Tensor)",
+    _with_shape(block_kernels.weight_gradient),
+    _with_shape(weight_gradient),
+    _with_shape(_like_parameters),
+)
 
 
 def block(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
