@@ -26,7 +26,7 @@ _QUICK_STEPS = 100
 
 A_L, A_L_TOGETHER = "A_L", "A_L, many canaries"
 
-_ALONE = {("convnet", 1): 5000, ("convnet", 5): 5000, ("convnet", 25): 500}
+_ALONE = {("convnet", 1): 5000, ("convnet", 5): 5000, ("convnet", 25): 5000}
 _ALONE |= {("resnet18", 1): 32}
 """Trainings for A_L with one image each; of ResNet18 as many as take minutes, and none where
 so few could prove nothing."""
