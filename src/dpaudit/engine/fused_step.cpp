@@ -30,12 +30,31 @@ constexpr int parameters_before(int layer) {
 }
 constexpr int units = units_before(layers + 1);
 constexpr int parameters = parameters_before(layers);
+constexpr int rounded = (parameters + LANES - 1) / LANES * LANES;
 constexpr int quarter = (parameters + 3) / 4;
 
-float total(Vector values) {  // pairwise
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) values[i] += values[i + half];
-    return values[0];
+// The sums of the lanes of 16 vectors, each added pairwise: halves, then quarters, and so on. A fold
+// adds the halves of all groups of lanes in two vectors; after four folds every group is one sum.
+
+#define FIRST(i) ((i) / half * 2 * half + (i) % half)
+#define SECOND(i) (FIRST(i) + half)
+#define ALL(at) at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), \
+                at(8), at(9), at(10), at(11), at(12), at(13), at(14), at(15)
+#ifdef __clang__
+#define SHUFFLED(one, two, at) __builtin_shufflevector(one, two, ALL(at))
+#else
+#define SHUFFLED(one, two, at) __builtin_shuffle(one, two, Places{ALL(at)})
+typedef int32_t Places __attribute__((vector_size(4 * LANES)));
+#endif
+
+template <int half>
+inline Vector fold(Vector one, Vector two) {
+    return SHUFFLED(one, two, FIRST) + SHUFFLED(one, two, SECOND);
+}
+template <int half>
+inline Vector totals(const Vector* values) {  // of 16 / half vectors
+    if constexpr (half == 16) return *values;
+    else return fold<half>(totals<2 * half>(values), totals<2 * half>(values + 8 / half));
 }
 
 // Elementary functions without branches, so that loops of them vectorise; the polynomials are those
@@ -96,11 +115,11 @@ inline void circle(float turn, float& cosine, float& sine) {  // of 0 <= turn <=
 
 // Rows of vectors: row `unit` has `blocks` vectors with that unit's number for every example.
 struct Scratch {
-    std::vector<Vector> activations, slopes, squares;
+    std::vector<Vector> activations, slopes, squares, input_norms;
     std::vector<float> noise;
     explicit Scratch(int64_t blocks)
         : activations(units * blocks), slopes(units * blocks), squares(2 * blocks),
-          noise(4 * quarter) {}
+          input_norms(blocks), noise(4 * quarter) {}
 };
 
 template <int layer>
@@ -157,32 +176,30 @@ void backward(const float* flat, Scratch& scratch, Vector* norms, int64_t blocks
     const Vector* outer = scratch.slopes.data() + units_before(layer + 1) * blocks;
     Vector* inner = scratch.slopes.data() + units_before(layer) * blocks;
     for (int64_t block = 0; block < blocks; block++) {
-        Vector of_inputs = Vector{} + 1.0f, of_slopes = Vector{};  // 1 for the bias
+        Vector of_inputs = layer > 0 ? Vector{} + 1.0f : scratch.input_norms[block];  // 1: the bias
+        Vector of_slopes = Vector{};
         for (int j = 0; j < out; j++) {
             Vector slope = outer[j * blocks + block];
             of_slopes += slope * slope;
         }
-        for (int i = 0; i < in; i++) {
-            Vector value = inputs[i * blocks + block];
+        for (int i = 0; i < (layer > 0 ? in : 0); i++) {
+            Vector value = inputs[i * blocks + block], sum = Vector{};
             of_inputs += value * value;
-            if (layer > 0) {
-                Vector sum = Vector{};
-                for (int j = 0; j < out; j++) sum += weight[j * in + i] * outer[j * blocks + block];
-                inner[i * blocks + block] = value > 0.0f ? sum : Vector{};
-            }
+            for (int j = 0; j < out; j++) sum += weight[j * in + i] * outer[j * blocks + block];
+            inner[i * blocks + block] = value > 0.0f ? sum : Vector{};
         }
         norms[block] += of_slopes * of_inputs;
     }
     if constexpr (layer > 0) backward<layer - 1>(flat, scratch, norms, blocks);
 }
 
-// The sum of the gradients with one factor for each example.
+// The sums of the gradients with one factor for each example; those of the lanes are still separate.
 template <int layer>
-void sums(const Scratch& scratch, const Vector* factors, float* found, int64_t blocks) {
+void sums(const Scratch& scratch, const Vector* factors, Vector* found, int64_t blocks) {
     constexpr int in = width[layer], out = width[layer + 1];
     const Vector* inputs = scratch.activations.data() + units_before(layer) * blocks;
     const Vector* slopes = scratch.slopes.data() + units_before(layer + 1) * blocks;
-    float* weight = found + parameters_before(layer);
+    Vector* weight = found + parameters_before(layer);
     for (int j = 0; j < out; j++) {
         Vector of_weight[in], of_bias = Vector{};
         for (int i = 0; i < in; i++) of_weight[i] = Vector{};
@@ -191,8 +208,8 @@ void sums(const Scratch& scratch, const Vector* factors, float* found, int64_t b
             of_bias += slope;
             for (int i = 0; i < in; i++) of_weight[i] += slope * inputs[i * blocks + block];
         }
-        for (int i = 0; i < in; i++) weight[j * in + i] = total(of_weight[i]);
-        weight[in * out + j] = total(of_bias);
+        for (int i = 0; i < in; i++) weight[j * in + i] = of_weight[i];
+        weight[in * out + j] = of_bias;
     }
     if constexpr (layer + 1 < layers) sums<layer + 1>(scratch, factors, found, blocks);
 }
@@ -253,6 +270,8 @@ extern "C" void fused_steps(
     Vector *norms = scratch.squares.data(), *factors = norms + blocks;
     float* factor = reinterpret_cast<float*>(factors);
     std::vector<int32_t> classes_of(examples);
+    std::vector<Vector> gradients(rounded);
+    alignas(Vector) float found[rounded];
     for (int64_t step = first_step; step < last_step; step++) {
         const int64_t* batch = batches + batch_at[step] * examples;
         const float* weights = present + batch_at[step] * examples;
@@ -260,6 +279,13 @@ extern "C" void fused_steps(
             classes_of[b] = int32_t(targets[batch[b]]);
             for (int i = 0; i < width[0]; i++)
                 inputs[i * examples + b] = features[batch[b] * width[0] + i];
+        }
+        for (int64_t block = 0; block < blocks; block++) {
+            Vector& norm = scratch.input_norms[block] = Vector{} + 1.0f;  // 1 for the bias
+            for (int i = 0; i < width[0]; i++) {
+                Vector value = scratch.activations[i * blocks + block];
+                norm += value * value;
+            }
         }
         const float *own_scalars = scalars + 4 * step, inserted = inserted_at[step];
         const float rate = own_scalars[0], clip_norm = own_scalars[1], spread = own_scalars[2];
@@ -281,8 +307,9 @@ extern "C" void fused_steps(
             }
             for (int64_t point = 0; point < points; point++)
                 factor[first_point + point] *= inserted * coins[run * points + point];
-            float found[parameters];
-            sums<0>(scratch, factors, found, blocks);
+            sums<0>(scratch, factors, gradients.data(), blocks);
+            for (int p = 0; p < rounded; p += LANES)
+                *reinterpret_cast<Vector*>(found + p) = totals<1>(&gradients[p]);
             if (noisy) normals(key, stream, runs[run], step, scratch.noise.data());
             const float* own = canaries && inserted ? canaries + run * parameters : nullptr;
             for (int p = 0; p < parameters; p++) {
