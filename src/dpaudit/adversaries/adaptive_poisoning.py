@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from dpaudit import _validate
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import insertion_steps, the_points
 from dpaudit.adversaries.poisoning import climb, starting_examples
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
@@ -17,9 +18,6 @@ from dpaudit.threat_models import (
     Moment,
     StandardView,
 )
-
-if TYPE_CHECKING:
-    import torch
 
 
 @final

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from dpaudit import _validate
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import the_points
 from dpaudit.adversaries.inversion import noisy_sums
 from dpaudit.adversaries.poisoning import climb, starting_examples
@@ -18,9 +19,6 @@ from dpaudit.threat_models import (
     Moment,
     StandardView,
 )
-
-if TYPE_CHECKING:
-    import torch
 
 
 @final
@@ -78,8 +76,6 @@ class Canife(AdaptiveAdversary):
 
     def respond(self, moment: Moment, canaries: Canaries) -> AdaptedPoints:
         """Minimise the design loss at each run's model."""
-        import torch
-
         from dpaudit.engine.evaluate import clipped_gradients, gradient_slope, repeated
         from dpaudit.engine.starting_points import as_tensor
 
@@ -106,8 +102,6 @@ class Canife(AdaptiveAdversary):
 
     def score(self, view: StandardView, canaries: Canaries) -> torch.Tensor:
         """The inner products of each step's canary with its noisy sum, added up."""
-        import torch
-
         from dpaudit.engine.evaluate import clipped_gradients
 
         mechanism, iterates = view.mechanism, view.iterates

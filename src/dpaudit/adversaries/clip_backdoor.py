@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import numpy as np
 
 from dpaudit import _validate
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import require_real_features, the_points
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import BlackBoxAdversary, BlackBoxView, Canaries, CanaryPoints
-
-if TYPE_CHECKING:
-    import torch
 
 
 @final
@@ -50,8 +48,6 @@ class ClipBackdoor(BlackBoxAdversary):
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CanaryPoints:
         """The last singular vectors, each with the least likely label under a trained model."""
-        import torch
-
         from dpaudit.engine.evaluate import outputs
         from dpaudit.engine.simulation import simulate
 
@@ -81,8 +77,6 @@ class ClipBackdoor(BlackBoxAdversary):
 
     def queries(self, mechanism: DPSGD, canaries: Canaries) -> CanaryPoints:
         """The canaries, and the origin with each of their labels."""
-        import torch
-
         points = the_points(canaries)
         return CanaryPoints(
             features=torch.cat([points.features, torch.zeros_like(points.features)]),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpaudit import _validate
+from dpaudit._torch import torch
 from dpaudit.adversaries.inversion import noisy_sums
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD
@@ -27,8 +28,6 @@ from dpaudit.threat_models import (
 )
 
 if TYPE_CHECKING:
-    import torch
-
     from dpaudit.adversaries.inversion import Genuine
 
 
@@ -58,8 +57,6 @@ def parameter_count(mechanism: DPSGD, *, canaries: int = 1) -> int:
 
 def drawn_dimensions(mechanism: DPSGD, canaries: int, seed: int) -> CraftedDimensions:
     """Different dimensions drawn at random, each with a gradient of the full clip norm."""
-    import torch
-
     parameters = parameter_count(mechanism, canaries=canaries)
     chosen = generator(seed).choice(parameters, size=canaries, replace=False)
     return CraftedDimensions(dimensions=torch.from_numpy(chosen), norm=mechanism.clip_norm)
@@ -73,8 +70,6 @@ def drawn_indices(mechanism: DPSGD, canaries: int, random: np.random.Generator) 
 
 def drawn_points(mechanism: DPSGD, canaries: int, seed: int) -> CanaryPoints:
     """Different training examples drawn at random, with their own targets."""
-    import torch
-
     chosen = drawn_indices(mechanism, canaries, generator(seed))
     data = mechanism.data
     return CanaryPoints(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import (
     along,
     drawn_dimensions,
@@ -14,9 +15,6 @@ from dpaudit.adversaries.crafting import (
 )
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import Canaries, CraftedDimensions, StandardAdversary, StandardView
-
-if TYPE_CHECKING:
-    import torch
 
 
 @final

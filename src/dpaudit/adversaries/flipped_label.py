@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import drawn_indices, generator, the_points, wrong_targets
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import Canaries, CanaryPoints, HiddenStateAdversary, HiddenStateView
-
-if TYPE_CHECKING:
-    import torch
 
 
 @final
@@ -45,8 +43,6 @@ class FlippedLabel(HiddenStateAdversary):
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CanaryPoints:
         """Draw ``canaries`` different training examples, and a wrong label for each."""
-        import torch
-
         data, random = mechanism.data, generator(seed)
         chosen = drawn_indices(mechanism, canaries, random)
         wrong = wrong_targets(mechanism, chosen, random, self.name)

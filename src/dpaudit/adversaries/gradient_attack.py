@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from dpaudit import _validate
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import parameter_count, released_along
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import Canaries, CraftedGradients, StandardAdversary, StandardView
-
-if TYPE_CHECKING:
-    import torch
 
 
 @final
@@ -52,8 +50,6 @@ class GradientAttack(StandardAdversary):
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CraftedGradients:
         """Take the least-moved dimensions of a noiseless simulation, ``width`` for each canary."""
-        import torch
-
         from dpaudit.engine.simulation import simulate
 
         parameters = parameter_count(mechanism, canaries=canaries)

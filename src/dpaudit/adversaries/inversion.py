@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from dpaudit._torch import torch
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.optimizers import SGD, Adam
 from dpaudit.threat_models import StandardView
 
 if TYPE_CHECKING:
-    import torch
-
     Genuine = Callable[[int], torch.Tensor]
 
 _ROUNDS = 6  # of the fixed-point iteration for one step of Adam; the error shrinks tenfold in each
@@ -69,8 +68,6 @@ def _from_momentum(
 def _from_adam(
     view: StandardView, optimizer: Adam, size: float, genuine: Genuine | None
 ) -> Iterator[torch.Tensor]:
-    import torch
-
     # Without noise, the size of one clipped gradient.
     noise = (view.mechanism.noise_multiplier or 1.0) * view.mechanism.clip_norm
     mean = torch.zeros_like(view.iterates[0], dtype=torch.float64)
@@ -99,8 +96,6 @@ def _adam_gradient(
     batch: float,
 ) -> torch.Tensor:
     """The noisy sum that changes ``mean`` and ``square`` such that the step is ``direction``."""
-    import torch
-
     if count == 1:
         return direction * noise  # the first step shows only the sign
     first, second = 1 - optimizer.beta1**count, 1 - optimizer.beta2**count

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import numpy as np
 
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import parameter_count, released_along
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import (
@@ -16,9 +17,6 @@ from dpaudit.threat_models import (
     StandardAdversary,
     StandardView,
 )
-
-if TYPE_CHECKING:
-    import torch
 
 
 @final

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import drawn_dimensions, released_along
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import Canaries, CraftedDimensions, StandardAdversary, StandardView
-
-if TYPE_CHECKING:
-    import torch
 
 
 @final

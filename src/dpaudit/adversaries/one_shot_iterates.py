@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import the_gradients
 from dpaudit.adversaries.inversion import noisy_sums
 from dpaudit.adversaries.random_direction import RandomDirection
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import Canaries, CraftedGradients, StandardAdversary, StandardView
-
-if TYPE_CHECKING:
-    import torch
 
 
 @final
@@ -48,7 +46,6 @@ class OneShotIterates(StandardAdversary):
 
     def score(self, view: StandardView, canaries: Canaries) -> torch.Tensor:
         """The largest cosine of each canary with the noisy sum of an insertion step."""
-        import torch
         from torch.nn.functional import normalize
 
         directions = normalize(the_gradients(canaries).gradients.to(view.iterates), dim=1)

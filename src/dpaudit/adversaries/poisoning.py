@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import drawn_points, require_real_features
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import CanaryPoints
 
 if TYPE_CHECKING:
-    import torch
-
     from dpaudit.data import Examples
 
     Slope = Callable[[torch.Tensor], torch.Tensor]
@@ -53,8 +52,6 @@ def climb(
         steps: Number of ascent steps.
         reach: Total distance, in lengths of a typical example.
     """
-    import torch
-
     lowest, highest, typical = _extent(mechanism.data)
     low, high = torch.from_numpy(lowest).to(features), torch.from_numpy(highest).to(features)
     length = reach * typical / steps

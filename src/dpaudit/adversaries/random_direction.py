@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import generator, movement, parameter_count, the_gradients
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import Canaries, CraftedGradients, HiddenStateAdversary, HiddenStateView
-
-if TYPE_CHECKING:
-    import torch
 
 
 @final
@@ -45,8 +43,6 @@ class RandomDirection(HiddenStateAdversary):
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CraftedGradients:
         """Draw ``canaries`` independent directions."""
-        import torch
-
         parameters = parameter_count(mechanism, canaries=canaries)
         draws = generator(seed).standard_normal((canaries, parameters), dtype="float32")
         drawn = torch.from_numpy(draws)

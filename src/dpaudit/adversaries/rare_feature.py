@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, ClassVar, final
 import numpy as np
 
 from dpaudit import _validate
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import generator, movement, the_points
 from dpaudit.errors import InvalidInput
 from dpaudit.threat_models import Canaries, CanaryPoints, HiddenStateAdversary, HiddenStateView
 
 if TYPE_CHECKING:
-    import torch
-
     from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 
 _LARGEST_POWER = 20
@@ -55,8 +54,6 @@ class RareFeature(HiddenStateAdversary):
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CanaryPoints:
         """Choose the ``canaries`` rarest features, and a value and a label for each."""
-        import torch
-
         from dpaudit.engine.mechanism_check import check_mechanism
 
         _validate.integer("canaries", canaries, at_least=1)
@@ -93,8 +90,6 @@ class RareFeature(HiddenStateAdversary):
 
 def _value_and_label(mechanism: DPSGD, column: int, classes: int) -> tuple[float, int]:
     """The smallest power of two, and its label, whose gradient has norm 2C or more."""
-    import torch
-
     shape = mechanism.data.features.shape[1:]
     wide = dataclasses.replace(mechanism, clip_norm=2 * mechanism.clip_norm, smoothness=None)
     for power in range(_LARGEST_POWER + 1):

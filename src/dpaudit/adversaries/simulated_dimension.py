@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, final
+from typing import Literal, final
 
 from dpaudit import _validate
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import move_along_dimensions, parameter_count
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import Canaries, CraftedDimensions, HiddenStateAdversary, HiddenStateView
-
-if TYPE_CHECKING:
-    import torch
 
 Simulation = Literal["noiseless", "noisy"]
 Ranking = Literal["per-step", "final-model"]

@@ -10,13 +10,12 @@ import numpy as np
 from scipy.special import logsumexp
 
 from dpaudit._arrays import Array, Integers
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import move_along_dimensions
 from dpaudit.adversaries.random_dimension import RandomDimension
 from dpaudit.threat_models import Canaries, CraftedDimensions, HiddenStateAdversary, HiddenStateView
 
 if TYPE_CHECKING:
-    import torch
-
     from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 
 
@@ -60,8 +59,6 @@ class StartDistribution(HiddenStateAdversary):
 
     def score(self, view: HiddenStateView, canaries: Canaries) -> torch.Tensor:
         """The log-likelihood ratio of each canary under each run."""
-        import torch
-
         # Descent subtracts: against its axis, a canary moves a parameter up.
         moved = move_along_dimensions(view, canaries)
         values = moved.detach().cpu().numpy().astype(float)

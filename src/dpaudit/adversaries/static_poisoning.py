@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from dpaudit import _validate
+from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import the_points
 from dpaudit.adversaries.poisoning import poison
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import BlackBoxAdversary, BlackBoxView, Canaries, CanaryPoints
-
-if TYPE_CHECKING:
-    import torch
 
 
 @final
