@@ -15,21 +15,40 @@ using std::min;
 #define __global__ static
 #define __launch_bounds__(...)
 
-struct float2 { float x, y; };
-struct float4 { float x, y, z, w; };
-struct Three { int x, y, z; };
+struct float2 {
+    float x, y;
+};
+struct float4 {
+    float x, y, z, w;
+};
+struct Three {
+    int x, y, z;
+};
 static float2 make_float2(float x, float y) { return {x, y}; }
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
-static float __uint_as_float(unsigned bits) { float value; memcpy(&value, &bits, 4); return value; }
-static unsigned __float_as_uint(float value) { unsigned bits; memcpy(&bits, &value, 4); return bits; }
+static float __uint_as_float(unsigned bits) {
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+static unsigned __float_as_uint(float value) {
+    unsigned bits;
+    memcpy(&bits, &value, 4);
+    return bits;
+}
 
 static Three threadIdx, blockIdx, gridDim;
 static std::vector<float> shared, letters;  // letters: eight numbers of each thread for its warp
 #define memory (shared.data())
 
 enum Wait { NOTHING, WARP, BLOCK };
-struct Thread { ucontext_t context; std::vector<char> stack; bool done; Wait wait; };
+struct Thread {
+    ucontext_t context;
+    std::vector<char> stack;
+    bool done;
+    Wait wait;
+};
 static std::vector<Thread> threads;
 static ucontext_t turns;
 static int current;
@@ -69,7 +88,8 @@ static void multiply(float (&sum)[4], const float4 &a, float b0, float b1) {
     wait_for(WARP);
 }
 
-template <class Body> static void start(Three grid, int count, int words, Body body) {
+template <class Body>
+static void start(Three grid, int count, int words, Body body) {
     static Body *running;
     running = &body;
     gridDim = grid;
@@ -84,7 +104,14 @@ template <class Body> static void start(Three grid, int count, int words, Body b
             getcontext(&thread.context);
             thread.context.uc_stack = {thread.stack.data(), 0, thread.stack.size()};
             thread.context.uc_link = &turns;
-            makecontext(&thread.context, (void (*)()) +[] { (*running)(); threads[current].done = true; }, 0);
+            makecontext(
+                &thread.context,
+                (void (*)()) +
+                    [] {
+                        (*running)();
+                        threads[current].done = true;
+                    },
+                0);
         }
         for (bool left = true; left;) {
             left = false;

@@ -1,7 +1,8 @@
-// CUDA kernels of `dpaudit.engine.blocks`: convolution, ReLU and max-pooling of many small networks.
+// CUDA kernels of `dpaudit.engine.blocks`: convolution, ReLU and max-pooling of many small
+// networks.
 //
-// Every product is a matrix product of 16 x 8 x 8 tiles on the tensor cores (`multiply`). One of its
-// factors consists of patches of an image. Patches are never stored: the image lies in shared
+// Every product is a matrix product of 16 x 8 x 8 tiles on the tensor cores (`multiply`). One of
+// its factors consists of patches of an image. Patches are never stored: the image lies in shared
 // memory, and each thread reads the numbers of its part of a tile from there.
 //
 // Outputs of the convolution are counted in quads of four: a pooling window of 2 x 2, or four
@@ -12,10 +13,10 @@
 //   KERNEL_H, STRIDE_H, PAD_H, DILATION_H and the same for the width
 //   POOL, RELU, SELECTS              as in `Shape`
 //   WINDOWS_H, WINDOWS_W             size of the outputs
-//   ROW, PLANE, IMAGE                numbers from row to row, channel to channel, and image to image
-//   VECTOR                           numbers that are copied at once: 1 or 2
-//   WARPS, EXAMPLES, TILES_M, TILES_N, ...   what one block of threads computes; see each kernel
-//   Number                           how numbers are stored: float, or unsigned short for bfloat16
+//   ROW, PLANE, IMAGE                numbers from row to row, channel to channel, and image to
+//   image VECTOR                           numbers that are copied at once: 1 or 2 WARPS, EXAMPLES,
+//   TILES_M, TILES_N, ...   what one block of threads computes; see each kernel Number how numbers
+//   are stored: float, or unsigned short for bfloat16
 
 constexpr int WINDOWS = WINDOWS_H * WINDOWS_W;
 constexpr int PLACES = KERNEL_H * KERNEL_W;
@@ -104,14 +105,24 @@ __device__ void copy_images(float *images, const Number *from, int count) {
         }
 #pragma unroll
         for (int b = 0; b < BATCH; b++) {
-            unsigned k = begin + b * THREADS, line = k / (W / VECTOR), x = k % (W / VECTOR) * VECTOR;
+            unsigned k = begin + b * THREADS, line = k / (W / VECTOR),
+                     x = k % (W / VECTOR) * VECTOR;
             unsigned plane = line / H, y = line % H;
-            float *to = images + plane / C * IMAGE + plane % C * PLANE + (y + PAD_H) * ROW + x + PAD_W;
+            float *to =
+                images + plane / C * IMAGE + plane % C * PLANE + (y + PAD_H) * ROW + x + PAD_W;
             if (k >= total) break;
-            if (VECTOR == 2) *(float2 *)to = make_float2(rounded(found[b].x), rounded(found[b].y));
-            else *to = rounded(found[b].x);
+            if (VECTOR == 2)
+                *(float2 *)to = make_float2(rounded(found[b].x), rounded(found[b].y));
+            else
+                *to = rounded(found[b].x);
         }
     }
+}
+
+// The line (run, example, output channel) of a row (run, output channel), counted from that of the
+// first run.
+__device__ unsigned line_of(unsigned row, unsigned first_run, unsigned examples) {
+    return (row / OUT - first_run) * examples * OUT + row % OUT;
 }
 
 // Whether numbers around an image are read that copying does not write.
@@ -119,7 +130,8 @@ constexpr bool SURROUNDED = PAD_H > 0 || PAD_W > 0 || POOL == 1;
 
 #ifdef FORWARD
 // Rows are (run, output channel), columns outputs of the convolution, the depth is the patch: four
-// channels at a time, and two of their places in the kernel. A warp computes TILES_M x TILES_N tiles.
+// channels at a time, and two of their places in the kernel. A warp computes TILES_M x TILES_N
+// tiles.
 constexpr int CHANNEL_GROUPS = (C + 3) / 4;
 constexpr int PLACE_STEPS = (PLACES + 1) / 2;
 constexpr int STEPS = CHANNEL_GROUPS * PLACE_STEPS;
@@ -127,23 +139,86 @@ constexpr int GROUPS_N = ((QUADS + 1) / 2 + TILES_N - 1) / TILES_N;
 constexpr int STAGED = 2 * TILES_N;  // windows of a row that a warp writes together
 constexpr int AT_ONCE = 32 / STAGED;
 
-__device__ float weight_of_forward(const Number *weight, int row, int rows, int step, int half, int t) {
+__device__ float weight_of_forward(const Number *weight, int row, int rows, int step, int half,
+                                   int t) {
     int c = step / PLACE_STEPS * 4 + t, place = step % PLACE_STEPS * 2 + half;
-    return row < rows && c < C && place < PLACES ? rounded(number(weight[(row * C + c) * PLACES + place])) : 0;
+    return row < rows && c < C && place < PLACES
+               ? rounded(number(weight[(row * C + c) * PLACES + place]))
+               : 0;
 }
 
-__device__ void finish(Number *out, signed char *which, float value, int position) {
-    if (SELECTS) *which = RELU && !(value > 0) ? -1 : position;
-    store(out, RELU && value <= 0 ? 0 : value);  // not-a-number stays
+// Where the outputs of one example go.
+struct Target {
+    Number *out;
+    signed char *which;
+    const Number *bias;
+    unsigned rows, examples, first_run;
+};
+
+__device__ void write(const Target &to, unsigned row, unsigned window, float value, int position) {
+    unsigned at = line_of(row, to.first_run, to.examples) * WINDOWS + window;
+    value += number(to.bias[row]);
+    if (SELECTS) to.which[at] = RELU && !(value > 0) ? -1 : position;
+    store(to.out + at, RELU && value <= 0 ? 0 : value);  // not-a-number stays
 }
 
+#if POOL == 2
 // Whether `b` replaces `a` as the largest so far; not-a-number counts as largest.
 __device__ bool larger(float b, float a) { return b > a || b != b; }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) kernel(
-    const Number *__restrict__ inputs, const Number *__restrict__ weight,
-    const Number *__restrict__ bias, Number *__restrict__ out, signed char *__restrict__ which,
-    int rows, int examples) {
+// Write the largest outputs of every window of 16 rows. Two threads have a window's four outputs of
+// two rows, and each takes one row. Results pass through shared memory, so that a row's windows are
+// written together.
+__device__ void write_tiles(float (&sum)[TILES_N][4], unsigned first_row, unsigned first_quad,
+                            const Target &to, float *staged) {
+    int lane = threadIdx.x % 32, group = lane / 4, t = lane % 4, half = t % 2;
+#pragma unroll
+    for (int n = 0; n < TILES_N; n++) {
+        float *own = sum[n];
+        bool later[2] = {larger(own[1], own[0]), larger(own[3], own[2])};
+        float best[2] = {marked(later[0] ? own[1] : own[0], 2 * half + later[0]),
+                         marked(later[1] ? own[3] : own[2], 2 * half + later[1])};
+        float kept = half ? best[1] : best[0];
+        float other = __shfl_xor_sync(0xffffffffu, half ? best[0] : best[1], 1);
+        bool is_before = position_of(other) < position_of(kept);
+        bool replaced = is_before ? !larger(unmarked(kept), unmarked(other))
+                                  : larger(unmarked(other), unmarked(kept));
+        staged[(group + 8 * half) * STAGED + 2 * n + t / 2] = replaced ? other : kept;
+    }
+    __syncwarp();
+    unsigned window = first_quad + lane % STAGED;
+#pragma unroll
+    for (int begin = 0; begin < 16; begin += AT_ONCE) {
+        int own = begin + lane / STAGED;
+        if (lane >= AT_ONCE * STAGED || own >= 16 || first_row + own >= to.rows || window >= QUADS)
+            continue;
+        float value = staged[own * STAGED + lane % STAGED];
+        write(to, first_row + own, window, unmarked(value), position_of(value));
+    }
+    __syncwarp();
+}
+#else
+__device__ void write_tiles(float (&sum)[TILES_N][4], unsigned first_row, unsigned first_quad,
+                            const Target &to, float *staged) {
+    int lane = threadIdx.x % 32, group = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int n = 0; n < TILES_N; n++) {
+        unsigned quad = first_quad + 2 * n + t / 2;
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            unsigned row = first_row + group + e / 2 * 8,
+                     x = quad % QUADS_W * 4 + t % 2 * 2 + e % 2;
+            if (row < to.rows && quad < QUADS && x < WINDOWS_W)
+                write(to, row, quad / QUADS_W * WINDOWS_W + x, sum[n][e], 0);
+        }
+    }
+}
+#endif
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    kernel(const Number *__restrict__ inputs, const Number *__restrict__ weight,
+           const Number *__restrict__ bias, Number *__restrict__ out,
+           signed char *__restrict__ which, int rows, int examples) {
     float *images = memory;
     float4 *factors = (float4 *)(images + EXAMPLES * IMAGE);  // TILES_M x STEPS x 32
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, t = lane % 4;
@@ -155,7 +230,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) kernel(
     bias += first_run * OUT;
     if (SURROUNDED) fill_with_zeros(images, EXAMPLES * IMAGE);
     for (int k = threadIdx.x; k < TILES_M * STEPS * 32; k += THREADS) {
-        int row = first_row + k / (STEPS * 32) * 16 + k % 32 / 4, step = k / 32 % STEPS, own = k % 4;
+        int row = first_row + k / (STEPS * 32) * 16 + k % 32 / 4, step = k / 32 % STEPS,
+            own = k % 4;
         factors[k] = make_float4(weight_of_forward(weight, row, rows, step, 0, own),
                                  weight_of_forward(weight, row + 8, rows, step, 0, own),
                                  weight_of_forward(weight, row, rows, step, 1, own),
@@ -174,6 +250,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) kernel(
                 int quad = min(first_quad + 2 * n + group / 4, QUADS - 1);
                 patches[n] = images + example * IMAGE + corner(quad) + beside(group % 4);
             }
+            long long line = ((first_run + first_row / OUT) * examples + first + example) * OUT;
+            Target to = {out + line * WINDOWS, which + line * WINDOWS, bias, rows, examples,
+                         first_row / OUT};
             float sum[TILES_M][TILES_N][4] = {};
 #pragma unroll 1
             for (int channels = 0; channels < CHANNEL_GROUPS; channels++) {
@@ -195,59 +274,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) kernel(
                 }
             }
 #pragma unroll
-            for (int m = 0; m < TILES_M; m++) {
-                if (POOL == 2) {
-                    // Two threads have a window's four outputs of two rows. Each takes one row.
-                    int half = t % 2;
-#pragma unroll
-                    for (int n = 0; n < TILES_N; n++) {
-                        float *own = sum[m][n];
-                        bool later[2] = {larger(own[1], own[0]), larger(own[3], own[2])};
-                        float best[2] = {marked(later[0] ? own[1] : own[0], 2 * half + later[0]),
-                                         marked(later[1] ? own[3] : own[2], 2 * half + later[1])};
-                        float kept = half ? best[1] : best[0];
-                        float other = __shfl_xor_sync(0xffffffffu, half ? best[0] : best[1], 1);
-                        bool is_before = position_of(other) < position_of(kept);
-                        bool replaced = is_before ? !larger(unmarked(kept), unmarked(other))
-                                                  : larger(unmarked(other), unmarked(kept));
-                        staged[(group + 8 * half) * STAGED + 2 * n + t / 2] = replaced ? other : kept;
-                    }
-                    __syncwarp();
-                    int at = lane % STAGED;
-                    long long line = (first_run + first_row / OUT) * examples + first + example;
-                    long long place = line * OUT * WINDOWS + first_quad + at;
-#pragma unroll
-                    for (int begin = 0; begin < 16; begin += AT_ONCE) {
-                        int own = begin + lane / STAGED;
-                        unsigned row = first_row + m * 16 + own;
-                        if (lane >= AT_ONCE * STAGED || own >= 16 || row >= rows || first_quad + at >= QUADS)
-                            continue;
-                        unsigned there = ((row / OUT - first_row / OUT) * examples * OUT + row % OUT) * WINDOWS;
-                        float value = staged[own * STAGED + at];
-                        finish(out + place + there, which + place + there,
-                               unmarked(value) + number(bias[row]), position_of(value));
-                    }
-                    __syncwarp();
-                } else {
-#pragma unroll
-                    for (int half = 0; half < 2; half++) {
-                        unsigned row = first_row + m * 16 + group + 8 * half;
-                        if (row >= rows) continue;
-                        long long line = (first_run + row / OUT) * examples + first + example;
-                        long long place = (line * OUT + row % OUT) * WINDOWS;
-                        float added = number(bias[row]);
-#pragma unroll
-                        for (int n = 0; n < TILES_N; n++) {
-                            unsigned quad = first_quad + 2 * n + t / 2;
-                            int x = quad % QUADS_W * 4 + t % 2 * 2;
-                            long long at = place + quad / QUADS_W * WINDOWS_W + x;
-                            for (int e = 0; e < 2; e++)
-                                if (quad < QUADS && x + e < WINDOWS_W)
-                                    finish(out + at + e, which + at + e, sum[m][n][2 * half + e] + added, 0);
-                        }
-                    }
-                }
-            }
+            for (int m = 0; m < TILES_M; m++)
+                write_tiles(sum[m], first_row + 16 * m, first_quad, to, staged);
         }
     }
 }
@@ -255,8 +283,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) kernel(
 
 #ifdef WEIGHT_GRADIENT
 // For each example apart: rows are (run, output channel), columns the kernel's numbers, the depth
-// outputs of the convolution, CHUNK rows of quads at a time. Each example has SETS warps, and each of
-// those computes 16 rows and TILES_N tiles. KEPT is the distance of two rows of kept gradients.
+// outputs of the convolution, CHUNK rows of quads at a time. Each example has SETS warps, and each
+// of those computes 16 rows and TILES_N tiles. KEPT is the distance of two rows of kept gradients.
 constexpr int COLUMNS = C * PLACES;
 constexpr int PER_QUAD = POOL == 2 ? 1 : 4;
 constexpr int LINE = QUADS_W * PER_QUAD;  // gradients in a row of quads
@@ -266,10 +294,10 @@ __device__ float gradient_at(const float *kept, int t) {
     return position_of(kept[0]) == t ? unmarked(kept[0]) : 0;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) kernel(
-    const Number *__restrict__ inputs, const Number *__restrict__ gradient,
-    const signed char *__restrict__ which, Number *__restrict__ out, Number *__restrict__ out_bias,
-    int rows, int examples) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    kernel(const Number *__restrict__ inputs, const Number *__restrict__ gradient,
+           const signed char *__restrict__ which, Number *__restrict__ out,
+           Number *__restrict__ out_bias, int rows, int examples) {
     float *images = memory;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, t = lane % 4;
     float *kept = images + EXAMPLES * IMAGE + warp * 16 * KEPT;
@@ -284,8 +312,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) kernel(
     __syncthreads();
     if (warp / SETS >= count) return;
     unsigned first_run = first_row / OUT;
-    long long first_line = ((part * (rows / OUT) + (long long)first_run) * examples + first + warp / SETS) * OUT;
-    auto line_of = [&](unsigned row) { return (row / OUT - first_run) * examples * OUT + row % OUT; };
+    long long first_line =
+        ((part * (rows / OUT) + (long long)first_run) * examples + first + warp / SETS) * OUT;
     gradient += first_line * WINDOWS;
     which += SELECTS ? first_line * WINDOWS : 0;
     out += first_line * COLUMNS;
@@ -294,8 +322,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) kernel(
 #pragma unroll
     for (int n = 0; n < TILES_N; n++) {
         int column = min(first_column + n * 8 + group, COLUMNS - 1);
-        patches[n] = images + warp / SETS * IMAGE + column / PLACES * PLANE
-            + patch_place(column % PLACES) + beside(t);
+        patches[n] = images + warp / SETS * IMAGE + column / PLACES * PLANE +
+                     patch_place(column % PLACES) + beside(t);
     }
     float sum[TILES_N][4] = {}, sum_bias[2] = {};
 #pragma unroll 1
@@ -312,7 +340,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) kernel(
 #pragma unroll
                 for (int b = 0; b < BATCH; b++) {
                     int row = first_row + line + b;
-                    unsigned from = line_of(row) * WINDOWS + y * WINDOWS_W + x;
+                    unsigned from = line_of(row, first_run, examples) * WINDOWS + y * WINDOWS_W + x;
                     positions[b] = -1;
                     if (known && row < rows) {
                         values[b] = number(gradient[from]);
@@ -320,10 +348,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) kernel(
                     }
                 }
 #pragma unroll
-                for (int b = 0; b < BATCH; b++)
-                    {
+                for (int b = 0; b < BATCH; b++) {
                     float value = positions[b] < 0 ? 0 : rounded(values[b]);
-                    kept[(line + b) * KEPT + at] = POOL == 2 ? marked(value, positions[b] & 3) : value;
+                    kept[(line + b) * KEPT + at] =
+                        POOL == 2 ? marked(value, positions[b] & 3) : value;
                 }
             }
         }
@@ -356,8 +384,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) kernel(
         whole += __shfl_xor_sync(0xffffffffu, whole, 2);
         int row = first_row + half * 8 + group;
         if (row >= rows) continue;
-        if (t == 0 && first_column == 0) store(out_bias + line_of(row), whole);
-        Number *to = out + (long long)line_of(row) * COLUMNS + first_column + 2 * t;
+        if (t == 0 && first_column == 0) store(out_bias + line_of(row, first_run, examples), whole);
+        Number *to =
+            out + (long long)line_of(row, first_run, examples) * COLUMNS + first_column + 2 * t;
 #pragma unroll
         for (int n = 0; n < TILES_N; n++) {
             int left = COLUMNS - first_column - n * 8 - 2 * t;
@@ -393,9 +422,9 @@ __device__ float weight_of_input(const Number *weight, int row, int step, int ch
     return row < ROWS && o < OUT ? rounded(number(weight[place])) : 0;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) kernel(
-    const Number *__restrict__ weight, const Number *__restrict__ gradient,
-    const signed char *__restrict__ which, Number *__restrict__ out, int examples) {
+extern "C" __global__ void __launch_bounds__(THREADS)
+    kernel(const Number *__restrict__ weight, const Number *__restrict__ gradient,
+           const signed char *__restrict__ which, Number *__restrict__ out, int examples) {
     float *images = memory, *sums = images + EXAMPLES * IMAGE;
     float4 *factors = (float4 *)(sums + EXAMPLES * ROWS * KEPT);  // GROUPS_M * TILES_M x STEPS x 32
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, t = lane % 4;
@@ -435,8 +464,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(
                     int y = (window / WINDOWS_W * POOL + down) * STRIDE_H + ABOVE, p = POOL * down;
                     float *to = image + y * ROW + window % WINDOWS_W * POOL;
                     if (y >= H + PAD_H + ABOVE) continue;
-                    if (POOL == 1) *to = positions[b] == 0 ? value : 0;
-                    else *(float2 *)to = make_float2(positions[b] == p ? value : 0, positions[b] == p + 1 ? value : 0);
+                    if (POOL == 1)
+                        *to = positions[b] == 0 ? value : 0;
+                    else
+                        *(float2 *)to = make_float2(positions[b] == p ? value : 0,
+                                                    positions[b] == p + 1 ? value : 0);
                 }
             }
         }
@@ -449,7 +481,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(
 #pragma unroll 1
             for (int i = 0; i < KERNEL_H; i++) {
                 const float *shifted = image + (PAD_H + (KERNEL_H - 1 - i) * DILATION_H) * ROW;
-                const float4 *factor = factors + (group_m * TILES_M * STEPS + i * CHANNEL_STEPS) * 32 + lane;
+                const float4 *factor =
+                    factors + (group_m * TILES_M * STEPS + i * CHANNEL_STEPS) * 32 + lane;
 #pragma unroll
                 for (int step = 0; step < CHANNEL_STEPS; step++) {
                     float4 a[TILES_M];
@@ -472,7 +505,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(
                 float *after = column % ROW + 1 < ROW ? at + 1 : at + 1 + BETWEEN;
 #pragma unroll
                 for (int m = 0; m < TILES_M * 2; m++) {
-                    if (group_m * TILES_M * 16 + m * 8 + group >= ROWS || column >= COLUMNS) continue;
+                    if (group_m * TILES_M * 16 + m * 8 + group >= ROWS || column >= COLUMNS)
+                        continue;
                     float *own = sum[m / 2][n] + m % 2 * 2;
                     if (IN_PAIRS) {
                         *(float2 *)(at + m * 8 * KEPT) = make_float2(own[0], own[1]);
@@ -492,7 +526,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(
             for (int j = 0; j < KERNEL_W; j++) {
                 int there = int(x) + PAD_W - j * DILATION_W;
                 // Without a stride and padding the zeros between the rows are at both ends.
-                if (PAD_W == 0 && STRIDE_W == 1) value += row[j * KEPT + there];
+                if (PAD_W == 0 && STRIDE_W == 1)
+                    value += row[j * KEPT + there];
                 else if (there >= 0 && there % STRIDE_W == 0 && there / STRIDE_W < ROW)
                     value += row[j * KEPT + there / STRIDE_W];
             }
