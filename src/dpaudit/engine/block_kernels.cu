@@ -251,8 +251,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                 patches[n] = images + example * IMAGE + corner(quad) + beside(group % 4);
             }
             long long line = ((first_run + first_row / OUT) * examples + first + example) * OUT;
-            Target to = {out + line * WINDOWS, which + line * WINDOWS, bias, rows, examples,
-                         first_row / OUT};
+            Target to = {out + line * WINDOWS, which + line * WINDOWS, bias,
+                         unsigned(rows),       unsigned(examples),     first_row / OUT};
             float sum[TILES_M][TILES_N][4] = {};
 #pragma unroll 1
             for (int channels = 0; channels < CHANNEL_GROUPS; channels++) {
