@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from dpaudit.engine import products
+from dpaudit.engine.gradients import OuterProducts
 from dpaudit.engine.rules import LAYER_RULES
 from dpaudit.testing import check_layer_rule
 
@@ -36,12 +37,27 @@ def test_rules_keep_the_contract(
     check_layer_rule(LAYER_RULES[rule], layer, inputs)
 
 
+@pytest.mark.parametrize("features", [products.ALIGNMENT, products.ALIGNMENT + 1])
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_a_linear_layer_on_sequences_gives_contiguous_features_on_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, on_gpu: bool
+    monkeypatch: pytest.MonkeyPatch, on_gpu: bool, features: int
 ) -> None:
+    """Unless their number leaves the rows unaligned, which slows every product that uses them."""
     monkeypatch.setattr(products, "on_gpu", lambda _: on_gpu)
-    layer, inputs = nn.Linear(4, 3), numbers(2, 5, 4)
+    layer, inputs = nn.Linear(4, features), numbers(2, 5, 4)
     found = products.linear(inputs, layer.weight, None)
     torch.testing.assert_close(found, inputs @ layer.weight.T)
-    assert found.is_contiguous() == on_gpu
+    assert found.is_contiguous() == (on_gpu and features == products.ALIGNMENT)
+
+
+@pytest.mark.parametrize("shape", [(8, 3), (3, 8)])
+def test_the_narrower_factor_is_weighted_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
+) -> None:
+    """The sums are those of the explicit gradients."""
+    monkeypatch.setattr(products, "on_gpu", lambda _: True)
+    outputs, inputs = numbers(5, 2, shape[0]), numbers(5, 2, shape[1])
+    weights = torch.arange(5.0)
+    gradients = OuterProducts(outputs, inputs, torch.Size(shape))
+    expected = torch.einsum("b,bli,blj->ij", weights, outputs, inputs)
+    torch.testing.assert_close(gradients.weighted_sum(weights), expected)

@@ -22,7 +22,7 @@ from typing import cast, final
 import torch
 from torch import Tensor
 
-from dpaudit.engine.products import per_example_product
+from dpaudit.engine import products
 from dpaudit.engine.rows import sum_rows
 
 MEMORY_WEIGHT = 60
@@ -69,8 +69,9 @@ class Explicit(ParameterGradients):
         return sum_of_squares(self._gradients)
 
     def squares(self) -> Tensor:
-        squares = _wide(self._gradients).square()
-        return squares.flatten(2).sum(2) if squares.ndim > 2 else squares.flatten(1)
+        if self._gradients.ndim == 2:
+            return _wide(self._gradients).square()
+        return super().squares()  # adding all numbers of a matrix later would move more bytes
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         gradients, weights = self._gradients, weights.to(self._gradients.dtype)
@@ -110,19 +111,21 @@ class OuterProducts(ParameterGradients):
         return self._gram_products().sum((1, 2))
 
     def squares(self) -> Tensor:
-        if not self._gram_is_cheaper():
-            self._explicit = Explicit(self._products())
-            return self._explicit.squares()
-        if self._outputs.shape[1] == 1:
-            return self.squared_norms().unsqueeze(1)
-        return self._gram_products().sum(2)
+        if self._gram_is_cheaper() and self._outputs.shape[1] > 1:
+            return self._gram_products().sum(2)
+        return super().squares()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         if self._explicit is not None:
             summed = self._explicit.weighted_sum(weights)
         else:
-            scaled = self._outputs * weights.to(self._outputs.dtype)[:, None, None]
-            summed = scaled.flatten(0, 1).transpose(0, 1) @ self._inputs.flatten(0, 1)
+            outputs, inputs = self._outputs, self._inputs
+            factors = weights.to(outputs.dtype)[:, None, None]
+            if products.on_gpu(outputs) and inputs.shape[2] < outputs.shape[2]:
+                inputs = inputs * factors  # fewer bytes to move
+            else:
+                outputs = outputs * factors
+            summed = outputs.flatten(0, 1).transpose(0, 1) @ inputs.flatten(0, 1)
         return self._shaped(summed)
 
     def materialise(self) -> Tensor:
@@ -144,7 +147,7 @@ class OuterProducts(ParameterGradients):
         return _wide(gram_outputs) * _wide(gram_inputs)
 
     def _products(self) -> Tensor:
-        return per_example_product(self._outputs.transpose(1, 2), self._inputs)
+        return products.per_example_product(self._outputs.transpose(1, 2), self._inputs)
 
     def _shaped(self, matrix: Tensor) -> Tensor:
         columns = self._shape.numel() // matrix.shape[-2]
@@ -229,11 +232,11 @@ def add(parts: list[ParameterGradients]) -> ParameterGradients:
     """The gradients of a parameter that was used several times: they add before the norm."""
     if len(parts) == 1:
         return parts[0]
-    products = [part for part in parts if isinstance(part, OuterProducts)]
+    outer = [part for part in parts if isinstance(part, OuterProducts)]
     rows = [part for part in parts if isinstance(part, EmbeddedRows)]
-    if len(products) + len(rows) < len(parts):
+    if len(outer) + len(rows) < len(parts):
         return Explicit(functools.reduce(torch.add, [part.materialise() for part in parts]))
-    product = functools.reduce(OuterProducts.joined, products) if products else None
+    product = functools.reduce(OuterProducts.joined, outer) if outer else None
     row = functools.reduce(EmbeddedRows.joined, rows) if rows else None
     if product is None or row is None:
         return cast(ParameterGradients, product or row)

@@ -13,6 +13,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+ALIGNMENT = 8
+"""Numbers in a row of a matrix are a multiple of this, so that a GPU reads several at once."""
+
 Axes = tuple[int | None, int | None]
 
 
@@ -35,10 +38,11 @@ def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
     Sequences on a GPU keep the features as the last axis in memory, where norms, attention and the
     per-example products read them without a copy. Otherwise the examples are the last axis, which
-    vectorises well for narrow layers.
+    vectorises well for narrow layers and for a number of features that leaves rows unaligned, such
+    as the 50,257 words of GPT-2.
     """
     flat = inputs.flatten(0, -2)
-    if inputs.ndim > 2 and on_gpu(inputs):
+    if inputs.ndim > 2 and len(weight) % ALIGNMENT == 0 and on_gpu(inputs):
         outputs = cast(Tensor, _RowProduct.apply(flat, weight))  # type: ignore[no-untyped-call]
     else:
         outputs = weight_product(weight, flat).transpose(0, 1)
