@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -13,10 +13,8 @@ from dpaudit import _validate
 from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import generator, movement, the_points
 from dpaudit.errors import InvalidInput
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import Canaries, CanaryPoints, HiddenStateAdversary, HiddenStateView
-
-if TYPE_CHECKING:
-    from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 
 _LARGEST_POWER = 20
 

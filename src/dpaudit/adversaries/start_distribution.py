@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 from scipy.special import logsumexp
@@ -13,11 +13,8 @@ from dpaudit._arrays import Array, Integers
 from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import move_along_dimensions
 from dpaudit.adversaries.random_dimension import RandomDimension
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import Canaries, CraftedDimensions, HiddenStateAdversary, HiddenStateView
-
-if TYPE_CHECKING:
-    from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
-
 
 _DRAWS = 16  # models drawn to learn the distribution of the start
 _VALUES = 4096  # starting values kept of each tensor

@@ -5,14 +5,12 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from dpaudit.checks import CheckResult
+from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from dpaudit.checks import CheckResult
-    from dpaudit.claims import Claim
-    from dpaudit.trainings import GradientCanary
+from dpaudit.trainings import GradientCanary
 
 
 class Integration(abc.ABC):

@@ -9,20 +9,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from dpaudit import _validate
+from dpaudit.checks import CheckResult
 from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
 from dpaudit.integrations.base import Integration
 from dpaudit.integrations.histories import curve_of, in_words, merged
 from dpaudit.integrations.trees import append_rows, canary_for, imported, record_gradient
-
-if TYPE_CHECKING:
-    from dpaudit.checks import CheckResult
-    from dpaudit.trainings import GradientCanary
+from dpaudit.trainings import GradientCanary
 
 __all__ = ["OptaxIntegration", "append_rows", "canary_for", "claim_of", "record_gradient"]
 

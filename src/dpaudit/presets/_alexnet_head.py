@@ -10,15 +10,11 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from dpaudit._torch import torch
+from dpaudit.data import Examples, cifar10
 from dpaudit.errors import DataError
 from dpaudit.presets.base import DataDir, Preset
-
-if TYPE_CHECKING:
-    import torch
-
-    from dpaudit.data import Examples
 
 
 def alexnet_features_of(
@@ -31,9 +27,6 @@ def alexnet_features_of(
         examples: Number of images, from the first; 0 for all.
         hidden_layers: Whether to apply the hidden layers of AlexNet's classifier, too.
     """
-    import torch
-
-    from dpaudit.data import cifar10
     from dpaudit.models import alexnet_features
 
     weights = find_alexnet(data_dir)

@@ -4,18 +4,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from dpaudit.data import Examples, cifar10
 from dpaudit.presets.base import DataDir, Preset, model_named
-
-if TYPE_CHECKING:
-    from dpaudit.data import Examples
 
 
 def read_cifar10(data_dir: DataDir) -> Examples:
     """The training images of CIFAR-10, normalised."""
-    from dpaudit.data import cifar10
-
     return cifar10(data_dir)
 
 

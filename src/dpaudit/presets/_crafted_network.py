@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
+
+from dpaudit.data import Examples
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
@@ -14,9 +17,6 @@ from dpaudit.presets.base import Preset
 
 def _make(*, insertion: Insertion | None, batches: FixedBatches, **settings: Any) -> DPSGD:
     """The training: the batch after an insertion reads, the others are wells."""
-    import numpy as np
-
-    from dpaudit.data import Examples
     from dpaudit.models.crafted_network import FEATURES, CraftedDesign, CraftedNetwork
 
     insertion = Insertion(period=5) if insertion is None else insertion

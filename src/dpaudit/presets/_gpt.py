@@ -5,20 +5,15 @@ The text is ``text.txt`` in the data folder, or generated.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from dpaudit.data import Examples
+from dpaudit.data.text import byte_sequences
 from dpaudit.presets.base import DataDir, Preset, model_named
-
-if TYPE_CHECKING:
-    from dpaudit.data import Examples
 
 LENGTH, CHARACTERS = 128, 2**20
 
 
 def read_bytes(data_dir: DataDir) -> Examples:
     """Sequences of 128 bytes, 8,191 of them for a text of a mebibyte."""
-    from dpaudit.data.text import byte_sequences
-
     return byte_sequences(data_dir, length=LENGTH, characters=CHARACTERS)
 
 

@@ -10,15 +10,13 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dpaudit._torch import torch
+from dpaudit.data import Examples
+from dpaudit.data.text import read_text, token_sequences
 from dpaudit.presets._gpt import CHARACTERS, LENGTH, read_bytes
 from dpaudit.presets.base import DataDir, Preset
-
-if TYPE_CHECKING:
-    import torch
-
-    from dpaudit.data import Examples
 
 CONFIG: dict[str, Any] = {
     "model_type": "gpt2",
@@ -36,8 +34,6 @@ def _read(data_dir: DataDir) -> Examples:
     if folder is None:
         return read_bytes(data_dir)
     import transformers
-
-    from dpaudit.data.text import read_text, token_sequences
 
     text, name = read_text(data_dir, characters=CHARACTERS)
     library: Any = transformers  # only partly typed

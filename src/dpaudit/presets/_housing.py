@@ -6,17 +6,11 @@ equally good for a canary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from dpaudit.data import Examples, california_housing
 from dpaudit.presets.base import DataDir, Preset, model_named
-
-if TYPE_CHECKING:
-    from dpaudit.data import Examples
 
 
 def _read(data_dir: DataDir) -> Examples:
-    from dpaudit.data import california_housing
-
     return california_housing()
 
 

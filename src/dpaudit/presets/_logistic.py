@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from dpaudit._torch import torch
+from dpaudit.data import Examples, california_housing
 from dpaudit.mechanisms.losses import logistic
 from dpaudit.mechanisms.smoothness import LinearModel
 from dpaudit.presets.base import DataDir, Preset
-
-if TYPE_CHECKING:
-    import torch
-
-    from dpaudit.data import Examples
 
 _CELLS = 20
 _LARGEST_NORM = 4.0
@@ -25,10 +23,6 @@ _LARGEST_NORM = 4.0
 
 def _read(data_dir: DataDir) -> Examples:
     """Eight standardised columns of norm at most 4, a constant, and the cell of a 20 x 20 map."""
-    import numpy as np
-
-    from dpaudit.data import Examples, california_housing
-
     housing = california_housing()
     dense = housing.features.astype(float)
     norms = np.linalg.norm(dense, axis=1, keepdims=True)

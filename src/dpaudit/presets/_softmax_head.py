@@ -9,26 +9,20 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from dpaudit._torch import torch
+from dpaudit.data import Examples, california_housing
+from dpaudit.data.housing import california_housing_columns
 from dpaudit.mechanisms.smoothness import SoftmaxHead
 from dpaudit.presets.base import DataDir, Preset
-
-if TYPE_CHECKING:
-    import torch
-
-    from dpaudit.data import Examples
 
 _UNITS, _DEAD, _CLASSES = 64, 16, 10
 
 
 def _read(data_dir: DataDir) -> Examples:
     """A fixed random ReLU layer of the standardised columns; the class is the decile of value."""
-    import numpy as np
-
-    from dpaudit.data import Examples, california_housing
-    from dpaudit.data.housing import california_housing_columns
-
     inputs = california_housing().features.astype(float)
     random = np.random.default_rng(0)
     hidden = inputs @ random.standard_normal((inputs.shape[1], _UNITS))

@@ -12,18 +12,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast, final
+from typing import Any, TypeVar, cast, final
 
+from dpaudit._torch import torch
+from dpaudit.data import Examples
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, Insertion, Phase
 from dpaudit.mechanisms.losses import cross_entropy
-
-if TYPE_CHECKING:
-    import torch
-
-    from dpaudit.data import Examples
-    from dpaudit.mechanisms.smoothness import Smoothness
+from dpaudit.mechanisms.smoothness import Smoothness
 
 INSERTIONS = 250
 """Number of insertions in one training of the paper, for every period."""

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
+from dpaudit._torch import torch
 from dpaudit.errors import InvalidInput
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.privacy import ThreatModel
-
-if TYPE_CHECKING:
-    import torch
-
-    from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
-    from dpaudit.threat_models.canaries import Canaries, CanaryPoints
-    from dpaudit.threat_models.views import (
-        AdaptedGradients,
-        AdaptedPoints,
-        BlackBoxView,
-        HiddenStateView,
-        Moment,
-        StandardView,
-    )
+from dpaudit.threat_models.canaries import Canaries, CanaryPoints
+from dpaudit.threat_models.views import (
+    AdaptedGradients,
+    AdaptedPoints,
+    BlackBoxView,
+    HiddenStateView,
+    Moment,
+    StandardView,
+)
 
 CanaryKind = Literal["gradient", "data point"]
 

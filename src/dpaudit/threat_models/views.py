@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import final
 
-from dpaudit.mechanisms.dpsgd import Insertion
-
-if TYPE_CHECKING:
-    import torch
-
-    from dpaudit.mechanisms.dpsgd import DPSGD
+from dpaudit._torch import torch
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 
 
 @final

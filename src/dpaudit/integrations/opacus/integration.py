@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import Any, ClassVar, final
 
+from dpaudit.checks import CheckResult
+from dpaudit.claims import Claim
 from dpaudit.integrations.base import Integration
-
-if TYPE_CHECKING:
-    from dpaudit.checks import CheckResult
-    from dpaudit.claims import Claim
-    from dpaudit.trainings import GradientCanary
+from dpaudit.trainings import GradientCanary
 
 
 @final
