@@ -8,18 +8,19 @@ docstring line is its line in ``dpaudit --help``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from dpaudit._loading import uncollected
 from dpaudit._registry import Registry
 from dpaudit._version import __version__
-from dpaudit.cli import _loading
 from dpaudit.errors import DpauditError
 
 # command -> (module and function, one line of help). The lines stand here, so that
@@ -84,7 +85,7 @@ class _LazyCommands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             COMMANDS[args[0]]  # raises the error with the commands and the closest name
-        with _loading.shown():
+        with _loading_shown():
             return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -92,7 +93,22 @@ class _LazyCommands(TyperGroup):
             formatter.write_dl([(name, _help_line(name)) for name in COMMANDS])
 
 
+@contextlib.contextmanager
+def _loading_shown() -> Iterator[None]:
+    """Show on a terminal that the imports of a command run; they can take a second."""
+    shown = sys.stderr is not None and sys.stderr.isatty() and _COMPLETING not in os.environ
+    if shown:
+        print("loading", end="", file=sys.stderr, flush=True)
+    try:
+        with uncollected():
+            yield
+    finally:
+        if shown:
+            print("\r       \r", end="", file=sys.stderr, flush=True)
+
+
 _HELP = {"help_option_names": ["-h", "--help"]}
+_COMPLETING = "_DPAUDIT_COMPLETE"  # set by the shell's completion script
 
 app = typer.Typer(
     cls=_LazyCommands,
@@ -126,7 +142,7 @@ def root(
 
 def main() -> None:
     """Run the command line."""
-    if _loading.COMPLETING in os.environ or sys.argv[1:2] in (
+    if _COMPLETING in os.environ or sys.argv[1:2] in (
         ["--install-completion"],
         ["--show-completion"],
     ):

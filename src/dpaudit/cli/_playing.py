@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dpaudit.cli._loading import uncollected
+from dpaudit._loading import uncollected
 from dpaudit.cli._render import print_json
 from dpaudit.cli._user_code import user_code
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dpaudit._loading import uncollected
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._ci import Junit, Sarif, outcome_of_audit, write_outcomes
-from dpaudit.cli._loading import uncollected
 from dpaudit.cli._playing import print_audit, progress_shown
 from dpaudit.configuration import Settings, store_path
 

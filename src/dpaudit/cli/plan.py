@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from dpaudit._loading import uncollected
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._claims import claim_from
 from dpaudit.cli._executors import with_signature
-from dpaudit.cli._loading import uncollected
 from dpaudit.cli._option import optional
 from dpaudit.cli._render import console, print_json
 from dpaudit.cli._user_code import user_code

@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, final
 
+from dpaudit._loading import uncollected
 from dpaudit.errors import DpauditError, InvalidInput
 
 _serving = False
@@ -93,8 +94,9 @@ def serve(descriptor: int) -> None:
         connection.send_bytes(pickle.dumps((kind, content)))
 
     try:
-        player = _load(pickle.loads(inbox.get()))
-        play_tile = player.open()
+        with uncollected():
+            player = _load(pickle.loads(inbox.get()))
+            play_tile = player.open()
         send("ready", None)
         while True:
             tile = pickle.loads(inbox.get())

@@ -1,28 +1,11 @@
-"""What a command does while it imports its modules."""
+"""Importing many modules at once."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import sys
 from collections.abc import Iterator
-
-COMPLETING = "_DPAUDIT_COMPLETE"  # set by the shell's completion script
-
-
-@contextlib.contextmanager
-def shown() -> Iterator[None]:
-    """Show on a terminal that the imports of a command run; they can take a second."""
-    visible = sys.stderr is not None and sys.stderr.isatty() and COMPLETING not in os.environ
-    if visible:
-        print("loading", end="", file=sys.stderr, flush=True)
-    try:
-        with uncollected():
-            yield
-    finally:
-        if visible:
-            print("\r       \r", end="", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dpaudit.cli._loading import uncollected
+from dpaudit._loading import uncollected
 
 
 def test_garbage_is_collected_again_after_imports(monkeypatch: pytest.MonkeyPatch) -> None:
