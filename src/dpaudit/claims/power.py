@@ -135,10 +135,10 @@ def detection_power(
             return _anytime_power(claim, factor * mu, simulated, confidence)
     else:
         sizes = [max(1, round((1 - pilot_share) * size)) for size in (inserted, others)]
-        curve = _interpolated(claim)
+        test = _Test(_interpolated(claim), sizes[0], sizes[1], 1 - confidence)
 
         def power(factor: float) -> float:
-            return _power(curve, factor * mu, sizes[0], sizes[1], 1 - confidence)
+            return test.power(factor * mu)
 
     power = lru_cache(maxsize=None)(power)  # the two searches share most of their factors
     return Power(
@@ -167,7 +167,7 @@ def power_of(
         True
     """
     size = max(1, round((1 - pilot_share) * scores))
-    return _power(_interpolated(claim), mu, size, size, 1 - confidence)
+    return _Test(_interpolated(claim), size, size, 1 - confidence).power(mu)
 
 
 def separation(scores: Scores) -> float:
@@ -205,31 +205,70 @@ def _interpolated(claim: Claim) -> Curve:
     return Curve(tradeoff=lambda alpha: np.interp(alpha, rates, values))
 
 
-def _power(curve: Curve, mu: float, inserted: int, others: int, significance: float) -> float:
-    """Probability that the test rejects, at the threshold that suits such scores best.
+@final
+class _Test:
+    """The test of a claim at one threshold, and which numbers of errors it rejects.
 
-    The numbers of errors are independent and binomial. The larger the one, the smaller the other
-    must be for a rejection, so one walk along quantiles of both finds the region of rejection.
+    Fewer errors are stronger evidence, so a decision settles all numbers below or above it.
+
+    Arguments:
+        curve: The claimed trade-off function.
+        inserted: Number of scores with the canary.
+        others: Number of scores without it.
+        significance: Error probability of the test.
     """
-    if mu == 0:
-        return 0.0
-    mu = min(mu, 60.0)
-    thresholds = np.linspace(min(-1.0, mu / 2 - 4), max(mu + 1.0, mu / 2 + 4), 33)
-    rates = ndtr(-thresholds), ndtr(thresholds - mu)
-    # Rates of many more scores, because expected numbers of errors below one half round to zero.
-    fine = _counts(rates[0], rates[1], inserted=10_000 * inserted, others=10_000 * others)
-    best = int(np.argmax(distances(fine, curve)))
-    columns, up_to_column = _binomial(others, rates[0][best])
-    rows, up_to_row = _binomial(inserted, rates[1][best])
-    power, before, row = 0.0, 0.0, len(rows) - 1
-    for column, up_to_here in zip(columns, up_to_column, strict=True):
-        while row >= 0 and _p_value(curve, column, rows[row], inserted, others) > significance:
-            row -= 1
-        if row < 0:
-            break
-        power += (up_to_here - before) * up_to_row[row]
-        before = up_to_here
-    return float(power)
+
+    def __init__(self, curve: Curve, inserted: int, others: int, significance: float) -> None:
+        self._curve, self._inserted, self._others = curve, inserted, others
+        self._significance = significance
+        self._rejected: list[tuple[float, float]] = []
+        self._accepted: list[tuple[float, float]] = []
+
+    def power(self, mu: float) -> float:
+        """Probability that the test rejects, at the threshold that suits such scores best.
+
+        The numbers of errors are independent and binomial. The larger the one, the smaller the
+        other must be for a rejection, so one walk along quantiles of both finds the region of
+        rejection.
+
+        Arguments:
+            mu: Distance of the scores with and without the canary, in standard deviations.
+        """
+        if mu == 0:
+            return 0.0
+        mu, inserted, others = min(mu, 60.0), self._inserted, self._others
+        thresholds = np.linspace(min(-1.0, mu / 2 - 4), max(mu + 1.0, mu / 2 + 4), 33)
+        rates = ndtr(-thresholds), ndtr(thresholds - mu)
+        # Rates of many more scores: expected numbers of errors below one half round to zero.
+        fine = _counts(rates[0], rates[1], inserted=10_000 * inserted, others=10_000 * others)
+        best = int(np.argmax(distances(fine, self._curve)))
+        columns, up_to_column = _binomial(others, rates[0][best])
+        rows, up_to_row = _binomial(inserted, rates[1][best])
+        power, before, row = 0.0, 0.0, len(rows) - 1
+        for column, up_to_here in zip(columns, up_to_column, strict=True):
+            while row >= 0 and not self._rejects(column, rows[row]):
+                row -= 1
+            if row < 0:
+                break
+            power += (up_to_here - before) * up_to_row[row]
+            before = up_to_here
+        return float(power)
+
+    def _rejects(self, false_positives: float, false_negatives: float) -> bool:
+        if any(false_positives <= x and false_negatives <= y for x, y in self._rejected):
+            return True
+        if any(false_positives >= x and false_negatives >= y for x, y in self._accepted):
+            return False
+        counts = _counts(
+            np.array([false_positives / self._others]),
+            np.array([false_negatives / self._inserted]),
+            inserted=self._inserted,
+            others=self._others,
+        )
+        rejects = curve_p_value(counts[0], self._curve) <= self._significance
+        known = self._rejected if rejects else self._accepted
+        known.append((false_positives, false_negatives))
+        return rejects
 
 
 def _binomial(count: int, rate: float) -> tuple[Array, Array]:
@@ -248,14 +287,6 @@ def _counts(false_positives: Array, false_negatives: Array, *, inserted: int, ot
         positives=inserted,
         thresholds=np.zeros(len(false_positives)),
     )
-
-
-@lru_cache(maxsize=4096)  # few distinct numbers of errors occur for many factors
-def _p_value(
-    curve: Curve, false_positives: float, false_negatives: float, inserted: int, others: int
-) -> float:
-    rates = np.array([false_positives / others]), np.array([false_negatives / inserted])
-    return curve_p_value(_counts(*rates, inserted=inserted, others=others)[0], curve)
 
 
 def _simulated(pairs: int) -> Array:
