@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -251,27 +250,67 @@ def test_the_pieces_of_an_argument_become_arguments(stacked: bool) -> None:
     assert all(node.target is not split for node in graph.graph.nodes)
 
 
+def gpt_sums(
+    monkeypatch: pytest.MonkeyPatch, layers: int = 1
+) -> tuple[ClippedSums, tuple[Tensor, ...]]:
+    """The clipped sums of a tiny transformer as on a GPU, and arguments."""
+    monkeypatch.setattr(products, "on_gpu", lambda _: True)
+    template = gpt(vocabulary=9, length=4, width=16, layers=layers, heads=2)
+    features = torch.arange(12).view(3, 4) % 9
+    model = TappedModel(template, rules(convolutions="library"), Taps(per_example=True))
+    calls = model.measure([p.detach() for p in trainable(template)], features)
+    flat = flat_parameters(template)[None]
+    example = (flat, features, features, torch.ones(1, 3), torch.tensor(0.5))
+    return ClippedSums(model, mean_cross_entropy, calls), example
+
+
 MOST_NODES = 325
 MOST_SUMS = 22
 
 
 def test_a_transformer_block_does_not_need_more_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every node costs time in each pass of the compiler, and every unfused sum a kernel."""
-    monkeypatch.setattr(products, "on_gpu", lambda _: True)
 
     def nodes(layers: int) -> list[torch.fx.Node]:
-        build = partial(gpt, vocabulary=9, length=4, width=16, layers=layers, heads=2)
-        template = build()
-        features = torch.arange(12).view(3, 4) % 9
-        model = TappedModel(template, rules(convolutions="library"), Taps(per_example=True))
-        calls = model.measure([p.detach() for p in trainable(template)], features)
-        sums = ClippedSums(model, mean_cross_entropy, calls)
-        flat = flat_parameters(template)[None]
-        example = (flat, features, features, torch.ones(1, 3), torch.tensor(0.5))
-        return list(compilation.traced(sums, example).graph.nodes)
+        return list(compilation.traced(*gpt_sums(monkeypatch, layers)).graph.nodes)
 
     one, two = nodes(1), nodes(2)
     assert len(two) - len(one) <= MOST_NODES
     total = torch.ops.aten.sum.dim_IntList
     counts = [sum(node.target is total for node in some) for some in (one, two)]
     assert counts[1] - counts[0] <= MOST_SUMS
+
+
+def test_a_graph_for_a_gpu_is_compiled_without_another_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sums, example = gpt_sums(monkeypatch)
+    expected = sums(*example)
+    monkeypatch.setattr(torch._inductor, "compile", lambda *_: pytest.fail("traced again"))
+    monkeypatch.setattr(compilation, "MOST_NODES_WITH_TRIALS", 0)
+    monkeypatch.setattr(compilation, "FEW_TRIALS", {"deterministic": True, "no_such_option": 1})
+    step = Traced(sums, compiled=True, tolerance=1e-4)
+    torch.testing.assert_close(step(*example), expected, rtol=1e-4, atol=1e-6)
+    assert step.notices == ()
+    assert not torch._inductor.config.deterministic
+
+
+def test_a_changed_compiler_traces_the_graph_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(*_: object) -> object:
+        raise TypeError("another argument is missing")
+
+    monkeypatch.setattr(products, "on_gpu", lambda _: True)
+    monkeypatch.setattr(compilation, "_last_stage", changed)
+    step = Traced(lambda x: x.softmax(0) + 1, compiled=True, tolerance=1e-4)
+    values = torch.arange(4.0)
+    torch.testing.assert_close(step(values), values.softmax(0) + 1)
+    assert step.notices == ()
+
+
+def test_a_graph_that_changes_values_in_place_is_traced_by_the_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(products, "on_gpu", lambda _: True)
+    monkeypatch.setattr(compilation, "_last_stage", lambda *_: pytest.fail("not functional"))
+    step = Traced(lambda x: (x * 2).add_(1), compiled=True, tolerance=1e-4)
+    torch.testing.assert_close(step(torch.ones(3)), torch.full((3,), 3.0))

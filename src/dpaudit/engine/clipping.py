@@ -79,7 +79,7 @@ class ClippedSums:
             factors = own_weights * self._clipping.factor(norms, clip_norm)
             return self._flat_sum(gradients, factors, own)
 
-        if alone:
+        if alone or _one_run_on_gpu(flat):
             return one_run(flat[0], weights[0]).unsqueeze(0)
         with _quietly_looping():
             return torch.func.vmap(one_run)(flat, weights)
@@ -92,7 +92,7 @@ class ClippedSums:
         def one_run(own: Tensor) -> Tensor:
             return self._norms(self._gradients(own, features, targets, alone), features)
 
-        if alone:
+        if alone or _one_run_on_gpu(flat):
             return one_run(flat[0]).unsqueeze(0)
         with _quietly_looping():
             return torch.func.vmap(one_run)(flat)
@@ -198,6 +198,11 @@ def _derivatives(
         total, notes = total_loss((variables, {}))
         found = torch.autograd.grad(total, variables)
     return (list(found), {}), [tuple(note.detach() for note in one) for one in notes]
+
+
+def _one_run_on_gpu(flat: Tensor) -> bool:
+    """Whether to compute without an axis of runs: a shorter graph, and other rounding on a CPU."""
+    return len(flat) == 1 and products.on_gpu(flat)
 
 
 @contextlib.contextmanager

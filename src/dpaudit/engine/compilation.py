@@ -12,13 +12,14 @@ import math
 import operator
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast, final
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from dpaudit.engine import products
 from dpaudit.engine.speed import Precision
 
 TOLERANCE: dict[Precision, float] = {
@@ -35,6 +36,15 @@ CHECKED_RUNS = 4
 
 WORTH_TRACING = 80
 """Calls that save as much time as tracing takes: 82 to 109 on five kinds of small networks."""
+
+MOST_NODES_WITH_TRIALS = 2000
+"""A larger graph has many kernels and spends its time in products, so that trials do not pay."""
+
+FEW_TRIALS: dict[str, object] = {"triton.autotune_pointwise": False, "deterministic": True}
+"""Options of torch's compiler for such a graph; one that a version does not have is left out."""
+
+_DECOMPOSED = "dpaudit.decomposed"
+_Boxed = Callable[[list[Any]], Sequence[Tensor]]
 
 
 @final
@@ -76,7 +86,8 @@ class Traced:
     def __call__(self, *args: Any) -> Tensor:
         with torch.no_grad():
             if self._untraced:
-                self._call = self._plain = traced(self._plain, args)
+                decomposed = self._untried and products.on_gpu(args[0])
+                self._call = self._plain = traced(self._plain, args, decomposed=decomposed)
                 self._untraced = False
             result = self._first_compiled(*args) if self._untried else self._call(*args)
             return self._checked(result, *args) if self._unchecked else result
@@ -118,15 +129,36 @@ class Traced:
         return plain
 
 
-def traced(function: Callable[..., Tensor], args: tuple[Any, ...]) -> torch.fx.GraphModule:
-    """The graph of a function for arguments of these shapes and types."""
+def traced(
+    function: Callable[..., Tensor], args: tuple[Any, ...], *, decomposed: bool = False
+) -> torch.fx.GraphModule:
+    """The graph of a function for arguments of these shapes and types.
+
+    Arguments:
+        function: The function to trace.
+        args: Arguments of the shapes and types of all calls.
+        decomposed: Whether to use only the operations that torch's compiler knows. Other rounding,
+            and slower if the graph is not compiled, but the compiler needs no trace of its own.
+    """
 
     def plain(*args: Tensor) -> Tensor:  # the tracer would count the "self" of a bound method
         return function(*args)
 
     with torch.no_grad():
-        trace = make_fx(plain, tracing_mode="fake", _allow_non_fake_inputs=True)
-        return _without_idle_nodes(trace(*args))
+        graph = make_fx(
+            plain,
+            decomposition_table=_decompositions() if decomposed else None,
+            tracing_mode="fake",
+            _allow_non_fake_inputs=True,
+        )(*args)
+        graph.meta[_DECOMPOSED] = decomposed
+        return _without_idle_nodes(graph)
+
+
+def _decompositions() -> dict[Any, Any]:
+    from torch._inductor.decomposition import select_decomp_table  # slow to import
+
+    return cast(dict[Any, Any], select_decomp_table())
 
 
 def _without_idle_nodes(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -137,6 +169,7 @@ def _without_idle_nodes(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     compiler cannot fuse it with the operation before.
     """
     for node in list(graph.graph.nodes):
+        node.target = _shape_copied(node)
         while _reshapes(node) and _reshapes(node.args[0]):
             node.update_arg(0, node.args[0].args[0])
         view = node.target in _VIEWS and _layout(node) == _layout(node.args[0])
@@ -148,6 +181,19 @@ def _without_idle_nodes(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
+
+
+def _shape_copied(node: torch.fx.Node) -> Any:
+    """The operation of a node; that without change in place if it only changes the last shape.
+
+    Later nodes use the result of `squeeze_`, not its argument, unless they were traced before.
+    """
+    if node.target not in _SHAPES_IN_PLACE:
+        return node.target
+    value = cast(torch.fx.Node, node.args[0])
+    return (
+        node.target if any(user > node for user in value.users) else _SHAPES_IN_PLACE[node.target]
+    )
 
 
 def _reshapes(node: torch.fx.Node) -> bool:
@@ -167,12 +213,70 @@ def compiled(graph: torch.fx.GraphModule, args: tuple[Any, ...]) -> Callable[...
     the generated kernels, so that equal layers would have different kernels: 227 instead of 81 for
     the twelve blocks of GPT-2. The slices are therefore arguments of the compiled graph.
     """
-    from torch._inductor import compile as inductor  # slow to import
+    if graph.meta[_DECOMPOSED] and not any(map(_in_place, graph.graph.nodes)):
+        try:
+            with _few_trials(len(graph.graph.nodes)):
+                return _compiled_by(_last_stage, graph, args)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:  # it uses internal functions, which another torch may not have
+            return _compiled_by(_whole_compiler, graph, args)
+    return _compiled_by(_whole_compiler, graph, args)
 
+
+def _compiled_by(
+    compiler: Callable[[torch.fx.GraphModule, list[Any]], _Boxed],
+    graph: torch.fx.GraphModule,
+    args: tuple[Any, ...],
+) -> Callable[..., Tensor]:
     graph = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))  # the same constants
     pieces = _pieces_outside(graph)
-    call = inductor(graph, [*args, *pieces(*args)])
-    return lambda *args: cast(Tensor, call(*args, *pieces(*args)))
+    output = graph.graph.output_node()
+    output.args = (output.args,)  # compilers expect a tuple
+    graph.recompile()
+    call = compiler(graph, [*args, *pieces(*args)])
+    return lambda *args: call([*args, *pieces(*args)])[0]
+
+
+def _whole_compiler(graph: torch.fx.GraphModule, args: list[Any]) -> _Boxed:
+    from torch._inductor import compile as inductor  # slow to import
+
+    call = inductor(graph, args)
+    return lambda args: cast(Sequence[Tensor], call(*args))
+
+
+def _last_stage(graph: torch.fx.GraphModule, args: list[Any]) -> _Boxed:
+    """The last stage of the compiler alone, for a decomposed graph that changes no argument.
+
+    The stages before it trace the graph once more, to decompose it and to find gradients and
+    changed arguments, and search it for patterns that it does not have: 10 s for GPT-2.
+    """
+    from torch._guards import TracingContext, tracing
+    from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.fx_passes.post_grad import remove_noop_ops
+    from torch._inductor.virtualized import V
+
+    graph.graph.output_node().meta["user_visible_output_idxs"] = [0]
+    fakes = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+    with V.set_fake_mode(fakes[0].fake_mode), tracing(TracingContext(fakes[0].fake_mode)):
+        remove_noop_ops(graph.graph)
+        return cast(_Boxed, compile_fx_inner(graph, fakes, is_inference=True))
+
+
+@contextlib.contextmanager
+def _few_trials(nodes: int) -> Iterator[None]:
+    """Let the compiler choose the kernels' block sizes in a large graph without trials on the GPU.
+
+    The trials take seconds (7 s for GPT-2), and the time of a large model is that of its products.
+    """
+    from torch._inductor import config
+
+    with contextlib.ExitStack() as stack:
+        if nodes > MOST_NODES_WITH_TRIALS:
+            for option, value in FEW_TRIALS.items():
+                with contextlib.suppress(AttributeError, KeyError):  # not in this torch
+                    stack.enter_context(config.patch({option: value}))
+        yield
 
 
 def _pieces_outside(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -225,6 +329,11 @@ _PIECES: frozenset[object] = frozenset(
 _RESHAPES: frozenset[object] = frozenset(
     {torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default}
 )
+_SHAPES_IN_PLACE: dict[object, Callable[..., Any]] = {
+    torch.ops.aten.squeeze_.dim: torch.ops.aten.squeeze.dim,
+    torch.ops.aten.squeeze_.dims: torch.ops.aten.squeeze.dims,
+    torch.ops.aten.unsqueeze_.default: torch.ops.aten.unsqueeze.default,
+}
 _VIEWS: frozenset[object] = frozenset(
     {
         torch.ops.aten.alias.default,
