@@ -185,6 +185,16 @@ def test_tiles_fit_the_smallest_gpu_of_this_machine(
     assert settled(described, Speed(device="cuda:0")).tile_size == 1000
 
 
+def test_kernels_that_store_no_patches_need_less_memory(
+    cases: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = game(cases["convnet"], runs=10, steps=2, batch_size=4)
+    with_patches = prepare(described, Speed(device="cpu")).cost.bytes
+    monkeypatch.setattr("dpaudit.games.budget.usable", lambda: True)
+    monkeypatch.setattr("dpaudit.games.budget.fastest_convolutions", lambda *_: "kernels")
+    assert prepare(described, Speed(device="cpu")).cost.bytes < with_patches
+
+
 @pytest.mark.parametrize(
     ("capacity", "device", "size"),
     [

@@ -13,6 +13,8 @@ from typing import final
 
 import torch
 
+from dpaudit.engine.block_kernels import usable
+from dpaudit.engine.engine import fastest_convolutions
 from dpaudit.engine.fused_step import can_build, fused_widths
 from dpaudit.engine.mechanism_check import Checked
 from dpaudit.engine.rules import rules
@@ -82,7 +84,9 @@ def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
     probe = as_tensor(mechanism.data.features[:1])
     probe = probe.to(trainable(template)[0].dtype) if probe.is_floating_point() else probe
     calls = model.measure([p.detach() for p in trainable(template)], probe)
-    numbers = sum(_numbers(model, call) for call in calls) * held
+    # The kernels need no patches.
+    kernels = usable() and fastest_convolutions(template, game.runs, speed) == "kernels"
+    numbers = sum(_numbers(model, call, patches=not kernels) for call in calls) * held
     operations = sum(_operations(model, call) for call in calls) * examples
     unruled = sum(model.sizes[place] for place in model.loose)
     slots = mechanism.optimizer.slots + (mechanism.averaging is not None)
@@ -192,10 +196,10 @@ def _memory(device: torch.device, capacity: Capacity | None) -> int:
     return min(GPU_BYTES, int(free * GPU_SHARE))
 
 
-def _numbers(model: TappedModel, call: Call) -> int:
-    """Numbers stored for one example: outputs and their gradients, patches twice."""
-    outputs = math.prod(call.shape[1:])
-    return 4 * outputs + 2 * _places(model, call) * _columns(model, call)
+def _numbers(model: TappedModel, call: Call, *, patches: bool) -> int:
+    """Numbers stored for one example: outputs and their gradients, and patches twice."""
+    outputs = 4 * math.prod(call.shape[1:])
+    return outputs + 2 * _places(model, call) * _columns(model, call) if patches else outputs
 
 
 def _operations(model: TappedModel, call: Call) -> int:
