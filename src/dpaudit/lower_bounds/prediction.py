@@ -101,28 +101,24 @@ def expected_bound(
         >>> 21 < bound.epsilon < 23.995
         True
     """
-    if scores > MOST_SCORES:
-        return _extrapolated(mu, scores, delta=delta, confidence=confidence, method=method)
-    half = max(2, scores // 2)
-    quantiles = ndtri((np.arange(half) + 0.5) / half)
-    evidence = Scores.from_samples(quantiles + min(mu, 1e3), quantiles)
-    return estimate(
-        evidence, delta=delta, confidence=confidence, method=method, threshold=_TypicalPilot()
-    )
-
-
-@lru_cache(maxsize=64)
-def _of_most_scores(mu: float, delta: float, confidence: float, method: str) -> Bound:
-    return expected_bound(mu, scores=MOST_SCORES, delta=delta, confidence=confidence, method=method)
-
-
-def _extrapolated(mu: float, scores: int, *, delta: float, confidence: float, method: str) -> Bound:
-    known = _of_most_scores(mu, delta, confidence, method)
+    if scores <= MOST_SCORES:
+        return _expected(mu, scores, delta, confidence, method)
+    known = _expected(mu, MOST_SCORES, delta, confidence, method)
     if known.mu is None:
         return known
     reached = mu - (mu - known.mu) * math.sqrt(MOST_SCORES / scores)
     return replace(
         known, mu=reached, epsilon=gaussian_epsilon(delta, reached), sample_size=scores, details={}
+    )
+
+
+@lru_cache(maxsize=1024)  # a page asks for dozens, again and again for the same audit
+def _expected(mu: float, scores: int, delta: float, confidence: float, method: str) -> Bound:
+    half = max(2, scores // 2)
+    quantiles = ndtri((np.arange(half) + 0.5) / half)
+    evidence = Scores.from_samples(quantiles + min(mu, 1e3), quantiles)
+    return estimate(
+        evidence, delta=delta, confidence=confidence, method=method, threshold=_TypicalPilot()
     )
 
 
