@@ -70,9 +70,7 @@ def test_what_cannot_be_reached_is_none(monkeypatch: pytest.MonkeyPatch) -> None
 def test_many_scores_are_extrapolated(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = expected_bound(1.0, scores=40_000, delta=1e-5, method=method)
     monkeypatch.setattr(prediction, "MOST_SCORES", 10_000)
-    prediction._of_most_scores.cache_clear()
     found = expected_bound(1.0, scores=40_000, delta=1e-5, method=method)
-    prediction._of_most_scores.cache_clear()
     assert found.epsilon == pytest.approx(whole.epsilon, rel=0.03 if whole.mu else 0.3)
     assert found.epsilon < gaussian_epsilon(1e-5, 1.0)
 
