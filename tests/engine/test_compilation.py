@@ -251,17 +251,17 @@ def test_the_pieces_of_an_argument_become_arguments(stacked: bool) -> None:
 
 
 def gpt_sums(
-    monkeypatch: pytest.MonkeyPatch, layers: int = 1
+    monkeypatch: pytest.MonkeyPatch, layers: int = 1, dtype: torch.dtype = torch.float32
 ) -> tuple[ClippedSums, tuple[Tensor, ...]]:
     """The clipped sums of a tiny transformer as on a GPU, and arguments."""
     monkeypatch.setattr(products, "on_gpu", lambda _: True)
-    template = gpt(vocabulary=9, length=4, width=16, layers=layers, heads=2)
+    template = gpt(vocabulary=9, length=4, width=16, layers=layers, heads=2).to(dtype)
     features = torch.arange(12).view(3, 4) % 9
     model = TappedModel(template, rules(convolutions="library"), Taps(per_example=True))
     calls = model.measure([p.detach() for p in trainable(template)], features)
-    flat = flat_parameters(template)[None]
+    flat = flat_parameters(template)[None].float()
     example = (flat, features, features, torch.ones(1, 3), torch.tensor(0.5))
-    return ClippedSums(model, mean_cross_entropy, calls), example
+    return ClippedSums(model, mean_cross_entropy, calls, dtype=dtype), example
 
 
 MOST_NODES = 325
@@ -314,3 +314,15 @@ def test_a_graph_that_changes_values_in_place_is_traced_by_the_compiler(
     monkeypatch.setattr(compilation, "_last_stage", lambda *_: pytest.fail("not functional"))
     step = Traced(lambda x: (x * 2).add_(1), compiled=True, tolerance=1e-4)
     torch.testing.assert_close(step(torch.ones(3)), torch.full((3,), 3.0))
+
+
+def test_parameters_are_split_before_they_are_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices of a converted copy could not be arguments of the compiled graph."""
+    sums, (flat, *rest) = gpt_sums(monkeypatch, dtype=torch.bfloat16)
+    graph = compilation.traced(sums, (flat, *rest))
+    pieces = compilation._pieces_outside(graph)(flat, *rest)
+    assert sum(piece.numel() for piece in pieces) == flat.numel()
+    assert all(piece.dtype == torch.float32 for piece in pieces)
+    found = sums(flat, *rest)
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, sums(flat.to(torch.bfloat16), *rest))

@@ -41,6 +41,7 @@ class ClippedSums:
             averaged before clipping.
         plain: Whether a single run on a CPU is computed by `torch.autograd` alone. `torch.func`
             imports torch's compiler at its first use, which takes a second.
+        dtype: Type of the products and of the returned sums; by default that of the parameters.
     """
 
     def __init__(
@@ -52,10 +53,11 @@ class ClippedSums:
         views: int = 1,
         *,
         plain: bool = False,
+        dtype: torch.dtype | None = None,
     ) -> None:
         self._model, self._loss, self._calls = model, loss, tuple(calls)
         self._clipping = FlatClipping() if clipping is None else clipping
-        self._views, self._plain = views, plain
+        self._views, self._plain, self._dtype = views, plain, dtype
 
     def __call__(
         self, flat: Tensor, features: Tensor, targets: Tensor, weights: Tensor, clip_norm: Tensor
@@ -106,15 +108,18 @@ class ClippedSums:
     ) -> dict[int, ParameterGradients]:
         model = self._model
         pieces = torch.split(own, list(model.sizes))
-        # Copies, so that each parameter is aligned in memory; slices of a row are not.
+        # Copies, so that each parameter is aligned in memory; slices of a row are not. They are
+        # converted one by one, so that the slices can be arguments of the compiled graph.
+        dtype = self._dtype or own.dtype
         parameters = [
-            piece.clone().view(shape) for piece, shape in zip(pieces, model.shapes, strict=True)
+            (piece.clone() if dtype == own.dtype else piece.to(dtype)).view(shape)
+            for piece, shape in zip(pieces, model.shapes, strict=True)
         ]
         # Zeros that take no memory and are shared by all runs.
-        zero = torch.zeros((), dtype=own.dtype, device=own.device)
+        zero = torch.zeros((), dtype=dtype, device=own.device)
         batch = (len(features),) if model.taps.per_example else ()
         outputs = [zero.expand(*batch, *call.shape) for call in self._calls]
-        taps = (outputs, model.loose_taps(len(features), own))
+        taps = (outputs, model.loose_taps(len(features), zero))
         run = self._each_example if model.taps.per_example else self._whole_batch
         if self._views > 1:
             targets = targets.repeat_interleave(self._views, dim=0)
@@ -183,7 +188,7 @@ class ClippedSums:
             [
                 gradients[place].weighted_sum(factors).flatten()
                 if place in gradients
-                else own.new_zeros(size)
+                else own.new_zeros(size, dtype=self._dtype)
                 for place, size in enumerate(self._model.sizes)
             ]
         )

@@ -65,7 +65,7 @@ class Engine:
     ) -> None:
         mechanism, device = training.mechanism, speed.torch_device()
         self._training, self._device = training, device
-        self._dtype, self._product_dtype = speed.dtype, speed.product_dtype
+        self._dtype = speed.dtype
         self._feed = Feed(mechanism, training.canary_count, speed)
         template = known_model(mechanism).to(device, speed.product_dtype)
         convolutions, joined = fastest_convolutions(template, runs, speed), template
@@ -94,7 +94,15 @@ class Engine:
 
         def sums_of(features: Tensor) -> ClippedSums:
             calls = model.measure(values, features)
-            return ClippedSums(model, mechanism.loss, calls, clipping, views, plain=self._plain)
+            return ClippedSums(
+                model,
+                mechanism.loss,
+                calls,
+                clipping,
+                views,
+                plain=self._plain,
+                dtype=values[0].dtype,
+            )
 
         draws, points = feed.draws(0), self._inserter.points
         first, _ = feed.examples(feed.batch(0)[0][0], draws[: feed.size])
@@ -289,8 +297,7 @@ class Engine:
         weights: Tensor,
         scalars: Tensor,
     ) -> Tensor:
-        parameters = current.to(self._product_dtype)
-        return clipped_sums(parameters, features, targets, weights, scalars[1]).to(self._dtype)
+        return clipped_sums(current, features, targets, weights, scalars[1]).to(self._dtype)
 
     def _participating(self, coins: Tensor, runs: Tensor, step: Tensor, key: Tensor) -> Tensor:
         """The coins of the canaries that participate in this step."""
