@@ -57,7 +57,7 @@ _BUILD_SECONDS = 120
 
 
 def fused_widths(mechanism: DPSGD, speed: Speed, taps: Taps) -> tuple[int, ...] | None:
-    """The widths of the network's layers if `FusedStep` can train it, otherwise `None`.
+    """The widths of the network's layers if `FusedSteps` can train it, otherwise `None`.
 
     It trains `torch.nn.Sequential` networks of linear layers with biases and ReLUs between them,
     by the cross-entropy and plain DP-SGD in float32. The device must be a CPU.
