@@ -37,13 +37,12 @@ CHECKED_RUNS = 4
 WORTH_TRACING = 80
 """Calls that save as much time as tracing takes: 82 to 109 on five kinds of small networks."""
 
-MOST_NODES_WITH_TRIALS = 2000
-"""A larger graph has many kernels and spends its time in products, so that trials do not pay."""
+LARGE = 2000
+"""A graph of more nodes has many kernels to compile and spends its time in products."""
 
 FEW_TRIALS: dict[str, object] = {"triton.autotune_pointwise": False, "deterministic": True}
-"""Options of torch's compiler for such a graph; one that a version does not have is left out."""
+"""Options of torch's compiler for a large graph; one that a version does not have is left out."""
 
-_DECOMPOSED = "dpaudit.decomposed"
 _Boxed = Callable[[list[Any]], Sequence[Tensor]]
 
 
@@ -86,8 +85,7 @@ class Traced:
     def __call__(self, *args: Any) -> Tensor:
         with torch.no_grad():
             if self._untraced:
-                decomposed = self._untried and products.on_gpu(args[0])
-                self._call = self._plain = traced(self._plain, args, decomposed=decomposed)
+                self._call = self._plain = traced(self._plain, args)
                 self._untraced = False
             result = self._first_compiled(*args) if self._untried else self._call(*args)
             return self._checked(result, *args) if self._unchecked else result
@@ -137,8 +135,7 @@ def traced(
     Arguments:
         function: The function to trace.
         args: Arguments of the shapes and types of all calls.
-        decomposed: Whether to use only the operations that torch's compiler knows. Other rounding,
-            and slower if the graph is not compiled, but the compiler needs no trace of its own.
+        decomposed: Whether to use only the operations of torch's compiler. They round differently.
     """
 
     def plain(*args: Tensor) -> Tensor:  # the tracer would count the "self" of a bound method
@@ -151,12 +148,11 @@ def traced(
             tracing_mode="fake",
             _allow_non_fake_inputs=True,
         )(*args)
-        graph.meta[_DECOMPOSED] = decomposed
         return _without_idle_nodes(graph)
 
 
 def _decompositions() -> dict[Any, Any]:
-    from torch._inductor.decomposition import select_decomp_table  # slow to import
+    from torch._inductor.compile_fx import select_decomp_table  # slow to import
 
     return cast(dict[Any, Any], select_decomp_table())
 
@@ -213,10 +209,10 @@ def compiled(graph: torch.fx.GraphModule, args: tuple[Any, ...]) -> Callable[...
     the generated kernels, so that equal layers would have different kernels: 227 instead of 81 for
     the twelve blocks of GPT-2. The slices are therefore arguments of the compiled graph.
     """
-    if graph.meta[_DECOMPOSED] and not any(map(_in_place, graph.graph.nodes)):
+    if len(graph.graph.nodes) > LARGE and products.on_gpu(args[0]):
         try:
-            with _few_trials(len(graph.graph.nodes)):
-                return _compiled_by(_last_stage, graph, args)
+            with _few_trials():
+                return _compiled_by(_last_stage, traced(graph, args, decomposed=True), args)
         except torch.OutOfMemoryError:
             raise
         except Exception:  # it uses internal functions, which another torch may not have
@@ -246,16 +242,18 @@ def _whole_compiler(graph: torch.fx.GraphModule, args: list[Any]) -> _Boxed:
 
 
 def _last_stage(graph: torch.fx.GraphModule, args: list[Any]) -> _Boxed:
-    """The last stage of the compiler alone, for a decomposed graph that changes no argument.
+    """The last stage of the compiler alone, for a decomposed graph.
 
-    The stages before it trace the graph once more, to decompose it and to find gradients and
-    changed arguments, and search it for patterns that it does not have: 10 s for GPT-2.
+    The stages before it look for gradients, for arguments that are changed in place and for
+    patterns, none of which a step has.
     """
     from torch._guards import TracingContext, tracing
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.fx_passes.post_grad import remove_noop_ops
     from torch._inductor.virtualized import V
 
+    if any(map(_in_place, graph.graph.nodes)):
+        raise ValueError("the last stage needs a graph without changes in place")
     graph.graph.output_node().meta["user_visible_output_idxs"] = [0]
     fakes = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
     with V.set_fake_mode(fakes[0].fake_mode), tracing(TracingContext(fakes[0].fake_mode)):
@@ -264,18 +262,14 @@ def _last_stage(graph: torch.fx.GraphModule, args: list[Any]) -> _Boxed:
 
 
 @contextlib.contextmanager
-def _few_trials(nodes: int) -> Iterator[None]:
-    """Let the compiler choose the kernels' block sizes in a large graph without trials on the GPU.
-
-    The trials take seconds (7 s for GPT-2), and the time of a large model is that of its products.
-    """
+def _few_trials() -> Iterator[None]:
+    """Let the compiler choose the kernels' block sizes without trials: 7 s for GPT-2."""
     from torch._inductor import config
 
     with contextlib.ExitStack() as stack:
-        if nodes > MOST_NODES_WITH_TRIALS:
-            for option, value in FEW_TRIALS.items():
-                with contextlib.suppress(AttributeError, KeyError):  # not in this torch
-                    stack.enter_context(config.patch({option: value}))
+        for option, value in FEW_TRIALS.items():
+            with contextlib.suppress(AttributeError, KeyError):  # not in this torch
+                stack.enter_context(config.patch({option: value}))
         yield
 
 
