@@ -152,7 +152,8 @@ def traced(
 
 
 def _decompositions() -> dict[Any, Any]:
-    from torch._inductor.compile_fx import select_decomp_table  # slow to import
+    import torch._inductor.lowering  # noqa: F401  (some decompositions need it)
+    from torch._inductor.decomposition import select_decomp_table  # slow to import
 
     return cast(dict[Any, Any], select_decomp_table())
 
