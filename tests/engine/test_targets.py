@@ -98,7 +98,12 @@ def game(kind: str) -> Game:
         targets=torch.from_numpy(mechanism.data.targets[2:4]),
     )
     return Game(
-        mechanism=mechanism, adversary=FlippedLabel(), canaries=canaries, runs=3, coin="fair"
+        mechanism=mechanism,
+        adversary=FlippedLabel(),
+        canaries=canaries,
+        runs=3,
+        coin="fair",
+        horizons=tuple(range(1, mechanism.steps + 1)),
     )
 
 
