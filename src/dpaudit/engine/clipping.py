@@ -81,10 +81,7 @@ class ClippedSums:
             factors = own_weights * self._clipping.factor(norms, clip_norm)
             return self._flat_sum(gradients, factors, own)
 
-        if alone or _one_run_on_gpu(flat):
-            return one_run(flat[0], weights[0]).unsqueeze(0)
-        with _quietly_looping():
-            return torch.func.vmap(one_run)(flat, weights)
+        return _for_each_run(one_run, flat, weights, alone=alone)
 
     def norms(self, flat: Tensor, features: Tensor, targets: Tensor) -> Tensor:
         """The gradient norm of every example before clipping, shape (runs, examples)."""
@@ -94,10 +91,7 @@ class ClippedSums:
         def one_run(own: Tensor) -> Tensor:
             return self._norms(self._gradients(own, features, targets, alone), features)
 
-        if alone or _one_run_on_gpu(flat):
-            return one_run(flat[0]).unsqueeze(0)
-        with _quietly_looping():
-            return torch.func.vmap(one_run)(flat)
+        return _for_each_run(one_run, flat, alone=alone)
 
     def _alone(self, flat: Tensor) -> bool:
         whole = not self._model.taps.per_example and not self._model.loose
@@ -205,9 +199,17 @@ def _derivatives(
     return (list(found), {}), [tuple(note.detach() for note in one) for one in notes]
 
 
-def _one_run_on_gpu(flat: Tensor) -> bool:
-    """Whether to compute without an axis of runs: a shorter graph, and other rounding on a CPU."""
-    return len(flat) == 1 and products.on_gpu(flat)
+def _for_each_run(
+    one_run: Callable[..., Tensor], flat: Tensor, *others: Tensor, alone: bool
+) -> Tensor:
+    """``one_run`` for every row; a single row on a GPU without `vmap`, which makes a longer graph.
+
+    On a CPU a single row without `vmap` would be rounded differently.
+    """
+    with _quietly_looping():
+        if alone or (len(flat) == 1 and products.on_gpu(flat)):
+            return one_run(flat[0], *(other[0] for other in others)).unsqueeze(0)
+        return torch.func.vmap(one_run)(flat, *others)
 
 
 @contextlib.contextmanager
