@@ -328,3 +328,16 @@ def test_parameters_are_split_before_they_are_converted(monkeypatch: pytest.Monk
     found = sums(flat, *rest)
     assert found.dtype == torch.bfloat16
     assert torch.equal(found, sums(flat.to(torch.bfloat16), *rest))
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["whole compiler", "last stage"])
+def test_compiled_graphs_are_cached_on_disk(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "on_gpu", lambda _: large)
+    monkeypatch.setattr(compilation, "LARGE", 0)
+    counts = torch._dynamo.utils.counters["inductor"]
+    counts.clear()
+    for _ in range(2):
+        Traced(lambda x: x.cos() * 3 - 1, compiled=True)(torch.arange(5.0))
+    assert counts["fxgraph_cache_hit"] + counts["fxgraph_cache_miss"] == 2
+    assert counts["fxgraph_cache_hit"] >= 1
+    assert not counts["fxgraph_cache_bypass"]

@@ -236,9 +236,15 @@ def _compiled_by(
 
 
 def _whole_compiler(graph: torch.fx.GraphModule, args: list[Any]) -> _Boxed:
+    from torch._guards import TracingContext, tracing
     from torch._inductor import compile as inductor  # slow to import
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    call = inductor(graph, args)
+    # The compiler's caches on disk need an environment of shapes, though all shapes are fixed.
+    fixed = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
+    with tracing(TracingContext(fixed)):
+        call = inductor(graph, args)
     return lambda args: cast(Sequence[Tensor], call(*args))
 
 
