@@ -18,8 +18,8 @@ from dpaudit.data import Examples
 from dpaudit.engine import Speed, block_kernels, blocks
 from dpaudit.engine.block_layout import Layer, fits, input_plan, output_plan, weight_plan
 from dpaudit.engine.block_shape import Shape
-from dpaudit.engine.compilation import _without_idle_nodes
 from dpaudit.engine.engine import Engine
+from dpaudit.engine.graphs import _without_idle_nodes
 from dpaudit.engine.rules.block import ConvolutionBlock, with_blocks
 from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.engine.training import Training
@@ -182,7 +182,13 @@ def test_layers_that_follow_each_other_are_joined() -> None:
 
 @pytest.mark.parametrize(
     "pooling",
-    [nn.MaxPool2d(3, 2), nn.MaxPool2d((2, 1)), nn.MaxPool2d(2, ceil_mode=True), nn.AvgPool2d(2)],
+    [
+        nn.MaxPool2d(3),
+        nn.MaxPool2d(3, 2),
+        nn.MaxPool2d((2, 1)),
+        nn.MaxPool2d(2, ceil_mode=True),
+        nn.AvgPool2d(2),
+    ],
 )
 def test_other_poolings_are_not_joined(pooling: nn.Module) -> None:
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), pooling)

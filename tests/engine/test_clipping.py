@@ -14,7 +14,7 @@ from dpaudit.engine import reference
 from dpaudit.engine.clipping import ClippedSums
 from dpaudit.engine.rules import rules
 from dpaudit.engine.rules.block import with_blocks
-from dpaudit.engine.rules.patches import ALIGNMENT
+from dpaudit.engine.rules.patches import PADDED_TO
 from dpaudit.engine.starting_points import trainable
 from dpaudit.engine.tapping import TappedModel, Taps
 
@@ -120,6 +120,6 @@ def test_columns_padded_for_tensor_cores_change_nothing(
         weights = torch.ones(2, len(case.targets))
         plain = fast(case, built, weights, 0.5, torch.float64)
         with monkeypatch.context() as patch:
-            patch.setitem(ALIGNMENT, "cpu", 8)
+            patch.setitem(PADDED_TO, "cpu", 8)
             padded = fast(case, built, weights, 0.5, torch.float64)
         torch.testing.assert_close(padded, plain, rtol=1e-10, atol=1e-12)

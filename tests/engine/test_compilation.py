@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpaudit.engine import Speed, compilation, noise, products
+from dpaudit.engine import Speed, compilation, graphs, noise, products
 from dpaudit.engine.clipping import ClippedSums
 from dpaudit.engine.compilation import WORTH_TRACING, Traced, numerics
 from dpaudit.engine.engine import Engine
 from dpaudit.engine.noise import Stream
 from dpaudit.engine.rules import rules
-from dpaudit.engine.rules.patches import ALIGNMENT
+from dpaudit.engine.rules.patches import PADDED_TO
 from dpaudit.engine.starting_points import flat_parameters, initial_parameters, trainable
 from dpaudit.engine.tapping import TappedModel, Taps
 from dpaudit.engine.training import Training
@@ -177,7 +177,7 @@ def test_compiled_clipped_sums_equal_uncompiled_ones(
     monkeypatch: pytest.MonkeyPatch, alignment: int
 ) -> None:
     """With convolutions as products, and with the padding that a GPU gets."""
-    monkeypatch.setitem(ALIGNMENT, "cpu", alignment)
+    monkeypatch.setitem(PADDED_TO, "cpu", alignment)
     torch.manual_seed(0)
     template = small_convolutions()
     features, targets = torch.randn(5, 3, 7, 7), torch.arange(5) % 2
@@ -224,7 +224,7 @@ def test_a_view_of_a_view_is_one_node_unless_the_first_changes_in_place() -> Non
         return first + values.view(1, 6).view(2, 3).t().reshape(6)
 
     values = torch.arange(6.0)
-    graph = compilation.traced(reshaped, (values,))
+    graph = graphs.traced(reshaped, (values,))
     assert torch.equal(graph(values), reshaped(values))
     views = [node for node in graph.graph.nodes if node.target is torch.ops.aten.view.default]
     assert all(node.args[0].op == "placeholder" for node in views)
@@ -240,8 +240,8 @@ def test_the_pieces_of_an_argument_become_arguments(stacked: bool) -> None:
         return current - rate * torch.cat([second.sin(), first], dim=1)
 
     state, rate = torch.randn(*(2,) * stacked, 3, 6), torch.tensor(0.1)
-    graph = compilation.traced(step, (state, rate))
-    pieces = compilation._pieces_outside(graph)
+    graph = graphs.traced(step, (state, rate))
+    pieces = graphs.pieces_outside(graph)
     found = pieces(state, rate)
     assert [tuple(piece.shape) for piece in found] == [(3, 2), (3, 4)]
     assert all(piece.untyped_storage().data_ptr() == state.data_ptr() for piece in found)
@@ -272,7 +272,7 @@ def test_a_transformer_block_does_not_need_more_nodes(monkeypatch: pytest.Monkey
     """Every node costs time in each pass of the compiler, and every unfused sum a kernel."""
 
     def nodes(layers: int) -> list[torch.fx.Node]:
-        return list(compilation.traced(*gpt_sums(monkeypatch, layers)).graph.nodes)
+        return list(graphs.traced(*gpt_sums(monkeypatch, layers)).graph.nodes)
 
     one, two = nodes(1), nodes(2)
     assert len(two) - len(one) <= MOST_NODES
@@ -321,8 +321,8 @@ def test_a_graph_that_changes_values_in_place_is_traced_by_the_compiler(
 def test_parameters_are_split_before_they_are_converted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices of a converted copy could not be arguments of the compiled graph."""
     sums, (flat, *rest) = gpt_sums(monkeypatch, dtype=torch.bfloat16)
-    graph = compilation.traced(sums, (flat, *rest))
-    pieces = compilation._pieces_outside(graph)(flat, *rest)
+    graph = graphs.traced(sums, (flat, *rest))
+    pieces = graphs.pieces_outside(graph)(flat, *rest)
     assert sum(piece.numel() for piece in pieces) == flat.numel()
     assert all(piece.dtype == torch.float32 for piece in pieces)
     found = sums(flat, *rest)

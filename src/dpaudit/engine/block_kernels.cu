@@ -125,6 +125,17 @@ __device__ unsigned line_of(unsigned row, unsigned first_run, unsigned examples)
     return (row / OUT - first_run) * examples * OUT + row % OUT;
 }
 
+// Keep the first factors of `tiles` x `steps` products as the threads of a warp need them.
+// `weight(row, step, half, t)` is the number at (row, t + 4 half) of a tile.
+template <class Weight>
+__device__ void keep_factors(float4 *factors, int tiles, int steps, Weight weight) {
+    for (int k = threadIdx.x; k < tiles * steps * 32; k += THREADS) {
+        int row = k / (steps * 32) * 16 + k % 32 / 4, step = k / 32 % steps, t = k % 4;
+        factors[k] = make_float4(weight(row, step, 0, t), weight(row + 8, step, 0, t),
+                                 weight(row, step, 1, t), weight(row + 8, step, 1, t));
+    }
+}
+
 // Whether numbers around an image are read that copying does not write.
 constexpr bool SURROUNDED = PAD_H > 0 || PAD_W > 0 || POOL == 1;
 
@@ -229,14 +240,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     weight += first_run * OUT * C * PLACES;
     bias += first_run * OUT;
     if (SURROUNDED) fill_with_zeros(images, EXAMPLES * IMAGE);
-    for (int k = threadIdx.x; k < TILES_M * STEPS * 32; k += THREADS) {
-        int row = first_row + k / (STEPS * 32) * 16 + k % 32 / 4, step = k / 32 % STEPS,
-            own = k % 4;
-        factors[k] = make_float4(weight_of_forward(weight, row, rows, step, 0, own),
-                                 weight_of_forward(weight, row + 8, rows, step, 0, own),
-                                 weight_of_forward(weight, row, rows, step, 1, own),
-                                 weight_of_forward(weight, row + 8, rows, step, 1, own));
-    }
+    keep_factors(factors, TILES_M, STEPS, [&](int row, int step, int half, int own) {
+        return weight_of_forward(weight, first_row + row, rows, step, half, own);
+    });
     for (int first = blockIdx.x * EXAMPLES; first < examples; first += gridDim.x * EXAMPLES) {
         int count = min(EXAMPLES, examples - first);
         __syncthreads();
@@ -431,13 +437,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     long long run = blockIdx.y;
     weight += run * OUT * C * PLACES;
     fill_with_zeros(images, EXAMPLES * (IMAGE + ROWS * KEPT));
-    for (int k = threadIdx.x; k < GROUPS_M * TILES_M * STEPS * 32; k += THREADS) {
-        int row = k / (STEPS * 32) * 16 + k % 32 / 4, step = k / 32 % STEPS, own = k % 4;
-        factors[k] = make_float4(weight_of_input(weight, row, step, own),
-                                 weight_of_input(weight, row + 8, step, own),
-                                 weight_of_input(weight, row, step, own + 4),
-                                 weight_of_input(weight, row + 8, step, own + 4));
-    }
+    keep_factors(factors, GROUPS_M * TILES_M, STEPS, [&](int row, int step, int half, int own) {
+        return weight_of_input(weight, row, step, own + 4 * half);
+    });
     __syncthreads();
     for (int first = blockIdx.x * EXAMPLES; first < examples; first += gridDim.x * EXAMPLES) {
         int count = min(EXAMPLES, examples - first);

@@ -42,20 +42,6 @@ class Shape:
         """Distance in the input from one window to the next."""
         return self.pool * self.stride[0], self.pool * self.stride[1]
 
-    @property
-    def patch(self) -> Pair:
-        """Size of the part of the input that one window depends on."""
-        first, second = (
-            (self.pool - 1) * stride + (size - 1) * dilation + 1
-            for size, stride, dilation in zip(self.kernel, self.stride, self.dilation, strict=True)
-        )
-        return first, second
-
-    @property
-    def reach(self) -> Pair:
-        """In how many windows, one after the other, a value of the input lies."""
-        return -(-self.patch[0] // self.step[0]), -(-self.patch[1] // self.step[1])
-
     def places(self, size: Pair | torch.Size) -> Pair:
         """Height and width of the convolution's output for an input of ``size``."""
         first, second = (
@@ -70,11 +56,6 @@ class Shape:
         """Height and width of the block's output for an input of ``size``."""
         height, width = self.places(size)
         return height // self.pool, width // self.pool
-
-    def cells(self, size: Pair) -> Pair:
-        """How many steps cover an input of ``size`` with the padding before it."""
-        height, width = (length + pad for length, pad in zip(size, self.padding, strict=True))
-        return -(-height // self.step[0]), -(-width // self.step[1])
 
     def numbers(self) -> list[int]:
         """All fields as numbers, as the operations of `torch.library` take them."""

@@ -120,14 +120,14 @@ def _layer(block: ConvolutionBlock, inputs: torch.Size) -> Layer:
 
 
 def _pool(layer: torch.nn.Module) -> int:
-    """The side of square windows that do not overlap; 1 if ``layer`` has no such windows."""
+    """2 for a max-pooling over windows of 2 x 2 that do not overlap; 1 for any other layer."""
     if not is_plain(layer, torch.nn.MaxPool2d):
         return 1
     layer = cast(torch.nn.MaxPool2d, layer)
     sides = {*_pair(layer.kernel_size), *_pair(layer.stride)}
     plain = _pair(layer.padding) == (0, 0) and _pair(layer.dilation) == (1, 1)
-    known = plain and len(sides) == 1 and not layer.ceil_mode and not layer.return_indices
-    return sides.pop() if known else 1
+    known = plain and sides == {2} and not layer.ceil_mode and not layer.return_indices
+    return 2 if known else 1
 
 
 def _pair(value: int | tuple[int, ...]) -> tuple[int, ...]:

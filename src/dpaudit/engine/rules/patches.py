@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dpaudit.engine.products import ALIGNMENT
+
 Sizes = tuple[int, ...]
 
-ALIGNMENT = {"cuda": 8}
+PADDED_TO = {"cuda": ALIGNMENT}
 """Tensor cores of a GPU need rows of 16 bytes: 8 numbers in half precision."""
 
 
@@ -47,7 +49,7 @@ class Window:
 def patches(images: Tensor, window: Window) -> Tensor:
     """(examples, channels, *lengths) to (examples, places, columns).
 
-    Columns are channels times window; on a GPU padded with zeros to a multiple of `ALIGNMENT`.
+    Columns are channels times window; on a GPU padded with zeros to a multiple of `PADDED_TO`.
 
     Example:
         >>> window = Window(size=(2, 2), stride=(1, 1), dilation=(1, 1))
@@ -58,8 +60,8 @@ def patches(images: Tensor, window: Window) -> Tensor:
 
 
 def aligned(values: Tensor) -> Tensor:
-    """``values`` with its last axis padded with zeros to a multiple of `ALIGNMENT`."""
-    missing = -values.shape[-1] % ALIGNMENT.get(values.device.type, 1)
+    """``values`` with its last axis padded with zeros to a multiple of `PADDED_TO`."""
+    missing = -values.shape[-1] % PADDED_TO.get(values.device.type, 1)
     return functional.pad(values, (0, missing)) if missing else values
 
 
