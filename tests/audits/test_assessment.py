@@ -146,6 +146,29 @@ def test_verdicts(mu: float, a_side: int, verdict: str, tightness: str | None) -
     assert (found.power.sentence[1:] in sentence(found)) == (verdict != "violation")
 
 
+@pytest.mark.parametrize(
+    ("settings", "known"),
+    [
+        ({"initialisation": {"class": "FixedInitialisation", "seed": 1}}, True),
+        ({"initialisation": {"class": "FreshInitialisation"}}, False),
+        ({}, False),
+    ],
+)
+def test_the_power_states_its_condition_unless_only_the_noise_varies(
+    settings: dict[str, Any], known: bool
+) -> None:
+    described = _configuration()
+    mechanism = dataclasses.replace(described.mechanism, **settings)
+    found = assess(
+        dataclasses.replace(described, mechanism=mechanism),
+        _scores(3.953, 200),
+        horizon=mechanism.steps,
+    )
+    assert found.power is not None
+    assert found.power.only_noise == known
+    assert found.power.sentence.startswith("this audit") == known
+
+
 def test_a_true_claim_is_hardly_ever_called_violated() -> None:
     """40 tight audits at 95 %: more than 6 false alarms have probability 0.004."""
     verdicts = [

@@ -430,8 +430,16 @@ def test_consistent_needs_the_power_to_find_halved_noise():
     assert seeing.verdict == "consistent"
     assert 1 < seeing.final.power.missed < seeing.final.power.found < 2.2
     assert "times too small with probability 90 %" in seeing.sentence
+    assert not seeing.final.power.only_noise
     lenient = audit_training(hardly_depends, claim=CLAIM, power=0.0)
     assert lenient.verdict == "consistent"
+
+
+@pytest.mark.parametrize(("runs", "warned"), [(4, True), (40, False)])
+def test_too_few_runs_for_the_claim_are_reported_before_they_are_trained(runs, warned):
+    noticed = audit_training(gaussian(1.0), canary=CANARY, claim=CLAIM, runs=runs)
+    assert any("too few to refute" in text for text in noticed.notices) == warned
+    assert (noticed.test.verdict == "inconclusive") == warned
 
 
 @pytest.mark.parametrize(("noise", "runs"), [(1.0, 20), (1.0, 200), (0.3, 60)])

@@ -216,6 +216,12 @@ def test_the_result_says_everything_as_plain_data():
         checked(plain)["no such rule"]
 
 
+def test_a_training_of_several_steps_is_not_checked_as_one_step():
+    """Six steps move six times as far as one, with only sqrt(6) times its noise."""
+    with pytest.raises(InvalidInput, match=r"steps is needed.*read the canary 6 times"):
+        checked(six_steps, steps=None)
+
+
 def test_bad_input():
     with pytest.raises(InvalidInput, match="steps must be at least 1, got 0"):
         checked(plain, steps=0)

@@ -154,6 +154,11 @@ def test_list_and_show_know_these_audits(module, monkeypatch, capsys):
             ["{}:broken", "--claimed-epsilon", "8", "--scores-out", "no/where.csv"],
             "scores_out must be in a folder that is there, got 'no/where.csv'",
         ),
+        (
+            ["{}:broken", "--claimed-epsilon", "8", "--junit", "no/where.xml"],
+            "--junit must be in a folder that is there, got 'no/where.xml'",
+        ),
+        (["{}:broken", "--claimed-epsilon", "8", "--workers", "0"], "workers must be at least 1"),
         (["leaves.py:train", "--claimed-epsilon", "8"], "importing 'leaves' raised SystemExit: 0"),
         (["wrong.py:train", "--claimed-epsilon", "8"], "'wrong' is not Python: "),
         (["wrong.py:train", "--claimed-epsilon", "8"], "(wrong.py, line 2)"),

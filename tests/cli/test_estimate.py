@@ -105,6 +105,21 @@ def test_claims(run, scores_file, claim, verdict):
     assert 0 <= answer["p_value"] <= 1
 
 
+def test_a_claim_is_consistent_only_if_the_scores_could_have_refuted_it(run, scores_file):
+    question = ("estimate", scores_file, "--delta", "1e-5", "--claim-mu")
+    code, out, _ = run(*question, "4", "--json")
+    power = json.loads(out)["power"]
+    assert code == 0
+    assert power["found_noise_factor"] < 2
+    assert power["sentence"] in json.loads(out)["claim"]["notes"]
+    code, out, _ = run(*question, "20", "--json")
+    answer = json.loads(out)
+    assert (code, answer["verdict"], answer["claim"]["verdict"]) == (3, *["inconclusive"] * 2)
+    assert answer["power"]["probability"] < 0.8
+    code, out, _ = run("estimate", *COUNTS, "--delta", "1e-5", "--claim-mu", "4", "--json")
+    assert (code, json.loads(out)["power"]) == (0, None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -227,7 +227,7 @@ def assess(
             detect=detect,
             anytime=description.anytime,
         )
-        power = replace(power, canary=weak)
+        power = replace(power, canary=weak, only_noise=description.only_noise_varies)
     if test is not None and delta > 0 and 0 < least.epsilon < float("inf"):
         attainable = expected_bound(
             gaussian_mu(least.epsilon, delta),

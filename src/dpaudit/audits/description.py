@@ -183,6 +183,19 @@ class Description:
         return self.training is not None and self.training.until_violation
 
     @property
+    def only_noise_varies(self) -> bool:
+        """Whether it is known that runs differ only by their noise and their canary.
+
+        dpaudit's own trainings have the same batches in every run; the starting point and the
+        augmentation may be drawn afresh.
+        """
+        mechanism = self.mechanism
+        if isinstance(mechanism, DescribedTraining):
+            return False
+        started = mechanism.initialisation.get("class") == "FixedInitialisation"
+        return started and "augmentation" not in mechanism.further
+
+    @property
     def title(self) -> str:
         """The training and the adversary in a few words."""
         link = "by" if self.training is None else "scored by"

@@ -17,8 +17,10 @@ from dpaudit.audits.recording import begin
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.session import Notices, StorePath, finished, open_store
 from dpaudit.audits.stored import watcher_of
+from dpaudit.audits.tensors import corrected
 from dpaudit.audits.watching import Watcher
 from dpaudit.claims import Claim
+from dpaudit.claims.fixed_sample import MOST_SCORES, scores_to_refute
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import Executor, Lost, check_pickles, refuse_in_worker
 from dpaudit.scores import AuditRecord, Store
@@ -152,6 +154,8 @@ def audit_training(
                 f"{tiles.resumed:,} stored runs of {record.created} are used (code "
                 f"{described.code or described.source}); --fresh ignores them",
             )
+        if tiles.missing and not until_violation:
+            remarks = (*remarks, *_too_few_runs(wanted, claim, confidence))
         for remark in remarks:
             notices.notify(remark)
         watcher = watcher_of(record, wanted, runs)
@@ -174,6 +178,21 @@ def audit_training(
             notices=notices.seen,
             runs=runs,
         )
+
+
+def _too_few_runs(description: Description, claim: Claim, confidence: float) -> tuple[str, ...]:
+    """A warning if this many runs cannot refute the claim, before they are trained."""
+    names, runs = description.names, description.runs
+    scores = runs if names else runs * description.canaries
+    needed = scores_to_refute(claim, confidence=corrected(confidence, len(names)))
+    if needed is not None and needed <= scores:
+        return ()
+    enough = f"more than {MOST_SCORES:,}" if needed is None else f"about {needed:,}"
+    return (
+        f"{runs:,} runs are too few to refute the claim, {claim.description}, even if the scores "
+        f"separate perfectly, which would take {enough} scores{' per tensor' if names else ''}; "
+        "increase runs (--runs)",
+    )
 
 
 def _train(

@@ -71,7 +71,8 @@ def check_training(
             inserted; only its number of parameters and its clip norm C are read.
         noise_multiplier: The claimed sigma.
         steps: Number of steps of ``train``. If it takes ``steps``, the default is the default of
-            that argument; else it is 1. The rules are sharpest if ``train`` takes ``steps``.
+            that argument; else it is 1, and a training that reads the canary more than once is
+            refused. The rules are sharpest if ``train`` takes ``steps``.
         insertions: Number of steps in which the canary takes part; all of them by default.
         runs: Number of seeds over which noise is measured, at least 8.
         seed: The first seed.
@@ -107,9 +108,8 @@ def check_training(
             )
     if not callable(train):
         raise InvalidInput(f"train must be a function train(canary, inserted, seed), got {train!r}")
-    steps = _validate.integer(
-        "steps", usual_steps(train) or 1 if steps is None else steps, at_least=1
-    )
+    given = usual_steps(train) if steps is None else steps
+    steps = _validate.integer("steps", 1 if given is None else given, at_least=1)
     insertions = (
         steps if insertions is None else _validate.integer("insertions", insertions, at_least=1)
     )
@@ -124,6 +124,8 @@ def check_training(
         insertions=insertions,
         public_transform=public_transform,
     )
+    if given is None:
+        _require_one_step(subject, _validate.integer("seed", seed))
     left_out = _left_out(finite_gradients, fixed_batch_size)
     axes = np.atleast_1d(getattr(canary, "dimensions", canary.parameters // 2))
     return _checked(subject, runs, seed, int(axes[0]), left_out)
@@ -190,6 +192,22 @@ def check_step(
     )
     left_out = _left_out(finite_gradients, fixed_batch_size)
     return _checked(subject, runs, seed, subject.parameters // 2, left_out)
+
+
+def _require_one_step(subject: TrainingSubject, seed: int) -> None:
+    """Refuse a training of unknown length that reads the canary several times.
+
+    Several steps that are checked as one have too large an effect for their noise, so that a
+    correct training would be reported.
+    """
+    subject.output(np.zeros(subject.parameters), seed, 1)
+    if subject.reads > 1:
+        raise InvalidInput(
+            "steps is needed: train has no argument 'steps', and it read the canary "
+            f"{subject.reads} times in one call, so that it seems to make more than one step; "
+            "pass its number of steps (--steps), or let train take one more argument, steps=, "
+            "which allows more rules to be checked"
+        )
 
 
 def _checked(

@@ -1,7 +1,9 @@
 """What a test of a claim could have detected: too little noise, by how much and how surely.
 
 The power is computed from the scores themselves, not from the claim: scores that hardly depend on
-the canary could not have shown any bug, whatever the claim says.
+the canary could not have shown any bug, whatever the claim says. The scores do not show how much of
+their variance is the training's noise. The power takes all of it to be noise, and is too large if
+batches or starting points differ between runs too.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ LARGEST_FACTOR = 100.0
 
 _AUDITS = 20  # simulated audits of an anytime-valid test
 _MOST_PAIRS = 2000
+_CONDITION = (
+    "if batches and starting points are the same in all runs, so that only the noise varies"
+)
 _WEAK = 1.0  # scores closer together than this hardly depend on the canary
 
 
@@ -49,6 +54,8 @@ class Power:
         missed: Noise up to this many times too small is more likely missed than found; `None`
             if noise of any size is.
         canary: Name of the canary with the least power, if canaries are tested one by one.
+        only_noise: Whether it is known that nothing but the noise and the canary differs between
+            runs. Otherwise the sentence states it as a condition.
     """
 
     mu: float
@@ -57,6 +64,7 @@ class Power:
     found: float | None
     missed: float | None
     canary: str = ""
+    only_noise: bool = False
 
     @property
     def sentence(self) -> str:
@@ -74,9 +82,12 @@ class Power:
             )
         where = f" in every tensor ({self.canary} has the least power)" if self.canary else ""
         missed = f"{self.missed or 1.0:.3g}"
+        if self.found == 1.0:
+            return f"scores like these refute the claim with probability {100 * SURE:.0f} % or more"
+        condition = "" if self.only_noise else f"{_CONDITION}, "
         return (
-            f"this audit would have found noise {self.found:.3g} times too small{where} with "
-            f"probability {100 * SURE:.0f} %"
+            f"{condition}this audit would have found noise {self.found:.3g} times too small"
+            f"{where} with probability {100 * SURE:.0f} %"
         ) + (
             ""
             if missed == "1"
@@ -92,6 +103,7 @@ class Power:
             "found_noise_factor": self.found,
             "missed_noise_factor": self.missed,
             "canary": self.canary or None,
+            "only_noise_varies": self.only_noise or None,
             "sentence": self.sentence,
         }
 
@@ -108,8 +120,8 @@ def detection_power(
     """The power of a claim's test on scores like these, if their noise were smaller.
 
     Noise that is ``k`` times smaller puts the scores ``k`` times as many of their own standard
-    deviations apart. The scores are taken to be normal with equal variances; the result is an
-    estimate, not a bound.
+    deviations apart, if all of their variance is noise. The scores are taken to be normal with
+    equal variances; the result is an estimate, not a bound.
 
     Arguments:
         scores: The scores of the audit.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from dpaudit import _validate
 from dpaudit._files import write_text
 from dpaudit.cli._option import option
 from dpaudit.errors import InvalidInput
@@ -30,6 +31,18 @@ _LEVELS: dict[str, Level] = {
     "passed": "passed",
     "warning": "passed",
 }
+
+
+def check_outcome_files(*, junit: Path | None, sarif: Path | None) -> None:
+    """Refuse files that cannot be written, before hours of training.
+
+    Arguments:
+        junit: File for JUnit XML; `None` for none.
+        sarif: File for SARIF; `None` for none.
+    """
+    for name, path in (("--junit", junit), ("--sarif", sarif)):
+        if path is not None:
+            _validate.file_to_write(name, path)
 
 
 def write_outcomes(outcomes: Sequence[Outcome], *, junit: Path | None, sarif: Path | None) -> None:

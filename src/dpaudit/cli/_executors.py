@@ -94,6 +94,15 @@ def with_signature(
     return command
 
 
+_OPTION_OF = {
+    "address": "ray_address",
+    "runtime_env": "ray_runtime_env",
+    "folder": "slurm_folder",
+    "parameters": "slurm_partition",
+}
+"""The options of those arguments of executors whose names differ."""
+
+
 def make_executor(
     *,
     executor: str | None = None,
@@ -135,7 +144,8 @@ def make_executor(
         others = {**given, **of_ray, **of_slurm, "timeout": None}
     unused = [name for name, value in others.items() if value is not None]
     if unused:
-        raise InvalidInput(f"--executor {chosen} does not use {', '.join(unused)}; leave it out")
+        options = ", ".join(f"--{_OPTION_OF.get(name, name).replace('_', '-')}" for name in unused)
+        raise InvalidInput(f"--executor {chosen} does not use {options}; leave it out")
     if chosen == "local":
         return None
     return EXECUTORS[chosen](**{name: value for name, value in given.items() if value is not None})

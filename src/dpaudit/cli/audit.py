@@ -9,7 +9,7 @@ import typer
 
 from dpaudit._loading import uncollected
 from dpaudit.cli import _audit_options as option
-from dpaudit.cli._ci import Junit, Sarif, outcome_of_audit, write_outcomes
+from dpaudit.cli._ci import Junit, Sarif, check_outcome_files, outcome_of_audit, write_outcomes
 from dpaudit.cli._playing import print_audit, progress_shown
 from dpaudit.configuration import Settings, store_path
 
@@ -40,6 +40,7 @@ def audit(
     After an interruption, the same command resumes the audit.
     Exit code 1: a violation is proven.
     """
+    check_outcome_files(junit=junit, sarif=sarif)
     where = store_path(settings.store)
     with progress_shown(store=where, quiet=json) as progress:
         with uncollected():

@@ -10,7 +10,7 @@ import typer
 
 from dpaudit import _validate
 from dpaudit.cli._audit_options import Name, ScoresOut, StoreFile
-from dpaudit.cli._ci import Junit, Sarif, outcome_of_audit, write_outcomes
+from dpaudit.cli._ci import Junit, Sarif, check_outcome_files, outcome_of_audit, write_outcomes
 from dpaudit.cli._claims import claim_from
 from dpaudit.cli._executors import takes_executor
 from dpaudit.cli._exit import VERDICT_CODES
@@ -133,10 +133,12 @@ def audit_training(
     from dpaudit.trainings.importing import canary_beside, load
     from dpaudit.trainings.player import executor_of
 
+    workers = _validate.integer("workers", workers, at_least=1)
     claim = claim_from(claimed_epsilon, delta, noise_multiplier, steps, sampling_rate, pair_only)
     where = store_path(store)
     if scores_out is not None:
         _validate.file_to_write("scores_out", Path(scores_out))  # before hours of training
+    check_outcome_files(junit=junit, sarif=sarif)
     with progress_shown(store=where, quiet=json) as progress:
         function = load("MODULE:FUNCTION", train)
         inserted = canary_beside(function) if canary is None else load("--canary", canary)

@@ -49,7 +49,10 @@ def check(
     ] = None,
     steps: Annotated[
         int | None,
-        option("Number of steps of the training.", default="default of the argument steps, or 1"),
+        option(
+            "Number of steps of the training; needed if it has several and no argument steps.",
+            default="default of the argument steps, or 1",
+        ),
     ] = None,
     runs: Annotated[int, option("Number of seeds with which the noise is measured.")] = 16,
     step: Annotated[

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from dpaudit.claims import Claim, test_claim
+from dpaudit.claims import Claim, ClaimTest, test_claim
+from dpaudit.claims.power import Power, detection_power
 from dpaudit.cli._bounds_table import print_bounds
 from dpaudit.cli._exit import VERDICT_CODES
 from dpaudit.cli._option import Json, option
@@ -19,11 +21,12 @@ from dpaudit.lower_bounds import estimate as estimate_one
 from dpaudit.lower_bounds.registry import METHODS
 from dpaudit.privacy import Bounds
 from dpaudit.report.palette import terminal_style
-from dpaudit.scores import read_scores
+from dpaudit.scores import Scores, read_scores
 
 _EVERY = "all"
 # The bound without assumptions, beside the bound of the paper.
 _DEFAULT = ("gaussian-dp", "clopper-pearson")
+_LEAST_POWER = 0.8  # that "consistent" requires, as in audit-training
 _NO_NUMBER = "dpaudit: no method gave a bound; the output lists the reasons"
 
 
@@ -95,6 +98,9 @@ def estimate(
     [bold]dpaudit estimate scores.csv --delta 1e-5[/]
     [bold]  --claim-noise-multiplier 4 --claim-steps 250[/]
 
+    As in audit-training, a claim is consistent with scores only if noise half
+    as large as claimed would be found with probability 80 %.
+
     Exit code with a claim: 0 consistent, 1 violation, 3 inconclusive;
     2: no bound, or bad input.
     """
@@ -121,13 +127,14 @@ def estimate(
         result = estimate_all(evidence, methods=METHODS if method else _DEFAULT, **asked)
     else:
         result = Bounds(bounds=(estimate_one(evidence, method=method, **asked),))
-    verdict = None
+    verdict, power = None, None
     if claim is not None:
         tested = rule if rule.startswith(("pilot", "fixed")) else "pilot"
         verdict = test_claim(evidence, claim, confidence=confidence, threshold=tested, seed=seed)
+        verdict, power = _with_power(verdict, evidence)
 
     if json:
-        _print_json(result, verdict)
+        _print_json(result, verdict, power)
     else:
         _print_table(result, verdict, _source(scores, evidence))
     if not result.bounds:
@@ -200,19 +207,33 @@ def _claim(
     )
 
 
+def _with_power(test: ClaimTest, evidence: Scores | ErrorCounts) -> tuple[ClaimTest, Power | None]:
+    """The test with a note on what it could have detected; inconclusive without enough power."""
+    if test.verdict == "violation":
+        return test, None
+    if not isinstance(evidence, Scores):
+        note = "counts do not show what this test could have detected; give the scores"
+        return replace(test, notes=(*test.notes, note)), None
+    power = detection_power(evidence, test.claim, confidence=test.confidence)
+    powerful = power.probability >= _LEAST_POWER
+    verdict = test.verdict if powerful else "inconclusive"
+    return replace(test, verdict=verdict, notes=(*test.notes, power.sentence)), power
+
+
 def _source(scores: str | None, evidence: Any) -> str:
     size = evidence.sample_size if scores is None else len(evidence)
     name = "counts" if scores is None else ("standard input" if scores == "-" else scores)
     return f"{size:,} scores from {name}"
 
 
-def _print_json(result: Any, verdict: Any) -> None:
+def _print_json(result: Any, verdict: Any, power: Power | None) -> None:
     printed: dict[str, Any] = {"bounds": [bound.to_dict() for bound in result]}
     if result.unavailable:
         printed["unavailable"] = [entry.to_dict() for entry in result.unavailable]
     if verdict is not None:
         printed |= {"verdict": verdict.verdict, "p_value": verdict.p_value}
         printed["claim"] = verdict.to_dict()
+        printed["power"] = None if power is None else power.to_dict()
     print_json(printed)
 
 

@@ -44,7 +44,7 @@ class ErrorCounts:
         """The four counts of an audit that was thresholded elsewhere."""
         tp, fn, fp, tn = (
             _validate.integer(
-                name, value, at_most=MOST_COUNTED, remedy="no audit has that many scores"
+                name, value, at_most=MOST_COUNTED, remedy="a count is a number of scores"
             )
             for name, value in (
                 ("true_positives", true_positives),

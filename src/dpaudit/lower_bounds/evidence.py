@@ -33,10 +33,10 @@ def check_both_kinds(scores: Scores) -> None:
     """Refuse scores that are all inserted or all not inserted."""
     inserted = int(scores.inserted.sum())
     if inserted == 0 or inserted == len(scores):
-        kind = "inserted" if inserted == 0 else "not inserted"
+        kind = "not inserted" if inserted == 0 else "inserted"
         raise InvalidScores(
-            f"the scores hold no {kind} canary ({len(scores)} scores in all); a bound compares "
-            "scores with and without the canary and needs at least one of each"
+            f"all {len(scores)} scores are of canaries that were {kind}; a bound compares scores "
+            "with and without the canary and needs at least one of each"
         )
 
 

@@ -109,8 +109,16 @@ def check_function(train: object, canary: object) -> None:
 
 
 _CONSEQUENCES = (
-    ("inserted", "the runs with and without the canary would be the same"),
-    ("seed", "the runs would not have independent noise"),
+    (
+        "inserted",
+        "the runs with and without the canary would be the same; add the canary only if "
+        "'inserted' is true",
+    ),
+    (
+        "seed",
+        "the runs may share their noise; seed your generators with it, or write `_ = seed` if "
+        "their seeds are already fresh in every run",
+    ),
 )
 
 

@@ -34,8 +34,7 @@ def check(measured: Measurements, found: Found) -> Finding:
     )
     size = _measured_size(measured, with_example=rescaled)
     if size is None:
-        reason = measured.unit.why_not if not measured.unit.known else "rounding hides the canary"
-        return RULE.unknown(f"Nothing to compare the noise with: {reason}.")
+        return RULE.unknown(f"Nothing to compare the noise with: {_why_no_size(measured)}.")
     sigma = measured.subject.noise_multiplier
     low = smallest_ratio(size.degrees, FALSE_ALARM / 2)
     high = largest_ratio(size.degrees, FALSE_ALARM / 2) * dynamics(measured)
@@ -66,6 +65,17 @@ def check(measured: Measurements, found: Found) -> Finding:
     if size.ratio > high * give:
         return RULE.warning(_too_large(measured, size), **seen)
     return RULE.passed(**seen)
+
+
+def _why_no_size(measured: Measurements) -> str:
+    if not measured.unit.known:
+        return measured.unit.why_not
+    if measured.steps > 1 or measured.mixes:
+        return (
+            "gradients of the same norm have effects that differ by more than 10 %, or rounding "
+            "hides them; let train take `steps`, so that one step can be checked"
+        )
+    return "rounding hides the canary"
 
 
 def _measured_size(measured: Measurements, *, with_example: bool) -> NoiseSize | None:
@@ -110,8 +120,10 @@ def _too_large(measured: Measurements, size: NoiseSize) -> str:
             "deviation is sigma C^2 (seen in SPRINT_gan #5). This costs accuracy, not privacy."
         )
     return (
-        f"Noise of one step is {times:.3g} times as large as claimed, or more than the noise "
-        "depends on the seed. This costs accuracy, not privacy."
+        f"Outputs of one step vary {times:.3g} times as much from seed to seed as the claimed "
+        "noise. Either the noise is larger than claimed, which costs accuracy but not privacy, or "
+        "something else depends on the seed too, such as the batches; then noise that is too "
+        "small cannot be seen. Use the same starting point, data and batches for all seeds."
     )
 
 

@@ -19,7 +19,8 @@ RULE = Rule(
     cause="min(1, C / norm) is 0 or NaN for such an example, and 0 times infinity is NaN: the "
     "parameters become NaN if and only if that example took part.",
     remedy="Replace what is not finite by zero in each example's gradient before clipping, for "
-    "instance with torch.nan_to_num(grad_sample, 0.0, 0.0, 0.0).",
+    "instance with torch.nan_to_num(grad_sample, 0.0, 0.0, 0.0). If no gradient can be infinite or "
+    "NaN, leave the rule out: finite_gradients=True, --finite-gradients.",
     seen_in="dp-recorder's tests; stock Opacus 1.6",
 )
 
