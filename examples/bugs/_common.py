@@ -101,21 +101,39 @@ def batch(step: int, size: int = BATCH) -> tuple[Tensor, Tensor]:
     return features[chosen], classes[chosen]
 
 
+def layers(theta: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Weight and bias of each layer of the network 8-48-48-2."""
+    parts = [part.view(shape) for part, shape in zip(theta.split(SIZES), SHAPES, strict=True)]
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
 def logits(theta: Tensor, features: Tensor) -> Tensor:
-    """The network 8-48-48-2; ``theta`` has one row for each example, or one for all."""
-    hidden = features[:, :, None]
-    layers = theta.expand(len(features), -1).split(SIZES, dim=1)
-    for i in range(0, len(SHAPES), 2):
-        weight, bias = layers[i].unflatten(1, SHAPES[i]), layers[i + 1][:, :, None]
-        hidden = torch.baddbmm(bias, weight, hidden.relu() if i else hidden)
-    return hidden[:, :, 0]
+    """The outputs of the network."""
+    return forward(theta, features)[-1]
+
+
+def forward(theta: Tensor, features: Tensor) -> list[Tensor]:
+    """What enters each layer, and last the outputs; one example a row."""
+    *hidden_layers, (weight, bias) = layers(theta)
+    entering = [features]
+    for hidden_weight, hidden_bias in hidden_layers:
+        entering.append(torch.addmm(hidden_bias, entering[-1], hidden_weight.T).relu())
+    return [*entering, torch.addmm(bias, entering[-1], weight.T)]
 
 
 def example_gradients(theta: Tensor, features: Tensor, classes: Tensor) -> Tensor:
-    """One gradient a row: every example differentiates its own copy of the parameters."""
-    copies = theta.expand(len(features), -1).clone().requires_grad_()
-    loss = nn.functional.cross_entropy(logits(copies, features), classes, reduction="sum")
-    return torch.autograd.grad(loss, copies)[0]
+    """One gradient of the cross-entropy a row, by backpropagation.
+
+    The gradient of a weight is the product of the error at the outputs of its layer and of what
+    enters the layer.
+    """
+    *entering, outputs = forward(theta, features)
+    error = outputs.softmax(dim=1) - nn.functional.one_hot(classes, outputs.shape[1])
+    parts: list[Tensor] = []
+    for (weight, _), values in zip(reversed(layers(theta)), reversed(entering), strict=True):
+        parts += [error, (error[:, :, None] * values[:, None, :]).flatten(1)]
+        error = error @ weight * (values > 0)
+    return torch.cat(parts[::-1], dim=1)
 
 
 def crafted_rows(canary: Any, inserted: Any) -> Tensor:

@@ -95,6 +95,19 @@ def test_a_training_is_a_function_of_its_seed_and_its_canary(name):
     assert not np.array_equal(one, without)
 
 
+@pytest.mark.parametrize("examples", [0, 1, 7])
+def test_the_gradients_of_examples_equal_those_of_autograd(examples):
+    torch, common = pytest.importorskip("torch"), importlib.import_module("bugs._common")
+    theta, (features, classes) = common.start(), common.batch(2, size=examples)
+    copies = theta.expand(examples, -1).clone().requires_grad_()
+    outputs = [common.logits(copy, row[None]) for copy, row in zip(copies, features, strict=True)]
+    found = common.example_gradients(theta, features, classes)
+    assert found.shape == (examples, common.PARAMETERS)
+    if examples:
+        loss = torch.nn.functional.cross_entropy(torch.cat(outputs), classes, reduction="sum")
+        torch.testing.assert_close(found, torch.autograd.grad(loss, copies)[0])
+
+
 # How far one example can move the sum of a step, in units of what the noise was made for.
 LOUDNESS = {
     "correct.plain": 1,
