@@ -22,7 +22,7 @@ import numpy as np
 from dpaudit._arrays import Array
 from dpaudit.lower_bounds.base import CountMethod
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.joint_test import approximate_curve, refuted
+from dpaudit.lower_bounds.joint_test import CurvesAtDelta, CurvesAtEpsilon, refuted
 from dpaudit.lower_bounds.levels import Levels, Pointwise
 from dpaudit.lower_bounds.questions import Answer, AtDelta, Question
 
@@ -46,12 +46,9 @@ def delta_of_errors(alpha: Array, beta: Array, epsilon: float) -> Array:
 def _joint(counts: ErrorCounts, question: Question, significance: float) -> float:
     """The largest epsilon, or delta, that a joint test of both rates refutes."""
     if isinstance(question, AtDelta):
-        delta = question.delta
-        return refuted(counts, lambda epsilon: approximate_curve(epsilon, delta), significance)
-    epsilon = question.epsilon
-    return refuted(
-        counts, lambda delta: approximate_curve(epsilon, delta), significance, highest=1.0
-    )
+        return refuted(counts, CurvesAtDelta(delta=question.delta), significance)
+    family = CurvesAtEpsilon(epsilon=question.epsilon)
+    return refuted(counts, family, significance, highest=1.0)
 
 
 @final

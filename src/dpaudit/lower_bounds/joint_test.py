@@ -79,8 +79,8 @@ class _Observed:
     def limits(self, tail: float) -> tuple[float, float]:
         """Upper confidence limits on both rates, each false with probability ``tail``."""
         return (
-            float(upper_rate(self.false_positives, self.negatives, tail)),
-            float(upper_rate(self.false_negatives, self.positives, tail)),
+            _upper_rate(self.false_positives, self.negatives, tail),
+            _upper_rate(self.false_negatives, self.positives, tail),
         )
 
     def points(self, curve: Curve) -> tuple[Array, Array]:
@@ -192,11 +192,18 @@ def refuted(
 
     Arguments:
         counts: The errors at one threshold that was fixed without these scores.
-        family: The curve of each parameter from 0 to ``highest``; it falls with the parameter.
+        family: The curve of each parameter from 0 to ``highest``; it falls with the parameter. It
+            must be hashable, and equal families must have equal curves.
         significance: Error probability of the bound.
         highest: Largest parameter, whose curve allows everything.
     """
-    seen, gamma = _observed(counts), significance / 100
+    return _refuted(_observed(counts), family, significance, highest)
+
+
+@lru_cache(maxsize=4096)
+def _refuted(seen: _Observed, family: Family, significance: float, highest: float) -> float:
+    """`refuted`, remembered: audits of few scores often have the same counts."""
+    gamma = significance / 100
     level = -float(ndtri(min(significance, 0.49)))
     start = min(1.0, highest)
     distance = seen.distance(family(0.0))
@@ -215,17 +222,39 @@ def refuted(
         p = seen.p_value(region, family(parameter), gamma)
         return float(np.log(p / significance))
 
-    if excess(0.0) > 0:
-        return 0.0
     low = 0.93 * ordering
-    if excess(low) > 0:
+    if excess(low) > 0:  # the p-value rises with the parameter, so 0 is refuted if `low` is
         low = 0.0
+        if excess(low) > 0:
+            return 0.0
     return sign_change(excess, low, min(1.03 * ordering + 1e-3, highest), tolerance=1e-6)[0]
 
 
 def gaussian_curve(mu: float) -> Curve:
     """The trade-off function of mu-GDP."""
     return Curve(tradeoff=lambda alpha: gaussian_tradeoff(alpha, mu))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CurvesAtDelta:
+    """The family of (epsilon, delta)-DP with one delta; its parameter is epsilon."""
+
+    delta: float
+
+    def __call__(self, epsilon: float) -> Curve:
+        return approximate_curve(epsilon, self.delta)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CurvesAtEpsilon:
+    """The family of (epsilon, delta)-DP with one epsilon; its parameter is delta."""
+
+    epsilon: float
+
+    def __call__(self, delta: float) -> Curve:
+        return approximate_curve(self.epsilon, delta)
 
 
 def approximate_curve(epsilon: float, delta: float) -> Curve:
@@ -243,6 +272,12 @@ def _observed(counts: ErrorCounts) -> _Observed:
         negatives=counts.negatives,
         positives=counts.positives,
     )
+
+
+@lru_cache(maxsize=8)
+def _upper_rate(errors: int, trials: int, tail: float) -> float:
+    """`upper_rate` of one count; every step of a search asks for the same few."""
+    return float(upper_rate(errors, trials, tail))
 
 
 def _transformed(count: ArrayLike, trials: int) -> Array:
