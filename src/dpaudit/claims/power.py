@@ -141,13 +141,13 @@ def detection_power(
     inserted, others = len(scores.inserted_scores), len(scores.other_scores)
 
     if anytime:
-        simulated = _simulated(min(inserted, others))
+        pairs = min(inserted, others, _MOST_PAIRS)
 
         def power(factor: float) -> float:
-            return _anytime_power(claim, factor * mu, simulated, confidence)
+            return _anytime_power(claim, factor * mu, pairs, confidence)
     else:
         sizes = [max(1, round((1 - pilot_share) * size)) for size in (inserted, others)]
-        test = _Test(_interpolated(claim), sizes[0], sizes[1], 1 - confidence)
+        test = _Test(claim, sizes[0], sizes[1], 1 - confidence)
 
         def power(factor: float) -> float:
             return test.power(factor * mu)
@@ -179,7 +179,7 @@ def power_of(
         True
     """
     size = max(1, round((1 - pilot_share) * scores))
-    return _Test(_interpolated(claim), size, size, 1 - confidence).power(mu)
+    return _Test(claim, size, size, 1 - confidence).power(mu)
 
 
 def separation(scores: Scores) -> float:
@@ -210,6 +210,7 @@ def _factor(power: Callable[[float], float], wanted: float) -> float | None:
     return math.exp(sign_change(enough, 0.0, most, tolerance=0.05, most_steps=7)[1])
 
 
+@lru_cache(maxsize=8)
 def _interpolated(claim: Claim) -> Curve:
     """The claim's trade-off function from a table: fast enough to be evaluated a million times."""
     rates = np.concatenate([[0.0], ndtr(np.linspace(-9.0, 9.0, 1001)), [1.0]])
@@ -224,14 +225,14 @@ class _Test:
     Fewer errors are stronger evidence, so a decision settles all numbers below or above it.
 
     Arguments:
-        curve: The claimed trade-off function.
+        claim: The claim to test.
         inserted: Number of scores with the canary.
         others: Number of scores without it.
         significance: Error probability of the test.
     """
 
-    def __init__(self, curve: Curve, inserted: int, others: int, significance: float) -> None:
-        self._curve, self._inserted, self._others = curve, inserted, others
+    def __init__(self, claim: Claim, inserted: int, others: int, significance: float) -> None:
+        self._claim, self._inserted, self._others = claim, inserted, others
         self._significance = significance
         self._rejected: list[tuple[float, float]] = []
         self._accepted: list[tuple[float, float]] = []
@@ -253,7 +254,7 @@ class _Test:
         rates = ndtr(-thresholds), ndtr(thresholds - mu)
         # Rates of many more scores: expected numbers of errors below one half round to zero.
         fine = _counts(rates[0], rates[1], inserted=10_000 * inserted, others=10_000 * others)
-        best = int(np.argmax(distances(fine, self._curve)))
+        best = int(np.argmax(distances(fine, _interpolated(self._claim))))
         columns, up_to_column = _binomial(others, rates[0][best])
         rows, up_to_row = _binomial(inserted, rates[1][best])
         power, before, row = 0.0, 0.0, len(rows) - 1
@@ -271,16 +272,27 @@ class _Test:
             return True
         if any(false_positives >= x and false_negatives >= y for x, y in self._accepted):
             return False
-        counts = _counts(
-            np.array([false_positives / self._others]),
-            np.array([false_negatives / self._inserted]),
-            inserted=self._inserted,
-            others=self._others,
-        )
-        rejects = curve_p_value(counts[0], self._curve) <= self._significance
+        errors = int(false_positives), int(false_negatives)
+        p_value = _p_value(self._claim, *errors, others=self._others, inserted=self._inserted)
+        rejects = p_value <= self._significance
         known = self._rejected if rejects else self._accepted
         known.append((false_positives, false_negatives))
         return rejects
+
+
+@lru_cache(maxsize=4096)
+def _p_value(
+    claim: Claim, false_positives: int, false_negatives: int, *, others: int, inserted: int
+) -> float:
+    """Remembered, because the power is computed for many distances of the scores."""
+    counts = ErrorCounts(
+        false_positives=np.array([false_positives]),
+        false_negatives=np.array([false_negatives]),
+        negatives=others,
+        positives=inserted,
+        thresholds=np.zeros(1),
+    )
+    return curve_p_value(counts, _interpolated(claim))
 
 
 def _binomial(count: int, rate: float) -> tuple[Array, Array]:
@@ -301,16 +313,21 @@ def _counts(false_positives: Array, false_negatives: Array, *, inserted: int, ot
     )
 
 
-def _simulated(pairs: int) -> Array:
-    """Noise of simulated audits, shape (audits, 2, pairs); the same for every factor."""
-    return np.random.default_rng(0).normal(size=(_AUDITS, 2, min(pairs, _MOST_PAIRS)))
+@lru_cache(maxsize=256)
+def _anytime_power(claim: Claim, mu: float, pairs: int, confidence: float) -> float:
+    """Share of simulated audits that the anytime-valid test would have stopped.
 
-
-def _anytime_power(claim: Claim, mu: float, simulated: Array, confidence: float) -> float:
-    """Share of simulated audits that the anytime-valid test would have stopped."""
+    Remembered, because a result that is read again needs the same. The noise is the same for
+    every ``mu``.
+    """
+    simulated = np.random.default_rng(0).normal(size=(_AUDITS, 2, pairs))
     refuted, bets = 0, Bets.against(claim)
     for inserted, others in simulated:
         test = AnytimeTest(claim, confidence=confidence, bets=bets)
-        test.add(inserted + min(mu, 60.0), others)
+        start = 0
+        while start < pairs and not test.refuted:
+            some = slice(start, start + 1 + start // 4)  # when the test chooses its next bets
+            test.add(inserted[some] + min(mu, 60.0), others[some])
+            start = some.stop
         refuted += test.refuted
     return refuted / len(simulated)
