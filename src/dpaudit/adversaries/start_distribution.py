@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
-from scipy.special import logsumexp
 
 from dpaudit._arrays import Array, Integers
 from dpaudit._torch import torch
@@ -114,6 +113,8 @@ def _starting_values(mechanism: DPSGD) -> list[Array]:
 
 def _log_density(grid: Array, starts: Array, noise: float) -> Array:
     """The log density of a start plus noise, up to a constant."""
+    from scipy.special import logsumexp  # slow to import
+
     parts = [
         logsumexp(-0.5 * ((some[:, None] - starts) / noise) ** 2, axis=1)
         for some in np.array_split(grid, max(1, grid.size // 256))

@@ -10,7 +10,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit.audits import Description, read_result
 from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
 from dpaudit.cli._audit_table import print_result
 from dpaudit.cli._option import Json
@@ -54,6 +53,8 @@ def show(
     Bounds are computed from the stored scores, at any delta and confidence.
     [bold]dpaudit show 3f2a91 --delta 1e-6[/]
     """
+    from dpaudit.audits import read_result  # slow to import
+
     with _open(store) as opened:
         record = _newest(opened) if audit is None else opened.audit(audit)
         result = read_result(record, delta=delta, confidence=confidence)
@@ -93,6 +94,8 @@ def _newest(store: Any) -> Any:
 
 def _entry(record: Any) -> dict[str, Any]:
     """One audit for a list, without reading its scores."""
+    from dpaudit.audits import Description  # slow to import
+
     summary = record.summary or {}
     try:
         description = Description.of(record)

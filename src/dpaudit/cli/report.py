@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from dpaudit.audits.pages import record_page, stored_page
 from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
 from dpaudit.cli._exit import printable
 from dpaudit.cli._option import Json, option
@@ -81,6 +80,8 @@ def _pages(
     audits: list[str], store: str | None, *, delta: float | None, confidence: float | None
 ) -> list[PageData]:
     """The pages of the audits in the order given."""
+    from dpaudit.audits.pages import record_page, stored_page  # slow to import
+
     usual = store_path(store)
     with ExitStack() as stack:
         opened: dict[str, Store] = {}

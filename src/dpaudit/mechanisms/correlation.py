@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from scipy.linalg import solve_triangular, toeplitz
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
@@ -101,6 +100,8 @@ class CorrelatedNoise:
 
     def matrix(self, steps: int) -> Array:
         """The strategy matrix C, shape (steps, steps)."""
+        from scipy.linalg import toeplitz  # slow to import
+
         column = np.zeros(steps)
         column[: self.bands] = self.scaled[:steps]
         return np.tril(toeplitz(column))
@@ -140,5 +141,7 @@ class CorrelatedNoise:
         This is the noise of the final model of SGD; for independent noise it is the root of
         ``steps``.
         """
+        from scipy.linalg import solve_triangular  # slow to import
+
         whitening = solve_triangular(self.matrix(steps).T, np.ones(steps), lower=False)
         return float(np.linalg.norm(whitening))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-from scipy.special import ndtri
 
 from dpaudit._arrays import Array
 from dpaudit.report.data import (
@@ -100,7 +99,13 @@ class Axis:
         )
 
 
-_RATES = Axis(transform=ndtri, low=SMALLEST_RATE, high=1 - SMALLEST_RATE)
+def _normal_quantiles(rates: Array) -> Array:
+    from scipy.special import ndtri  # slow to import
+
+    return np.asarray(ndtri(rates))
+
+
+_RATES = Axis(transform=_normal_quantiles, low=SMALLEST_RATE, high=1 - SMALLEST_RATE)
 
 
 def linear(low: float, high: float) -> Axis:
