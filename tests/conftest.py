@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,8 +24,18 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("dpaudit")
 
+# XLA optimises programs for longer than the tests run them.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
+
 # Collections visit all objects of torch and of other libraries: a tenth of the tests' time.
 gc.set_threshold(50_000, 5, 5)
+
+
+def pytest_collection_finish() -> None:
+    """Leave the imported modules out of later collections: they are never garbage."""
+    gc.freeze()
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -13,7 +13,13 @@ from dpaudit.integrations import integration_of
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@functools.cache
 def example(name):
+    """The example as a module; tests share it, and what it has compiled."""
+    return fresh_example(name)
+
+
+def fresh_example(name):
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -42,6 +48,12 @@ class TestOpacus:
         assert (result.test.p_value < 1e-4) == (verdict == "violation")
 
 
+@pytest.fixture(scope="module")
+def jax_canary():
+    """One for all audits: the training is compiled for each canary."""
+    return dpaudit.GradientCanary.draw(18, clip_norm=example("jax_training").CLIP)
+
+
 class TestJax:
     pytest.importorskip("jax")
     pytest.importorskip("optax")
@@ -58,12 +70,12 @@ class TestJax:
         assert names["claim_of"](names["config"], every_step=True).mu == pytest.approx(4**0.5 / 2)
 
     @pytest.mark.parametrize(("true_share", "verdict"), [(0.5, "violation"), (1.0, "consistent")])
-    def test_audit(self, true_share, verdict):
+    def test_audit(self, true_share, verdict, jax_canary):
         jax_training = example("jax_training")
         noise = true_share * jax_training.NOISE
         result = dpaudit.audit_training(
             functools.partial(jax_training.train, noise_multiplier=noise),
-            canary=dpaudit.GradientCanary.draw(18, clip_norm=jax_training.CLIP),
+            canary=jax_canary,
             claim=dpaudit.Claim.from_dpsgd(
                 noise_multiplier=jax_training.NOISE, steps=jax_training.STEPS
             ),
@@ -74,7 +86,7 @@ class TestJax:
         assert result.adversary == "parameters"
 
     def test_one_step_moves_by_the_clip_norm(self):
-        jax_training = example("jax_training")
+        jax_training = fresh_example("jax_training")
         canary = dpaudit.GradientCanary.draw(18, clip_norm=jax_training.CLIP, seed=3)
         jax_training.INPUTS = jax_training.INPUTS[:1]
         jax_training.LABELS = jax_training.LABELS[:1]
