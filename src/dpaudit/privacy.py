@@ -1,4 +1,4 @@
-"""Core types: a bound on the privacy loss, and what an adversary may see."""
+"""Core types: a bound on the privacy loss, the question it answers, and what adversaries see."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, final
 
+from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 
 Side = Literal["lower", "upper"]
@@ -114,6 +115,49 @@ class Bound:
             what = f"delta {sign} {self.delta:.4g} at epsilon={self.epsilon:g}"
         sure = f"{self.confidence * 100:g}% confidence, " if self.confidence is not None else ""
         return f"Bound({what}, {sure}{self.method})"
+
+
+@final
+@dataclass(frozen=True)
+class AtDelta:
+    """Bound epsilon at this delta."""
+
+    delta: float
+
+    def __post_init__(self) -> None:
+        _validate.delta(self.delta)
+
+    def answered(self, value: float) -> dict[str, Any]:
+        """The arguments of a `Bound` with this epsilon."""
+        return {"epsilon": value, "delta": self.delta, "quantity": "epsilon"}
+
+
+@final
+@dataclass(frozen=True)
+class AtEpsilon:
+    """Bound delta at this epsilon."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _validate.non_negative("epsilon", self.epsilon)
+
+    def answered(self, value: float) -> dict[str, Any]:
+        """The arguments of a `Bound` with this delta."""
+        return {"epsilon": self.epsilon, "delta": value, "quantity": "delta"}
+
+
+Question = AtDelta | AtEpsilon
+
+
+def question_of(delta: float | None, epsilon: float | None) -> Question:
+    """The question asked by giving exactly one of delta and epsilon."""
+    if (delta is None) == (epsilon is None):
+        raise InvalidInput(
+            f"give either delta or epsilon, got delta={delta!r} and epsilon={epsilon!r}; the other "
+            "one is the answer"
+        )
+    return AtDelta(delta) if delta is not None else AtEpsilon(epsilon)  # type: ignore[arg-type]
 
 
 @final

@@ -126,7 +126,7 @@ def test_a_claim_is_consistent_only_if_the_scores_could_have_refuted_it(run, sco
         ([], "give a file of scores, or the four counts"),
         (["missing.csv", "--delta", "1e-5"], "missing.csv"),
         ([*COUNTS[:4], "--delta", "1e-5"], "missing --false-positives, --true-negatives"),
-        ([*COUNTS], "exactly one of delta and epsilon"),
+        ([*COUNTS], "either delta or epsilon"),
         ([*COUNTS, "--delta", "2"], r"delta must be in [0, 1), got 2.0"),
         ([*COUNTS, "--delta", "x"], "--delta"),
         ([*COUNTS, "--delta", "1e-5", "--method", "magic"], "got 'magic'"),

@@ -89,7 +89,7 @@ def test_delta_at_epsilon_is_the_way_back(method):
 
 def test_questions_are_asked_one_at_a_time():
     for asked in ({}, {"delta": 1e-5, "epsilon": 1.0}):
-        with pytest.raises(InvalidInput, match="exactly one of delta and epsilon"):
+        with pytest.raises(InvalidInput, match="either delta or epsilon"):
             lower_bound([1, 2], [0, 1], **asked)
 
 

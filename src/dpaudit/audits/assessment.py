@@ -25,7 +25,6 @@ from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.scores import Failure, Scores
 from dpaudit.tradeoff import gaussian_mu
 from dpaudit.upper_bounds import all_upper_bounds, upper_bound
-from dpaudit.upper_bounds.hidden_state import hidden_state_bound
 
 AuditVerdict = Verdict | Literal["no-claim", "unfinished"]
 """The verdicts of every audit.
@@ -268,11 +267,8 @@ def _upper_bounds(
             found = all_upper_bounds(**steps, delta=delta)
         else:
             found = Bounds(bounds=(upper_bound(**steps, delta=delta),))
-        hidden = description.hidden_steps(horizon)
-        if hidden is None:
-            return found
-        bound = hidden_state_bound(hidden, "hidden-state-lipschitz", delta=delta, epsilon=None)
-        return replace(found, bounds=(*found.bounds, bound))
+        hidden = description.hidden_upper(horizon, delta=delta)
+        return found if hidden is None else replace(found, bounds=(*found.bounds, hidden))
     claimed = Bound(
         epsilon=float("inf") if claim is None else claim.epsilon(delta),
         delta=delta,

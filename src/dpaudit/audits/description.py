@@ -13,7 +13,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, final
 
@@ -21,9 +21,10 @@ from dpaudit.claims import Claim
 from dpaudit.errors import StoreError
 from dpaudit.mechanisms.correlation import CorrelatedNoise
 from dpaudit.mechanisms.dpsgd import Insertion
-from dpaudit.privacy import ThreatModel
+from dpaudit.privacy import Bound, ThreatModel
 from dpaudit.scores import AuditRecord
 from dpaudit.upper_bounds import HiddenState, HiddenSteps
+from dpaudit.upper_bounds.hidden_state_lipschitz import LipschitzAccountant
 
 VERSION = 2
 """Version of the stored form. Version 1 (dpaudit 0.1) is read, too."""
@@ -222,38 +223,54 @@ class Description:
             return None if mechanism.claim is None else Claim.from_dict(mechanism.claim)
         if mechanism.noise_multiplier == 0:
             return None
-        correlation = correlation_of(mechanism)
+        correlation = _correlation(mechanism)
         if correlation is not None:
-            insertion = self.insertion or Insertion()
             return Claim.from_matrix_factorisation(
                 noise_multiplier=mechanism.noise_multiplier,
                 coefficients=correlation.coefficients,
                 steps=steps,
-                used=[step for step in range(steps) if insertion.at(step)],
+                used=self._used(steps),
             )
         return Claim.from_dpsgd(**self.noisy_steps(steps))
 
     def noisy_steps(self, steps: int) -> dict[str, Any]:
-        """The arguments of an accountant for a training that stops after ``steps``."""
-        mechanism, insertion = self.mechanism, self.insertion or Insertion()
+        """The arguments of an accountant for a training that stops after ``steps``.
+
+        Correlated noise is described by the independent noise that gives the same privacy.
+        """
+        mechanism, used = self.mechanism, self._used(steps)
         if isinstance(mechanism, DescribedTraining):
             raise TypeError("the settings of a user's training are not known")
-        sampled = mechanism.sampling_rate is not None
-        used = [step for step in range(steps) if insertion.at(step)]
+        noise, correlation = mechanism.noise_multiplier, _correlation(mechanism)
+        if correlation is not None and used:
+            noise = noise * math.sqrt(len(used)) / correlation.sensitivity(used, steps=steps)
         return {
-            "noise_multiplier": independent_noise(mechanism, used, steps),
-            "steps": steps if sampled else insertion.count(steps),
+            "noise_multiplier": noise,
+            "steps": len(used) if mechanism.sampling_rate is None else steps,
             "sampling_rate": mechanism.sampling_rate,
         }
 
-    def hidden_steps(self, steps: int) -> HiddenSteps | None:
-        """The training for a hidden-state accountant, if its updates are known to be Lipschitz."""
-        mechanism, insertion = self.mechanism, self.insertion or Insertion()
+    def hidden_upper(self, steps: int, *, delta: float) -> Bound | None:
+        """The upper bound for the final model alone, if the updates are known to be Lipschitz."""
+        mechanism = self.mechanism
         known = getattr(mechanism, "further", {}).get("step_lipschitz")
         released = self.threat_model in (ThreatModel.HIDDEN_STATE, ThreatModel.BLACK_BOX)
         if isinstance(mechanism, DescribedTraining) or known is None or not released:
             return None
-        return hidden_steps(known, mechanism.noise_multiplier, steps, insertion)
+        hidden = HiddenState(
+            insertion_steps=tuple(self._used(steps)),
+            step_lipschitz=known["constant"],
+            assumption=known["assumption"],
+        )
+        training = HiddenSteps(
+            noise_multiplier=mechanism.noise_multiplier, steps=steps, hidden_state=hidden
+        )
+        return LipschitzAccountant().epsilon(training, delta=delta)
+
+    def _used(self, steps: int) -> list[int]:
+        """The steps at which the canary is inserted."""
+        insertion = self.insertion or Insertion()
+        return [step for step in range(steps) if insertion.at(step)]
 
     def to_dict(self) -> dict[str, Any]:
         """The description as plain data."""
@@ -316,40 +333,12 @@ class Description:
         return replace(description, mechanism=claimed)
 
 
-def correlation_of(mechanism: DescribedMechanism) -> CorrelatedNoise | None:
+def _correlation(mechanism: DescribedMechanism) -> CorrelatedNoise | None:
     """The correlation of a described mechanism's noise, if there is any."""
     stored = mechanism.further.get("correlation")
     if stored is None:
         return None
     return CorrelatedNoise(coefficients=ast.literal_eval(stored["coefficients"]))
-
-
-def independent_noise(mechanism: DescribedMechanism, used: Sequence[int], steps: int) -> float:
-    """The noise multiplier with which independent noise would give the same privacy."""
-    correlation = correlation_of(mechanism)
-    if correlation is None or not used:
-        return mechanism.noise_multiplier
-    sensitivity = correlation.sensitivity(used, steps=steps)
-    return mechanism.noise_multiplier * math.sqrt(len(used)) / sensitivity
-
-
-def hidden_steps(
-    known: Settings, noise_multiplier: float, steps: int, insertion: Insertion
-) -> HiddenSteps:
-    """A training for a hidden-state accountant.
-
-    Arguments:
-        known: The Lipschitz ``constant`` of the updates, and the ``assumption`` that it rests on.
-        noise_multiplier: Noise multiplier sigma.
-        steps: Number of steps T.
-        insertion: The steps with the record.
-    """
-    hidden = HiddenState(
-        insertion_steps=tuple(step for step in range(steps) if insertion.at(step)),
-        step_lipschitz=known["constant"],
-        assumption=known["assumption"],
-    )
-    return HiddenSteps(noise_multiplier=noise_multiplier, steps=steps, hidden_state=hidden)
 
 
 T = TypeVar("T")

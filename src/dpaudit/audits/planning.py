@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, final
 
 from dpaudit.audits.assessment import lower_methods
 from dpaudit.audits.auditing import make_game
-from dpaudit.audits.description import hidden_steps
 from dpaudit.errors import DpauditError, MissingExtra
 from dpaudit.executors import Executor, Lost, Player, PlayTile
 from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
@@ -21,7 +20,6 @@ from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.threat_models import Adversary
 from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit.upper_bounds import upper_bound
-from dpaudit.upper_bounds.hidden_state import hidden_state_bound
 
 if TYPE_CHECKING:
     from dpaudit.engine import Speed
@@ -151,42 +149,30 @@ def plan(
             f"{simulations.played:,} of {simulations.asked:,} steps.",
         )
     )
-    from dpaudit.audits._describing import device_name
+    from dpaudit.audits._describing import describe_game, device_name
     from dpaudit.games import prepare
 
     prepared = prepare(game, asked, capacity)
     settled, workers = prepared.speed, prepared.speed.workers or 1
     timing = _timing(prepared, executor)
     rounds = math.ceil(prepared.tiles / workers)
-    rate = mechanism.sampling_rate
-    insertions = insertion.count(mechanism.steps)
-    # An adversary who sees the iterates reads only the insertion steps, without other noise.
-    seen = insertions if adversary.threat_model is ThreatModel.STANDARD else mechanism.steps
-    noise_multiplier = mechanism.noise_multiplier
-    correlation = mechanism.correlation
-    if correlation is not None:
-        used = [step for step in range(mechanism.steps) if insertion.at(step)]
-        sensitivity = correlation.sensitivity(used, steps=mechanism.steps)
-        noise_multiplier *= math.sqrt(insertions) / sensitivity
-    in_score = noise_multiplier
-    if correlation is not None and adversary.threat_model is not ThreatModel.STANDARD:
-        spread = correlation.spread_of_sum(mechanism.steps)
-        in_score = mechanism.noise_multiplier * spread / math.sqrt(mechanism.steps)
+    steps, described = mechanism.steps, describe_game(prepared)
+    noisy, standard = described.noisy_steps(steps), adversary.threat_model is ThreatModel.STANDARD
+    insertions, in_score = insertion.count(steps), noisy["noise_multiplier"]
+    if mechanism.correlation is not None and not standard:
+        spread = mechanism.correlation.spread_of_sum(steps)
+        in_score = mechanism.noise_multiplier * spread / math.sqrt(steps)
     mu = predicted_mu(
         noise_multiplier=in_score,
-        steps=seen,
+        # An adversary who sees the iterates reads only the insertion steps, without other noise.
+        steps=insertions if standard else steps,
         insertions=insertions,
-        sampling_rate=rate,
+        sampling_rate=mechanism.sampling_rate,
     )
     scores = runs * canaries
     return Plan(
-        upper=upper_bound(
-            noise_multiplier=noise_multiplier,
-            steps=insertions if rate is None else mechanism.steps,
-            sampling_rate=rate,
-            delta=delta,
-        ),
-        hidden_upper=_hidden_upper(mechanism, adversary, insertion, delta),
+        upper=upper_bound(**noisy, delta=delta),
+        hidden_upper=described.hidden_upper(steps, delta=delta),
         mu=mu,
         epsilon=gaussian_epsilon(delta, mu),
         lower=Bounds(
@@ -215,18 +201,6 @@ def _short_simulations() -> AbstractContextManager[Shortened]:
             raise
         raise MissingExtra("planning an audit", "train") from None
     return shortened(_SIMULATION_SECONDS)
-
-
-def _hidden_upper(
-    mechanism: DPSGD, adversary: Adversary, insertion: Insertion, delta: float
-) -> Bound | None:
-    from dpaudit.audits._describing import step_lipschitz
-
-    known = step_lipschitz(mechanism)
-    if known is None or adversary.threat_model is ThreatModel.STANDARD:
-        return None
-    steps = hidden_steps(known, mechanism.noise_multiplier, mechanism.steps, insertion)
-    return hidden_state_bound(steps, "hidden-state-lipschitz", delta=delta, epsilon=None)
 
 
 def _runs_needed(

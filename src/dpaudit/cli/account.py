@@ -114,12 +114,17 @@ def account(
         result = Bounds(bounds=(bound,))
 
     if json:
-        every = accountant == _EVERY or hidden_state
-        _print_json(result, every=every, calibrated=calibrated)
-    else:
-        rate = "" if sampling_rate is None else f", sampling rate {sampling_rate:g}"
-        training = f"noise multiplier {noise_multiplier:.6g} over {steps} steps{rate}"
-        _print_table(result, training, calibrated=calibrated)
+        printed: dict[str, Any] = {"bounds": [bound.to_dict() for bound in result.bounds]}
+        if accountant == _EVERY or hidden_state:
+            printed["unavailable"] = [entry.to_dict() for entry in result.unavailable]
+        if calibrated:
+            printed["noise_multiplier"] = result.bounds[0].details["noise_multiplier"]
+        print_json(printed)
+        return
+    heading = "Smallest noise for that epsilon" if calibrated else "Upper bounds"
+    rate = "" if sampling_rate is None else f", sampling rate {sampling_rate:g}"
+    title = f"{heading}: noise multiplier {noise_multiplier:.6g} over {steps} steps{rate}"
+    print_bounds(console(), result.bounds, title, unavailable=result.unavailable)
 
 
 def _hidden_state(asked: bool, **given: Any) -> Any:
@@ -177,17 +182,3 @@ def _calibrate(
         sampling_rate=sampling_rate,
         accountant=accountant,
     )
-
-
-def _print_json(result: Any, *, every: bool, calibrated: bool) -> None:
-    printed: dict[str, Any] = {"bounds": [bound.to_dict() for bound in result.bounds]}
-    if every:
-        printed["unavailable"] = [entry.to_dict() for entry in result.unavailable]
-    if calibrated:
-        printed["noise_multiplier"] = result.bounds[0].details["noise_multiplier"]
-    print_json(printed)
-
-
-def _print_table(result: Any, training: str, *, calibrated: bool) -> None:
-    heading = "Smallest noise for that epsilon" if calibrated else "Upper bounds"
-    print_bounds(console(), result.bounds, f"{heading}: {training}", unavailable=result.unavailable)

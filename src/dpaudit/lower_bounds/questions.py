@@ -1,47 +1,14 @@
-"""The two questions a lower bound answers: epsilon at a delta, and delta at an epsilon."""
+"""The questions that a lower bound answers, and its answer before it becomes a `Bound`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import final
 
-from dpaudit import _validate
-from dpaudit.errors import InvalidInput
+from dpaudit.privacy import AtDelta, AtEpsilon, Question, question_of
 from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
 
-
-@final
-@dataclass(frozen=True)
-class AtDelta:
-    """Bound epsilon at this delta."""
-
-    delta: float
-
-    def __post_init__(self) -> None:
-        _validate.delta(self.delta)
-
-
-@final
-@dataclass(frozen=True)
-class AtEpsilon:
-    """Bound delta at this epsilon."""
-
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        _validate.non_negative("epsilon", self.epsilon)
-
-
-Question = AtDelta | AtEpsilon
-
-
-def question_of(delta: float | None, epsilon: float | None) -> Question:
-    """The question asked by giving exactly one of delta and epsilon."""
-    if (delta is None) == (epsilon is None):
-        raise InvalidInput(
-            f"give exactly one of delta and epsilon, got delta={delta!r} and epsilon={epsilon!r}"
-        )
-    return AtDelta(delta) if delta is not None else AtEpsilon(epsilon)  # type: ignore[arg-type]
+__all__ = ["Answer", "AtDelta", "AtEpsilon", "Question", "question_of"]
 
 
 @final

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from dpaudit import _validate
-from dpaudit.lower_bounds.questions import Answer, AtDelta, Question, question_of
+from dpaudit.lower_bounds.questions import Answer, Question, question_of
 from dpaudit.lower_bounds.thresholds import Pilot, ThresholdRule, threshold_rule
 from dpaudit.privacy import Bound
 
@@ -60,14 +60,8 @@ class Task:
         """The answer as a `Bound`, with a reason where it is 0."""
         if answer.value <= 0 and not notes:
             notes = ("nothing can be claimed: the errors are compatible with no leak at all",)
-        if isinstance(self.question, AtDelta):
-            epsilon, delta = answer.value, self.question.delta
-        else:
-            epsilon, delta = self.question.epsilon, answer.value
         return Bound(
-            epsilon=epsilon,
-            delta=delta,
-            quantity="epsilon" if isinstance(self.question, AtDelta) else "delta",
+            **self.question.answered(answer.value),
             side="lower",
             method=method,
             confidence=self.confidence,

@@ -10,11 +10,11 @@ import abc
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, final
 
 from dpaudit import _validate
-from dpaudit.errors import NumericalError
-from dpaudit.privacy import Bound
+from dpaudit.errors import DpauditError, NumericalError
+from dpaudit.privacy import AtDelta, AtEpsilon, Bound, Bounds, Question, Unavailable
 
 
 @final
@@ -80,6 +80,15 @@ class NoisySteps:
             presence = "every step uses the record: no amplification by sampling"
         return ("neighbours differ by one record, added or removed", presence)
 
+    @property
+    def details(self) -> dict[str, Any]:
+        """The description as plain data, for the details of a bound."""
+        return {
+            "noise_multiplier": float(self.noise_multiplier),
+            "steps": int(self.steps),
+            "sampling_rate": None if self.sampling_rate is None else float(self.sampling_rate),
+        }
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +112,26 @@ class Answer:
     details: Mapping[str, float] = field(default_factory=dict)
 
 
-class Accountant(abc.ABC):
+class Described(Protocol):
+    """What every description of a training has: `NoisySteps`, and `HiddenSteps`."""
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise's standard deviation over the clipping norm; 0 without noise."""
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must be true of the training for a bound on it to hold."""
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The description as plain data, for the details of a bound."""
+
+
+Steps = TypeVar("Steps", bound=Described)
+
+
+class Accounting(abc.ABC, Generic[Steps]):
     """Upper bounds on epsilon at a delta, and on delta at an epsilon.
 
     The public methods handle the cases without a guarantee (no noise, delta 0) and refuse results
@@ -112,10 +140,14 @@ class Accountant(abc.ABC):
 
     name: ClassVar[str]
 
+    def check(self, steps: Steps) -> None:
+        """Raise `InvalidInput` unless the assumptions of this accountant are met."""
+
     @final
-    def epsilon(self, steps: NoisySteps, *, delta: float) -> Bound:
+    def epsilon(self, steps: Steps, *, delta: float) -> Bound:
         """The smallest epsilon this accountant can guarantee at ``delta``."""
         delta = _validate.delta(delta)
+        self.check(steps)
         if steps.noise_multiplier == 0:
             answer = Answer(value=math.inf, notes=("without noise there is no guarantee",))
         elif delta == 0:
@@ -124,54 +156,67 @@ class Accountant(abc.ABC):
             )
         else:
             answer = self._epsilon(steps, delta)
-        return self._bound(steps, answer, quantity="epsilon", given=delta)
+        return self._bound(steps, answer, AtDelta(delta))
 
     @final
-    def delta(self, steps: NoisySteps, *, epsilon: float) -> Bound:
+    def delta(self, steps: Steps, *, epsilon: float) -> Bound:
         """The smallest delta this accountant can guarantee at ``epsilon``."""
         epsilon = _validate.non_negative("epsilon", epsilon)
+        self.check(steps)
         if steps.noise_multiplier == 0:
             answer = Answer(value=1.0, notes=("without noise there is no guarantee",))
         else:
             answer = self._delta(steps, epsilon)
-        return self._bound(steps, answer, quantity="delta", given=epsilon)
+        return self._bound(steps, answer, AtEpsilon(epsilon))
+
+    @final
+    def bound(self, steps: Steps, question: Question) -> Bound:
+        """The answer to either question."""
+        if isinstance(question, AtDelta):
+            return self.epsilon(steps, delta=question.delta)
+        return self.delta(steps, epsilon=question.epsilon)
 
     @abc.abstractmethod
-    def _epsilon(self, steps: NoisySteps, delta: float) -> Answer:
+    def _epsilon(self, steps: Steps, delta: float) -> Answer:
         """Epsilon for a noise multiplier above 0 and a delta in (0, 1)."""
 
     @abc.abstractmethod
-    def _delta(self, steps: NoisySteps, epsilon: float) -> Answer:
+    def _delta(self, steps: Steps, epsilon: float) -> Answer:
         """Delta for a noise multiplier above 0 and an epsilon of at least 0."""
 
-    def _bound(
-        self,
-        steps: NoisySteps,
-        answer: Answer,
-        *,
-        quantity: Literal["epsilon", "delta"],
-        given: float,
-    ) -> Bound:
+    def _bound(self, steps: Steps, answer: Answer, question: Question) -> Bound:
         value = float(answer.value)
         if math.isnan(value):
             raise NumericalError(
                 f"accountant {self.name} computed NaN for {steps}; use another accountant"
             )
-        description: dict[str, Any] = {
-            "noise_multiplier": float(steps.noise_multiplier),
-            "steps": int(steps.steps),
-            "sampling_rate": None if steps.sampling_rate is None else float(steps.sampling_rate),
-        }
+        # Round-off may leave the range of the quantity.
+        most = math.inf if isinstance(question, AtDelta) else 1.0
         return Bound(
-            # Round-off may leave the range of the quantity.
-            epsilon=max(value, 0.0) if quantity == "epsilon" else given,
-            delta=min(max(value, 0.0), 1.0) if quantity == "delta" else given,
+            **question.answered(min(max(value, 0.0), most)),
             side="upper",
             method=self.name,
             assumptions=steps.assumptions + answer.assumptions,
-            quantity=quantity,
             mu=answer.mu,
             numerical_error=answer.numerical_error,
             notes=answer.notes,
-            details=description | dict(answer.details),
+            details=steps.details | dict(answer.details),
         )
+
+
+class Accountant(Accounting[NoisySteps]):
+    """An accountant whose bounds hold for every adversary, also if it sees all iterates."""
+
+
+def every_bound(
+    accountants: Mapping[str, type[Accounting[Steps]]], steps: Steps, question: Question
+) -> Bounds:
+    """The bound of each accountant; one without an answer is listed with its reason."""
+    bounds: list[Bound] = []
+    unavailable: list[Unavailable] = []
+    for name in accountants:
+        try:
+            bounds.append(accountants[name]().bound(steps, question))
+        except DpauditError as error:
+            unavailable.append(Unavailable(method=name, reason=str(error)))
+    return Bounds(bounds=tuple(bounds), unavailable=tuple(unavailable))

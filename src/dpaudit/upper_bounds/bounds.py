@@ -7,18 +7,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpaudit import _validate
 from dpaudit._arrays import Array
-from dpaudit.errors import DpauditError, InvalidInput, NumericalError
-from dpaudit.privacy import Bound, Bounds, Unavailable
+from dpaudit.errors import InvalidInput
+from dpaudit.privacy import Bound, Bounds, Question, question_of
 from dpaudit.tradeoff import gaussian_delta
-from dpaudit.upper_bounds.base import Accountant, NoisySteps
-from dpaudit.upper_bounds.hidden_state import (
-    HiddenState,
-    HiddenSteps,
-    hidden_state_bound,
-    hidden_state_bounds,
-)
+from dpaudit.upper_bounds.base import Accountant, NoisySteps, every_bound
+from dpaudit.upper_bounds.gaussian import GaussianAccountant
+from dpaudit.upper_bounds.hidden_state import HIDDEN_STATE_ACCOUNTANTS, HiddenState, HiddenSteps
 from dpaudit.upper_bounds.privacy_loss import PldAccountant
 from dpaudit.upper_bounds.registry import ACCOUNTANTS
 
@@ -66,18 +61,16 @@ def upper_bound(
         >>> upper_bound(noise_multiplier=3**0.5, steps=3, epsilon=1.0)
         Bound(delta <= 0.1269 at epsilon=1, gaussian)
     """
+    question = question_of(delta, epsilon)
     if hidden_state is not None:
-        _check_given(delta, epsilon)
         hidden = _hidden(noise_multiplier, steps, sampling_rate, hidden_state)
-        if isinstance(accountant, Accountant):
-            raise InvalidInput(
-                f"accountant must be the name of a hidden-state accountant, got {accountant!r}"
-            )
-        return hidden_state_bound(hidden, accountant, delta=delta, epsilon=epsilon)
-    described = _described(noise_multiplier, steps, sampling_rate)
+        return _of_hidden_state(hidden, accountant, question)
+    described = NoisySteps(
+        noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate
+    )
     if accountant is None and described.subsampled:
-        return _least(described, delta, epsilon)
-    return _ask(choose(accountant, described), described, delta, epsilon)
+        return _least(described, question)
+    return choose(accountant, described).bound(described, question)
 
 
 def all_upper_bounds(
@@ -106,21 +99,18 @@ def all_upper_bounds(
         >>> both.unavailable[0].reason
         'accountant gaussian has no closed form under sampling, ...'
     """
-    _check_given(delta, epsilon)
-    last = Bounds(bounds=())
+    question, last = question_of(delta, epsilon), Bounds(bounds=())
     if hidden_state is not None:
         hidden = _hidden(noise_multiplier, steps, sampling_rate, hidden_state)
-        last = hidden_state_bounds(hidden, delta=delta, epsilon=epsilon)
+        last = every_bound(HIDDEN_STATE_ACCOUNTANTS, hidden, question)
         steps = hidden.insertions
-    described = _described(noise_multiplier, steps, sampling_rate)
-    bounds: list[Bound] = []
-    unavailable: list[Unavailable] = []
-    for name in ACCOUNTANTS:
-        try:
-            bounds.append(_ask(ACCOUNTANTS[name](), described, delta, epsilon))
-        except DpauditError as error:
-            unavailable.append(Unavailable(method=name, reason=str(error)))
-    return Bounds(bounds=(*bounds, *last.bounds), unavailable=(*unavailable, *last.unavailable))
+    described = NoisySteps(
+        noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate
+    )
+    first = every_bound(ACCOUNTANTS, described, question)
+    return Bounds(
+        bounds=first.bounds + last.bounds, unavailable=first.unavailable + last.unavailable
+    )
 
 
 def privacy_profile(
@@ -138,7 +128,9 @@ def privacy_profile(
         >>> privacy_profile(noise_multiplier=1.0, steps=1, epsilons=[0.0, 1.0]).round(4)
         array([0.3829, 0.1269])
     """
-    described = _described(noise_multiplier, steps, sampling_rate)
+    described = NoisySteps(
+        noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate
+    )
     wanted = np.asarray(epsilons, dtype=float)
     if not (np.isfinite(wanted).all() and (wanted >= 0).all()):
         raise InvalidInput(f"epsilons must be finite and at least 0, got {epsilons!r}")
@@ -150,27 +142,15 @@ def privacy_profile(
     return np.minimum(sampled, gaussian_delta(wanted, described.mu))
 
 
-def _least(steps: NoisySteps, delta: float | None, epsilon: float | None) -> Bound:
+def _least(steps: NoisySteps, question: Question) -> Bound:
     """The least of the valid bounds on sampled steps: PLD, RDP, and the closed form.
 
     Sampling never increases the privacy loss, so the closed form without it is a bound too.
     """
-    _check_given(delta, epsilon)
-    bounds: list[Bound] = []
-    reasons: list[str] = []
-    for name in ("pld", "rdp", "gaussian"):
-        described = replace(steps, sampling_rate=None) if name == "gaussian" else steps
-        try:
-            bounds.append(_ask(ACCOUNTANTS[name](), described, delta, epsilon))
-        except DpauditError as error:
-            reasons.append(str(error))
-    if not bounds:
-        raise NumericalError("no accountant gave a bound: " + "; ".join(reasons))
+    sampled = {name: ACCOUNTANTS[name] for name in ("pld", "rdp")}
+    without = GaussianAccountant().bound(replace(steps, sampling_rate=None), question)
+    bounds: list[Bound] = [*every_bound(sampled, steps, question), without]
     return min(bounds, key=lambda bound: bound.value)
-
-
-def _described(noise_multiplier: float, steps: int, sampling_rate: float | None) -> NoisySteps:
-    return NoisySteps(noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate)
 
 
 def _hidden(
@@ -184,30 +164,25 @@ def _hidden(
     return HiddenSteps(noise_multiplier=noise_multiplier, steps=steps, hidden_state=hidden_state)
 
 
+def _of_hidden_state(
+    steps: HiddenSteps, accountant: str | Accountant | None, question: Question
+) -> Bound:
+    """The bound of one hidden-state accountant, or the smallest of all: each of them holds."""
+    if isinstance(accountant, Accountant):
+        raise InvalidInput(
+            f"accountant must be the name of a hidden-state accountant, got {accountant!r}"
+        )
+    if accountant is not None:
+        return HIDDEN_STATE_ACCOUNTANTS[accountant]().bound(steps, question)
+    found = every_bound(HIDDEN_STATE_ACCOUNTANTS, steps, question)
+    if not found.bounds:
+        raise InvalidInput("; ".join(missing.reason for missing in found.unavailable))
+    return min(found, key=lambda bound: bound.value)
+
+
 def choose(accountant: str | Accountant | None, steps: NoisySteps) -> Accountant:
     """The accountant of that name; without one the closed form, or PLD if steps are sampled."""
     if isinstance(accountant, Accountant):
         return accountant
     default = "pld" if steps.subsampled else "gaussian"
     return ACCOUNTANTS[default if accountant is None else accountant]()
-
-
-def _check_given(delta: float | None, epsilon: float | None) -> None:
-    if (delta is None) == (epsilon is None):
-        raise InvalidInput(
-            f"give either delta or epsilon, got delta={delta!r} and epsilon={epsilon!r}; "
-            "the other one is the answer"
-        )
-    if delta is not None:
-        _validate.delta(delta)
-    if epsilon is not None:
-        _validate.non_negative("epsilon", epsilon)
-
-
-def _ask(
-    accountant: Accountant, steps: NoisySteps, delta: float | None, epsilon: float | None
-) -> Bound:
-    _check_given(delta, epsilon)
-    if delta is not None:
-        return accountant.epsilon(steps, delta=delta)
-    return accountant.delta(steps, epsilon=float(epsilon or 0.0))

@@ -2,18 +2,16 @@
 
 The usual accountants bound what all iterates reveal. With further assumptions on the training, the
 final model alone reveals less. To add such an accountant, write a frozen dataclass with a ``name``,
-`HiddenStateAccountant._epsilon` and `HiddenStateAccountant._delta`, and register it in
-`HIDDEN_STATE_ACCOUNTANTS`; the contract test is `dpaudit.testing.check_hidden_state_accountant`.
+``check``, ``_epsilon`` and ``_delta``, and register it in `HIDDEN_STATE_ACCOUNTANTS`; the contract
+test is `dpaudit.testing.check_hidden_state_accountant`.
 """
 
 from __future__ import annotations
 
-import abc
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +20,7 @@ from dpaudit import _validate
 from dpaudit._registry import Registry
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import PHASES, Phase
-from dpaudit.privacy import Bound, Bounds, Unavailable
-from dpaudit.upper_bounds.base import Answer
+from dpaudit.upper_bounds.base import Accounting
 
 GIVEN = "every update of the genuine examples is c-Lipschitz with the constant given by the user"
 
@@ -132,76 +129,27 @@ class HiddenSteps:
         """The number of steps with the record."""
         return int(self.inserted.sum())
 
-
-class HiddenStateAccountant(abc.ABC):
-    """Upper bounds on the privacy loss of the final model alone.
-
-    The public methods handle trainings without noise and a delta of 0; subclasses compute the rest.
-    """
-
-    name: ClassVar[str]
-
-    @final
-    def epsilon(self, steps: HiddenSteps, *, delta: float) -> Bound:
-        """An upper bound on epsilon at ``delta``."""
-        delta = _validate.delta(delta)
-        if steps.noise_multiplier == 0 or delta == 0:
-            self.check(steps)
-            note = "no finite epsilon without noise or at delta 0"
-            return self._bound(steps, Answer(value=math.inf, notes=(note,)), "epsilon", delta)
-        return self._bound(steps, self._epsilon(steps, delta), "epsilon", delta)
-
-    @final
-    def delta(self, steps: HiddenSteps, *, epsilon: float) -> Bound:
-        """An upper bound on delta at ``epsilon``."""
-        epsilon = _validate.non_negative("epsilon", epsilon)
-        if steps.noise_multiplier == 0:
-            self.check(steps)
-            return self._bound(steps, Answer(value=1.0, notes=("no noise",)), "delta", epsilon)
-        return self._bound(steps, self._delta(steps, epsilon), "delta", epsilon)
-
-    @abc.abstractmethod
-    def check(self, steps: HiddenSteps) -> None:
-        """Raise `InvalidInput` unless the assumptions of this accountant are met."""
-
-    @abc.abstractmethod
-    def _epsilon(self, steps: HiddenSteps, delta: float) -> Answer:
-        """Epsilon for a noise multiplier above 0 and a delta in (0, 1)."""
-
-    @abc.abstractmethod
-    def _delta(self, steps: HiddenSteps, epsilon: float) -> Answer:
-        """Delta for a noise multiplier above 0 and an epsilon of at least 0."""
-
-    def _bound(
-        self,
-        steps: HiddenSteps,
-        answer: Answer,
-        quantity: Literal["epsilon", "delta"],
-        given: float,
-    ) -> Bound:
-        value = max(0.0, float(answer.value))
-        details: dict[str, Any] = {
-            "noise_multiplier": float(steps.noise_multiplier),
-            "steps": steps.steps,
-            "insertions": steps.insertions,
-        }
-        return Bound(
-            epsilon=value if quantity == "epsilon" else given,
-            delta=given if quantity == "epsilon" else min(value, 1.0),
-            side="upper",
-            method=self.name,
-            assumptions=(
-                "neighbours differ by one record, added or removed",
-                "only the final model is released, and the initial model is known",
-                "batches are fixed and known: no amplification by sampling",
-                *answer.assumptions,
-            ),
-            quantity=quantity,
-            mu=answer.mu,
-            numerical_error=answer.numerical_error,
-            notes=answer.notes,
-            details=details | dict(answer.details),
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must be true of the training for a bound on its final model to hold."""
+        return (
+            "neighbours differ by one record, added or removed",
+            "only the final model is released, and the initial model is known",
+            "batches are fixed and known: no amplification by sampling",
         )
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The description as plain data, for the details of a bound."""
+        return {
+            "noise_multiplier": float(self.noise_multiplier),
+            "steps": self.steps,
+            "insertions": self.insertions,
+        }
+
+
+class HiddenStateAccountant(Accounting[HiddenSteps]):
+    """An accountant whose bounds hold for the final model alone."""
 
 
 HIDDEN_STATE_ACCOUNTANTS: Registry[type[HiddenStateAccountant]] = Registry(
@@ -213,55 +161,3 @@ HIDDEN_STATE_ACCOUNTANTS: Registry[type[HiddenStateAccountant]] = Registry(
     },
 )
 """The hidden-state accountants by name; other packages add theirs by entry points."""
-
-
-def hidden_state_bounds(
-    steps: HiddenSteps, *, delta: float | None, epsilon: float | None
-) -> Bounds:
-    """Every hidden-state accountant's bound; one whose assumptions are not met has a reason.
-
-    Arguments:
-        steps: The training.
-        delta: Bound epsilon at this delta; give either this or ``epsilon``.
-        epsilon: Bound delta at this epsilon.
-    """
-    bounds, unavailable = [], []
-    for name, accountant in HIDDEN_STATE_ACCOUNTANTS.items():
-        try:
-            bounds.append(ask(accountant(), steps, delta=delta, epsilon=epsilon))
-        except InvalidInput as error:
-            unavailable.append(Unavailable(method=name, reason=str(error)))
-    return Bounds(bounds=tuple(bounds), unavailable=tuple(unavailable))
-
-
-def hidden_state_bound(
-    steps: HiddenSteps, accountant: str | None, *, delta: float | None, epsilon: float | None
-) -> Bound:
-    """The bound of one hidden-state accountant, or the smallest of all: each of them holds.
-
-    Arguments:
-        steps: The training.
-        accountant: The name of the accountant; `None` for the smallest bound.
-        delta: Bound epsilon at this delta; give either this or ``epsilon``.
-        epsilon: Bound delta at this epsilon.
-    """
-    if accountant is not None:
-        chosen = HIDDEN_STATE_ACCOUNTANTS[accountant]()
-        return ask(chosen, steps, delta=delta, epsilon=epsilon)
-    found = hidden_state_bounds(steps, delta=delta, epsilon=epsilon)
-    if not found.bounds:
-        raise InvalidInput("; ".join(missing.reason for missing in found.unavailable))
-    return min(found, key=lambda bound: bound.value)
-
-
-def ask(
-    accountant: HiddenStateAccountant,
-    steps: HiddenSteps,
-    *,
-    delta: float | None,
-    epsilon: float | None,
-) -> Bound:
-    """The accountant's epsilon at ``delta``, or its delta at ``epsilon``."""
-    if delta is not None:
-        return accountant.epsilon(steps, delta=delta)
-    return accountant.delta(steps, epsilon=float(epsilon or 0.0))

@@ -79,7 +79,6 @@ class ClippingAccountant(HiddenStateAccountant):
         return self._answer(steps, float(self._composed(steps).get_delta_for_epsilon(epsilon)))
 
     def _composed(self, steps: HiddenSteps) -> PrivacyLossDistribution:
-        self.check(steps)
         clean = _clean(steps)
         return _composed(
             float(steps.noise_multiplier),

@@ -68,7 +68,6 @@ class LipschitzAccountant(HiddenStateAccountant):
         return self._answer(steps, float(gaussian_delta(epsilon, mu)), mu)
 
     def _mu(self, steps: HiddenSteps) -> float:
-        self.check(steps)
         hidden = steps.hidden_state
         constant = hidden.step_lipschitz
         mu = _cached_mu(
