@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import comb
 
 from dpaudit import Scores, estimate
+from dpaudit.lower_bounds.guesses import Guesses
 from dpaudit.lower_bounds.one_run import one_run_epsilon
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "mathematics"))
@@ -112,7 +113,10 @@ def exactly_half(canaries: int) -> None:
     half = canaries // 2
     right = np.arange(canaries + 1)
     claims = np.array(
-        [one_run_epsilon(int(v), canaries, canaries, delta=0, significance=0.05) > 0 for v in right]
+        [
+            one_run_epsilon(Guesses(int(v), canaries, canaries), delta=0, significance=0.05) > 0
+            for v in right
+        ]
     )
     fair = comb(canaries, right) / 2.0**canaries
     found = np.arange(half + 1)  # inserted ones among the half that is guessed "inserted"

@@ -7,6 +7,7 @@ import pytest
 
 from dpaudit import Claim, Scores
 from dpaudit.claims.one_run import one_run_claim_p_value, test_one_run_claim
+from dpaudit.lower_bounds.guesses import Guesses
 from dpaudit.lower_bounds.one_run import one_run_p_value
 
 
@@ -47,6 +48,6 @@ def test_a_broken_claim_is_refuted_from_one_run():
 @pytest.mark.parametrize("correct", [60, 80, 95])
 def test_the_p_value_is_near_that_of_the_binomial_for_pure_dp(correct):
     claim = Claim.from_points([(1.0, 0.0)])
-    ours = one_run_claim_p_value(correct, 100, 100, claim)
-    exact = one_run_p_value(correct, 100, 100, epsilon=1.0, delta=0.0)
+    ours = one_run_claim_p_value(Guesses(correct, 100, 100), claim)
+    exact = one_run_p_value(Guesses(correct, 100, 100), epsilon=1.0, delta=0.0)
     assert exact * 0.999 <= ours <= max(2.5 * exact, 1e-12) or ours == 1.0

@@ -13,19 +13,11 @@ from scipy.optimize import brentq
 from scipy.special import betainc, betaincc, betaincinv, betaln, gammaln, ndtr, ndtri, xlogy
 
 from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.lower_bounds._joint_posterior import (
-    RatePosterior,
-    kept_both_ways_probability,
-    kept_probability,
-)
-from dpaudit.lower_bounds.bayesian import (
-    jeffreys_delta,
-    jeffreys_epsilon,
-    joint_beta_delta,
-    joint_beta_epsilon,
-    joint_beta_interval,
-)
+from dpaudit.lower_bounds._joint_posterior import RatePosterior, kept_probability
+from dpaudit.lower_bounds.bayesian import jeffreys, joint_beta, quantiles
 from dpaudit.lower_bounds.clopper_pearson import epsilon_of_errors
+from dpaudit.lower_bounds.counts import broadcast_counts
+from dpaudit.privacy import AtDelta, AtEpsilon
 
 # False positives, false negatives, negatives, positives: no errors, only errors, one sample,
 # half a million of them, and every lopsided pair.
@@ -43,6 +35,44 @@ EXTREMES = [
     (3, 250_000, 10, 500_000),
     (40, 0, 400_000, 3),
 ]
+
+
+def jeffreys_epsilon(*counts, delta, significance):  # type: ignore[no-untyped-def]
+    return jeffreys(*counts, question=AtDelta(delta), significance=significance)
+
+
+def joint_beta_epsilon(*counts, delta, significance):  # type: ignore[no-untyped-def]
+    return joint_beta(*counts, question=AtDelta(delta), significance=significance)
+
+
+def reversed_rate(rate: RatePosterior) -> RatePosterior:
+    """The posteriors of one minus the rate."""
+    return RatePosterior(
+        errors=rate.successes,
+        successes=rate.errors,
+        low=1 - rate.high,
+        high=1 - rate.low,
+        log_beta=rate.log_beta,
+    )
+
+
+def kept_both_ways_probability(alpha, beta, epsilon, delta):  # type: ignore[no-untyped-def]
+    """That of the test and its opposite, which has error rates 1 - alpha and 1 - beta.
+
+    No pair of rates can violate a claim both ways, so the probabilities of a violation add up.
+    """
+    one = kept_probability(alpha, beta, epsilon, delta)
+    other = kept_probability(reversed_rate(alpha), reversed_rate(beta), epsilon, delta)
+    return one[0] + other[0] - 1, one[1] + other[1], one[2] + other[2]
+
+
+def joint_beta_interval(*counts, delta, significance):  # type: ignore[no-untyped-def]
+    """The published interval of epsilon, which counts a test and its opposite."""
+    columns, question, tail = broadcast_counts(*counts), AtDelta(delta), significance / 2
+    return tuple(
+        quantiles(columns, question, level, kept_both_ways_probability)
+        for level in (tail, 1 - tail)
+    )
 
 
 def dense_kept(
@@ -125,7 +155,7 @@ def test_bounds_are_the_quantiles_of_the_dense_twin(
     if epsilon > 0:
         assert dense_kept(*counts, epsilon - 1e-6, 1e-5) < significance
     assert dense_kept(*counts, epsilon + 1e-6, 1e-5) > significance
-    delta = float(joint_beta_delta(*counts, epsilon=0.5, significance=significance))
+    delta = float(joint_beta(*counts, question=AtEpsilon(0.5), significance=significance))
     if delta > 0:
         assert dense_kept(*counts, 0.5, max(delta - 1e-6, 0.0)) < significance
     assert dense_kept(*counts, 0.5, delta + 1e-6) > significance
@@ -184,6 +214,7 @@ class TestPublishedFigures:
         low, high = joint_beta_interval(512, 0, 513, 487, delta=1e-5, significance=0.1)
         assert float(low) == pytest.approx(0.145, abs=1e-2)
         assert float(high) == pytest.approx(6.399, abs=2e-2)
+        assert (round(float(low), 3), round(float(high), 3)) == (0.144, 6.416)
         # Jeffreys corners claim nothing here.
         assert jeffreys_epsilon(512, 0, 513, 487, delta=1e-5, significance=0.1) == 0.0
 
@@ -217,13 +248,10 @@ def test_whatever_the_counts_bounds_are_finite_and_agree_with_their_duals(
     fp: int, tn: int, fn: int, tp: int, significance: float
 ) -> None:
     counts = (fp, fn, fp + tn, fn + tp)
-    for by_delta, by_epsilon in (
-        (jeffreys_epsilon, jeffreys_delta),
-        (joint_beta_epsilon, joint_beta_delta),
-    ):
-        epsilon = float(by_delta(*counts, delta=1e-3, significance=significance))
+    for bound in (jeffreys, joint_beta):
+        epsilon = float(bound(*counts, question=AtDelta(1e-3), significance=significance))
         assert 0 <= epsilon < np.inf
-        delta = float(by_epsilon(*counts, epsilon=epsilon, significance=significance))
+        delta = float(bound(*counts, question=AtEpsilon(epsilon), significance=significance))
         assert 0 <= delta <= 1
         if epsilon > 0:
             assert delta == pytest.approx(1e-3, abs=1e-7)

@@ -10,7 +10,7 @@ from scipy.special import expit, gammaln, ndtr
 
 from dpaudit import Scores, estimate
 from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.lower_bounds.guesses import GuessPlan, count_guesses
+from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, count_guesses
 from dpaudit.lower_bounds.one_run import (
     choose_guesses,
     one_run_delta,
@@ -45,7 +45,7 @@ def test_p_value_is_the_theorem_for_random_counts(seed: int) -> None:
     least = 0 if seed % 2 else int(0.97 * guesses)
     correct = int(rng.integers(least, guesses + 1))
     epsilon, delta = rng.exponential(2), 10 ** rng.uniform(-8, -1)
-    ours = one_run_p_value(correct, guesses, canaries, epsilon=epsilon, delta=delta)
+    ours = one_run_p_value(Guesses(correct, guesses, canaries), epsilon=epsilon, delta=delta)
     assert ours == pytest.approx(
         slow_p_value(correct, guesses, canaries, epsilon, delta), rel=1e-9, abs=1e-13
     )
@@ -54,7 +54,7 @@ def test_p_value_is_the_theorem_for_random_counts(seed: int) -> None:
 def test_published_figure_with_the_guess_counts_it_was_made_from() -> None:
     # Normal quantiles, 10,000 a side, shift 1: the best of 386 thresholds guesses 3,376 canaries,
     # 2,807 right. jax-privacy divides the significance by the 386 corners of the convex hull.
-    bound = one_run_epsilon(2807, 3376, 20_000, delta=1e-6, significance=0.05 / 386)
+    bound = one_run_epsilon(Guesses(2807, 3376, 20_000), delta=1e-6, significance=0.05 / 386)
     assert bound == pytest.approx(1.13346, abs=5e-6)
 
 
@@ -74,7 +74,7 @@ def test_pure_dp_bound_is_exact_for_randomised_response() -> None:
         p = binomial(canaries, float(expit(epsilon)))
         claims = np.array(
             [
-                one_run_epsilon(v, canaries, canaries, delta=0.0, significance=0.05)
+                one_run_epsilon(Guesses(v, canaries, canaries), delta=0.0, significance=0.05)
                 for v in range(canaries + 1)
             ]
         )
@@ -90,14 +90,14 @@ def test_no_false_claims_where_a_failure_reveals_everything(canaries: int, delta
     p[-1] += delta
     claims = np.array(
         [
-            one_run_epsilon(v, canaries, canaries, delta=delta, significance=0.05)
+            one_run_epsilon(Guesses(v, canaries, canaries), delta=delta, significance=0.05)
             for v in range(canaries + 1)
         ]
     )
     assert p[claims > epsilon].sum() <= 0.05
     deltas = np.array(
         [
-            one_run_delta(v, canaries, canaries, epsilon=epsilon, significance=0.05)
+            one_run_delta(Guesses(v, canaries, canaries), epsilon=epsilon, significance=0.05)
             for v in range(canaries + 1)
         ]
     )
@@ -111,7 +111,7 @@ def test_no_false_claims_where_single_coins_are_revealed_and_the_rest_abstained_
     p = binomial(canaries, delta)
     claims = np.array(
         [
-            one_run_epsilon(v, v, canaries, delta=delta, significance=0.05)
+            one_run_epsilon(Guesses(v, v, canaries), delta=delta, significance=0.05)
             for v in range(canaries + 1)
         ]
     )
@@ -133,7 +133,9 @@ def test_false_claims_with_pilot_on_gaussian_canaries(mu: float, shared_noise: f
             score[:pilot], coin[:pilot], canaries - pilot, delta=delta, significance=0.05
         )
         correct, guesses = count_guesses(score[pilot:], coin[pilot:], plan)
-        bound = one_run_epsilon(correct, guesses, canaries - pilot, delta=delta, significance=0.05)
+        bound = one_run_epsilon(
+            Guesses(correct, guesses, canaries - pilot), delta=delta, significance=0.05
+        )
         false += bound > truth
     assert false / audits <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / audits)
 
@@ -141,8 +143,8 @@ def test_false_claims_with_pilot_on_gaussian_canaries(mu: float, shared_noise: f
 def test_bound_is_where_the_p_value_reaches_the_significance() -> None:
     for counts in ((90, 100, 100), (450, 500, 5000), (17, 17, 40)):
         for delta in (0.0, 1e-6, 1e-4):
-            bound = one_run_epsilon(*counts, delta=delta, significance=0.05)
-            p = one_run_p_value(*counts, epsilon=bound, delta=delta)
+            bound = one_run_epsilon(Guesses(*counts), delta=delta, significance=0.05)
+            p = one_run_p_value(Guesses(*counts), epsilon=bound, delta=delta)
             assert p == pytest.approx(0.05, rel=1e-6)
 
 
@@ -150,39 +152,45 @@ def test_p_value_grows_with_epsilon_while_it_can_refute() -> None:
     # The bound is found by bisection, which needs this. Also where 2 m delta is above 1.
     for counts in ((30, 40, 60), (180, 200, 1000), (999, 1000, 1000)):
         for delta in (1e-6, 1e-3, 0.02):
-            p = [one_run_p_value(*counts, epsilon=e, delta=delta) for e in np.linspace(0, 8, 300)]
+            p = [
+                one_run_p_value(Guesses(*counts), epsilon=e, delta=delta)
+                for e in np.linspace(0, 8, 300)
+            ]
             p = np.array(p)[: int(np.argmax(np.array(p) > 0.4))]
             assert (np.diff(p) >= -1e-15).all()
 
 
 def test_delta_and_epsilon_bounds_are_inverse() -> None:
-    epsilon = one_run_epsilon(450, 480, 2000, delta=1e-4, significance=0.05)
-    assert one_run_delta(450, 480, 2000, epsilon=epsilon, significance=0.05) == pytest.approx(
-        1e-4, rel=1e-6
-    )
+    epsilon = one_run_epsilon(Guesses(450, 480, 2000), delta=1e-4, significance=0.05)
+    assert one_run_delta(
+        Guesses(450, 480, 2000), epsilon=epsilon, significance=0.05
+    ) == pytest.approx(1e-4, rel=1e-6)
 
 
 def test_more_right_guesses_never_lower_the_bound_and_more_delta_never_raises_it() -> None:
-    bounds = [one_run_epsilon(v, 100, 150, delta=1e-5, significance=0.05) for v in range(101)]
+    bounds = [
+        one_run_epsilon(Guesses(v, 100, 150), delta=1e-5, significance=0.05) for v in range(101)
+    ]
     assert bounds == sorted(bounds)
     by_delta = [
-        one_run_epsilon(90, 100, 150, delta=d, significance=0.05) for d in (0, 1e-6, 1e-4, 0.1)
+        one_run_epsilon(Guesses(90, 100, 150), delta=d, significance=0.05)
+        for d in (0, 1e-6, 1e-4, 0.1)
     ]
     assert by_delta == sorted(by_delta, reverse=True)
 
 
 def test_nothing_is_claimed_without_evidence() -> None:
     for counts in ((0, 0, 0), (0, 0, 10), (0, 10, 10), (5, 10, 10)):
-        assert one_run_epsilon(*counts, delta=1e-5, significance=0.05) == 0.0
-        assert one_run_delta(*counts, epsilon=0.0, significance=0.05) == 0.0
+        assert one_run_epsilon(Guesses(*counts), delta=1e-5, significance=0.05) == 0.0
+        assert one_run_delta(Guesses(*counts), epsilon=0.0, significance=0.05) == 0.0
 
 
 def test_a_million_canaries_are_exact() -> None:
-    bound = one_run_epsilon(400_000, 500_000, 1_000_000, delta=1e-8, significance=0.05)
+    bound = one_run_epsilon(Guesses(400_000, 500_000, 1_000_000), delta=1e-8, significance=0.05)
     # log 4, less about 1.645 standard errors of a log-odds.
     assert bound == pytest.approx(math.log(4) - 1.645 / math.sqrt(500_000 * 0.16), abs=2e-4)
     # All right, where probabilities underflow far above the mode.
-    certain = one_run_epsilon(10**6, 10**6, 10**6, delta=1e-12, significance=0.05)
+    certain = one_run_epsilon(Guesses(10**6, 10**6, 10**6), delta=1e-12, significance=0.05)
     assert certain == pytest.approx(-math.log(math.expm1(math.log(20) / 10**6)), abs=1e-3)
 
 
@@ -225,7 +233,7 @@ class TestCountingGuesses:
     def test_equal_scores_prove_nothing(self) -> None:
         coins = np.arange(1000) % 2
         correct, guesses = count_guesses(np.zeros(1000), coins, GuessPlan(top=400, bottom=400))
-        assert one_run_epsilon(correct, guesses, 1000, delta=0.0, significance=0.05) == 0.0
+        assert one_run_epsilon(Guesses(correct, guesses, 1000), delta=0.0, significance=0.05) == 0.0
 
     def test_infinite_scores_rank_at_the_ends(self) -> None:
         scores = [math.inf, 0.0, 1.0, -math.inf]
@@ -240,7 +248,7 @@ class TestCountingGuesses:
         with pytest.raises(InvalidScores, match="0 and 1"):
             count_guesses([1.0, 2.0], [0, 2], one_each)
         with pytest.raises(InvalidScores, match="correct <= guesses <= canaries"):
-            one_run_epsilon(11, 10, 20, delta=0.0, significance=0.05)
+            one_run_epsilon(Guesses(11, 10, 20), delta=0.0, significance=0.05)
 
 
 def randomised_response(canaries: int, epsilon: float, seed: int) -> Scores:
@@ -274,7 +282,8 @@ def test_pilot_comes_close_to_the_best_plan() -> None:
         guesses = round(remaining * (right + wrong))
         correct = round(remaining * right)
         best = max(
-            best, one_run_epsilon(correct, guesses, remaining, delta=delta, significance=0.05)
+            best,
+            one_run_epsilon(Guesses(correct, guesses, remaining), delta=delta, significance=0.05),
         )
     found = []
     for seed in range(20):
@@ -285,7 +294,9 @@ def test_pilot_comes_close_to_the_best_plan() -> None:
             scores[:pilot], coins[:pilot], remaining, delta=delta, significance=0.05
         )
         correct, guesses = count_guesses(scores[pilot:], coins[pilot:], plan)
-        found.append(one_run_epsilon(correct, guesses, remaining, delta=delta, significance=0.05))
+        found.append(
+            one_run_epsilon(Guesses(correct, guesses, remaining), delta=delta, significance=0.05)
+        )
     assert np.mean(found) > 0.85 * best
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,6 +29,11 @@ from dpaudit.tradeoff import (
     gaussian_tradeoff,
     kinks_of,
 )
+
+Verdict = Literal["violation", "consistent", "inconclusive"]
+"""``violation``: the claim is refuted at the confidence asked for. ``consistent``: it is not,
+although this many scores could have refuted it. ``inconclusive``: even perfect separation of this
+many scores would not have refuted it."""
 
 
 @final

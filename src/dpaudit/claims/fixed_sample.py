@@ -16,13 +16,10 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
-from dpaudit.claims.claim import Claim
-from dpaudit.claims.verdict import Verdict
+from dpaudit.claims.claim import Claim, Verdict
 from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.lower_bounds.bands import upper_rate
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES, within_run_dependence
-from dpaudit.lower_bounds.evidence import Evidence, evidence_of
+from dpaudit.lower_bounds.evidence import Evidence, dependence_of, evidence_of
 from dpaudit.lower_bounds.joint_test import curve_p_value, distances
 from dpaudit.lower_bounds.levels import Levels, Pointwise
 from dpaudit.lower_bounds.questions import AtDelta, Question
@@ -134,13 +131,7 @@ def test_claim(
         )
     counts, assumptions, notes = _evidence(evidence, claim, rule, significance)
     p_value = float(claim_p_value(counts, claim)[0])
-    silent = ErrorCounts.given(
-        true_positives=counts.positives,
-        false_negatives=0,
-        false_positives=0,
-        true_negatives=counts.negatives,
-    )
-    smallest = float(claim_p_value(silent, claim)[0])
+    smallest = _perfect_p_value(claim, counts.positives, counts.negatives)
     if p_value <= significance:
         verdict: Verdict = "violation"
     elif smallest > significance:
@@ -182,14 +173,22 @@ test_claim.__test__ = False  # type: ignore[attr-defined]
 
 def claim_p_value(counts: ErrorCounts, claim: Claim) -> Array:
     """The p-value of the claim at each threshold, taken as fixed."""
-    return np.array([curve_p_value(counts[i], claim.curve) for i in range(len(counts))])
+    return np.array([curve_p_value(one, claim.curve) for one in counts])
+
+
+def _perfect_p_value(claim: Claim, positives: int, negatives: int) -> float:
+    """The p-value of the claim if a threshold separates so many scores without an error."""
+    counts = ErrorCounts.given(
+        true_positives=positives, false_negatives=0, false_positives=0, true_negatives=negatives
+    )
+    return curve_p_value(counts, claim.curve)
 
 
 MOST_SCORES = 100_000_000
 """Largest number of scores that `scores_to_refute` considers."""
 
-# Tail of the confidence limits with which a pilot predicts the errors on the rest.
-_CAUTION = 2.5e-4
+_CAUTIOUS = Pointwise(5e-4)
+"""The confidence limits with which a pilot predicts the errors on the rest."""
 
 
 def scores_to_refute(
@@ -205,10 +204,7 @@ def scores_to_refute(
     """
 
     def refutes(each: int) -> bool:
-        silent = ErrorCounts.given(
-            true_positives=each, false_negatives=0, false_positives=0, true_negatives=each
-        )
-        return bool(claim_p_value(silent, claim)[0] <= 1 - confidence)
+        return _perfect_p_value(claim, each, each) <= 1 - confidence
 
     if not refutes(MOST_SCORES // 2):
         return None
@@ -241,26 +237,18 @@ class _SmallestPValue(Ranking):
         merit[chosen] = distances(expected, self._claim.curve)
         if merit[chosen].max() <= 0:
             # Nothing is expected to refute the claim; then the best separation may still do it.
-            cautious = Pointwise(2 * _CAUTION)
-            merit[chosen] = mu_of_errors(
-                cautious.upper_false_positive_rate(counts[chosen]),
-                cautious.upper_false_negative_rate(counts[chosen]),
-            )
+            merit[chosen] = mu_of_errors(*_CAUTIOUS.upper_rates(counts[chosen]))
         return merit
 
     def foreseen_merit(self, counts: ErrorCounts, question: Question, significance: float) -> Array:
         """The bound on mu: a normal pilot places the threshold, but is too small to place mu."""
-        levels = Pointwise(2 * significance)
-        return mu_of_errors(
-            levels.upper_false_positive_rate(counts), levels.upper_false_negative_rate(counts)
-        )
+        return mu_of_errors(*Pointwise(2 * significance).upper_rates(counts))
 
     def _expected(self, pilot: ErrorCounts) -> ErrorCounts:
         """Pessimistic prediction of the errors on the rest, so that a lucky tail does not win."""
         negatives = max(1, round(self._growth * pilot.negatives))
         positives = max(1, round(self._growth * pilot.positives))
-        false_positive_rate = upper_rate(pilot.false_positives, pilot.negatives, _CAUTION)
-        false_negative_rate = upper_rate(pilot.false_negatives, pilot.positives, _CAUTION)
+        false_positive_rate, false_negative_rate = _CAUTIOUS.upper_rates(pilot)
         return ErrorCounts(
             false_positives=np.ceil(false_positive_rate * negatives).astype(np.int64),
             false_negatives=np.ceil(false_negative_rate * positives).astype(np.int64),
@@ -287,7 +275,5 @@ def _evidence(
     )
     chosen = rule.choose(_SmallestPValue(claim, growth), sample)
     assert chosen is not None  # pilot and fixed always choose
-    if not evidence.clustered:
-        return chosen.counts, rule.assumptions, chosen.notes
-    dependence = within_run_dependence(evidence).sentence
-    return chosen.counts, (*rule.assumptions, INDEPENDENT_CANARIES), (*chosen.notes, dependence)
+    assumed, notes = dependence_of(evidence)
+    return chosen.counts, (*rule.assumptions, *assumed), (*chosen.notes, *notes)

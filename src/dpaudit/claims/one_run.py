@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dpaudit import _validate
 from dpaudit._roots import sign_change
-from dpaudit.claims.claim import Claim
+from dpaudit.claims.claim import Claim, Verdict
 from dpaudit.claims.fixed_sample import ClaimTest
-from dpaudit.claims.verdict import Verdict
 from dpaudit.lower_bounds.estimating import estimate
+from dpaudit.lower_bounds.guesses import Guesses
 from dpaudit.lower_bounds.one_run_method import FAIR_COINS
 from dpaudit.lower_bounds.one_run_recursion import guesses_refute
 from dpaudit.lower_bounds.thresholds import Pilot
@@ -34,10 +36,10 @@ def test_one_run_claim(
     confidence = _validate.confidence(confidence)
     # Any plan is valid; the pilot plans as for the bound on epsilon at delta 0.
     planned = estimate(scores, delta=0.0, method="one-run", threshold=Pilot(seed=seed))
-    correct, guesses = int(planned.details["correct"]), int(planned.details["guesses"])
-    canaries = int(planned.sample_size or 0)
-    p_value = one_run_claim_p_value(correct, guesses, canaries, claim)
-    smallest = one_run_claim_p_value(guesses, guesses, canaries, claim)
+    guesses, canaries = int(planned.details["guesses"]), int(planned.sample_size or 0)
+    seen = Guesses(int(planned.details["correct"]), guesses, canaries)
+    p_value = one_run_claim_p_value(seen, claim)
+    smallest = one_run_claim_p_value(replace(seen, correct=guesses), claim)
     verdict: Verdict = "consistent" if smallest <= 1 - confidence else "inconclusive"
     return ClaimTest(
         verdict="violation" if p_value <= 1 - confidence else verdict,
@@ -53,23 +55,23 @@ def test_one_run_claim(
 test_one_run_claim.__test__ = False  # type: ignore[attr-defined]  # pytest would collect it
 
 
-def one_run_claim_p_value(correct: int, guesses: int, canaries: int, claim: Claim) -> float:
+def one_run_claim_p_value(seen: Guesses, claim: Claim) -> float:
     """The smallest significance at which so many right guesses refute the claim.
 
     Example:
-        >>> one_run_claim_p_value(95, 100, 100, Claim.from_points([(1.0, 0.0)])) < 1e-3
+        >>> one_run_claim_p_value(Guesses(95, 100, 100), Claim.from_points([(1.0, 0.0)])) < 1e-3
         True
-        >>> one_run_claim_p_value(70, 100, 100, Claim.from_points([(1.0, 0.0)])) > 0.5
+        >>> one_run_claim_p_value(Guesses(70, 100, 100), Claim.from_points([(1.0, 0.0)])) > 0.5
         True
     """
 
     def kept(significance: float) -> float:
-        refuted = guesses_refute(
-            lambda right: float(claim.tradeoff(1 - right)), correct, guesses, canaries, significance
-        )
-        return 1.0 if refuted else -1.0
+        def needed(right: float) -> float:
+            return float(claim.tradeoff(1 - right))
 
-    if correct == 0 or kept(1 - 1e-9) < 0:
+        return 1.0 if guesses_refute(needed, seen, significance) else -1.0
+
+    if seen.correct == 0 or kept(1 - 1e-9) < 0:
         return 1.0
     low = 1e-12
     return low if kept(low) > 0 else sign_change(kept, low, 0.5, tolerance=1e-4)[1]

@@ -79,16 +79,6 @@ class RatePosterior:
             log_beta=self.log_beta[index],
         )
 
-    def reversed(self) -> RatePosterior:
-        """The posteriors of one minus the rate."""
-        return RatePosterior(
-            errors=self.successes,
-            successes=self.errors,
-            low=1 - self.high,
-            high=1 - self.low,
-            log_beta=self.log_beta,
-        )
-
     def below(self, rate: Array) -> Array:
         """Probability that the error rate is below ``rate``."""
         return np.asarray(betainc(self.errors, self.successes, rate))
@@ -108,18 +98,6 @@ def kept_probability(
     second, second_epsilon, second_delta = _beyond_corner(beta, alpha, epsilon, delta, corner)
     probability = alpha.above(corner) * beta.above(corner) + first + second
     return probability, first_epsilon + second_epsilon, first_delta + second_delta
-
-
-def kept_both_ways_probability(
-    alpha: RatePosterior, beta: RatePosterior, epsilon: Array, delta: Array
-) -> tuple[Array, Array, Array]:
-    """The same for the test and its opposite, which has error rates 1 - alpha and 1 - beta.
-
-    No pair of rates can violate a claim both ways, so the probabilities of a violation add up.
-    """
-    one = kept_probability(alpha, beta, epsilon, delta)
-    other = kept_probability(alpha.reversed(), beta.reversed(), epsilon, delta)
-    return one[0] + other[0] - 1, one[1] + other[1], one[2] + other[2]
 
 
 def _beyond_corner(

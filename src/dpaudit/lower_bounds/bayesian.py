@@ -15,7 +15,7 @@ maximum lies above it.
 A test that is worse than chance also shows a leak, if its decisions are reversed. If the reversed
 test counts, as in the paper, the posterior of epsilon has no mass at 0, and its lower quantile is
 above 0 even without any leak: always a false claim. The lower bounds here therefore use only the
-test "a high score means inserted"; :func:`joint_beta_interval` counts both, as published.
+test "a high score means inserted".
 
 References:
     Zanella-Béguelin et al.: *Bayesian Estimation of Differential Privacy* (ICML 2023,
@@ -33,15 +33,12 @@ from scipy.special import betaincinv, ndtr, ndtri
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit.errors import NumericalError
-from dpaudit.lower_bounds._count_arrays import broadcast_counts
-from dpaudit.lower_bounds._joint_posterior import (
-    RatePosterior,
-    kept_both_ways_probability,
-    kept_probability,
-)
-from dpaudit.lower_bounds.clopper_pearson import delta_of_errors, epsilon_of_errors
+from dpaudit.lower_bounds._joint_posterior import RatePosterior, kept_probability
+from dpaudit.lower_bounds.clopper_pearson import answer_of_errors, epsilon_of_errors
+from dpaudit.lower_bounds.counts import broadcast_counts
+from dpaudit.lower_bounds.questions import AtDelta, Question
 
-_Kept = Callable[[RatePosterior, RatePosterior, Array, Array], tuple[Array, Array, Array]]
+Kept = Callable[[RatePosterior, RatePosterior, Array, Array], tuple[Array, Array, Array]]
 
 # Thresholds in one block; limits memory to about 50 MB.
 _BLOCK = 4096
@@ -49,146 +46,97 @@ _BLOCK = 4096
 _MOST_STEPS = 200
 
 
-def jeffreys_epsilon(*counts: ArrayLike, delta: float, significance: float) -> Array:
-    r"""Lower bound on epsilon from Jeffreys upper bounds on both error rates.
+def jeffreys(*counts: ArrayLike, question: Question, significance: float) -> Array:
+    r"""Lower bound on epsilon or delta from Jeffreys upper bounds on both error rates.
 
     Half of ``significance`` goes to each rate, then
     :math:`\epsilon \ge \log\frac{1-\delta-\beta}{\alpha}` and
     :math:`\epsilon \ge \log\frac{1-\delta-\alpha}{\beta}`.
 
-    See also: :func:`joint_beta_epsilon`, tighter; Clopper-Pearson, with guaranteed coverage.
+    See also: :func:`joint_beta`, tighter; Clopper-Pearson, with guaranteed coverage.
 
     Zanella-Béguelin et al. 2023. Credible, not confidence: see the module.
 
     Arguments:
         counts: False positives, false negatives, negatives and positives, one per threshold.
-        delta: Probability that goes with epsilon, in [0, 1).
+        question: What is bounded.
         significance: Accepted probability, over both rates, that the bound is too high.
 
     Returns:
         One bound for each threshold, at least 0 and finite; 0 where a class is empty.
 
     Example:
-        >>> bound = jeffreys_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
-        >>> round(float(bound), 6)
+        >>> from dpaudit.privacy import AtEpsilon
+        >>> counts = (20, 10, 500, 500)
+        >>> round(float(jeffreys(*counts, question=AtDelta(1e-5), significance=0.05)), 6)
         3.285296
-    """
-    delta = _validate.delta(delta)
-    alpha, beta, known = _jeffreys_upper(counts, significance)
-    return np.where(known, epsilon_of_errors(alpha, beta, delta), 0.0)
-
-
-def jeffreys_delta(*counts: ArrayLike, epsilon: float, significance: float) -> Array:
-    """Lower bound on delta at ``epsilon``; otherwise as :func:`jeffreys_epsilon`.
-
-    Example:
-        >>> bound = jeffreys_delta(20, 10, 500, 500, epsilon=1.0, significance=0.05)
-        >>> round(float(bound), 4)
+        >>> round(float(jeffreys(*counts, question=AtEpsilon(1.0), significance=0.05)), 4)
         0.8444
     """
-    epsilon = _validate.non_negative("epsilon", epsilon)
-    alpha, beta, known = _jeffreys_upper(counts, significance)
-    return np.where(known, delta_of_errors(alpha, beta, epsilon), 0.0)
-
-
-def joint_beta_epsilon(*counts: ArrayLike, delta: float, significance: float) -> Array:
-    r"""Lower quantile of the posterior of epsilon.
-
-    Epsilon is a function of both error rates, so it has a posterior:
-    :math:`P(\epsilon \le e)` is the mass of the pairs of rates that keep (e, delta). The bound is
-    the e where this is ``significance``. Accurate to 1e-7 for significance of 1e-8 or more; the
-    public implementation stops its search at 1e-2 and gives 3.4072 for the example below.
-
-    See also: :func:`joint_beta_interval` for both ends.
-
-    Zanella-Béguelin et al. 2023, the joint model of two independent binomials, for the
-    test as it is and not its opposite. Credible, not confidence: see the module.
-
-    Arguments:
-        counts: False positives, false negatives, negatives and positives, one per threshold.
-        delta: Probability that goes with epsilon, in [0, 1).
-        significance: Posterior probability that the bound is too high.
-
-    Returns:
-        One bound for each threshold, at least 0 and finite; 0 where a class is empty.
-
-    Example:
-        >>> bound = joint_beta_epsilon(20, 10, 500, 500, delta=1e-5, significance=0.05)
-        >>> round(float(bound), 4)
-        3.4055
-    """
-    delta = _validate.delta(delta)
-    significance = _validate.between("significance", significance, 0, 1)
-    columns = broadcast_counts(*counts)
-    return _epsilon_quantile(columns, delta, significance, kept_probability)
-
-
-def joint_beta_delta(*counts: ArrayLike, epsilon: float, significance: float) -> Array:
-    """Lower quantile of the posterior of delta at ``epsilon``; else as `joint_beta_epsilon`.
-
-    Example:
-        >>> bound = joint_beta_delta(20, 10, 500, 500, epsilon=1.0, significance=0.05)
-        >>> round(float(bound), 4)
-        0.8685
-    """
-    epsilon = _validate.non_negative("epsilon", epsilon)
-    significance = _validate.between("significance", significance, 0, 1)
-    columns = broadcast_counts(*counts)
-
-    def solve(alpha: RatePosterior, beta: RatePosterior) -> Array:
-        # exp(700) is about the largest float; delta is 0 long before.
-        fixed = np.full_like(alpha.low, min(epsilon, 700.0))
-
-        def kept(rows: NDArray[np.bool_], delta: Array) -> tuple[Array, Array]:
-            value, _, slope = kept_probability(alpha.at(rows), beta.at(rows), fixed[rows], delta)
-            return value, slope
-
-        return _quantile(kept, np.zeros_like(alpha.low), significance, highest=1.0)
-
-    return _by_block(columns, solve)
-
-
-def joint_beta_interval(
-    *counts: ArrayLike, delta: float, significance: float
-) -> tuple[Array, Array]:
-    r"""Equal-tailed credible interval of epsilon, counting a test and its opposite.
-
-    ``significance``/2 lies below the interval and as much above. This is the published definition.
-    Its lower end is above 0 also without any leak, so it is not a valid lower bound; use
-    :func:`joint_beta_epsilon` for that.
-
-    Zanella-Béguelin et al. 2023. Arguments as for :func:`joint_beta_epsilon`.
-
-    Example:
-        >>> low, high = joint_beta_interval(512, 0, 513, 487, delta=1e-5, significance=0.1)
-        >>> round(float(low), 3), round(float(high), 3)
-        (0.144, 6.416)
-    """
-    delta = _validate.delta(delta)
-    tail = _validate.between("significance", significance, 0, 1) / 2
-    columns = broadcast_counts(*counts)
-    low = _epsilon_quantile(columns, delta, tail, kept_both_ways_probability)
-    high = _epsilon_quantile(columns, delta, 1 - tail, kept_both_ways_probability)
-    return low, high
-
-
-def _jeffreys_upper(
-    counts: tuple[ArrayLike, ...], significance: float
-) -> tuple[Array, Array, NDArray[np.bool_]]:
     tail = _validate.between("significance", significance, 0, 1) / 2
     fp, fn, n, p = broadcast_counts(*counts)
     # One minus the lower quantile of the success rate keeps its digits for tiny tails. Where
     # every decision was wrong the interval reaches 1, or its coverage would sink to 0 there.
     alpha = np.where(fp == n, 1.0, 1 - betaincinv(n - fp + 0.5, fp + 0.5, tail))
     beta = np.where(fn == p, 1.0, 1 - betaincinv(p - fn + 0.5, fn + 0.5, tail))
-    return alpha, beta, (n > 0) & (p > 0)
+    return np.where((n > 0) & (p > 0), answer_of_errors(alpha, beta, question), 0.0)
 
 
-def _epsilon_quantile(
-    counts: tuple[Array, Array, Array, Array], delta: float, level: float, kept_by: _Kept
+def joint_beta(*counts: ArrayLike, question: Question, significance: float) -> Array:
+    r"""Lower quantile of the posterior of epsilon, or of delta.
+
+    Epsilon is a function of both error rates, so it has a posterior:
+    :math:`P(\epsilon \le e)` is the mass of the pairs of rates that keep (e, delta). The bound is
+    the e where this is ``significance``; the same holds for delta. Accurate to 1e-7 for
+    significance of 1e-8 or more; the public implementation stops its search at 1e-2 and gives
+    3.4072 for the example below.
+
+    Zanella-Béguelin et al. 2023, the joint model of two independent binomials, for the
+    test as it is and not its opposite. Credible, not confidence: see the module.
+
+    Arguments:
+        counts: False positives, false negatives, negatives and positives, one per threshold.
+        question: What is bounded.
+        significance: Posterior probability that the bound is too high.
+
+    Returns:
+        One bound for each threshold, at least 0 and finite; 0 where a class is empty.
+
+    Example:
+        >>> from dpaudit.privacy import AtEpsilon
+        >>> counts = (20, 10, 500, 500)
+        >>> round(float(joint_beta(*counts, question=AtDelta(1e-5), significance=0.05)), 4)
+        3.4055
+        >>> round(float(joint_beta(*counts, question=AtEpsilon(1.0), significance=0.05)), 4)
+        0.8685
+    """
+    level = _validate.between("significance", significance, 0, 1)
+    return quantiles(broadcast_counts(*counts), question, level, kept_probability)
+
+
+def quantiles(
+    counts: tuple[Array, Array, Array, Array], question: Question, level: float, kept_by: Kept
 ) -> Array:
+    """Quantiles of the posterior of epsilon or delta, one for each threshold.
+
+    Arguments:
+        counts: False positives, false negatives, negatives and positives.
+        question: What is bounded.
+        level: Posterior probability below the quantile.
+        kept_by: Probability that the rates keep a claim, with its derivatives.
+    """
+
     def solve(alpha: RatePosterior, beta: RatePosterior) -> Array:
-        fixed = np.full_like(alpha.low, delta)
+        if not isinstance(question, AtDelta):
+            # exp(700) is about the largest float; delta is 0 long before.
+            epsilon = np.full_like(alpha.low, min(question.epsilon, 700.0))
+
+            def kept_at(rows: NDArray[np.bool_], delta: Array) -> tuple[Array, Array]:
+                value, _, slope = kept_by(alpha.at(rows), beta.at(rows), epsilon[rows], delta)
+                return value, slope
+
+            return _quantile(kept_at, np.zeros_like(alpha.low), level, highest=1.0)
+        fixed = np.full_like(alpha.low, question.delta)
 
         def kept(rows: NDArray[np.bool_], epsilon: Array) -> tuple[Array, Array]:
             value, slope, _ = kept_by(alpha.at(rows), beta.at(rows), epsilon, fixed[rows])
@@ -199,7 +147,7 @@ def _epsilon_quantile(
         start = epsilon_of_errors(
             betaincinv(alpha.errors, alpha.successes, share),
             betaincinv(beta.errors, beta.successes, share),
-            delta,
+            question.delta,
         )
         return _quantile(kept, start, level, highest=np.inf)
 

@@ -43,6 +43,13 @@ def delta_of_errors(alpha: Array, beta: Array, epsilon: float) -> Array:
     return np.asarray(np.maximum(np.maximum(forth, back), 0.0))
 
 
+def answer_of_errors(alpha: Array, beta: Array, question: Question) -> Array:
+    """Smallest epsilon or delta that allows both error rates, both directions; at least 0."""
+    if isinstance(question, AtDelta):
+        return epsilon_of_errors(alpha, beta, question.delta)
+    return delta_of_errors(alpha, beta, question.epsilon)
+
+
 def _joint(counts: ErrorCounts, question: Question, significance: float) -> float:
     """The largest epsilon, or delta, that a joint test of both rates refutes."""
     if isinstance(question, AtDelta):
@@ -61,13 +68,8 @@ class ClopperPearson(CountMethod):
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
         if isinstance(levels, Pointwise) and levels.joint:
-            each = [counts[i] for i in range(len(counts))]
-            return np.array([_joint(one, question, levels.significance) for one in each])
-        alpha = levels.upper_false_positive_rate(counts)
-        beta = levels.upper_false_negative_rate(counts)
-        if isinstance(question, AtDelta):
-            return epsilon_of_errors(alpha, beta, question.delta)
-        return delta_of_errors(alpha, beta, question.epsilon)
+            return np.array([_joint(one, question, levels.significance) for one in counts])
+        return answer_of_errors(*levels.upper_rates(counts), question)
 
     def answer(self, merit: float, question: Question) -> Answer:
         return Answer(value=merit)

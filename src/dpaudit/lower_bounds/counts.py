@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -99,6 +100,10 @@ class ErrorCounts:
     def __len__(self) -> int:
         return len(self.thresholds)
 
+    def __iter__(self) -> Iterator[ErrorCounts]:
+        """The counts at each threshold."""
+        return (self[place] for place in range(len(self)))
+
     def __getitem__(self, which: ArrayLike) -> ErrorCounts:
         """The counts at some of the thresholds."""
         index = np.atleast_1d(np.asarray(which))
@@ -109,6 +114,25 @@ class ErrorCounts:
             positives=self.positives,
             thresholds=self.thresholds[index],
         )
+
+
+def broadcast_counts(*counts: ArrayLike) -> tuple[Array, Array, Array, Array]:
+    """False positives, false negatives, negatives and positives as float arrays of one shape."""
+    fp, fn, n, p = np.broadcast_arrays(*map(np.asarray, counts))
+    for name, errors, of, total in (
+        ("false_positives", fp, "negatives", n),
+        ("false_negatives", fn, "positives", p),
+    ):
+        # Counts often arrive as floats that are whole; anything else is not a count.
+        bad = ~((errors >= 0) & (errors <= total) & (errors == np.floor(errors)))
+        bad |= total != np.floor(total)
+        if bad.any():
+            first = np.unravel_index(int(bad.argmax()), bad.shape)
+            raise InvalidScores(
+                f"{name} must be a whole number from 0 to {of}, "
+                f"got {errors[first]} with {of} = {total[first]}"
+            )
+    return fp.astype(float), fn.astype(float), n.astype(float), p.astype(float)
 
 
 def midpoints(distinct: Array) -> Array:

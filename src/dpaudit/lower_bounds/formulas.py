@@ -48,11 +48,7 @@ class Jeffreys(_Bayesian):
     name = "jeffreys"
 
     def formula(self, counts: Counts, question: Question, significance: float) -> Array:
-        if isinstance(question, AtDelta):
-            return bayesian.jeffreys_epsilon(
-                *counts, delta=question.delta, significance=significance
-            )
-        return bayesian.jeffreys_delta(*counts, epsilon=question.epsilon, significance=significance)
+        return bayesian.jeffreys(*counts, question=question, significance=significance)
 
 
 @final
@@ -62,13 +58,7 @@ class JointBeta(_Bayesian):
     name = "joint-beta"
 
     def formula(self, counts: Counts, question: Question, significance: float) -> Array:
-        if isinstance(question, AtDelta):
-            return bayesian.joint_beta_epsilon(
-                *counts, delta=question.delta, significance=significance
-            )
-        return bayesian.joint_beta_delta(
-            *counts, epsilon=question.epsilon, significance=significance
-        )
+        return bayesian.joint_beta(*counts, question=question, significance=significance)
 
 
 class _Ratio(CountFormula):

@@ -42,16 +42,9 @@ class GaussianDP(CountMethod):
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
         if isinstance(levels, Pointwise) and levels.joint:
-            return np.array(
-                [
-                    refuted(counts[i], gaussian_curve, levels.significance)
-                    for i in range(len(counts))
-                ]
-            )
+            return np.array([refuted(one, gaussian_curve, levels.significance) for one in counts])
         # At a rate of 1 mu is minus infinity, which never wins.
-        return mu_of_errors(
-            levels.upper_false_positive_rate(counts), levels.upper_false_negative_rate(counts)
-        )
+        return mu_of_errors(*levels.upper_rates(counts))
 
     def answer(self, merit: float, question: Question) -> Answer:
         return Answer.of_mu(merit, question)

@@ -34,6 +34,31 @@ class GuessPlan:
     cut: float | None = None
 
 
+@final
+@dataclass(frozen=True)
+class Guesses:
+    """How the guesses about the canaries of one run turned out.
+
+    Arguments:
+        correct: Number of correct guesses.
+        guesses: Number of guesses.
+        canaries: Number of canaries, abstentions included.
+    """
+
+    correct: int
+    guesses: int
+    canaries: int
+
+    def __post_init__(self) -> None:
+        for name in ("canaries", "guesses", "correct"):
+            object.__setattr__(self, name, _validate.integer(name, getattr(self, name)))
+        if not self.correct <= self.guesses <= self.canaries:
+            raise InvalidScores(
+                "counts must satisfy correct <= guesses <= canaries, "
+                f"got {self.correct}, {self.guesses} and {self.canaries}"
+            )
+
+
 def count_guesses(
     scores: ArrayLike, inserted: ArrayLike, plan: GuessPlan, *, seed: int = 0
 ) -> tuple[int, int]:

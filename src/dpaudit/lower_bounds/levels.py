@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from dpaudit._arrays import Array
-from dpaudit.lower_bounds.bands import Band, simultaneous_band, upper_rate
+from dpaudit.lower_bounds.bands import simultaneous_band, upper_rate
 from dpaudit.lower_bounds.counts import ErrorCounts
 
 
@@ -15,12 +15,8 @@ class Levels(ABC):
     """Upper confidence limits on both error rates, at each threshold."""
 
     @abstractmethod
-    def upper_false_positive_rate(self, counts: ErrorCounts) -> Array:
-        """Upper limits on the false-positive rate, one per threshold."""
-
-    @abstractmethod
-    def upper_false_negative_rate(self, counts: ErrorCounts) -> Array:
-        """Upper limits on the false-negative rate, one per threshold."""
+    def upper_rates(self, counts: ErrorCounts) -> tuple[Array, Array]:
+        """Upper limits on the false-positive and the false-negative rate, one per threshold."""
 
 
 @final
@@ -37,31 +33,28 @@ class Pointwise(Levels):
     significance: float
     joint: bool = False
 
-    def upper_false_positive_rate(self, counts: ErrorCounts) -> Array:
-        return upper_rate(counts.false_positives, counts.negatives, self.significance / 2)
-
-    def upper_false_negative_rate(self, counts: ErrorCounts) -> Array:
-        return upper_rate(counts.false_negatives, counts.positives, self.significance / 2)
+    def upper_rates(self, counts: ErrorCounts) -> tuple[Array, Array]:
+        tail = self.significance / 2
+        return (
+            upper_rate(counts.false_positives, counts.negatives, tail),
+            upper_rate(counts.false_negatives, counts.positives, tail),
+        )
 
 
 @final
 @dataclass(frozen=True)
 class Everywhere(Levels):
-    """Limits that hold at all thresholds together: one simultaneous band per error rate."""
+    """Limits that hold at all thresholds together: one simultaneous band per error rate.
 
-    false_positive_band: Band
-    false_negative_band: Band
+    Arguments:
+        significance: Error probability; each of the two bands gets half of it.
+    """
 
-    @classmethod
-    def bands(cls, negatives: int, positives: int, significance: float) -> Everywhere:
-        """Bands for so many scores; each band gets half of the error probability."""
-        return cls(
-            simultaneous_band(negatives, significance / 2),
-            simultaneous_band(positives, significance / 2),
+    significance: float
+
+    def upper_rates(self, counts: ErrorCounts) -> tuple[Array, Array]:
+        tail = self.significance / 2
+        return (
+            simultaneous_band(counts.negatives, tail).upper(counts.false_positives),
+            simultaneous_band(counts.positives, tail).upper(counts.false_negatives),
         )
-
-    def upper_false_positive_rate(self, counts: ErrorCounts) -> Array:
-        return self.false_positive_band.upper(counts.false_positives)
-
-    def upper_false_negative_rate(self, counts: ErrorCounts) -> Array:
-        return self.false_negative_band.upper(counts.false_negatives)

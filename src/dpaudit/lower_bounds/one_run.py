@@ -31,20 +31,18 @@ from scipy.special import betainc, betaincinv, expit, gammaln, logit
 from dpaudit import _validate
 from dpaudit._arrays import Array, Integers
 from dpaudit._roots import sign_change
-from dpaudit.errors import InvalidScores
-from dpaudit.lower_bounds.guesses import GuessPlan, best_plan, candidate_plans
+from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, best_plan, candidate_plans
 from dpaudit.lower_bounds.one_run_method import FAIR_COINS, OneRunMethod
-from dpaudit.lower_bounds.one_run_recursion import approximate_needed, guesses_refute
+from dpaudit.lower_bounds.one_run_recursion import Needed, approximate_needed, largest_refuted
 from dpaudit.lower_bounds.questions import Answer, AtDelta
 from dpaudit.lower_bounds.task import Task
 
 
-def one_run_p_value(
-    correct: int, guesses: int, canaries: int, *, epsilon: float, delta: float
-) -> float:
+def one_run_p_value(seen: Guesses, *, epsilon: float, delta: float) -> float:
     r"""P-value of the claim that the mechanism is (epsilon, delta)-DP, from correct guesses.
 
-    With :math:`B \sim \mathrm{Binomial}(r, e^\epsilon/(1+e^\epsilon))` it is
+    With :math:`v` of :math:`r` guesses correct, :math:`m` canaries, and
+    :math:`B \sim \mathrm{Binomial}(r, e^\epsilon/(1+e^\epsilon))` it is
 
     .. math:: P(B \ge v) + 2 m \delta \max_{1 \le i \le v} \tfrac1i P(v - i \le B < v).
 
@@ -53,25 +51,20 @@ def one_run_p_value(
     Steinke et al. 2023, main theorem. Assumes fair independent coins (see the module).
 
     Arguments:
-        correct: Number :math:`v` of correct guesses.
-        guesses: Number :math:`r` of guesses.
-        canaries: Number :math:`m` of canaries, abstentions included.
+        seen: The guesses of the run.
         epsilon: Privacy loss of the claim, at least 0.
         delta: Probability of the claim, in [0, 1).
 
     Example:
-        >>> round(one_run_p_value(90, 100, 100, epsilon=2.0, delta=1e-5), 6)
+        >>> round(one_run_p_value(Guesses(90, 100, 100), epsilon=2.0, delta=1e-5), 6)
         0.342797
     """
-    correct, guesses, canaries = check_counts(correct, guesses, canaries)
     epsilon, delta = _validate.non_negative("epsilon", epsilon), _validate.delta(delta)
-    tail, slope = _tail_and_slope(correct, guesses, epsilon)
-    return min(1.0, tail + 2 * canaries * delta * slope)
+    tail, slope = _tail_and_slope(seen, epsilon)
+    return min(1.0, tail + 2 * seen.canaries * delta * slope)
 
 
-def one_run_epsilon(
-    correct: int, guesses: int, canaries: int, *, delta: float, significance: float
-) -> float:
+def one_run_epsilon(seen: Guesses, *, delta: float, significance: float) -> float:
     r"""Lower bound on epsilon at ``delta`` from the guesses of one run.
 
     The largest epsilon whose p-value is at most ``significance``, or 0 if there is none. It is
@@ -83,26 +76,25 @@ def one_run_epsilon(
     guesses were not chosen by looking at the coins of these same canaries.
 
     Arguments:
-        correct: Number of correct guesses.
-        guesses: Number of guesses.
-        canaries: Number of canaries, abstentions included.
+        seen: The guesses of the run.
         delta: Delta at which epsilon is bounded, in [0, 1).
         significance: Accepted probability that the bound is false, in (0, 1).
 
     Example:
-        >>> round(one_run_epsilon(2807, 3376, 20_000, delta=1e-6, significance=0.05 / 386), 5)
+        >>> seen = Guesses(2807, 3376, 20_000)
+        >>> round(one_run_epsilon(seen, delta=1e-6, significance=0.05 / 386), 5)
         1.13346
     """
-    correct, guesses, canaries = check_counts(correct, guesses, canaries)
     delta = _validate.delta(delta)
     significance = _validate.between("significance", significance, 0, 1)
-    high = float(_pure_epsilon(np.asarray(correct), np.asarray(guesses), significance))
+    counts = np.asarray(seen.correct), np.asarray(seen.guesses)
+    high = float(_pure_epsilon(*counts, significance))
     if delta == 0 or high == 0:
         return high
 
     def excess(epsilon: float) -> float:
-        tail, slope = _tail_and_slope(correct, guesses, epsilon)
-        return math.log(max(tail + 2 * canaries * delta * slope, 1e-300) / significance)
+        tail, slope = _tail_and_slope(seen, epsilon)
+        return math.log(max(tail + 2 * seen.canaries * delta * slope, 1e-300) / significance)
 
     # The p-value grows with delta, so the bound at delta 0 is an upper end.
     if excess(0.0) > 0:
@@ -112,54 +104,45 @@ def one_run_epsilon(
     return sign_change(excess, 0.0, high, tolerance=1e-14)[0]
 
 
-def recursion_epsilon(
-    correct: int, guesses: int, canaries: int, *, delta: float, significance: float
-) -> float:
+def recursion_epsilon(seen: Guesses, *, delta: float, significance: float) -> float:
     r"""As `one_run_epsilon`, by the recursion of Mahloujifar et al. for the trade-off function.
 
     Tighter than the theorem of Steinke et al. unless :math:`m\delta` is tiny; there it is looser
     by about 0.01. The number of guesses must be fixed beforehand.
 
     Example:
-        >>> asked = {"significance": 0.05, "correct": 990, "guesses": 1000, "canaries": 1000}
-        >>> [round(recursion_epsilon(delta=delta, **asked), 3) for delta in (1e-3, 1e-2)]
+        >>> seen, asked = Guesses(990, 1000, 1000), {"significance": 0.05}
+        >>> [round(recursion_epsilon(seen, delta=delta, **asked), 3) for delta in (1e-3, 1e-2)]
         [4.043, 3.986]
-        >>> [round(one_run_epsilon(delta=delta, **asked), 3) for delta in (1e-3, 1e-2)]
+        >>> [round(one_run_epsilon(seen, delta=delta, **asked), 3) for delta in (1e-3, 1e-2)]
         [3.215, 0.527]
     """
-    correct, guesses, canaries = check_counts(correct, guesses, canaries)
     delta = _validate.delta(delta)
-    significance = _validate.between("significance", significance, 0, 1)
+    level = _validate.between("significance", significance, 0, 1)
 
-    def excess(epsilon: float) -> float:
-        needed = approximate_needed(epsilon, delta)
-        return -1.0 if guesses_refute(needed, correct, guesses, canaries, significance) else 1.0
+    def family(epsilon: float) -> Needed:
+        return approximate_needed(epsilon, delta)
 
-    if correct == 0 or excess(0.0) > 0:
-        return 0.0
-    return sign_change(excess, 0.0, 1.0, tolerance=1e-10)[0]
+    return largest_refuted(family, seen, significance=level, tolerance=1e-10)
 
 
-def one_run_delta(
-    correct: int, guesses: int, canaries: int, *, epsilon: float, significance: float
-) -> float:
+def one_run_delta(seen: Guesses, *, epsilon: float, significance: float) -> float:
     r"""Lower bound on delta at ``epsilon`` from the guesses of one run.
 
     The p-value is linear in delta, so the largest refuted delta has a closed form. Same theorem
     and assumptions as :func:`one_run_epsilon`.
 
     Example:
-        >>> one_run_delta(990, 1000, 1000, epsilon=1.0, significance=0.05) > 1e-3
+        >>> one_run_delta(Guesses(990, 1000, 1000), epsilon=1.0, significance=0.05) > 1e-3
         True
     """
-    correct, guesses, canaries = check_counts(correct, guesses, canaries)
     epsilon = _validate.non_negative("epsilon", epsilon)
     significance = _validate.between("significance", significance, 0, 1)
-    tail, slope = _tail_and_slope(correct, guesses, epsilon)
+    tail, slope = _tail_and_slope(seen, epsilon)
     if tail >= significance:
         return 0.0
     # slope > 0 here: it vanishes only with no right guess, where the tail is 1.
-    return min(1.0, (significance - tail) / (2 * canaries * slope))
+    return min(1.0, (significance - tail) / (2 * seen.canaries * slope))
 
 
 def choose_guesses(
@@ -202,11 +185,12 @@ def choose_guesses(
     plans = candidate_plans(pilot_scores, pilot_inserted, remaining)
 
     def refutes(correct: int, guesses: int, epsilon: float) -> bool:
-        p = one_run_p_value(correct, guesses, remaining, epsilon=epsilon, delta=delta)
-        return p <= significance
+        seen = Guesses(correct, guesses, remaining)
+        return one_run_p_value(seen, epsilon=epsilon, delta=delta) <= significance
 
     def bound(correct: int, guesses: int) -> float:
-        return one_run_epsilon(correct, guesses, remaining, delta=delta, significance=significance)
+        seen = Guesses(correct, guesses, remaining)
+        return one_run_epsilon(seen, delta=delta, significance=significance)
 
     ceilings = _pure_epsilon(plans.correct, plans.guesses, significance)
     return best_plan(plans, ceilings, refutes, bound)
@@ -218,13 +202,14 @@ def _pure_epsilon(correct: Integers, guesses: Integers, significance: float) -> 
     return np.where(correct == 0, 0.0, np.maximum(logit(accuracy), 0.0))
 
 
-def _tail_and_slope(correct: int, guesses: int, epsilon: float) -> tuple[float, float]:
+def _tail_and_slope(seen: Guesses, epsilon: float) -> tuple[float, float]:
     r""":math:`P(B \ge v)` and :math:`\max_i P(v-i \le B < v)/i`, the p-value's slope in 2 m delta.
 
     The maximum is the largest average of the probabilities of v-1, v-2, ..., v-i. The
     probabilities are unimodal, so the average rises until the next one is below it and falls from
     there: the best i is found by bisection.
     """
+    correct, guesses = seen.correct, seen.guesses
     if correct == 0:
         return 1.0, 0.0
     success, failure = float(expit(epsilon)), float(expit(-epsilon))
@@ -253,19 +238,6 @@ def _tail_and_slope(correct: int, guesses: int, epsilon: float) -> tuple[float, 
     return tail, max(0.0, average(best))
 
 
-def check_counts(correct: int, guesses: int, canaries: int) -> tuple[int, int, int]:
-    """The three counts as integers; raises if they contradict each other."""
-    canaries = _validate.integer("canaries", canaries)
-    guesses = _validate.integer("guesses", guesses)
-    correct = _validate.integer("correct", correct)
-    if not correct <= guesses <= canaries:
-        raise InvalidScores(
-            "counts must satisfy correct <= guesses <= canaries, "
-            f"got {correct}, {guesses} and {canaries}"
-        )
-    return correct, guesses, canaries
-
-
 @final
 class OneRun(OneRunMethod):
     """The bound of Steinke et al. for (epsilon, delta)-DP from one training run."""
@@ -279,14 +251,11 @@ class OneRun(OneRunMethod):
         delta = task.question.delta if isinstance(task.question, AtDelta) else 0.0
         return choose_guesses(scores, coins, remaining, delta=delta, significance=task.significance)
 
-    def answer(self, correct: int, guesses: int, canaries: int, task: Task) -> Answer:
+    def answer(self, seen: Guesses, task: Task) -> Answer:
         question, level = task.question, task.significance
-        if isinstance(question, AtDelta):
-            # The choice between two valid bounds depends on no random number.
-            bound = recursion_epsilon if canaries * question.delta > 0.02 else one_run_epsilon
-            value = bound(correct, guesses, canaries, delta=question.delta, significance=level)
-        else:
-            value = one_run_delta(
-                correct, guesses, canaries, epsilon=question.epsilon, significance=level
-            )
-        return Answer(value=value)
+        if not isinstance(question, AtDelta):
+            value = one_run_delta(seen, epsilon=question.epsilon, significance=level)
+            return Answer(value=value)
+        # The choice between two valid bounds depends on no random number.
+        bound = recursion_epsilon if seen.canaries * question.delta > 0.02 else one_run_epsilon
+        return Answer(value=bound(seen, delta=question.delta, significance=level))

@@ -23,17 +23,15 @@ from scipy.special import ndtri
 
 from dpaudit import _validate
 from dpaudit._arrays import Array, Integers
-from dpaudit._roots import sign_change
 from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
-from dpaudit.lower_bounds.guesses import GuessPlan, best_plan, candidate_plans
-from dpaudit.lower_bounds.one_run import check_counts
+from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, best_plan, candidate_plans
 from dpaudit.lower_bounds.one_run_method import FAIR_COINS, OneRunMethod
-from dpaudit.lower_bounds.one_run_recursion import gaussian_needed, guesses_refute
+from dpaudit.lower_bounds.one_run_recursion import gaussian_needed, guesses_refute, largest_refuted
 from dpaudit.lower_bounds.questions import Answer
 from dpaudit.lower_bounds.task import Task
 
 
-def one_run_gaussian_mu(correct: int, guesses: int, canaries: int, *, significance: float) -> float:
+def one_run_gaussian_mu(seen: Guesses, *, significance: float) -> float:
     r"""Lower bound on the mu of a Gaussian trade-off function from the guesses of one run.
 
     The largest mu that the number of correct guesses refutes, or 0. If the mechanism is
@@ -45,26 +43,17 @@ def one_run_gaussian_mu(correct: int, guesses: int, canaries: int, *, significan
     Mahloujifar et al. 2024. Assumptions: see the module.
 
     Arguments:
-        correct: Number of correct guesses.
-        guesses: Number of guesses, fixed before the scores were seen.
-        canaries: Number of canaries, abstentions included.
+        seen: The guesses of the run; their number was fixed before the scores were seen.
         significance: Accepted probability that the bound is false, in (0, 1).
 
     Example:
         >>> from dpaudit.tradeoff import gaussian_epsilon
-        >>> mu = one_run_gaussian_mu(379, 406, 20_000, significance=0.05 / 386)
+        >>> mu = one_run_gaussian_mu(Guesses(379, 406, 20_000), significance=0.05 / 386)
         >>> round(gaussian_epsilon(1e-6, mu), 5)
         2.16475
     """
-    correct, guesses, canaries = check_counts(correct, guesses, canaries)
-    significance = _validate.between("significance", significance, 0, 1)
-    if correct == 0 or not _refutes(0.0, correct, guesses, canaries, significance):
-        return 0.0
-
-    def excess(mu: float) -> float:
-        return -1.0 if _refutes(mu, correct, guesses, canaries, significance) else 1.0
-
-    return sign_change(excess, 0.0, 1.0, tolerance=1e-12)[0]
+    level = _validate.between("significance", significance, 0, 1)
+    return largest_refuted(gaussian_needed, seen, significance=level, tolerance=1e-12)
 
 
 def choose_gaussian_guesses(
@@ -93,16 +82,14 @@ def choose_gaussian_guesses(
     ceilings = np.where(plans.correct == 0, 0.0, np.where(wrong == 0, np.inf, ceilings))
 
     def refutes(correct: int, guesses: int, mu: float) -> bool:
-        return _refutes(mu, correct, guesses, remaining, significance)
+        seen = Guesses(correct, guesses, remaining)
+        return guesses_refute(gaussian_needed(mu), seen, significance)
 
     def bound(correct: int, guesses: int) -> float:
-        return one_run_gaussian_mu(correct, guesses, remaining, significance=significance)
+        seen = Guesses(correct, guesses, remaining)
+        return one_run_gaussian_mu(seen, significance=significance)
 
     return best_plan(plans, ceilings, refutes, bound)
-
-
-def _refutes(mu: float, correct: int, guesses: int, canaries: int, significance: float) -> bool:
-    return guesses_refute(gaussian_needed(mu), correct, guesses, canaries, significance)
 
 
 @final
@@ -117,6 +104,6 @@ class OneRunFDP(OneRunMethod):
     def plan(self, scores: Array, coins: Integers, remaining: int, task: Task) -> GuessPlan:
         return choose_gaussian_guesses(scores, coins, remaining, significance=task.significance)
 
-    def answer(self, correct: int, guesses: int, canaries: int, task: Task) -> Answer:
-        mu = one_run_gaussian_mu(correct, guesses, canaries, significance=task.significance)
+    def answer(self, seen: Guesses, task: Task) -> Answer:
+        mu = one_run_gaussian_mu(seen, significance=task.significance)
         return Answer.of_mu(mu, task.question)

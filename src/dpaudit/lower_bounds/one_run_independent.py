@@ -27,7 +27,7 @@ from dpaudit._arrays import Array, Integers
 from dpaudit.lower_bounds.counts import midpoints
 from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES
 from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
-from dpaudit.lower_bounds.guesses import GuessPlan
+from dpaudit.lower_bounds.guesses import Guesses, GuessPlan
 from dpaudit.lower_bounds.one_run_method import FAIR_COINS, OneRunMethod
 from dpaudit.lower_bounds.questions import Answer
 from dpaudit.lower_bounds.task import Task
@@ -45,8 +45,9 @@ class OneRunIndependent(OneRunMethod):
     def plan(self, scores: Array, coins: Integers, remaining: int, task: Task) -> GuessPlan:
         return GuessPlan(top=0, bottom=remaining, cut=_cut(scores, coins))
 
-    def answer(self, correct: int, guesses: int, canaries: int, task: Task) -> Answer:
-        return Answer.of_mu(independent_mu(correct, guesses, task.significance), task.question)
+    def answer(self, seen: Guesses, task: Task) -> Answer:
+        mu = independent_mu(seen.correct, seen.guesses, task.significance)
+        return Answer.of_mu(mu, task.question)
 
 
 def independent_mu(correct: int, guesses: int, significance: float) -> float:

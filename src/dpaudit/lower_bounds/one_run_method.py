@@ -11,7 +11,7 @@ from dpaudit._arrays import Array, Integers
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds.base import ScoreMethod
 from dpaudit.lower_bounds.evidence import wrong_way
-from dpaudit.lower_bounds.guesses import GuessPlan, count_guesses
+from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, count_guesses
 from dpaudit.lower_bounds.questions import Answer
 from dpaudit.lower_bounds.task import Task
 from dpaudit.lower_bounds.thresholds import Pilot
@@ -35,8 +35,8 @@ class OneRunMethod(ScoreMethod):
         """How many of the remaining canaries to guess, from the pilot's scores and coins."""
 
     @abstractmethod
-    def answer(self, correct: int, guesses: int, canaries: int, task: Task) -> Answer:
-        """The bound from the number of correct guesses."""
+    def answer(self, seen: Guesses, task: Task) -> Answer:
+        """The bound from the guesses."""
 
     def from_scores(self, scores: Scores, task: Task) -> Bound:
         if len(scores) < 2:
@@ -59,7 +59,7 @@ class OneRunMethod(ScoreMethod):
         )
         return task.bound(
             self.name,
-            self.answer(correct, guesses, remaining, task),
+            self.answer(Guesses(correct, guesses, remaining), task),
             sample_size=remaining,
             assumptions=self.assumptions,
             notes=(

@@ -24,6 +24,9 @@ from collections.abc import Callable
 
 from scipy.special import ndtr, ndtri
 
+from dpaudit._roots import sign_change
+from dpaudit.lower_bounds.guesses import Guesses
+
 Needed = Callable[[float], float]
 """The smallest probability of wrong guesses, f(1 - right), for a probability of right ones."""
 
@@ -39,14 +42,13 @@ def approximate_needed(epsilon: float, delta: float) -> Needed:
     return lambda right: max(0.0, 1 - delta - growth * (1 - right), (right - delta) / growth)
 
 
-def guesses_refute(
-    needed: Needed, correct: int, guesses: int, canaries: int, significance: float
-) -> bool:
-    """Whether ``correct`` right guesses have probability below ``significance``.
+def guesses_refute(needed: Needed, seen: Guesses, significance: float) -> bool:
+    """Whether so many right guesses have probability below ``significance``.
 
-    Lower bounds ``right`` and ``wrong`` on :math:`R_i` and :math:`H_i`, for i from ``correct``
-    down. The mass at exactly i right guesses adds to them in the proportion i to guesses - i.
+    Lower bounds ``right`` and ``wrong`` on :math:`R_i` and :math:`H_i`, for i from the number of
+    right guesses down. The mass at exactly i of them adds in the proportion i to guesses - i.
     """
+    correct, guesses, canaries = seen.correct, seen.guesses, seen.canaries
     right = significance * correct / canaries
     wrong = significance * (guesses - correct) / canaries
     everything = guesses / canaries
@@ -59,3 +61,23 @@ def guesses_refute(
         if right + wrong >= everything:
             return True
     return False
+
+
+def largest_refuted(
+    family: Callable[[float], Needed], seen: Guesses, *, significance: float, tolerance: float
+) -> float:
+    """The largest parameter of a family of trade-off functions that the guesses refute, or 0.
+
+    Arguments:
+        family: The function of each parameter; it allows more as the parameter grows.
+        seen: The guesses of the run.
+        significance: Error probability of the bound.
+        tolerance: Relative accuracy of the parameter.
+    """
+
+    def excess(parameter: float) -> float:
+        return -1.0 if guesses_refute(family(parameter), seen, significance) else 1.0
+
+    if seen.correct == 0 or excess(0.0) > 0:
+        return 0.0
+    return sign_change(excess, 0.0, 1.0, tolerance=tolerance)[0]

@@ -87,13 +87,13 @@ def proven_curve(scores: Scores, *, confidence: float = 0.95) -> ProvenCurve:
     """
     significance = 1 - _validate.confidence(confidence)
     counts = ErrorCounts.sweep(scores.inserted_scores, scores.other_scores)
-    levels = Everywhere.bands(counts.negatives, counts.positives, significance)
+    alpha, beta = Everywhere(significance).upper_rates(counts)
     return ProvenCurve(
         thresholds=counts.thresholds,
         false_positive_rate=counts.false_positives / counts.negatives,
         false_negative_rate=counts.false_negatives / counts.positives,
-        false_positive_upper=levels.upper_false_positive_rate(counts),
-        false_negative_upper=levels.upper_false_negative_rate(counts),
+        false_positive_upper=alpha,
+        false_negative_upper=beta,
         confidence=confidence,
         sample_size=counts.sample_size,
     )

@@ -27,7 +27,7 @@ from scipy.special import betaincinv, ndtri
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
-from dpaudit.lower_bounds._count_arrays import broadcast_counts
+from dpaudit.lower_bounds.counts import broadcast_counts
 
 Limit = Callable[..., Array]
 

@@ -144,8 +144,7 @@ class Simultaneous(ThresholdRule):
                 f"threshold 'simultaneous' needs a method built on bounds of both error rates, "
                 f"got method {ranking.name!r}; use 'pilot', or clopper-pearson or gaussian-dp"
             )
-        sizes = len(sample.not_inserted), len(sample.inserted)
-        levels = Everywhere.bands(*sizes, sample.significance)
+        levels = Everywhere(sample.significance)
         return _best_of_sweep(ranking, sample.counts, sample.question, levels)
 
 
