@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import platform
 from typing import Any
 
-import numpy as np
 import torch
 
-from dpaudit._version import __version__
 from dpaudit.audits.description import (
     DescribedAdversary,
     DescribedData,
@@ -51,17 +48,6 @@ def describe_game(prepared: Prepared) -> Description:
     )
 
 
-def versions(device: str) -> dict[str, str]:
-    """Versions of the software, and the name of the device, of this session."""
-    return {
-        "dpaudit": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "torch": torch.__version__,
-        "device": device,
-    }
-
-
 def device_name(speed: Speed, capacity: Capacity | None = None) -> str:
     """``cpu``, or the name of the GPU; of other machines only their kind of device is known."""
     if capacity is not None and capacity.device is not None:
@@ -88,11 +74,11 @@ def _mechanism(mechanism: DPSGD) -> DescribedMechanism:
             name: _parts(value) if dataclasses.is_dataclass(value) else value
             for name, value in mechanism.further_settings().items()
         }
-        | ({} if (known := step_lipschitz(mechanism)) is None else {"step_lipschitz": known}),
+        | ({} if (known := _step_lipschitz(mechanism)) is None else {"step_lipschitz": known}),
     )
 
 
-def step_lipschitz(mechanism: DPSGD) -> dict[str, Any] | None:
+def _step_lipschitz(mechanism: DPSGD) -> dict[str, Any] | None:
     """The Lipschitz constant of the updates and its reason; `None` if none is known."""
     if mechanism.smoothness is None:
         return None

@@ -15,7 +15,7 @@ from dpaudit.audits.playing import Tiles
 from dpaudit.audits.progress import Progress
 from dpaudit.audits.recording import begin
 from dpaudit.audits.result import AuditResult
-from dpaudit.audits.session import Notices, StorePath, finished, open_store
+from dpaudit.audits.session import Notices, StorePath, finished, open_store, versions
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.executors import Capacity, Executor
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
@@ -99,7 +99,7 @@ def audit(
             speed=speed,
             capacity=capacity,
         )
-        from dpaudit.audits._describing import describe_game, device_name, versions
+        from dpaudit.audits._describing import describe_game, device_name
         from dpaudit.games import executor_for, play, prepare
 
         ready = prepare(game, asked, capacity)
@@ -109,7 +109,7 @@ def audit(
             stack.enter_context(open_store(store)),  # not before everything is checked
             name,
             describe_game(ready),
-            versions(device),
+            versions(device, "torch"),
             open_choices=[choice for choice, is_open in left_open.items() if is_open],
         )
         settled = description.speed

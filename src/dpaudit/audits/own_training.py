@@ -6,16 +6,14 @@ import platform
 import time
 from typing import Any
 
-import numpy as np
-
 from dpaudit import _validate
-from dpaudit._version import __version__
 from dpaudit.audits.description import DescribedAdversary, DescribedTraining, Description
-from dpaudit.audits.playing import FailurePolicy, Tiles
+from dpaudit.audits.failures import FailurePolicy
+from dpaudit.audits.playing import Tiles
 from dpaudit.audits.progress import Progress
 from dpaudit.audits.recording import begin
 from dpaudit.audits.result import AuditResult
-from dpaudit.audits.session import Notices, StorePath, finished, open_store
+from dpaudit.audits.session import Notices, StorePath, finished, open_store, versions
 from dpaudit.audits.stored import watcher_of
 from dpaudit.audits.tensors import corrected
 from dpaudit.audits.watching import Watcher
@@ -147,7 +145,7 @@ def audit_training(
         seed=seed,
     )
     with open_store(store) as opened, Notices(progress) as notices:
-        record, _, remarks = begin(opened, name, wanted, _versions(), fresh=fresh)
+        record, _, remarks = begin(opened, name, wanted, versions(platform.machine()), fresh=fresh)
         tiles = Tiles(record, wanted, progress=notices.progress, delta=delta, runs=runs)
         if tiles.resumed and not remarks:
             remarks = (
@@ -262,12 +260,3 @@ def _adversary_name(adversary: AdversaryLike) -> str:
     if adversary is None:
         return "as returned"
     return adversary if isinstance(adversary, str) else name_of(adversary)
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "dpaudit": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "device": platform.machine(),
-    }

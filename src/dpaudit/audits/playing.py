@@ -7,16 +7,14 @@ import time
 from collections.abc import Iterator
 from typing import Any, final
 
-import numpy as np
-
 from dpaudit.audits.description import Description
-from dpaudit.audits.failures import Patience
+from dpaudit.audits.failures import FailurePolicy
 from dpaudit.audits.progress import Progress
 from dpaudit.audits.recording import Keeper
 from dpaudit.audits.watching import Watcher
-from dpaudit.errors import DpauditError, TrainingFailed
+from dpaudit.errors import DpauditError
 from dpaudit.lower_bounds import estimate
-from dpaudit.scores import AuditRecord, Failure, ScoreBlock
+from dpaudit.scores import AuditRecord, ScoreBlock
 
 SECONDS_BETWEEN_BOUNDS = 2.0
 
@@ -87,38 +85,6 @@ class Tiles:
                 found = estimate(self._record.scores(), delta=self._delta, method="gaussian-dp")
                 self._progress.bound(found.epsilon)
             self._last_bound = time.perf_counter()
-
-
-@final
-class FailurePolicy:
-    """Decides what happens to a run that failed.
-
-    Arguments:
-        record: The audit in the store, whose successes count.
-        stop: Raise at the first failure. It is not stored, so that the same call tries it again.
-    """
-
-    def __init__(self, record: AuditRecord, *, canaries: int, stop: bool) -> None:
-        self._patience, self._stop, self._single = Patience(), stop, canaries == 1
-        for group in np.unique(record.scores().inserted).tolist():
-            self._patience.success(group if self._single else None)
-
-    def released(
-        self, run: int, result: ScoreBlock | Failure
-    ) -> list[tuple[int, ScoreBlock | Failure]]:
-        """The results to store now that this one is known."""
-        if isinstance(result, ScoreBlock):
-            group = bool(result.inserted[0]) if self._single else None
-            failures = self._patience.success(group)
-            return [(run, result), *((one.run, one) for one in failures)]
-        if self._stop:
-            raise TrainingFailed(f"run {run} failed with {result.error}\n{result.traceback}")
-        failures = self._patience.failure(bool(result.inserted) if self._single else None, result)
-        return [(one.run, one) for one in failures]
-
-    def rest(self) -> list[tuple[int, ScoreBlock | Failure]]:
-        """The failures that are not stored when all runs are done."""
-        return [(one.run, one) for one in self._patience.rest()]
 
 
 def _closable(results: Results) -> Any:

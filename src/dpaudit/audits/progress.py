@@ -6,7 +6,6 @@ import contextlib
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from html import escape
 from importlib import import_module
@@ -18,8 +17,11 @@ SECONDS_BETWEEN_LINES = 5.0
 """If standard error is not a terminal, the shortest time between two lines."""
 
 
-class Progress(ABC):
-    """Receives the progress of an audit; a context manager around the playing."""
+class Progress:
+    """Receives the progress of an audit; a context manager around the playing.
+
+    Every method does nothing here: a subclass implements those that it shows.
+    """
 
     def __enter__(self) -> Self:
         return self
@@ -27,60 +29,36 @@ class Progress(ABC):
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    @abstractmethod
     def begin(self, *, runs: int, done: int) -> None:
         """Playing begins: the number of runs, and how many of them are in the store already."""
 
-    @abstractmethod
     def advance(self, runs: int) -> None:
         """More runs are done."""
 
-    @abstractmethod
     def bound(self, epsilon: float) -> None:
         """The lower bound so far."""
 
-    @abstractmethod
     def notice(self, text: str) -> None:
         """A remark for the user."""
 
-    def stage(self, name: str) -> None:  # noqa: B027 - most callbacks do not need it
+    def stage(self, name: str) -> None:
         """A stage begins: loading, crafting, compiling, training or bounds."""
 
-    def watch(self, status: Status) -> None:  # noqa: B027 - most displays do not show it
+    def watch(self, status: Status) -> None:
         """The executor's status, which changes while it plays."""
 
-    @abstractmethod
     def stop(self) -> None:
         """Playing has ended, with or without an error."""
 
     @property
-    @abstractmethod
     def wants_bounds(self) -> bool:
         """Whether the bound so far should be computed."""
+        return False
 
 
 @final
 class Silent(Progress):
     """Shows nothing."""
-
-    def begin(self, *, runs: int, done: int) -> None:
-        pass
-
-    def advance(self, runs: int) -> None:
-        pass
-
-    def bound(self, epsilon: float) -> None:
-        pass
-
-    def notice(self, text: str) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
-
-    @property
-    def wants_bounds(self) -> bool:
-        return False
 
 
 @final

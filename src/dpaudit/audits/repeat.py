@@ -73,20 +73,18 @@ def _is_a_preset(description: Description) -> bool:
     mechanism, insertion, seed = description.mechanism, description.insertion, description.seed
     if not isinstance(mechanism, DescribedMechanism):
         return False
+    if mechanism.name not in PRESETS:
+        return False
     batches, start = mechanism.batches, mechanism.initialisation
+    loss = PRESETS[mechanism.name].loss
     return (
-        mechanism.name in PRESETS
-        and mechanism.loss == _name(PRESETS[mechanism.name].loss)
+        mechanism.loss == f"{loss.__module__}.{loss.__qualname__}"
         and not set(mechanism.further) - {"step_lipschitz"}
         and description.adversary.name in ADVERSARIES
         and (insertion is None or insertion.phase is not None)
         and (batches.get("class"), batches.get("seed")) == ("FixedBatches", seed)
         and (start.get("class"), start.get("seed")) == ("FixedInitialisation", seed)
     )
-
-
-def _name(function: Any) -> str:
-    return f"{function.__module__}.{function.__qualname__}"
 
 
 def _preset_settings(mechanism: DescribedMechanism) -> dict[str, Any]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 import time
 from contextlib import nullcontext
+from importlib import import_module
 from typing import Any
 
+from dpaudit._version import __version__
 from dpaudit.audits.progress import Progress, default_progress
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.stored import read_result
@@ -21,6 +24,18 @@ def open_store(store: Store | StorePath | None) -> Store | nullcontext[Store]:
     if isinstance(store, Store):
         return nullcontext(store)
     return Store.open(":memory:" if store is None else store)
+
+
+def versions(device: str, *further: str) -> dict[str, str]:
+    """Versions of the software, and the device, of this session.
+
+    Arguments:
+        device: The device used.
+        further: Names of further modules whose versions are kept.
+    """
+    modules = {name: import_module(name).__version__ for name in ("numpy", *further)}
+    python = platform.python_version()
+    return {"dpaudit": __version__, "python": python, **modules, "device": device}
 
 
 def finished(record: AuditRecord, *, began: float, **known: Any) -> AuditResult:

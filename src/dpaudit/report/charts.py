@@ -201,7 +201,7 @@ def tradeoff_chart(shown: TradeoffCurves) -> Chart:
 
 def overlay_axes() -> Chart:
     """The axes of trade-off functions, without any curve."""
-    ticks = _RATES.ticks((0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999), _percent)
+    ticks = _RATES.ticks((0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999), lambda at: f"{100 * at:g} %")
     return Chart(
         alternative="Trade-off function: false-negative against false-positive rate",
         x_label="false-positive rate",
@@ -353,10 +353,6 @@ def _decades(low: float, high: float) -> list[float]:
 
 def _short(value: float) -> str:
     return f"{value:.4g}".replace("-", "−") if abs(value) < 1e4 else f"{value:,.0f}"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:g} %"
 
 
 def _power(value: float) -> str:

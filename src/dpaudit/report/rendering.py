@@ -264,7 +264,7 @@ def _template() -> Any:
     )
     environment.filters |= {
         "number": _number,
-        "rate": _rate,
+        "rate": lambda value: f"{100 * value:.3g} %",
         "typeset": typeset,
         "label": _label,
         "assumed": assumed,
@@ -278,7 +278,3 @@ def _number(value: float | None) -> str:
     if value is None:
         return ""
     return "∞" if math.isinf(value) else f"{value:.2f}"
-
-
-def _rate(value: float) -> str:
-    return f"{100 * value:.3g} %"

@@ -109,7 +109,7 @@ def file_digest(path: Path) -> str:
         if size > _LARGEST_FILE:
             return f"{size}-{path.stat().st_mtime_ns}"
         with path.open("rb") as stream:
-            return hashlib.file_digest(stream, _short_hash).hexdigest()
+            return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
     except OSError:
         return ""
 
@@ -117,10 +117,6 @@ def file_digest(path: Path) -> str:
 def text_digest(*parts: str) -> str:
     """A digest of several texts."""
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
-
-
-def _short_hash() -> hashlib.blake2b:
-    return hashlib.blake2b(digest_size=8)
 
 
 def is_users(path: Path) -> bool:
@@ -234,12 +230,8 @@ def _modules(tree: ast.Module) -> Iterator[tuple[str, int]]:
             base = node.module or ""
             yield base, node.level
             yield from ((f"{base}.{alias.name}".strip("."), node.level) for alias in node.names)
-        elif isinstance(node, ast.Call) and _is_import(node) and node.args:
-            yield _string(node.args[0]) or "", 0
-
-
-def _is_import(function: ast.Call) -> bool:
-    return _called(function) in ("import_module", "__import__")
+        elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
+            yield from ((_string(name) or "", 0) for name in node.args[:1])
 
 
 @functools.lru_cache(maxsize=8)
