@@ -25,7 +25,7 @@ TRIALS = 150
 def measured(seed, parameters=60, runs=8):
     """A correct step with noise of its own; few parameters, where tails are at their worst."""
     subject = StepSubject(
-        lambda gradients, run: steps.correct(gradients, [seed, run]),
+        private_step=lambda gradients, run: steps.correct(gradients, [seed, run]),
         batch_size=4,
         parameters=parameters,
         clip_norm=steps.CLIP,

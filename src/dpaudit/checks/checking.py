@@ -116,7 +116,7 @@ def check_training(
     if insertions > steps:
         raise InvalidInput(f"insertions must be at most steps ({steps}), got {insertions}")
     subject = TrainingSubject(
-        train,
+        train=train,
         parameters=_validate.integer("canary.parameters", canary.parameters, at_least=1),
         clip_norm=_validate.positive("canary.clip_norm", canary.clip_norm),
         noise_multiplier=_sigma(noise_multiplier),
@@ -182,7 +182,7 @@ def check_step(
             f"private_step must be a function private_step(gradients, seed), got {private_step!r}"
         )
     subject = StepSubject(
-        private_step,
+        private_step=private_step,
         batch_size=_validate.integer("batch_size", batch_size, at_least=1),
         parameters=_validate.integer("parameters", parameters, at_least=1),
         clip_norm=_validate.positive("clip_norm", clip_norm),

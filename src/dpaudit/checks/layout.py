@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
-from dpaudit.trainings.parameters import flat_parameters
+from dpaudit.trainings.parameters import flat_parameters, named_leaves
 
 
 @final
@@ -46,7 +44,7 @@ def tensors_of(returned: Any, blocks: int = 8) -> tuple[Tensor, ...]:
         Tensor(name='parameters 3 to 5', start=3, stop=6)
     """
     found, start = [], 0
-    for name, leaf in _named(returned):
+    for name, leaf in named_leaves(returned):
         size = len(flat_parameters(leaf))
         found.append(Tensor(name=name, start=start, stop=start + size))
         start += size
@@ -57,30 +55,3 @@ def tensors_of(returned: Any, blocks: int = 8) -> tuple[Tensor, ...]:
         Tensor(name=f"parameters {low:,} to {high - 1:,}", start=int(low), stop=int(high))
         for low, high in itertools.pairwise(edges)
     )
-
-
-def _named(returned: Any) -> Iterator[tuple[str, Any]]:
-    if callable(getattr(returned, "named_parameters", None)):
-        yield from ((name, one) for name, one in returned.named_parameters() if one.requires_grad)
-    elif hasattr(returned, "trainable_variables"):
-        variables = enumerate(returned.trainable_variables)
-        yield from ((getattr(one, "name", f"variable {place}"), one) for place, one in variables)
-    else:
-        leaves = list(_nested("", returned))
-        jax = sys.modules.get("jax")
-        if jax is not None and any(isinstance(leaf, jax.Array) for _, leaf in leaves):
-            paths = jax.tree_util.tree_leaves_with_path(returned)
-            leaves = [(jax.tree_util.keystr(path), leaf) for path, leaf in paths]
-        yield from leaves
-
-
-def _nested(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        inner: Iterator[tuple[Any, Any]] = iter(value.items())
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        inner = enumerate(value)
-    else:
-        yield prefix or "parameters", value
-        return
-    for key, one in inner:
-        yield from _nested(f"{prefix}.{key}" if prefix else str(key), one)

@@ -10,7 +10,8 @@ import abc
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any, final
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -26,6 +27,7 @@ class UserCodeFailed(InvalidInput):
     """The code under check raised an exception."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Subject(abc.ABC):
     """A function from gradients to a flat vector, with noise.
 
@@ -40,28 +42,17 @@ class Subject(abc.ABC):
             top-k, that rules about noise and contributions cannot see through.
     """
 
-    noun: str
-    steps_can_vary: bool
+    parameters: int
+    clip_norm: float
+    noise_multiplier: float
+    steps: int = 1
+    insertions: int = 1
+    tensors: tuple[Tensor, ...] = ()
+    public_transform: bool = False
 
-    def __init__(
-        self,
-        *,
-        parameters: int,
-        clip_norm: float,
-        noise_multiplier: float,
-        steps: int,
-        insertions: int,
-        tensors: tuple[Tensor, ...] = (),
-        public_transform: bool = False,
-    ) -> None:
-        self.parameters = parameters
-        self.clip_norm = clip_norm
-        self.noise_multiplier = noise_multiplier
-        self.steps = steps
-        self.insertions = insertions
-        self.tensors = tensors
-        self.public_transform = public_transform
-        self.calls = 0
+    noun: ClassVar[str]
+    steps_can_vary: bool = field(default=False, init=False)
+    calls: int = field(default=0, init=False)
 
     @abc.abstractmethod
     def call(
@@ -132,19 +123,19 @@ class Subject(abc.ABC):
 
 
 @final
+@dataclass(kw_only=True, eq=False)
 class TrainingSubject(Subject):
     """A user's ``train(canary, inserted, seed)``, with ``steps=`` if it takes that argument."""
 
     noun = "train"
+    train: Callable[..., Any]
 
-    def __init__(self, train: Callable[..., Any], **described: Any) -> None:
-        super().__init__(**described)
-        self._train = train
+    def __post_init__(self) -> None:
         self._asked: set[str] = set()
         self._read: dict[int, int] = {}
         self.reads = 0  # of the canary, in the last call
         self.canary_took_part = False  # in the last call
-        self.steps_can_vary = usual_steps(train) is not None
+        self.steps_can_vary = usual_steps(self.train) is not None
 
     def call(
         self,
@@ -166,7 +157,7 @@ class TrainingSubject(Subject):
         )
         more = {"steps": steps} if self.steps_can_vary else {}
         try:
-            return self._train(canary, not absent, seed, **more)
+            return self.train(canary, not absent, seed, **more)
         except (Exception, SystemExit) as error:
             raise UserCodeFailed(
                 f"train failed with a canary of norm {canary.norm:g}, inserted={not absent}, "
@@ -192,22 +183,21 @@ class TrainingSubject(Subject):
 
 
 @final
+@dataclass(kw_only=True, eq=False)
 class StepSubject(Subject):
     """A user's ``private_step(gradients, seed)``; the other rows of the batch are made here."""
 
     noun = "private_step"
-    steps_can_vary = False
+    private_step: Callable[[Array, int], Any]
+    batch_size: int
 
-    def __init__(
-        self, private_step: Callable[[Array, int], Any], *, batch_size: int, **described: Any
-    ) -> None:
-        super().__init__(steps=1, insertions=1, **described)
-        self._step = private_step
+    def __post_init__(self) -> None:
         random = np.random.default_rng(20_250_101)
-        others = random.standard_normal((batch_size - 1, self.parameters))
+        others = random.standard_normal((self.batch_size - 1, self.parameters))
         others /= np.linalg.norm(others, axis=1, keepdims=True)
         # Norms from far below the clip norm to far above it.
-        self._others = others * self.clip_norm * np.geomspace(0.1, 10, batch_size - 1)[:, None]
+        norms = np.geomspace(0.1, 10, self.batch_size - 1)[:, None]
+        self._others = others * self.clip_norm * norms
 
     def call(
         self,
@@ -227,7 +217,7 @@ class StepSubject(Subject):
     def step(self, rows: Array, seed: int) -> Any:
         """The user's step on these rows."""
         try:
-            return self._step(rows.copy(), seed)
+            return self.private_step(rows.copy(), seed)
         except (Exception, SystemExit) as error:
             raise UserCodeFailed(
                 f"private_step failed on gradients of shape {rows.shape} with seed={seed}: "

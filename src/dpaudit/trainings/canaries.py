@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-from dpaudit.trainings.crafted import CraftedGradients, drawing, tensor_slices
+from dpaudit.trainings.crafted import CraftedGradients
 
 
 @final
@@ -55,60 +55,25 @@ class GradientCanary(CraftedGradients):
     names: tuple[str, ...] = ()
 
     @classmethod
-    def draw(
-        cls,
-        parameters: int,
-        *,
-        clip_norm: float,
-        count: int = 1,
-        seed: int = 0,
-        norm: float | None = None,
-    ) -> GradientCanary:
-        """Draw ``count`` distinct axes; ``norm`` is ten times the clip norm by default."""
-        clip_norm, norm, random = drawing(parameters, count, clip_norm, norm, seed)
-        return cls(
-            parameters=int(parameters),
-            dimensions=random.choice(parameters, size=count, replace=False),
-            clip_norm=clip_norm,
-            norm=norm,
-        )
+    def drawn(cls, parameters: int, count: int, random: np.random.Generator) -> dict[str, Any]:
+        """Distinct axes."""
+        axes = random.choice(parameters, size=count, replace=False)
+        return {"parameters": parameters, "dimensions": axes}
 
     @classmethod
-    def per_tensor(
-        cls,
-        tensors: Mapping[str, int],
-        *,
-        clip_norm: float,
-        seed: int = 0,
-        norm: float | None = None,
-    ) -> GradientCanary:
-        """Draw one axis in every parameter tensor; the canaries have the names of the tensors.
-
-        An audit then finds and names a tensor without noise, or one left out of the clip norm.
-
-        Arguments:
-            tensors: Names and sizes of the tensors, in the order of the flat parameter vector, for
-                instance ``{name: p.numel() for name, p in model.named_parameters()}``.
-            clip_norm: The norm C to which the training claims to clip.
-            seed: Random seed of the axes.
-            norm: Norm before clipping; ten times the clip norm by default.
+    def drawn_in(
+        cls, slices: Mapping[str, slice], parameters: int, random: np.random.Generator
+    ) -> dict[str, Any]:
+        """One axis in every slice.
 
         Example:
             >>> canary = GradientCanary.per_tensor({"weight": 12, "bias": 3}, clip_norm=1.0)
             >>> canary.names, canary.count, canary.parameters
             (('weight', 'bias'), 2, 15)
         """
-        slices = tensor_slices(tensors)
-        total = max(where.stop for where in slices.values())
-        clip_norm, norm, random = drawing(total, len(slices), clip_norm, norm, seed)
         axes = [random.integers(where.start, where.stop) for where in slices.values()]
-        return cls(
-            parameters=total,
-            dimensions=np.array(axes, dtype=np.int64),
-            clip_norm=clip_norm,
-            norm=norm,
-            names=tuple(slices),
-        )
+        dimensions = np.array(axes, dtype=np.int64)
+        return {"parameters": parameters, "dimensions": dimensions, "names": tuple(slices)}
 
     @property
     def count(self) -> int:

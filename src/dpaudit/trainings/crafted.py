@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,6 +37,57 @@ class CraftedGradients(abc.ABC):
         @property
         def parameters(self) -> int:
             """Length of the flat parameter vector."""
+
+    @classmethod
+    def draw(
+        cls,
+        parameters: int,
+        *,
+        clip_norm: float,
+        count: int = 1,
+        seed: int = 0,
+        norm: float | None = None,
+    ) -> Self:
+        """Draw ``count`` orthogonal directions; ``norm`` is ten times the clip norm by default."""
+        random, norms = _drawing(parameters, count, clip_norm, norm, seed)
+        return cls(**cls.drawn(int(parameters), count, random), **norms)
+
+    @classmethod
+    def per_tensor(
+        cls,
+        tensors: Mapping[str, int],
+        *,
+        clip_norm: float,
+        seed: int = 0,
+        norm: float | None = None,
+    ) -> Self:
+        """Draw one canary in every parameter tensor; the canaries have the names of the tensors.
+
+        An audit then finds and names a tensor without noise, or one left out of the clip norm.
+
+        Arguments:
+            tensors: Names and sizes of the tensors, in the order of the flat parameter vector, for
+                instance ``{name: p.numel() for name, p in model.named_parameters()}``.
+            clip_norm: The norm C to which the training claims to clip.
+            seed: Random seed of the directions.
+            norm: Norm before clipping; ten times the clip norm by default.
+        """
+        slices = _slices(tensors)
+        total = max(where.stop for where in slices.values())
+        random, norms = _drawing(total, len(slices), clip_norm, norm, seed)
+        return cls(**cls.drawn_in(slices, total, random), **norms)
+
+    @classmethod
+    @abc.abstractmethod
+    def drawn(cls, parameters: int, count: int, random: np.random.Generator) -> dict[str, Any]:
+        """The fields of ``count`` canaries in a vector of this length, without the norms."""
+
+    @classmethod
+    @abc.abstractmethod
+    def drawn_in(
+        cls, slices: Mapping[str, slice], parameters: int, random: np.random.Generator
+    ) -> dict[str, Any]:
+        """The fields of one canary in every slice, with their names and without the norms."""
 
     @property
     @abc.abstractmethod
@@ -85,10 +136,10 @@ class CraftedGradients(abc.ABC):
         return flat
 
 
-def drawing(
+def _drawing(
     parameters: int, count: int, clip_norm: float, norm: float | None, seed: int
-) -> tuple[float, float, np.random.Generator]:
-    """The checked clip norm, norm and random generator of canaries that are drawn."""
+) -> tuple[np.random.Generator, dict[str, float]]:
+    """The random generator, and the checked norms, of canaries that are drawn."""
     parameters = _validate.integer("parameters", parameters, at_least=1)
     count = _validate.integer("count", count, at_least=1)
     if count > parameters:
@@ -98,15 +149,12 @@ def drawing(
         )
     clip_norm = _validate.positive("clip_norm", clip_norm)
     norm = AS_LARGE_AS * clip_norm if norm is None else _validate.positive("norm", norm)
-    return clip_norm, norm, np.random.default_rng(_validate.integer("seed", seed))
+    random = np.random.default_rng(_validate.integer("seed", seed))
+    return random, {"clip_norm": clip_norm, "norm": norm}
 
 
-def tensor_slices(tensors: Mapping[str, int]) -> dict[str, slice]:
-    """Where each tensor lies in the flat parameter vector.
-
-    Arguments:
-        tensors: Names and sizes of the tensors, in the order of the flat vector.
-    """
+def _slices(tensors: Mapping[str, int]) -> dict[str, slice]:
+    """Where each tensor lies in the flat parameter vector."""
     if not tensors:
         raise InvalidInput("tensors must name at least one tensor with its size, got none")
     found, start = {}, 0

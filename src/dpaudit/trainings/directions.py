@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit._arrays import Array
-from dpaudit.trainings.crafted import CraftedGradients, drawing, tensor_slices
+from dpaudit.trainings.crafted import CraftedGradients
 
 EVERYWHERE = "all tensors"
 """Name of the canary that has a share in every tensor."""
@@ -44,55 +44,32 @@ class DirectionCanary(CraftedGradients):
     names: tuple[str, ...] = ()
 
     @classmethod
-    def draw(
-        cls,
-        parameters: int,
-        *,
-        clip_norm: float,
-        count: int = 1,
-        seed: int = 0,
-        norm: float | None = None,
-    ) -> DirectionCanary:
-        """Draw ``count`` orthogonal directions; ``norm`` is ten times the clip norm by default."""
-        clip_norm, norm, random = drawing(parameters, count, clip_norm, norm, seed)
+    def drawn(cls, parameters: int, count: int, random: np.random.Generator) -> dict[str, Any]:
+        """Orthogonal directions over all parameters."""
         drawn = np.linalg.qr(random.standard_normal((parameters, count)))[0].T
-        return cls(directions=np.ascontiguousarray(drawn), clip_norm=clip_norm, norm=norm)
+        return {"directions": np.ascontiguousarray(drawn)}
 
     @classmethod
-    def per_tensor(
-        cls,
-        tensors: Mapping[str, int],
-        *,
-        clip_norm: float,
-        seed: int = 0,
-        norm: float | None = None,
-    ) -> DirectionCanary:
-        """Draw one direction inside every tensor, and one with a share in all of them.
-
-        Arguments:
-            tensors: Names and sizes of the tensors, as in `GradientCanary.per_tensor`.
-            clip_norm: The norm C to which the training claims to clip.
-            seed: Random seed of the directions.
-            norm: Norm before clipping; ten times the clip norm by default.
+    def drawn_in(
+        cls, slices: Mapping[str, slice], parameters: int, random: np.random.Generator
+    ) -> dict[str, Any]:
+        """One direction inside every slice, and one with a share in all of them.
 
         Example:
             >>> DirectionCanary.per_tensor({"weight": 12, "bias": 3}, clip_norm=1.0).names
             ('weight', 'bias', 'all tensors')
         """
-        slices = tensor_slices(tensors)
-        total = max(where.stop for where in slices.values())
-        clip_norm, norm, random = drawing(total, len(slices), clip_norm, norm, seed)
-        rows = np.zeros((len(slices), total))
+        rows = np.zeros((len(slices), parameters))
         for row, where in zip(rows, slices.values(), strict=True):
             row[where] = random.standard_normal(where.stop - where.start)
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         names = list(slices)
-        if total > len(slices) > 1:
-            everywhere = random.standard_normal(total)
+        if parameters > len(slices) > 1:
+            everywhere = random.standard_normal(parameters)
             everywhere -= (rows @ everywhere) @ rows
             rows = np.vstack([rows, everywhere / np.linalg.norm(everywhere)])
             names.append(EVERYWHERE)
-        return cls(directions=rows, clip_norm=clip_norm, norm=norm, names=tuple(names))
+        return {"directions": rows, "names": tuple(names)}
 
     @property
     def parameters(self) -> int:

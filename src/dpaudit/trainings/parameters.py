@@ -31,7 +31,7 @@ def flat_parameters(returned: Any) -> Array:
         >>> flat_parameters({"weight": np.eye(2), "bias": [np.array(3.0)]})
         array([1., 0., 0., 1., 3.])
     """
-    leaves = [as_array(leaf).ravel() for leaf in _leaves(returned)]
+    leaves = [as_array(leaf).ravel() for _, leaf in named_leaves(returned)]
     if not leaves:
         raise InvalidInput(f"there are no parameters in the {type(returned).__name__} returned")
     return np.concatenate(leaves)
@@ -72,25 +72,29 @@ def _custom_float(array: NDArray[Any]) -> bool:
     return array.dtype.kind == "V" and "float" in array.dtype.name
 
 
-def _leaves(returned: Any) -> Iterator[Any]:
-    if callable(getattr(returned, "parameters", None)) and hasattr(returned, "state_dict"):
-        yield from (one for one in returned.parameters() if getattr(one, "requires_grad", True))
+def named_leaves(returned: Any) -> Iterator[tuple[str, Any]]:
+    """The arrays in what a training returned, with their names, in the order of their framework."""
+    if callable(getattr(returned, "named_parameters", None)):
+        yield from ((name, one) for name, one in returned.named_parameters() if one.requires_grad)
     elif hasattr(returned, "trainable_variables"):
-        yield from returned.trainable_variables
+        variables = enumerate(returned.trainable_variables)
+        yield from ((getattr(one, "name", f"variable {place}"), one) for place, one in variables)
     else:
-        leaves = list(_nested(returned))
+        leaves = list(_nested("", returned))
         jax = sys.modules.get("jax")
-        if jax is not None and any(isinstance(leaf, jax.Array) for leaf in leaves):
-            leaves = jax.tree.leaves(returned)
+        if jax is not None and any(isinstance(leaf, jax.Array) for _, leaf in leaves):
+            paths = jax.tree_util.tree_leaves_with_path(returned)
+            leaves = [(jax.tree_util.keystr(path), leaf) for path, leaf in paths]
         yield from leaves
 
 
-def _nested(value: Any) -> Iterator[Any]:
+def _nested(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _nested(inner)
+        inner: Iterator[tuple[Any, Any]] = iter(value.items())
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        for inner in value:
-            yield from _nested(inner)
+        inner = enumerate(value)
     else:
-        yield value
+        yield prefix or "parameters", value
+        return
+    for key, one in inner:
+        yield from _nested(f"{prefix}.{key}" if prefix else str(key), one)
