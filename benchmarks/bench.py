@@ -203,7 +203,7 @@ def _peers(name: str, peers: Mapping[str, float | None]) -> Iterator[tuple[str, 
 
 def landscapes() -> Iterator[tuple[str, float, bool]]:
     """The paper's figure 3: 40 exact landscapes on one core."""
-    from dpaudit.landscapes import sweep
+    from dpaudit_paper.landscape_sweep import sweep
 
     begin = time.process_time()
     sweep(range(1, 9), (1, 2, 4, 8, 16))

@@ -38,7 +38,6 @@ from dpaudit.landscapes import (
     pairs,
     search_landscape,
     simulate,
-    sweep,
     threshold_search,
 )
 from dpaudit.landscapes.clock import rounding_unit
@@ -47,6 +46,7 @@ from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
 from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit_paper import landscape_drawing as figures
+from dpaudit_paper.landscape_sweep import sweep
 
 ROOT = Path(__file__).parent.parent
 NUMBERS = ROOT / "benchmarks" / "landscapes.json"

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dpaudit._arrays import Array
-from dpaudit.landscapes import DensityPair, Sweep, ThresholdSearch
+from dpaudit.landscapes import DensityPair, ThresholdSearch
 from dpaudit.mechanisms.landscape import LandscapeProcess
 from dpaudit.report.landscapes import draw_densities, draw_loss, figure_file
 from dpaudit.report.palette import BLUE, GREEN, GREY, ORANGE, SKY
+from dpaudit_paper.landscape_sweep import Sweep
 
 
 def draw_landscapes(processes: Sequence[tuple[str, LandscapeProcess]], path: str) -> None:

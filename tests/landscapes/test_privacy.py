@@ -17,9 +17,9 @@ from dpaudit.landscapes import (
     fitted_wells,
     named_landscape,
     pairs,
-    sweep,
 )
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess, Scaling
+from dpaudit_paper.landscape_sweep import sweep
 
 
 def _process(

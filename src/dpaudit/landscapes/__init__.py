@@ -18,7 +18,6 @@ from dpaudit.landscapes.privacy import ExactPrivacy, constant_mu, exact_privacy,
 from dpaudit.landscapes.reading_wells import Reading, ReadingWells, fitted_reading_wells
 from dpaudit.landscapes.search import LandscapeSearch, search_landscape
 from dpaudit.landscapes.simulate import SimulatedScores, simulate
-from dpaudit.landscapes.sweep import Sweep, sweep
 from dpaudit.landscapes.table import Table
 from dpaudit.landscapes.thresholds import ThresholdSearch, best_threshold, threshold_search
 
@@ -42,7 +41,6 @@ __all__ = [
     "Resolution",
     "SimulatedScores",
     "Staircase",
-    "Sweep",
     "Table",
     "Threshold",
     "ThresholdSearch",
@@ -64,6 +62,5 @@ __all__ = [
     "search_batch_landscapes",
     "search_landscape",
     "simulate",
-    "sweep",
     "threshold_search",
 ]

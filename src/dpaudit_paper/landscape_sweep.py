@@ -3,18 +3,13 @@ r"""One landscape at many noise multipliers and batch sizes: the data of the pap
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
-from multiprocessing import get_context
 
 import numpy as np
 
-from dpaudit import _validate
 from dpaudit._arrays import Array
-from dpaudit.landscapes.landscapes import Constant
-from dpaudit.landscapes.named import named_landscape
-from dpaudit.landscapes.privacy import exact_privacy
+from dpaudit.landscapes import Constant, ExactPrivacy, exact_privacy, named_landscape
 from dpaudit.mechanisms.landscape import LandscapeProcess, Scaling
 from dpaudit.tradeoff import gaussian_epsilon
 
@@ -58,7 +53,6 @@ def sweep(
     shape: str = "threshold",
     scaling: Scaling = "paper",
     delta: float = 1e-5,
-    workers: int = 1,
 ) -> Sweep:
     """Exact privacy of a named landscape over a grid.
 
@@ -69,39 +63,31 @@ def sweep(
         shape: A name that `dpaudit.landscapes.named_landscape` knows.
         scaling: ``"paper"`` or ``"dpsgd"``.
         delta: Delta at which epsilon is computed.
-        workers: Number of processes.
 
     Example:
         >>> grid = sweep([1, 4], [1, 16], steps=3)
         >>> grid.exact.shape, bool((grid.exact_ratio <= 1).all())
         ((2, 2, 3), True)
     """
-    _validate.integer("workers", workers, at_least=1)
-    cells = [
-        (float(sigma), int(batch), steps, shape, scaling, delta)
-        for sigma, batch in product(noise_multipliers, batch_sizes)
-    ]
-    if workers == 1:
-        results = [_cell(cell) for cell in cells]
-    else:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            results = list(pool.map(_cell, cells))
+
+    def cell(sigma: float, batch: int) -> ExactPrivacy:
+        process = LandscapeProcess(
+            noise_multiplier=float(sigma),
+            batch_size=int(batch),
+            steps=steps,
+            scaling=scaling,
+            landscape=Constant(),
+        )
+        fitted = named_landscape(shape, process, delta=delta)
+        return exact_privacy(process.with_landscape(fitted), delta=delta)
+
+    results = [cell(*pair) for pair in product(noise_multipliers, batch_sizes)]
     shape_ = (len(noise_multipliers), len(batch_sizes), steps)
     return Sweep(
         noise_multipliers=tuple(float(sigma) for sigma in noise_multipliers),
         batch_sizes=tuple(int(batch) for batch in batch_sizes),
-        exact=np.array([result[0] for result in results]).reshape(shape_),
-        gdp_rule=np.array([result[1] for result in results]).reshape(shape_),
+        exact=np.array([result.epsilon for result in results]).reshape(shape_),
+        gdp_rule=np.array([result.gdp_rule for result in results]).reshape(shape_),
         accountant=np.array([gaussian_epsilon(delta, 1 / sigma) for sigma in noise_multipliers]),
-        error=max(result[2] for result in results),
+        error=max(result.error for result in results),
     )
-
-
-def _cell(cell: tuple[float, int, int, str, Scaling, float]) -> tuple[Array, Array, float]:
-    sigma, batch, steps, shape, scaling, delta = cell
-    process = LandscapeProcess(
-        noise_multiplier=sigma, batch_size=batch, steps=steps, scaling=scaling, landscape=Constant()
-    )
-    process = process.with_landscape(named_landscape(shape, process, delta=delta))
-    result = exact_privacy(process, delta=delta)
-    return result.epsilon, result.gdp_rule, result.error
