@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +37,13 @@ def generated_text(characters: int, *, seed: int = 0) -> str:
         >>> len(generated_text(1000)) >= 1000
         True
     """
-    _validate.integer("characters", characters, at_least=1)
-    random = np.random.default_rng(_validate.seed(seed))
+    return _generated(_validate.integer("characters", characters, at_least=1), _validate.seed(seed))
+
+
+@lru_cache(maxsize=2)
+def _generated(characters: int, seed: int) -> str:
+    """Remembered, because a mebibyte takes a second."""
+    random = np.random.default_rng(seed)
     sentences, length = [], 0
     while length < characters:
         sentences.append(_expand("{sentence}", random, depth=0))

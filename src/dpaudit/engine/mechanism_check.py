@@ -179,8 +179,8 @@ def _wrong_places(
     mechanism: DPSGD, model: nn.Module, tapped: TappedModel, features: Tensor, targets: Tensor
 ) -> frozenset[int]:
     """The parameters whose unclipped gradients differ from those of the slow twin."""
-    infinite = float("inf")
-    found, expected = _both_sums(mechanism, model, tapped, features, targets, infinite)
+    sums = _sums(mechanism, model, tapped, features)
+    found, expected = _both_sums(mechanism, model, sums, features, targets, float("inf"))
     sizes = list(tapped.sizes)
     pairs = zip(torch.split(found, sizes), torch.split(expected, sizes), strict=True)
     limit = _tolerance(found) * expected.norm().clamp(min=1e-12)
@@ -194,9 +194,10 @@ def _sums_are_right(
 ) -> bool:
     """Compare fast and slow sums, at a clip norm that clips about half of the examples."""
     start = flat_parameters(model, trainable(model)[0].dtype)
-    norms = _sums(mechanism, model, tapped, features).norms(start.unsqueeze(0), features, targets)
+    sums = _sums(mechanism, model, tapped, features)
+    norms = sums.norms(start.unsqueeze(0), features, targets)
     clip_norm = float(norms[0].median()) or 1.0
-    found, expected = _both_sums(mechanism, model, tapped, features, targets, clip_norm)
+    found, expected = _both_sums(mechanism, model, sums, features, targets, clip_norm)
     limit = _tolerance(found) * expected.norm().clamp(min=1e-12)
     return bool((found - expected).norm() <= limit)
 
@@ -204,7 +205,7 @@ def _sums_are_right(
 def _both_sums(
     mechanism: DPSGD,
     model: nn.Module,
-    tapped: TappedModel,
+    sums: ClippedSums,
     features: Tensor,
     targets: Tensor,
     clip_norm: float,
@@ -214,7 +215,6 @@ def _both_sums(
     weights = torch.ones(1, len(targets), dtype=start.dtype)
     norm = torch.tensor(clip_norm, dtype=start.dtype)
     with torch.no_grad():
-        sums = _sums(mechanism, model, tapped, features)
         found = sums(start.unsqueeze(0), features, targets, weights, norm)[0]
     expected = reference.clipped_sum(
         copy.deepcopy(model),

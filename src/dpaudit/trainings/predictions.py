@@ -7,7 +7,6 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import log_softmax
 
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
@@ -65,6 +64,8 @@ class Predictions:
             raise InvalidInput(f"target must be in 0 to {classes - 1}, got {self.target!r}")
         chosen: Array = table[np.arange(len(target)), target]
         if self.probabilities is None:
+            from scipy.special import log_softmax  # slow to import, and few trainings need it
+
             chosen = log_softmax(table, axis=1)[np.arange(len(target)), target]
             return np.asarray(chosen)
         if (table < 0).any() or (np.abs(table.sum(axis=1) - 1) > 1e-3).any():
