@@ -235,7 +235,7 @@ def test_the_plan_in_words(run: Run) -> None:
     assert (code, err) == (0, "")
     for words in (
         "what 100 runs should prove",
-        "80% of that takes",
+        "80 % of that takes",
         "MiB beside torch",
     ):
         assert words in " ".join(out.split())

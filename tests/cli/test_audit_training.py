@@ -85,6 +85,27 @@ def test_consistent_ends_with_0_and_inconclusive_with_3(module, monkeypatch, cap
     assert any(re.search(r"[\d,]{5,} scores", note) for note in told(capsys)["notes"])
 
 
+def test_too_few_runs_are_reported_before_they_are_trained(module, monkeypatch, capsys):
+    claim = ["--claimed-epsilon", "8", "--runs"]
+    assert call(monkeypatch, f"{module}:broken", *claim, "8") == 3
+    said = capsys.readouterr()
+    assert "dpaudit: 8 runs are too few to refute the claim" in said.err
+    assert "too few to refute the claim" not in said.out.replace("\n", " ").split("Inconclusive")[0]
+    assert call(monkeypatch, f"{module}:broken", *claim, "40") == 1
+    assert "too few" not in capsys.readouterr().err
+
+
+def test_failures_that_are_not_shown_are_counted(module, monkeypatch, capsys):
+    call(
+        monkeypatch, f"{module}.py:kept", "--noise-multiplier", "1", "--steps", "1", "--runs", "60"
+    )
+    printed = capsys.readouterr().out
+    shown = len(re.findall(r"^run \d+ failed", printed, re.MULTILINE))
+    failed = int(re.search(r"(\d+)\s+failed, in", printed)[1])  # of the title
+    assert failed > shown == 3
+    assert f"({failed - 3} further run" in printed
+
+
 def test_until_violation(module, monkeypatch, capsys):
     options = ["--claimed-epsilon", "8", "--until-violation", "--runs", "500", "--json"]
     assert call(monkeypatch, f"{module}:broken", *options) == 1

@@ -100,5 +100,5 @@ def failure_notes(scores: Scores, failures: Sequence[Failure]) -> tuple[str, ...
                 "is an output that reveals the canary"
             )
     if len(failures) > TOO_MANY * runs:
-        notes.append(f"{len(failures) / runs:.0%} of the runs failed; repair this first")
+        notes.append(f"{100 * len(failures) / runs:.0f} % of the runs failed; repair this first")
     return tuple(notes)

@@ -152,10 +152,11 @@ def audit_training(
                 f"{tiles.resumed:,} stored runs of {record.created} are used (code "
                 f"{described.code or described.source}); --fresh ignores them",
             )
-        if tiles.missing and not until_violation:
-            remarks = (*remarks, *_too_few_runs(wanted, claim, confidence))
         for remark in remarks:
             notices.notify(remark)
+        too_few = "" if until_violation else _too_few_runs(wanted, claim, confidence)
+        if tiles.missing and too_few:
+            notices.progress.notice(too_few)  # now; in the result the test says it
         watcher = watcher_of(record, wanted, runs)
         notices.progress.stage("training")
         tiles.begin()
@@ -178,18 +179,18 @@ def audit_training(
         )
 
 
-def _too_few_runs(description: Description, claim: Claim, confidence: float) -> tuple[str, ...]:
+def _too_few_runs(description: Description, claim: Claim, confidence: float) -> str:
     """A warning if this many runs cannot refute the claim, before they are trained."""
     names, runs = description.names, description.runs
     scores = runs if names else runs * description.canaries
     needed = scores_to_refute(claim, confidence=corrected(confidence, len(names)))
     if needed is not None and needed <= scores:
-        return ()
+        return ""
     enough = f"more than {MOST_SCORES:,}" if needed is None else f"about {needed:,}"
     return (
         f"{runs:,} runs are too few to refute the claim, {claim.description}, even if the scores "
         f"separate perfectly, which would take {enough} scores{' per tensor' if names else ''}; "
-        "increase runs (--runs)",
+        "increase runs (--runs)"
     )
 
 

@@ -59,7 +59,8 @@ class TrainingPlan:
     def sentence(self) -> str:
         """The plan in words."""
         wanted = (
-            f"noise {1 / self.detect:.3g} times too small with a probability of {self.power:.0%}"
+            f"noise {1 / self.detect:.3g} times too small with a probability of "
+            f"{100 * self.power:g} %"
         )
         seen = f"mu = {self.mu:.3g}, from {self.pilot} pilot trainings"
         if self.runs is None:
@@ -70,7 +71,10 @@ class TrainingPlan:
         most = "many more" if self.cautious_runs is None else f"{self.cautious_runs:,}"
         range_ = "" if most == f"{self.runs:,}" else f"; {most} if the pilot is unlucky"
         where = f" in every tensor (most runs: {self.weakest})" if self.weakest else ""
-        return f"{self.runs:,} runs find {wanted}{where} ({seen}{range_})."
+        return (
+            f"{self.runs:,} runs find {wanted}{where} ({seen}{range_}), if batches and starting "
+            "points are the same in all runs, so that only the noise varies."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data."""

@@ -74,7 +74,7 @@ def _tightness(found: Assessment) -> str:
     lower, upper = found.leading, found.least_upper
     if found.tightness is None or not 0 < upper.epsilon < math.inf:
         return ""
-    share = f", {lower.epsilon / upper.epsilon:.0%} of the upper bound {upper.epsilon:.2f}"
+    share = f", {100 * lower.epsilon / upper.epsilon:.0f} % of the upper bound {upper.epsilon:.2f}"
     match found.tightness:
         case "tight" if lower.epsilon > upper.epsilon:
             return (

@@ -16,6 +16,8 @@ from dpaudit.report.palette import terminal_style
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
 
+_MOST_FAILURES = 3
+
 MOST_TENSORS = 12
 
 
@@ -46,8 +48,14 @@ def print_result(result: AuditResult, *, where: str, took: bool = True) -> None:
         screen.print(Text(line))
     for note in result.notes:
         screen.print(Text(note, style="dim"))
-    for failure in result.failures[:3]:
+    for failure in result.failures[:_MOST_FAILURES]:
         screen.print(Text(f"run {failure.run} failed: {failure.error}", style="dim"))
+    further = len(result.failures) - _MOST_FAILURES
+    if further > 0:
+        runs = "run" if further == 1 else "runs"
+        screen.print(
+            Text(f"({further:,} further {runs} failed; dpaudit show prints all)", style="dim")
+        )
     if result.final.power is not None and result.verdict in ("violation", "unfinished"):
         screen.print(Text(f"Power: {result.final.power.sentence}.", style="dim"))
     screen.print()

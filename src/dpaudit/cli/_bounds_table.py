@@ -65,12 +65,16 @@ def print_bounds(
         screen.print(Text(f"Assumes: {text}."))
     for text, letter in letters.items():
         screen.print(Text(f" {letter}  assumes: {text}"))
+    methods = [bound.method for bound in bounds]
     methods_of: dict[str, dict[str, None]] = {}  # each note is printed once, with its methods
     for bound in bounds:
+        rule = bound.details.get("threshold_rule")
+        alone = rule is None or methods.count(bound.method) == 1
+        name = bound.method if alone else f"{bound.method} ({rule})"
         for note in bound.notes:
-            methods_of.setdefault(note, {})[bound.method] = None
-    for note, methods in methods_of.items():
-        screen.print(Text(f"{', '.join(methods)}: {note}", style="dim"))
+            methods_of.setdefault(note, {})[name] = None
+    for note, named in methods_of.items():
+        screen.print(Text(f"{', '.join(named)}: {note}", style="dim"))
     for missing in unavailable:
         screen.print(Text(f"{missing.method}: no number. {missing.reason}", style="dim"))
 

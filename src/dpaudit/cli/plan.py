@@ -169,7 +169,7 @@ def _print_plan(found: Any, title: str) -> None:
         f"Infinitely many runs should prove {found.epsilon:.2f} (mu = {found.mu:.3f}), if "
         f"{PREDICTION}.",
         *(
-            f"{share:.0%} of that takes "
+            f"{100 * share:.0f} % of that takes "
             + ("more than a million scores." if runs is None else f"{runs:,} runs.")
             for share, runs in found.runs_needed.items()
         ),

@@ -121,9 +121,9 @@ class CraftedGradients(abc.ABC):
             final: The flat parameters at the end of training.
             initial: The flat parameters at the start, if they are known; this removes noise.
         """
-        moved = self._flat("final", final)
+        moved = self._flat("final parameters", final)
         if initial is not None:
-            moved = moved - self._flat("initial", initial)
+            moved = moved - self._flat("initial parameters", initial)
         return -self.along(moved)
 
     def _flat(self, name: str, values: ArrayLike) -> Array:

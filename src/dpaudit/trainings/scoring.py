@@ -96,8 +96,8 @@ class Scorer:
         if not np.isfinite(scores).all():
             wrong = int(np.flatnonzero(~np.isfinite(scores))[0])
             raise NotFinite(
-                f"the score of canary {wrong} is {scores[wrong]}: the training diverged, or "
-                "returned what has no score"
+                f"the score of canary {wrong} is {scores[wrong]}, and must be finite: the training "
+                "diverged, or it returned values that are not finite"
             )
         return kind, scores
 

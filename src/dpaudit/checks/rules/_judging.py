@@ -13,7 +13,7 @@ from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.units import Response, Unit, unit_along
 
-COVERED = "Larger than short gradients suggest, and so is the noise: {:.3g} times."
+COVERED = "More than C, but the noise covers it: it is {:.3g} times as large as claimed."
 
 
 @final
