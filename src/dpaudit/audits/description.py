@@ -33,6 +33,10 @@ Settings = Mapping[str, Any]
 """Plain values by name, of an object whose class dpaudit does not know."""
 
 
+AS_RETURNED = "as returned"
+"""Name of the adversary until the first training shows what it returns."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class DescribedModel:
@@ -200,6 +204,8 @@ class Description:
     def title(self) -> str:
         """The training and the adversary in a few words."""
         link = "by" if self.training is None else "scored by"
+        if self.adversary.name == AS_RETURNED:
+            link = "scored"
         return f"{self.mechanism.name} {link} {self.adversary.name}"
 
     @property

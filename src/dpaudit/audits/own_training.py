@@ -7,7 +7,12 @@ import time
 from typing import Any
 
 from dpaudit import _validate
-from dpaudit.audits.description import DescribedAdversary, DescribedTraining, Description
+from dpaudit.audits.description import (
+    AS_RETURNED,
+    DescribedAdversary,
+    DescribedTraining,
+    Description,
+)
 from dpaudit.audits.failures import FailurePolicy
 from dpaudit.audits.playing import Tiles
 from dpaudit.audits.progress import Progress
@@ -259,5 +264,5 @@ def claim_of(claim: Claim | None, claimed_epsilon: float | None, delta: float) -
 
 def _adversary_name(adversary: AdversaryLike) -> str:
     if adversary is None:
-        return "as returned"
+        return AS_RETURNED
     return adversary if isinstance(adversary, str) else name_of(adversary)

@@ -102,7 +102,7 @@ def spread_doubt(contribution: float | None) -> str:
     )
     return (
         f"A longer gradient spread over all parameters contributes {contribution:.2g} C: {how}, "
-        "which the canaries cannot show. Audit with DirectionCanary.draw, or run dpaudit check."
+        "which the canaries cannot show. Audit with dpaudit.trainings.DirectionCanary.draw, or run dpaudit check."
     )
 
 
