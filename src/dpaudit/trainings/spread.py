@@ -102,7 +102,8 @@ def spread_doubt(contribution: float | None) -> str:
     )
     return (
         f"A longer gradient spread over all parameters contributes {contribution:.2g} C: {how}, "
-        "which the canaries cannot show. Audit with dpaudit.trainings.DirectionCanary.draw, or run dpaudit check."
+        "which the canaries cannot show. Audit with dpaudit.trainings.DirectionCanary.draw, or "
+        "run dpaudit check."
     )
 
 
@@ -113,6 +114,6 @@ def spread_coverage(canary: object, contribution: float | None) -> str:
     if contribution is None:
         return (
             "; whether each tensor or coordinate is clipped on its own was not tested "
-            "(DirectionCanary.draw does)"
+            "(dpaudit.trainings.DirectionCanary.draw does)"
         )
     return f"; one gradient over all parameters contributed {contribution:.2g} C"
