@@ -91,9 +91,11 @@ def _tightness(found: Assessment) -> str:
                 perfect = f"{len(found.scores):,} scores cannot show more than this"
             return f"{share}; {perfect}, so that only more runs can show whether it is tight"
         case "gap":
+            known = found.power is None or found.power.only_noise
+            varies = "" if known else "batches or starting points that vary hide the leak, or "
             return (
                 f"{share}: a gap. Either the training leaks less to {_SEES[found.threat_model]}, "
-                "or a stronger adversary exists"
+                f"or {varies}a stronger adversary exists"
             )
 
 
