@@ -191,11 +191,15 @@ def _too_few_runs(description: Description, claim: Claim, confidence: float) -> 
     needed = scores_to_refute(claim, confidence=corrected(confidence, len(names)))
     if needed is not None and needed <= scores:
         return ""
-    enough = f"more than {MOST_SCORES:,}" if needed is None else f"about {needed:,}"
+    if needed is None:
+        enough = f"more than {MOST_SCORES:,}"
+        remedy = "so weak a claim cannot be tested by an audit; audit fewer steps, with their claim"
+    else:
+        enough, remedy = f"about {needed:,}", "increase runs (--runs)"
     return (
         f"{runs:,} runs are too few to refute the claim, {claim.description}, even if the scores "
         f"separate perfectly, which would take {enough} scores{' per tensor' if names else ''}; "
-        "increase runs (--runs)"
+        f"{remedy}"
     )
 
 

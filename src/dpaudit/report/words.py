@@ -55,8 +55,9 @@ ADVICE = {
         "training or in its accounting."
     ),
     "consistent": (
-        "Nothing, if the errors that this audit would have found are the ones you care about. To "
-        "find smaller ones, increase the number of runs or use a stronger adversary."
+        "Make sure that only the noise and the canary differ between runs. Nothing more is needed "
+        "if the errors that this audit would have found are the ones you care about. To find "
+        "smaller ones, increase the number of runs or use a stronger adversary."
     ),
     "inconclusive": (
         "Increase the number of runs, or use a canary with a stronger effect. Keep the starting "
@@ -117,7 +118,8 @@ _MEANINGS = {
         "Do not read it as a confirmation: use more runs, or a canary with a stronger effect.",
     ),
     "consistent": (
-        "The claim is not refuted, and the audit would have found the errors named above. This is "
+        "The claim is not refuted, and the audit would have found the errors named above, under "
+        "the condition given with them, if there is one. This is "
         "not a proof of the claim: an upper bound holds against every adversary, and this audit "
         "used one.",
     ),
