@@ -191,3 +191,9 @@ def test_an_extended_pair_reports_the_verdict_on_the_bare_pair():
     assert result.bare_line == "bare (2, 1e-05): not refuted"
     assert result.to_dict()["bare_verdict"] == result.bare_verdict
     assert test_claim(scores, Claim.from_mu(2.0)).bare_line is None
+
+
+def test_a_claim_of_a_huge_epsilon_has_a_curve_without_warnings() -> None:
+    with np.errstate(all="raise", under="ignore"):
+        curve = Claim.from_epsilon(1e6, 1e-5).tradeoff(np.array([0.0, 1e-9, 1.0]))
+    assert curve.tolist() == [1.0, 0.0, 0.0]

@@ -264,7 +264,7 @@ def _gaussian_up_to(alpha: ArrayLike, mu: float, epsilon: float) -> Array:
     touch = float(ndtr(-epsilon / mu - mu / 2))
     mirrored = float(gaussian_tradeoff(touch, mu))
     # Both tangents lie below the curve, and each is the larger of the two on its own side.
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # beyond e^709
         steep = mirrored - np.exp(epsilon) * (rate - touch)
         flat = touch - np.exp(-epsilon) * (rate - mirrored)
     curve = np.where(
