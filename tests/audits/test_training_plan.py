@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import dpaudit
 from dpaudit.audits import plan_training
 from dpaudit.cli import app
-from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.errors import DpauditError, InvalidInput, TrainingFailed
 
 CANARY = dpaudit.GradientCanary.draw(20, clip_norm=1.0)
 CLAIM = dpaudit.Claim.from_mu(1.0)
@@ -85,6 +85,17 @@ def train(canary, inserted, seed):
     random = np.random.default_rng(seed)
     return -(canary.clipped_sum(inserted) + random.normal(0, 2.0, 20))
 """
+
+
+@pytest.mark.parametrize(("fails", "error"), [(True, "ValueError: disk"), (False, "NotFinite")])
+def test_a_failed_pilot_training_is_the_users_error(fails, error):
+    def train(canary, inserted, seed):
+        if fails:
+            raise ValueError("disk full")
+        return inserted * seed * np.nan
+
+    with pytest.raises(TrainingFailed, match=error):
+        plan_training(train, claim=dpaudit.Claim.from_mu(1.0))
 
 
 def test_the_command(tmp_path):

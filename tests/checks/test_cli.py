@@ -204,6 +204,7 @@ def test_a_single_step_is_checked_with_the_option_step(run):
             ("trained_here:CANARY", *CLAIM),
             "--parameters is 300, but trained_here:CANARY is a GradientCanary",
         ),
+        (("math:pi", "--noise-multiplier", "1"), "MODULE:FUNCTION must be a function"),
         (("trained_here:train", *CLAIM, "--batch-size", "8"), "--batch-size needs --step, got 8"),
     ],
 )

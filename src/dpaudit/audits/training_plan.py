@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import traceback
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any, final
@@ -15,10 +16,10 @@ from dpaudit._arrays import Array
 from dpaudit.audits.tensors import corrected
 from dpaudit.claims import Claim
 from dpaudit.claims.power import power_of
-from dpaudit.errors import InvalidInput
+from dpaudit.errors import InvalidInput, TrainingFailed
 from dpaudit.trainings.liveness import DeadCanary, check_function
 from dpaudit.trainings.playing import Job, Train
-from dpaudit.trainings.scoring import AdversaryLike, Scorer, names_of
+from dpaudit.trainings.scoring import AdversaryLike, Scorer, UnscorableReturn, names_of
 
 MOST_RUNS = 1_000_000
 """Largest number of runs that a plan considers."""
@@ -173,7 +174,16 @@ def _pilot(job: Job, seeds: int) -> tuple[Array, Array, float]:
         coins = np.resize([True, False], job.scorer.canaries)
         pair = []
         for chosen in (coins, ~coins):
-            kind, found = job.scorer.score(job.returned(run, chosen))
+            try:
+                kind, found = job.scorer.score(job.returned(run, chosen))
+            except UnscorableReturn:
+                raise
+            except (Exception, SystemExit) as error:
+                text = "".join(traceback.format_exception(error))
+                raise TrainingFailed(
+                    f"the pilot training of run {run} failed with {type(error).__name__}: "
+                    f"{error}\n{text}"
+                ) from error
             job = job.pinned(kind)
             pair.append(found)
         present, absent = np.where(coins, pair[0], pair[1]), np.where(coins, pair[1], pair[0])

@@ -218,6 +218,11 @@ class Checker(Player):
             )
         if not callable(function):
             self._refuse_unused(type(function).__name__)
+            if isinstance(function, int | float | str | bytes):
+                raise InvalidInput(
+                    f"MODULE:FUNCTION must be a function train(canary, inserted, seed) or an "
+                    f"optimizer, got {function!r}"
+                )
             return integration_of(function).check(function, clip_norm=clip_norm, **settings)
         made = canary_beside(function) if self.canary is None else _canary(self.canary)
         if not (hasattr(made, "clip_norm") and hasattr(made, "parameters")):
