@@ -75,8 +75,11 @@ def print_bounds(
             methods_of.setdefault(note, {})[name] = None
     for note, named in methods_of.items():
         screen.print(Text(f"{', '.join(named)}: {note}", style="dim"))
+    without: dict[str, list[str]] = {}  # each reason is printed once, with its methods
     for missing in unavailable:
-        screen.print(Text(f"{missing.method}: no number. {missing.reason}", style="dim"))
+        without.setdefault(missing.reason, []).append(missing.method)
+    for reason, missed in without.items():
+        screen.print(Text(f"{', '.join(missed)}: no number. {reason}", style="dim"))
 
 
 @final
