@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dpaudit.data import Examples
 from dpaudit.engine import Speed, compilation, graphs, noise, products
 from dpaudit.engine.clipping import ClippedSums
 from dpaudit.engine.compilation import WORTH_TRACING, Traced, numerics
@@ -24,6 +25,8 @@ from dpaudit.engine.rules.patches import PADDED_TO
 from dpaudit.engine.starting_points import flat_parameters, initial_parameters, trainable
 from dpaudit.engine.tapping import TappedModel, Taps
 from dpaudit.engine.training import Training
+from dpaudit.mechanisms.batches import FixedBatches
+from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.mechanisms.losses import cross_entropy as mean_cross_entropy
 from dpaudit.models import gpt
 
@@ -101,6 +104,39 @@ def test_a_compiled_step_that_disagrees_is_not_used(
     torch.testing.assert_close(current, torch.full((4,), 0.4))
     assert next(calls) == wrong_at + 1
     assert "incorrectly" in step.notices[0]
+
+
+@pytest.mark.parametrize("virtual", [None, 5], ids=["whole batch", "virtual batches"])
+@pytest.mark.parametrize("share", [0.0, 1.0], ids=["right", "without the examples"])
+def test_wrong_gradients_are_seen_though_the_noise_is_a_thousand_times_longer(
+    monkeypatch: pytest.MonkeyPatch, share: float, virtual: int | None
+) -> None:
+    def miscompiling(graph: Callable[..., Tensor], _: object) -> Callable[..., Tensor]:
+        def call(*args: Tensor) -> Tensor:
+            present = args[2] if args[2].shape == args[1].shape else None
+            if present is None:  # the rest of a step of virtual batches is right
+                return graph(*args)
+            return graph(*args[:2], present * (1 - share), *args[3:])
+
+        return call
+
+    data = Examples(features=torch.ones(20, 3).numpy(), targets=[0, 1] * 10, classes=2)
+    mechanism = DPSGD(
+        build_model=lambda: torch.nn.Linear(3, 2),
+        loss=mean_cross_entropy,
+        data=data,
+        batches=FixedBatches(batch_size=10),
+        steps=1,
+        learning_rate=1.0,
+        clip_norm=1.0,
+        noise_multiplier=1e4,
+    )
+    monkeypatch.setattr(compilation, "compiled", miscompiling)
+    speed = Speed(device="cpu", virtual_batch=virtual)
+    engine = Engine(Training(mechanism=mechanism), runs=2, speed=speed, compiled=True)
+    runs = torch.arange(2)
+    list(engine.play(initial_parameters(mechanism, seed=0, runs=runs), runs, torch.zeros(2, 0)))
+    assert bool(engine.notices) == bool(share)
 
 
 @pytest.mark.parametrize("length", [0.1, 1e-6, 0.0])

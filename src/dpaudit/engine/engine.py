@@ -13,7 +13,7 @@ Clipping, insertion, noise and update are one graph of fixed shapes. The slow tw
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, final
 
 import torch
@@ -21,7 +21,13 @@ from torch import Tensor
 
 from dpaudit.engine import block_kernels, noise
 from dpaudit.engine.clipping import ClippedSums
-from dpaudit.engine.compilation import TOLERANCE, WORTH_TRACING, Traced, Verified
+from dpaudit.engine.compilation import (
+    SUM_TOLERANCE,
+    TOLERANCE,
+    WORTH_TRACING,
+    Traced,
+    Verified,
+)
 from dpaudit.engine.feeding import Feed
 from dpaudit.engine.fused_step import is_plain_network
 from dpaudit.engine.fused_training import FusedTraining
@@ -133,14 +139,23 @@ class Engine:
             except (OSError, subprocess.SubprocessError) as error:
                 self._model_notices += (f"no fused step, so this will be slower: {error}",)
 
-        def traced(function: Callable[..., Tensor], calls: int) -> Traced:
-            # On a GPU the graph leaves out operations, so its bits may differ from the function's.
-            calls = calls if self._device.type == "cpu" else WORTH_TRACING
-            return Traced(function, compiled=bool(compiled), calls=calls, tolerance=tolerance)
-
+        # On a GPU the graph leaves out operations, so its bits may differ from the function's.
+        traceable = calls if self._device.type == "cpu" else WORTH_TRACING
         if self._feed.virtual:
-            self._partial = traced(self._partial_sums, calls * len(self._feed.batch(0)[0]))
-        self._step = traced(self._last_part if self._feed.virtual else self._one_step, calls)
+            self._partial = Traced(
+                self._partial_sums,
+                compiled=bool(compiled),
+                calls=traceable * len(self._feed.batch(0)[0]),
+                tolerance=SUM_TOLERANCE,
+                moves=False,
+            )
+        self._step = Traced(
+            self._last_part if self._feed.virtual else self._one_step,
+            compiled=bool(compiled),
+            calls=traceable,
+            tolerance=tolerance,
+            quiet=self._updates.quiet(),
+        )
 
     @property
     def releases_gil(self) -> bool:
@@ -150,7 +165,8 @@ class Engine:
     @property
     def notices(self) -> tuple[str, ...]:
         """Notices for the user: layers without a rule, failed compilation."""
-        return self._model_notices + self._step.notices
+        partial = () if self._partial is None else self._partial.notices
+        return self._model_notices + partial + self._step.notices
 
     def play(self, start: Tensor, runs: Tensor, coins: Tensor) -> Iterator[Tensor]:
         """The parameters (runs, parameters) after each step. Arguments as for `states`."""

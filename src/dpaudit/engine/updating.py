@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Callable
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -68,6 +69,22 @@ class Updates:
         ]
         scalars = torch.tensor(rows, dtype=self._dtype, device=device)
         return scalars.expand(mechanism.steps, -1)
+
+    def quiet(self) -> Callable[[tuple[Any, ...]], tuple[Any, ...]] | None:
+        """Sets the noise to 0 in the arguments of a step, the last of which are its scalars.
+
+        `None` if a step has no noise, or if its length would not be that of the clipped sums.
+        """
+        if not self._training.adds_noise or not isinstance(self._training.mechanism.optimizer, SGD):
+            return None
+
+        def without_noise(args: tuple[Any, ...]) -> tuple[Any, ...]:
+            *others, scalars = args
+            scalars = scalars.clone()
+            scalars[2] = 0
+            return (*others, scalars)
+
+        return without_noise
 
     def next(
         self, state: Tensor, sums: Tensor, runs: Tensor, step: Tensor, key: Tensor, scalars: Tensor

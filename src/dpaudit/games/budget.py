@@ -89,14 +89,17 @@ def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
     numbers = sum(_numbers(model, call, patches=not kernels) for call in calls) * held
     operations = sum(_operations(model, call) for call in calls) * examples
     unruled = sum(model.sizes[place] for place in model.loose)
+    numbers += 4 * unruled * held
+    operations += 6 * unruled * examples
+    bits = torch.finfo(speed.product_dtype).bits * numbers
     slots = mechanism.optimizer.slots + (mechanism.averaging is not None)
     slots += 0 if mechanism.correlation is None else mechanism.correlation.memory
-    numbers += 4 * unruled * held + (6 + 2 * slots) * model.parameters
-    operations += 6 * unruled * examples
+    states = 6 + 2 * slots
     if isinstance(game.adversary, StandardAdversary):
-        numbers += 2 * (game.horizons[-1] + 1) * model.parameters
+        states += 2 * (game.horizons[-1] + 1)
+    bits += torch.finfo(speed.dtype).bits * states * model.parameters
     return Cost(
-        bytes=numbers * torch.finfo(speed.dtype).bits // 8,
+        bytes=bits // 8,
         operations=float(operations) * game.horizons[-1],
         fused=not isinstance(game.adversary, AdaptiveAdversary)
         and fused_widths(mechanism, speed, checked.taps) is not None,

@@ -1,0 +1,98 @@
+"""A step recorded on a GPU gives what the step itself gives, and is used only if it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from dpaudit.engine import Speed, compilation
+from dpaudit.engine.compilation import CHECKED_CALLS, Traced, numerics
+from dpaudit.engine.engine import Engine
+from dpaudit.engine.replaying import Replayed
+from dpaudit.engine.starting_points import initial_parameters
+from dpaudit.engine.training import Training
+from dpaudit.presets import preset
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def double(values: Tensor) -> Tensor:
+    return 2 * values
+
+
+def too_little_memory(function: Callable[..., Tensor], args: tuple[Tensor, ...]) -> None:
+    raise torch.OutOfMemoryError("as in the test")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "share", "used"),
+    [
+        (lambda function, args: lambda values: values + values, 0.9, True),
+        (lambda function, args: lambda values: values + values, 0.1, False),
+        (lambda function, args: torch.zeros_like, 0.9, False),
+        (lambda function, args: lambda values: values * torch.nan, 0.9, False),
+        (too_little_memory, 0.9, False),
+    ],
+    ids=["right", "not worthwhile", "wrong", "not a number", "no memory"],
+)
+def test_a_recorded_step_is_used_only_if_it_is_right_and_worthwhile(
+    monkeypatch: pytest.MonkeyPatch,
+    recorded: Callable[..., Callable[..., Tensor] | None],
+    share: float,
+    used: bool,
+) -> None:
+    monkeypatch.setattr(compilation, "Replayed", recorded)
+    monkeypatch.setattr(compilation, "launching_share", lambda function, args: share)
+    step = Traced(double, compiled=False, calls=0, tolerance=1e-3)
+    step._unrecorded = True
+    for values in (torch.ones(3), torch.arange(3.0)):
+        assert step(values).tolist() == (2 * values).tolist()
+    assert (step._call is not double) == used
+    assert not step._unrecorded
+
+
+@needs_gpu
+def test_replays_take_new_values_and_keep_old_results() -> None:
+    values = torch.arange(4.0, device="cuda")
+    with torch.no_grad():
+        replayed = Replayed(double, (values,))
+        first, second = replayed(values), replayed(values + 1)
+    assert first.tolist() == [0, 2, 4, 6]
+    assert second.tolist() == [2, 4, 6, 8]
+
+
+@needs_gpu
+def test_a_step_that_waits_for_the_gpu_is_not_recorded() -> None:
+    def waits(values: Tensor) -> Tensor:
+        return values * values.sum().item()
+
+    step = Traced(waits, compiled=False, calls=0, tolerance=1e-3)
+    step._unrecorded = True
+    for _ in range(3):
+        assert step(torch.ones(3, device="cuda")).tolist() == [3, 3, 3]
+    assert step._call is waits
+
+
+@needs_gpu
+def test_a_training_is_the_same_with_and_without_recording(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mechanism = preset("housing").training(data_dir=None)
+    speed = Speed(device="cuda")
+    runs, steps = torch.arange(2), CHECKED_CALLS + 6
+
+    def final(share: float) -> tuple[Tensor, bool]:
+        monkeypatch.setattr(compilation, "WORTH_RECORDING", share)
+        with numerics(speed.precision, torch.device("cuda")):
+            engine = Engine(Training(mechanism=mechanism), runs=2, speed=speed, compiled=True)
+            start = initial_parameters(mechanism, seed=0, runs=runs)
+            states = list(engine.states(start, runs, torch.zeros(2, 0), after=[steps]))
+        assert engine.notices == ()
+        return states[-1], isinstance(getattr(engine._step, "_call", None), Replayed)
+
+    (recorded, was), (launched, was_not) = final(0.0), final(2.0)
+    assert (was, was_not) == (True, False)
+    assert torch.equal(recorded, launched)
