@@ -86,6 +86,20 @@ def test_out_of_memory_does_not_disable_compilation(monkeypatch: pytest.MonkeyPa
     assert step.notices == ()
 
 
+def test_a_notice_says_if_there_is_no_memory_for_the_comparison(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(*_: object) -> Tensor:
+        raise torch.OutOfMemoryError("pretended")
+
+    step = Traced(lambda x: x + 1, compiled=True, tolerance=1e-3)
+    monkeypatch.setattr(compilation, "traced", lambda *_: failing)
+    monkeypatch.setattr(compilation, "compiled", lambda *_: lambda x: x + 1)
+    for _ in range(3):
+        assert step(torch.zeros(2)).tolist() == [1, 1]
+    assert "tile_size" in step.notices[0]
+
+
 @pytest.mark.parametrize("wrong_at", [0, 2])
 def test_a_compiled_step_that_disagrees_is_not_used(
     monkeypatch: pytest.MonkeyPatch, wrong_at: int
