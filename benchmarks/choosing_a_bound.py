@@ -9,7 +9,6 @@ stored.
 from __future__ import annotations
 
 import json
-import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, final
 import numpy as np
 
 from dpaudit import Scores, estimate, upper_bound
+from dpaudit.lower_bounds import ErrorCounts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "mathematics"))
 from families import Gaussian
@@ -28,7 +28,10 @@ COVERAGE = ROOT / "benchmarks" / "coverage.json"
 DELTA, CANARIES, AUDITS = 1e-5, 5000, 50
 
 # What clopper-pearson proves when 2,500 scores a side are separated without one error.
-CEILING = math.log(1 / (1 - 0.025 ** (2 / CANARIES)) - 1)
+SEPARATED = ErrorCounts.given(
+    true_positives=CANARIES // 2, false_negatives=0, false_positives=0, true_negatives=CANARIES // 2
+)
+CEILING = estimate(SEPARATED, delta=DELTA, method="clopper-pearson").epsilon
 CEILING_WORDS = "most that clopper-pearson can prove, 2,500 a side"
 
 # Okabe and Ito's colours; markers say the same again.
