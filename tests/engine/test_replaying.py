@@ -23,35 +23,55 @@ def double(values: Tensor) -> Tensor:
     return 2 * values
 
 
-def too_little_memory(function: Callable[..., Tensor], args: tuple[Tensor, ...]) -> None:
+def too_little_memory(function: Callable[..., Tensor], args: tuple[Tensor, ...]) -> float:
     raise torch.OutOfMemoryError("as in the test")
+
+
+def same(function: Callable[..., Tensor], args: tuple[Tensor, ...]) -> Callable[[Tensor], Tensor]:
+    return lambda values: values + values
+
+
+def most(function: Callable[..., Tensor], args: tuple[Tensor, ...]) -> float:
+    return 0.9
 
 
 @pytest.mark.parametrize(
     ("recorded", "share", "used"),
     [
-        (lambda function, args: lambda values: values + values, 0.9, True),
-        (lambda function, args: lambda values: values + values, 0.1, False),
-        (lambda function, args: torch.zeros_like, 0.9, False),
-        (lambda function, args: lambda values: values * torch.nan, 0.9, False),
-        (too_little_memory, 0.9, False),
+        (same, most, True),
+        (same, lambda function, args: 0.1, False),
+        (lambda function, args: torch.zeros_like, most, False),
+        (lambda function, args: lambda values: values * torch.nan, most, False),
+        (too_little_memory, most, False),
+        (same, too_little_memory, False),
     ],
-    ids=["right", "not worthwhile", "wrong", "not a number", "no memory"],
+    ids=["right", "not worthwhile", "wrong", "not a number", "no memory", "none to measure"],
 )
 def test_a_recorded_step_is_used_only_if_it_is_right_and_worthwhile(
     monkeypatch: pytest.MonkeyPatch,
-    recorded: Callable[..., Callable[..., Tensor] | None],
-    share: float,
+    recorded: Callable[..., object],
+    share: Callable[..., float],
     used: bool,
 ) -> None:
     monkeypatch.setattr(compilation, "Replayed", recorded)
-    monkeypatch.setattr(compilation, "launching_share", lambda function, args: share)
+    monkeypatch.setattr(compilation, "launching_share", share)
     step = Traced(double, compiled=False, calls=0, tolerance=1e-3)
     step._unrecorded = True
     for values in (torch.ones(3), torch.arange(3.0)):
         assert step(values).tolist() == (2 * values).tolist()
     assert (step._call is not double) == used
     assert not step._unrecorded
+
+
+def test_a_step_is_not_recorded_while_a_run_diverges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation, "Replayed", same)
+    monkeypatch.setattr(compilation, "launching_share", most)
+    step = Traced(double, compiled=False, calls=0, tolerance=1e-3)
+    step._unrecorded = True
+    step(torch.tensor([1.0, torch.nan]))
+    assert step._call is double
+    step(torch.tensor([1.0, 2.0]))
+    assert step._call is not double
 
 
 @needs_gpu
@@ -74,6 +94,21 @@ def test_a_step_that_waits_for_the_gpu_is_not_recorded() -> None:
     for _ in range(3):
         assert step(torch.ones(3, device="cuda")).tolist() == [3, 3, 3]
     assert step._call is waits
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+
+
+@needs_gpu
+def test_a_recording_without_kernels_is_not_used() -> None:
+    found = torch.ones(3, device="cuda")
+
+    def remembers(values: Tensor) -> Tensor:
+        return found if torch.cuda.is_current_stream_capturing() else 2 * values
+
+    step = Traced(remembers, compiled=False, calls=0, tolerance=1e-3)
+    step._unrecorded = True
+    for values in (torch.full((3,), 0.5, device="cuda"), torch.ones(3, device="cuda")):
+        assert step(values).tolist() == (2 * values).tolist()
+    assert step._call is remembers
 
 
 @needs_gpu

@@ -162,7 +162,7 @@ class Traced:
         difference = self._apart(result, plain, args)
         if most is None or difference <= most:
             return False
-        self.notices = (_wrong(f"torch {torch.__version__}", difference),)
+        self.notices = (_miscompiled(f"torch {torch.__version__}", difference),)
         return True
 
     def _apart(self, result: Tensor, plain: Tensor, args: tuple[Any, ...]) -> float:
@@ -170,10 +170,12 @@ class Traced:
 
     def _record(self, result: Tensor, *args: Any) -> None:
         """Replay the compiled graph from now on, if this is faster and gives the same result."""
+        if not bool(result.isfinite().all()):
+            return  # nothing to compare with; later calls may have finite results
         self._unrecorded = False
-        if launching_share(self._call, args) < WORTH_RECORDING:
-            return
         try:
+            if launching_share(self._call, args) < WORTH_RECORDING:
+                return
             replayed = Replayed(self._call, args)
             difference = self._apart(replayed(*args), result, args)
         except RuntimeError:  # too little memory, or an operation that cannot be recorded
@@ -315,7 +317,7 @@ class Verified:
             difference = _apart(self._fast(*few), slow, few[0])
             if difference > self._tolerance:
                 self._wrong = True
-                self.notices = (_wrong(self._name, difference),)
+                self.notices = (_miscompiled(self._name, difference),)
 
 
 def _apart(result: Tensor, plain: Tensor, start: Tensor) -> float:
@@ -329,7 +331,7 @@ def _apart(result: Tensor, plain: Tensor, start: Tensor) -> float:
     return max(0.0, apart - rounding) / length if length else float(apart > rounding)
 
 
-def _wrong(compiler: str, difference: float) -> str:
+def _miscompiled(compiler: str, difference: float) -> str:
     return (
         f"{compiler} compiled the step incorrectly (it differs by {difference:.2g} of its length "
         "from the uncompiled step), so the slower uncompiled step is used"

@@ -34,15 +34,20 @@ class Replayed:
         ]
         self._copy(args)
         device, self._graph = args[0].device, torch.cuda.CUDAGraph()
+        # Without a stream of its own, torch would record on the first GPU that was ever used.
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         generator = torch.cuda.default_generators[device.index]
         state = generator.clone_state()
         try:
-            # Other threads may use the GPU meanwhile.
+            # Other threads may use the GPU meanwhile. A failed recording does not restore the
+            # stream, so that it is entered here, too.
             with (
                 torch.cuda.device(device),
-                torch.cuda.graph(self._graph, capture_error_mode="thread_local"),
+                torch.cuda.stream(stream),
+                torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"),
             ):
                 self._result = function(*self._args)
+            self._result.fill_(torch.nan)  # so that a recording without kernels is not used
         except RuntimeError:
             # A failed recording leaves torch's generator in a state that cannot be used.
             generator.graphsafe_set_state(state)

@@ -73,9 +73,11 @@ class Updates:
     def quiet(self) -> Callable[[tuple[Any, ...]], tuple[Any, ...]] | None:
         """Sets the noise to 0 in the arguments of a step, the last of which are its scalars.
 
-        `None` if a step has no noise, or if its length would not be that of the clipped sums.
+        `None` if a step has no noise, or if its length would not be that of the clipped sums: other
+        optimizers rescale them, and a state with past noise is as long as that noise.
         """
-        if not self._training.adds_noise or not isinstance(self._training.mechanism.optimizer, SGD):
+        plain = isinstance(self._training.mechanism.optimizer, SGD) and not self._memory
+        if not self._training.adds_noise or not plain:
             return None
 
         def without_noise(args: tuple[Any, ...]) -> tuple[Any, ...]:
