@@ -36,6 +36,14 @@ def test_torch_modules_state_dicts_and_tensors():
     assert flat_parameters(half).tolist() == [1.0, 1.0, 1.0]
 
 
+def test_modules_of_frameworks_without_requires_grad():
+    class Module:
+        def named_parameters(self):
+            return iter({"weight": VALUES[:4], "bias": VALUES[4:]}.items())
+
+    assert flat_parameters(Module()).tolist() == VALUES.tolist()
+
+
 def test_jax_trees_have_sorted_keys():
     jax = pytest.importorskip("jax")
     tree = {"w": jax.numpy.arange(4.0).reshape(2, 2), "b": jax.numpy.ones(2, jax.numpy.bfloat16)}

@@ -75,7 +75,9 @@ def _custom_float(array: NDArray[Any]) -> bool:
 def named_leaves(returned: Any) -> Iterator[tuple[str, Any]]:
     """The arrays in what a training returned, with their names, in the order of their framework."""
     if callable(getattr(returned, "named_parameters", None)):
-        yield from ((name, one) for name, one in returned.named_parameters() if one.requires_grad)
+        for name, one in returned.named_parameters():
+            if getattr(one, "requires_grad", True):
+                yield name, one
     elif hasattr(returned, "trainable_variables"):
         variables = enumerate(returned.trainable_variables)
         yield from ((getattr(one, "name", f"variable {place}"), one) for place, one in variables)
