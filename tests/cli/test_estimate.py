@@ -120,6 +120,15 @@ def test_a_claim_is_consistent_only_if_the_scores_could_have_refuted_it(run, sco
     assert (code, json.loads(out)["power"]) == (0, None)
 
 
+def test_the_power_counts_the_scores_that_the_pilot_leaves(run, scores_file):
+    question = ("estimate", scores_file, "--delta", "1e-5", "--claim-mu", "4", "--json")
+    rules = ("fixed=1", "pilot=0.1", "pilot=0.7")
+    answers = [json.loads(run(*question, "--threshold", rule)[1]) for rule in rules]
+    found = [answer["power"]["found_noise_factor"] for answer in answers]
+    assert found == sorted(found)
+    assert found[0] < found[-1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -19,6 +19,7 @@ from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds import ErrorCounts, estimate_all
 from dpaudit.lower_bounds import estimate as estimate_one
 from dpaudit.lower_bounds.registry import METHODS
+from dpaudit.lower_bounds.thresholds import Pilot, threshold_rule
 from dpaudit.privacy import Bounds
 from dpaudit.report.palette import terminal_style
 from dpaudit.scores import Scores, read_scores
@@ -129,9 +130,11 @@ def estimate(
         result = Bounds(bounds=(estimate_one(evidence, method=method, **asked),))
     verdict, power = None, None
     if claim is not None:
-        tested = rule if rule.startswith(("pilot", "fixed")) else "pilot"
-        verdict = test_claim(evidence, claim, confidence=confidence, threshold=tested, seed=seed)
-        verdict, power = _with_power(verdict, evidence)
+        named = rule if rule.startswith(("pilot", "fixed")) else "pilot"
+        tested = threshold_rule(named, seed=seed)
+        verdict = test_claim(evidence, claim, confidence=confidence, threshold=tested)
+        share = tested.share if isinstance(tested, Pilot) else 0.0
+        verdict, power = _with_power(verdict, evidence, pilot_share=share)
 
     if json:
         _print_json(result, verdict, power)
@@ -207,14 +210,18 @@ def _claim(
     )
 
 
-def _with_power(test: ClaimTest, evidence: Scores | ErrorCounts) -> tuple[ClaimTest, Power | None]:
+def _with_power(
+    test: ClaimTest, evidence: Scores | ErrorCounts, *, pilot_share: float
+) -> tuple[ClaimTest, Power | None]:
     """The test with a note on what it could have detected; inconclusive without enough power."""
     if test.verdict == "violation":
         return test, None
     if not isinstance(evidence, Scores):
         note = "counts do not show what this test could have detected; give the scores"
         return replace(test, notes=(*test.notes, note)), None
-    power = detection_power(evidence, test.claim, confidence=test.confidence)
+    power = detection_power(
+        evidence, test.claim, confidence=test.confidence, pilot_share=pilot_share
+    )
     powerful = power.probability >= _LEAST_POWER
     verdict = test.verdict if powerful else "inconclusive"
     return replace(test, verdict=verdict, notes=(*test.notes, power.sentence)), power
