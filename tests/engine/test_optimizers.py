@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpaudit import audit
+from dpaudit import audit, plan
 from dpaudit.adversaries import (
     DiracGradient,
     OneRunWhiteBox,
@@ -28,11 +28,13 @@ from dpaudit.mechanisms import (
     AutomaticClipping,
     CorrelatedNoise,
     ExponentialAverage,
+    Insertion,
     LinearModel,
     NormalisedGradients,
     UniformAverage,
     WarmupDecay,
 )
+from dpaudit.mechanisms.final_model import gradient_weights
 from dpaudit.testing import easy_training
 from dpaudit.threat_models import CraftedDimensions, StandardView
 
@@ -119,10 +121,56 @@ def test_linear_optimizers_are_inverted_exactly(name: str) -> None:
     assert float(left.std()) == pytest.approx(1.0, abs=0.35)  # noise of the sum: sigma C = 1
 
 
-def separation(mechanism: DPSGD, adversary: Any, runs: int) -> float:
-    scores = audit(mechanism, adversary, runs=runs, speed=FAST).scores
+def separation(mechanism: DPSGD, adversary: Any, runs: int, **options: Any) -> float:
+    scores = audit(mechanism, adversary, runs=runs, speed=FAST, **options).scores
     ones, zeros = scores.inserted_scores, scores.other_scores
     return float((ones.mean() - zeros.mean()) / np.sqrt((ones.var() + zeros.var()) / 2))
+
+
+LINEAR = [
+    "momentum",
+    "linear decay",
+    "exponential average",
+    "momentum, uniform average, decay",
+    "correlated noise, momentum, average",
+]
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_plans_know_how_much_the_released_model_shows(name: str) -> None:
+    mechanism = training(name, steps=12, noise_multiplier=2.0, learning_rate=1e-3)
+    insertion, runs = Insertion(period=2), 1000
+    expected = plan(mechanism, RandomDimension(), runs=4, insertion=insertion, speed=FAST).mu
+    found = separation(mechanism, RandomDimension(), runs=runs, insertion=insertion)
+    assert found == pytest.approx(expected, abs=3 * np.sqrt(4 / runs + expected**2 / (2 * runs)))
+
+
+def test_weights_of_steps_equal_those_of_single_gradients() -> None:
+    for name in LINEAR:
+        mechanism = training(name, steps=7)
+        optimizer, averaging = mechanism.optimizer, mechanism.averaging
+        for step, weight in enumerate(gradient_weights(mechanism)):
+            current = average = velocity = 0.0
+            for now in range(7):
+                rate = mechanism.rate(now)
+                current, state = optimizer.step(
+                    (1 - rate * mechanism.weight_decay) * current,
+                    float(now == step),
+                    (velocity,),
+                    rate=rate,
+                    count=now + 1,
+                )
+                velocity = state[0] if state else 0.0
+                if averaging is not None:
+                    average = averaging.update(average, current, count=now + 1)
+            released = current if averaging is None else average
+            assert weight == pytest.approx(-released, rel=1e-12)
+
+
+def test_a_plan_says_that_the_final_model_of_adam_shows_less() -> None:
+    hidden = plan(training("adam"), RandomDimension(), runs=4, speed=FAST)
+    assert any("Adam" in notice for notice in hidden.notices)
+    assert not plan(training("adam"), DiracGradient(), runs=4, speed=FAST).notices
 
 
 @pytest.mark.slow
@@ -145,8 +193,6 @@ def test_inverting_adam_beats_the_movement() -> None:
 
 def test_one_run_scores_are_adapted_too() -> None:
     """At every other step the sum of movements would mix canary and momentum."""
-    from dpaudit.mechanisms import Insertion
-
     mechanism = training("momentum", steps=40, noise_multiplier=2.0, learning_rate=0.005)
     result = audit(mechanism, OneRunWhiteBox(), runs=400, insertion=Insertion(period=2), speed=FAST)
     ones, zeros = result.scores.inserted_scores, result.scores.other_scores

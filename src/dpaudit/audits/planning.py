@@ -16,6 +16,7 @@ from dpaudit.errors import DpauditError, MissingExtra
 from dpaudit.executors import Executor, Lost, Player, PlayTile
 from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.mechanisms.final_model import noise_of_released_model
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.threat_models import Adversary
 from dpaudit.tradeoff import gaussian_epsilon
@@ -37,6 +38,11 @@ PREDICTION = (
     "genuine gradients neither amplify nor reduce the effect of the canary: true for a dimension "
     "that training does not move; other canaries show less, and crafted data such as that of "
     "crafted-network show more"
+)
+
+NONLINEAR = (
+    "The final model of {} shows less of a canary than this plan predicts, which is for plain SGD; "
+    "an adversary that sees every iterate, such as dirac-gradient, loses little."
 )
 
 
@@ -159,9 +165,11 @@ def plan(
     steps, described = mechanism.steps, describe_game(prepared)
     noisy, standard = described.noisy_steps(steps), adversary.threat_model is ThreatModel.STANDARD
     insertions, in_score = insertion.count(steps), noisy["noise_multiplier"]
-    if mechanism.correlation is not None and not standard:
-        spread = mechanism.correlation.spread_of_sum(steps)
-        in_score = mechanism.noise_multiplier * spread / math.sqrt(steps)
+    nonlinear: tuple[str, ...] = ()
+    if not standard:
+        shown = noise_of_released_model(mechanism, insertion)
+        in_score = mechanism.noise_multiplier if shown is None else shown
+        nonlinear = () if shown is not None else (NONLINEAR.format(mechanism.optimizer),)
     mu = predicted_mu(
         noise_multiplier=in_score,
         # An adversary who sees the iterates reads only the insertion steps, without other noise.
@@ -189,7 +197,7 @@ def plan(
         bytes=prepared.tile_size * workers * prepared.cost.bytes,
         speed=settled,
         device=device_name(settled, capacity),
-        notices=(*prepared.checked.notices, *timing.notices, *extrapolated),
+        notices=(*prepared.checked.notices, *timing.notices, *extrapolated, *nonlinear),
     )
 
 

@@ -7,6 +7,7 @@ whether the model is deterministic, and whether the fast clipped sums are correc
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -153,7 +154,7 @@ def _choose_taps(
     """The cheapest way to tap the model that gives the sums of the slow twin."""
     problem = "they differ from those of one example at a time"
     everything = frozenset(range(len(trainable(model))))
-    for taps in (Taps(), Taps(per_example=True), Taps(per_example=True, loose=everything)):
+    for taps in _candidates(model, everything):
         tapped = TappedModel(model, rules(convolutions="library"), taps)
         if tapped.loose and not taps.per_example:
             continue
@@ -171,8 +172,23 @@ def _choose_taps(
             problem = (str(error).strip() or repr(error)).splitlines()[0]
     raise UnsupportedModel(
         f"per-example gradients of this model could not be computed with torch.func: {problem}; "
-        "the forward pass must treat examples separately and not branch on their values"
+        "the forward pass must treat examples separately and not branch on their values. Models of "
+        "Hugging Face need attn_implementation='eager' and an attention_mask for this"
     )
+
+
+def _candidates(model: nn.Module, everything: frozenset[int]) -> Iterator[Taps]:
+    """Ways to tap the model, cheapest first; then without one rule, and without any."""
+    yield Taps()
+    yield Taps(per_example=True)
+    places: dict[str, frozenset[int]] = {}
+    for unit in TappedModel(model, rules(convolutions="library")).units:
+        kind = type(unit.rule).__name__
+        places[kind] = places.get(kind, frozenset()) | frozenset(unit.parameters.values())
+    for loose in places.values():
+        if loose != everything:
+            yield Taps(per_example=True, loose=loose)
+    yield Taps(per_example=True, loose=everything)
 
 
 def _wrong_places(

@@ -137,7 +137,11 @@ class TappedModel:
         layer = self._model.get_submodule(name)
         numbers = sum(self.sizes[place] for place in places)
         ruled = any(place in self.taps.loose for place in places)
-        reason = "uses its parameters outside its own call" if ruled else "has no clipping rule"
+        reason = (
+            "is used in a way that its clipping rule does not cover"
+            if ruled
+            else "has no clipping rule"
+        )
         return (
             f"{describe(name, layer)} {reason}: gradients of its {numbers:,} parameters are stored "
             f"for every example, {numbers * 4 / 2**20:.2g} MiB for each example and run, which is "

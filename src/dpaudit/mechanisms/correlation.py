@@ -141,7 +141,11 @@ class CorrelatedNoise:
         This is the noise of the final model of SGD; for independent noise it is the root of
         ``steps``.
         """
+        return self.spread_of_weighted_sum(np.ones(steps))
+
+    def spread_of_weighted_sum(self, weights: Array) -> float:
+        r"""Standard deviation of the noise of all steps with weights, :math:`|C^{-\top} w|`."""
         from scipy.linalg import solve_triangular  # slow to import
 
-        whitening = solve_triangular(self.matrix(steps).T, np.ones(steps), lower=False)
+        whitening = solve_triangular(self.matrix(len(weights)).T, weights, lower=False)
         return float(np.linalg.norm(whitening))

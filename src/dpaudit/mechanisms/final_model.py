@@ -1,0 +1,82 @@
+r"""What the released model shows of each step.
+
+With SGD the released model is a linear function of the noisy gradients, whatever the momentum, the
+schedule, the weight decay and the averaging. If genuine gradients do not react to the canary, this
+function decides how far apart the scores with and without the canary are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpaudit._arrays import Array
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.mechanisms.optimizers import SGD
+
+
+def gradient_weights(mechanism: DPSGD) -> Array | None:
+    """The weight of the noisy gradient of each step in the released model, shape (steps,).
+
+    `None` for optimizers that are not linear, such as Adam.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> from dpaudit.mechanisms import UniformAverage
+        >>> from dpaudit.presets import preset
+        >>> training = preset("housing").training(steps=4, learning_rate=1.0)
+        >>> gradient_weights(replace(training, averaging=UniformAverage())).tolist()
+        [1.0, 0.75, 0.5, 0.25]
+    """
+    optimizer, averaging = mechanism.optimizer, mechanism.averaging
+    if not isinstance(optimizer, SGD):
+        return None
+    # One step is a linear map of the parameters, the velocity, the average and the gradient. From
+    # the last step back to the first we follow how the released model depends on the first three.
+    parameters, velocity, average, gradient = np.eye(4)
+    shown = np.array([1.0, 0.0, 0.0]) if averaging is None else np.array([0.0, 0.0, 1.0])
+    weights = np.empty(mechanism.steps)
+    for step in reversed(range(mechanism.steps)):
+        rate = mechanism.rate(step)
+        moved, state = optimizer.step(
+            (1 - rate * mechanism.weight_decay) * parameters,
+            gradient,
+            (velocity,),
+            rate=rate,
+            count=step + 1,
+        )
+        averaged = average
+        if averaging is not None:
+            averaged = averaging.update(average, moved, count=step + 1)
+        row = shown @ np.stack([moved, state[0] if state else velocity, averaged])
+        shown, weights[step] = row[:3], -row[3]
+    return weights
+
+
+def noise_of_released_model(mechanism: DPSGD, insertion: Insertion) -> float | None:
+    r"""The noise multiplier at which a plain sum of the steps shows as much as this training.
+
+    The canary moves the released model by :math:`\sum_{t \in U} w_t`, where :math:`w` are the
+    `gradient_weights` and :math:`U` the insertion steps, against noise of
+    :math:`\sigma |C^{-\top} w|`. A sum of all :math:`T` steps has :math:`n` insertions against
+    noise of :math:`\sigma' \sqrt T`.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> from dpaudit.mechanisms import UniformAverage
+        >>> from dpaudit.presets import preset
+        >>> training = replace(preset("housing").training(), averaging=UniformAverage())
+        >>> round(noise_of_released_model(training, Insertion()), 3)  # about 4 times 2 / sqrt 3
+        4.614
+    """
+    if mechanism.further_settings().keys() <= {"clipping", "augmentation"}:
+        return mechanism.noise_multiplier  # all steps have the same weight
+    weights = gradient_weights(mechanism)
+    if weights is None:
+        return None
+    used = [step for step in range(mechanism.steps) if insertion.at(step)]
+    if mechanism.correlation is None:
+        spread = float(np.linalg.norm(weights))
+    else:
+        spread = mechanism.correlation.spread_of_weighted_sum(weights)
+    share = len(used) * spread / (weights[used].sum() * np.sqrt(mechanism.steps))
+    return float(mechanism.noise_multiplier * share)
