@@ -121,7 +121,7 @@ def test_a_compiled_step_that_disagrees_is_not_used(
 
 
 @pytest.mark.parametrize("virtual", [None, 5], ids=["whole batch", "virtual batches"])
-@pytest.mark.parametrize("share", [0.0, 1.0], ids=["right", "without the examples"])
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0], ids=["right", "too small", "without examples"])
 def test_wrong_gradients_are_seen_though_the_noise_is_a_thousand_times_longer(
     monkeypatch: pytest.MonkeyPatch, share: float, virtual: int | None
 ) -> None:

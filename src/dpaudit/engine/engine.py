@@ -119,7 +119,7 @@ class Engine:
         self._point_sums = sums_of(canaries) if canaries is not None and feed.virtual else None
 
     def _build_step(self, speed: Speed, compiled: bool | Literal["fused"], calls: int) -> None:
-        tolerance = TOLERANCE[speed.precision]
+        tolerance, sum_tolerance = TOLERANCE[speed.precision], SUM_TOLERANCE[speed.precision]
         self._partial: Traced | None = None
         self._fused: FusedTraining | None = None
         if compiled == "fused":
@@ -146,7 +146,7 @@ class Engine:
                 self._partial_sums,
                 compiled=bool(compiled),
                 calls=traceable * len(self._feed.batch(0)[0]),
-                tolerance=SUM_TOLERANCE,
+                tolerance=sum_tolerance,
                 moves=False,
             )
         self._step = Traced(
@@ -154,6 +154,7 @@ class Engine:
             compiled=bool(compiled),
             calls=traceable,
             tolerance=tolerance,
+            sum_tolerance=sum_tolerance,
             quiet=self._updates.quiet(),
         )
 
