@@ -52,6 +52,14 @@ def test_inconclusive_is_allowed(dpaudit_training):
     dpaudit_training(training(1.0), canary=canary)
 
 
+@pytest.mark.dp_audit(noise_multiplier=1.0, claim=dpaudit.Claim.from_mu(3.0))
+def test_steps_unknown(dpaudit_training):
+    def train(canary, inserted, seed):
+        return training(1.0)(canary, inserted, seed, steps=9)
+
+    dpaudit_training(train, canary=canary)
+
+
 def test_without_a_claim(dpaudit_training):
     dpaudit_training(training(1.0), canary=canary)
 
@@ -79,5 +87,6 @@ def test_a_suite_with_good_and_bad_trainings(tmp_path):
     page = tmp_path / "dpaudit-reports" / "test_it.py-test_violation.html"
     assert page.exists()
     assert str(page.relative_to(tmp_path)) in messages["test_violation"]
+    assert "steps is needed" in messages["test_steps_unknown"]
     assert "claim" in messages["test_without_a_claim"]
     assert "sigma" in messages["test_misspelt"]

@@ -84,7 +84,7 @@ def _check(train: Callable[..., Any], canary: Any, options: dict[str, Any]) -> N
 
     __tracebackhide__ = True
     result = dpaudit.check_training(
-        train, canary, noise_multiplier=options["noise_multiplier"], steps=options.get("steps", 1)
+        train, canary, noise_multiplier=options["noise_multiplier"], steps=options.get("steps")
     )
     if not result.passed:
         broken = [f"  {one.rule.name}: {one.explanation}" for one in result.broken]
