@@ -14,10 +14,18 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from dpaudit import mechanisms
 from dpaudit.adversaries import ADVERSARIES
 from dpaudit.cli import COMMANDS, app
 from dpaudit.configuration import Settings, read_settings
 from dpaudit.lower_bounds import METHODS, RULES
+from dpaudit.mechanisms import (
+    Augmentation,
+    Clipping,
+    LearningRateSchedule,
+    Optimizer,
+    WeightAveraging,
+)
 from dpaudit.presets import PRESETS
 from dpaudit.upper_bounds import ACCOUNTANTS
 from dpaudit_paper import FIGURES
@@ -111,6 +119,18 @@ def test_the_readme_lists_every_lower_bound_threshold_rule_and_accountant():
     assert all(f"`{rule.partition('=')[0]}`" in README for rule in RULES)
     shown = [names_in(row[0])[0] for row in table(README, "`--accountant`")]
     assert sorted(shown) == sorted(ACCOUNTANTS)
+
+
+def test_the_page_on_trainings_lists_every_preset_setting_and_adversary():
+    page = (ROOT / "docs" / "trainings.md").read_text(encoding="utf8")
+    shown = [name for row in table(page, "preset") for name in names_in(row[0])]
+    assert sorted(shown) == sorted(PRESETS)
+    kinds = (Optimizer, LearningRateSchedule, WeightAveraging, Clipping, Augmentation)
+    settings = [one.__name__ for kind in kinds for one in kind.__subclasses__()]
+    missing = {name for name in settings if f"`{name}(" not in page}
+    assert not {name for name in missing if hasattr(mechanisms, name)} - {"ConstantRate"}
+    scored = {name for row in table(page, "adversary") for name in names_in(row[0])}
+    assert {name for name, one in ADVERSARIES.items() if one.canary == "gradient"} <= scored
 
 
 def test_the_readme_counts_the_bugs_of_the_catalogue():

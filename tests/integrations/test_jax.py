@@ -149,6 +149,8 @@ class TestJaxPrivacy:
             ("CyclicPoissonSampling", {"sampling_prob": 1.0, "cycle_length": 4}, 0.25),
             ("BallsInBinsSampling", {"cycle_length": 2}, 0.5),
             ("FixedBatchSampling", {"batch_size": 5}, 0.25),
+            ("BMinSepSampling", {"sampling_prob": 1.0, "min_sep": 4}, 0.25),
+            ("CyclicPoissonSampling", {"sampling_prob": 0.5, "truncated_batch_size": 4}, 0.2),
         ],
     )
     def test_canaries_are_selected_like_examples(self, kind, options, rate):
