@@ -17,6 +17,7 @@ from dpaudit.executors import Executor, Lost, Player, PlayTile
 from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.mechanisms.final_model import noise_of_released_model
+from dpaudit.mechanisms.optimizers import SGD
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.threat_models import Adversary
 from dpaudit.tradeoff import gaussian_epsilon
@@ -41,8 +42,8 @@ PREDICTION = (
 )
 
 NONLINEAR = (
-    "The final model of {} shows less of a canary than this plan predicts, which is for plain SGD; "
-    "an adversary that sees every iterate, such as dirac-gradient, loses little."
+    "The prediction holds if noise is much larger than the gradients; otherwise the final model of "
+    "{} shows less. An adversary that sees every iterate, such as dirac-gradient, loses little."
 )
 
 
@@ -169,7 +170,8 @@ def plan(
     if not standard:
         shown = noise_of_released_model(mechanism, insertion)
         in_score = mechanism.noise_multiplier if shown is None else shown
-        nonlinear = () if shown is not None else (NONLINEAR.format(mechanism.optimizer),)
+        if not isinstance(mechanism.optimizer, SGD):
+            nonlinear = (NONLINEAR.format(mechanism.optimizer),)
     mu = predicted_mu(
         noise_multiplier=in_score,
         # An adversary who sees the iterates reads only the insertion steps, without other noise.

@@ -2,22 +2,25 @@ r"""What the released model shows of each step.
 
 With SGD the released model is a linear function of the noisy gradients, whatever the momentum, the
 schedule, the weight decay and the averaging. If genuine gradients do not react to the canary, this
-function decides how far apart the scores with and without the canary are.
+function decides how far apart the scores with and without the canary are. Adam is nearly linear if
+the noise is much larger than the gradients: the root of the mean square is then about constant.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from dpaudit._arrays import Array
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
-from dpaudit.mechanisms.optimizers import SGD
+from dpaudit.mechanisms.optimizers import SGD, Adam, Optimizer
 
 
 def gradient_weights(mechanism: DPSGD) -> Array | None:
     """The weight of the noisy gradient of each step in the released model, shape (steps,).
 
-    `None` for optimizers that are not linear, such as Adam.
+    For Adam the root of the mean square is taken as 1. `None` for an unknown optimizer.
 
     Example:
         >>> from dataclasses import replace
@@ -28,7 +31,7 @@ def gradient_weights(mechanism: DPSGD) -> Array | None:
         [1.0, 0.75, 0.5, 0.25]
     """
     optimizer, averaging = mechanism.optimizer, mechanism.averaging
-    if not isinstance(optimizer, SGD):
+    if not isinstance(optimizer, SGD | Adam):
         return None
     # One step is a linear map of the parameters, the velocity, the average and the gradient. From
     # the last step back to the first we follow how the released model depends on the first three.
@@ -37,17 +40,14 @@ def gradient_weights(mechanism: DPSGD) -> Array | None:
     weights = np.empty(mechanism.steps)
     for step in reversed(range(mechanism.steps)):
         rate = mechanism.rate(step)
-        moved, state = optimizer.step(
-            (1 - rate * mechanism.weight_decay) * parameters,
-            gradient,
-            (velocity,),
-            rate=rate,
-            count=step + 1,
+        kept = (1 - rate * mechanism.weight_decay) * parameters
+        moved, velocity_then = _linear_step(
+            optimizer, kept, gradient, velocity, rate=rate, count=step + 1
         )
         averaged = average
         if averaging is not None:
             averaged = averaging.update(average, moved, count=step + 1)
-        row = shown @ np.stack([moved, state[0] if state else velocity, averaged])
+        row = shown @ np.stack([moved, velocity_then, averaged])
         shown, weights[step] = row[:3], -row[3]
     return weights
 
@@ -80,3 +80,14 @@ def noise_of_released_model(mechanism: DPSGD, insertion: Insertion) -> float | N
         spread = mechanism.correlation.spread_of_weighted_sum(weights)
     share = len(used) * spread / (weights[used].sum() * np.sqrt(mechanism.steps))
     return float(mechanism.noise_multiplier * share)
+
+
+def _linear_step(
+    optimizer: Optimizer, parameters: Any, gradient: Any, velocity: Any, *, rate: float, count: int
+) -> tuple[Any, Any]:
+    """The new parameters and velocity; Adam without the root of the mean square."""
+    if isinstance(optimizer, Adam):
+        mean = optimizer.beta1 * velocity + (1 - optimizer.beta1) * gradient
+        return parameters - rate * mean / (1 - optimizer.beta1**count), mean
+    moved, state = optimizer.step(parameters, gradient, (velocity,), rate=rate, count=count)
+    return moved, state[0] if state else velocity
