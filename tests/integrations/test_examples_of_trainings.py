@@ -151,29 +151,6 @@ class TestKeras:
         assert claim.mu == pytest.approx(module.STEPS**0.5 / 2)
 
 
-class TestTensorFlowPrivacy:
-    """Run where TensorFlow Privacy is installed; it needs an old numpy."""
-
-    def test_the_canary_changes_the_predictions(self):
-        pytest.importorskip("tensorflow_privacy")
-        module = example("tensorflow_privacy_training")
-        without, with_it = (
-            module.train(module.CANARY, inserted, 1, noise_multiplier=1e-3).log_likelihood()
-            for inserted in (False, True)
-        )
-        assert with_it > without + 0.5
-
-
-class TestFlower:
-    """Run where Flower is installed; its pinned dependencies conflict with ours."""
-
-    def test_a_client_with_too_little_noise_is_found(self):
-        pytest.importorskip("flwr")
-        result = example("flower_clients").audit(runs=40, noise_multiplier=0.5)
-        assert result.verdict == "violation"
-        assert result.threat_model is dpaudit.ThreatModel.HIDDEN_STATE
-
-
 class TestFederatedAveraging:
     """The same audit without any library."""
 

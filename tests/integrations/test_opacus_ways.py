@@ -37,7 +37,20 @@ def seen(make, train=fit, **options):
 
 @pytest.mark.parametrize(
     "kind",
-    ["SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "ASGD"],
+    [
+        "SGD",
+        "Adam",
+        "AdamW",
+        "NAdam",
+        "RAdam",
+        "Adamax",
+        "Adagrad",
+        "Adadelta",
+        "RMSprop",
+        "ASGD",
+        "Rprop",
+        "Adafactor",
+    ],
 )
 def test_any_optimizer(kind):
     first = seen(lambda: private(batch=EXAMPLES, optimizer_of=getattr(torch.optim, kind)))

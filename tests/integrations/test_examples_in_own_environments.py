@@ -1,0 +1,41 @@
+"""Examples of libraries whose dependencies conflict with ours, each in an environment of its own.
+
+The tests need neither torch nor our fixtures. Install ``dpaudit flwr pytest`` for Flower, or
+``dpaudit tensorflow-privacy tensorflow==2.15.1 'numpy<2' pytest`` for TensorFlow Privacy, then run
+
+    python -m pytest --noconftest tests/integrations/test_examples_in_own_environments.py
+"""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+import dpaudit
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def example(name):
+    path = Path(__file__).parents[2] / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_canary_changes_the_predictions_of_tensorflow_privacy():
+    pytest.importorskip("tensorflow_privacy")
+    module = example("tensorflow_privacy_training")
+    without, with_it = (
+        module.train(module.CANARY, inserted, 1, noise_multiplier=1e-3).log_likelihood()
+        for inserted in (False, True)
+    )
+    assert with_it > without + 0.5
+
+
+def test_a_client_of_flower_with_too_little_noise_is_found():
+    pytest.importorskip("flwr")
+    result = example("flower_clients").audit(runs=40, noise_multiplier=0.5)
+    assert result.verdict == "violation"
+    assert result.threat_model is dpaudit.ThreatModel.HIDDEN_STATE
