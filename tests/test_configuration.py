@@ -50,6 +50,13 @@ def test_a_period_alone_keeps_the_insertions(given: Settings, steps: int) -> Non
     assert given.resolved().steps == steps
 
 
+def test_settings_of_the_file_reach_the_engine(tmp_path: Path) -> None:
+    text = "virtual_batch = 32\ntile_size = 7\nprecision = 'float64'\ncompile = 'none'\n"
+    speed = read_settings(_file(tmp_path, text)).resolved().arguments()["speed"]
+    assert (speed.virtual_batch, speed.tile_size) == (32, 7)
+    assert (speed.precision, speed.compile) == ("float64", False)
+
+
 def test_the_phase_chooses_the_step_of_a_period() -> None:
     assert Settings(period=5, phase="last").resolved().insertion() == Insertion(period=5, offset=4)
     assert Settings(phase="last").resolved().insertion() == Insertion(period=1)

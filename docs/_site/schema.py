@@ -73,7 +73,13 @@ _HEADER = """\
 """
 
 # Settings without a default, each with a value that shows its form.
-_SHOWN = {"data_dir": "data", "tile_size": 100, "name": "audit", "scores_out": "scores.csv"}
+_SHOWN = {
+    "data_dir": "data",
+    "tile_size": 100,
+    "virtual_batch": 32,
+    "name": "audit",
+    "scores_out": "scores.csv",
+}
 
 
 def example() -> str:

@@ -93,12 +93,19 @@ class Settings:
     )
     seed: int | None = _setting("Random seed.", "S", "1")
     data_dir: str | None = _setting(
-        "Folder with the data set CIFAR-10.", "D", "the environment's DPAUDIT_DATA"
+        "Folder with CIFAR-10, or with the text and the model of a language model.",
+        "D",
+        "the environment's DPAUDIT_DATA",
     )
     device: str | None = _setting("Device used.", "auto|cpu|cuda", "auto, a GPU if there is one")
     precision: str | None = _setting("Precision of the arithmetic.", option=False)
     tile_size: int | None = _setting(
         "Number of runs that are played together; by default chosen by memory.", option=False
+    )
+    virtual_batch: int | None = _setting(
+        "Number of examples whose gradients are computed at once, to save memory; by default those "
+        "of a whole batch.",
+        option=False,
     )
     compile: str | None = _setting(
         "How the training step is compiled. fused: a C++ function for small fully connected "
@@ -224,6 +231,7 @@ class Settings:
             device=self.device or "auto",
             precision=precision,
             tile_size=self.tile_size,
+            virtual_batch=self.virtual_batch,
             compile=COMPILE[self.compile or "auto"],
         )
         given = {

@@ -22,8 +22,8 @@ Config = Annotated[
     typer.Argument(
         metavar="CONFIG.toml",
         help="File with settings: the options below by name, and confidence, horizons, precision, "
-        "tile_size, simulation, ranking, simulations. Options on the command line take "
-        "precedence over the file, and the file over the preset.",
+        "tile_size, virtual_batch, simulation, ranking, simulations. Options on the command line "
+        "take precedence over the file, and the file over the preset.",
     ),
 ]
 ReadDelta = Annotated[
