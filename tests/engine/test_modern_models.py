@@ -16,6 +16,7 @@ from dpaudit.engine.reference import clipped_sum
 from dpaudit.engine.rules import rules
 from dpaudit.engine.starting_points import flat_parameters, known_model, trainable
 from dpaudit.engine.tapping import TappedModel
+from dpaudit.errors import UnsupportedModel
 from dpaudit.mechanisms import DPSGD, FixedBatches
 from dpaudit.mechanisms.losses import cross_entropy
 
@@ -172,6 +173,21 @@ def test_only_parameters_without_a_rule_are_slow(name: str) -> None:
     assert len(checked.notices) == len(slow)
     assert all("MiB for each example and run" in notice for notice in checked.notices)
     assert all(words in notice for words, notice in zip(slow, checked.notices, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize("frozen", [False, True])
+def test_projections_of_an_lstm_are_refused_by_name_unless_they_are_frozen(frozen: bool) -> None:
+    def build() -> nn.Module:
+        model = Recurrent(nn.LSTM, batch_first=True)
+        model.rnn = nn.LSTM(WIDTH, 7, proj_size=5, batch_first=True).requires_grad_(not frozen)
+        return model
+
+    if frozen:
+        assert not check_mechanism(mechanism(build)).notices
+    else:
+        with pytest.raises(UnsupportedModel, match=r"'rnn' \(LSTM\).*proj_size"):
+            check_mechanism(mechanism(build))
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])

@@ -2,7 +2,7 @@
 
 If a layer mixes examples, one example's gradient depends on the others, and clipping does not bound
 an example's influence. If a layer draws random numbers or keeps state between batches, the training
-cannot be repeated.
+cannot be repeated. Some layers have no per-example gradients in torch.
 """
 
 from __future__ import annotations
@@ -63,12 +63,23 @@ def _reason(layer: nn.Module) -> str | None:
             return "rewrites its table during the forward pass; set max_norm=None"
         if layer.scale_grad_by_freq:
             return "counts indices across examples; set scale_grad_by_freq=False"
+    elif _is_beyond_torch_func(layer):
+        return (
+            "has no per-example gradients in torch.func; use torch.nn.LSTM without proj_size, and "
+            "torch.nn.Linear for a projection"
+        )
     elif layer.training and _draws(layer):
         return (
             "draws random numbers during training, so the training could not be repeated; remove "
             "it, set its probability to 0, or call .eval() on it in build_model"
         )
     return None
+
+
+def _is_beyond_torch_func(layer: nn.Module) -> bool:
+    """Whether the layer is a trained LSTM that neither a rule nor `torch.func.vmap` handles."""
+    unruled = isinstance(layer, nn.LSTMCell) or (isinstance(layer, nn.LSTM) and layer.proj_size > 0)
+    return unruled and any(parameter.requires_grad for parameter in layer.parameters())
 
 
 def _draws(layer: nn.Module) -> bool:
