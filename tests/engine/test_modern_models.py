@@ -181,6 +181,7 @@ def test_projections_of_an_lstm_are_refused_by_name_unless_they_are_frozen(froze
     def build() -> nn.Module:
         model = Recurrent(nn.LSTM, batch_first=True)
         model.rnn = nn.LSTM(WIDTH, 7, proj_size=5, batch_first=True).requires_grad_(not frozen)
+        model.tokens.requires_grad_(not frozen)  # frozen features: only the head is trained
         return model
 
     if frozen:
