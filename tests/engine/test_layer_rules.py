@@ -66,8 +66,11 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
 }
 
 
+OF_OTHER_LIBRARIES = {"transposed-linear"}
+
+
 def test_every_registered_rule_has_a_case() -> None:
-    assert set(CASES) == set(LAYER_RULES)
+    assert CASES.keys() | OF_OTHER_LIBRARIES == set(LAYER_RULES)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +79,13 @@ def test_every_registered_rule_has_a_case() -> None:
 def test_registered_rules_keep_the_contract(name: str, number: int) -> None:
     layer, *inputs = CASES[name][number]
     check_layer_rule(LAYER_RULES[name], layer, *inputs)
+
+
+@pytest.mark.parametrize("inputs", [numbers(5, 4), numbers(5, 6, 4)], ids=["flat", "sequences"])
+def test_the_rule_for_projections_of_transformers_keeps_the_contract(inputs: Tensor) -> None:
+    library = pytest.importorskip("transformers.pytorch_utils")
+    check_layer_rule(LAYER_RULES["transposed-linear"], library.Conv1D(3, 4), inputs)
+    assert not LAYER_RULES["transposed-linear"].handles(nn.Linear(4, 3))
 
 
 @pytest.mark.parametrize(

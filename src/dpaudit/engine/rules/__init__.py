@@ -17,6 +17,7 @@ LAYER_RULES: Registry[LayerRule] = Registry(
     "dpaudit.layer_rules",
     {
         "linear": f"{_HERE}.linear:LinearRule",
+        "transposed-linear": f"{_HERE}.linear:TransposedLinearRule",
         "convolution-block": f"{_HERE}.block:BlockRule",
         _PRODUCT: f"{_HERE}.convolution:ConvolutionProductRule",
         "convolution": f"{_HERE}.convolution:ConvolutionRule",

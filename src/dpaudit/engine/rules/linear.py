@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import cast, final
 
 import torch
@@ -27,11 +28,35 @@ class LinearRule(LayerRule):
         self, layer: torch.nn.Module, part: str, notes: Notes, outputs: Tensor
     ) -> dict[str, ParameterGradients]:
         layer = cast(torch.nn.Linear, layer)
-        (inputs,) = notes
-        if outputs.ndim == 2:
-            outputs, inputs = outputs.unsqueeze(1), inputs.unsqueeze(1)
-        outputs, inputs = outputs.flatten(1, -2), inputs.flatten(1, -2)
+        outputs, inputs = _places(outputs), _places(notes[0])
         return {
             "weight": OuterProducts(outputs, inputs, layer.weight.shape),
             "bias": Explicit(outputs.sum(1)),
         }
+
+
+@final
+class TransposedLinearRule(LayerRule):
+    """`Conv1D` of transformers, as in GPT-2: a weight of shape (inputs, outputs)."""
+
+    def handles(self, layer: torch.nn.Module) -> bool:
+        library = sys.modules.get("transformers.pytorch_utils")  # imported if there is such a layer
+        return library is not None and is_plain(layer, library.Conv1D)
+
+    def forward(self, layer: torch.nn.Module, tap: Tap, inputs: Tensor) -> Tensor:
+        weight, bias = cast(Tensor, layer.weight), cast(Tensor, layer.bias)
+        return tap(linear(inputs, weight.transpose(0, 1), bias), (inputs,))
+
+    def gradients(
+        self, layer: torch.nn.Module, part: str, notes: Notes, outputs: Tensor
+    ) -> dict[str, ParameterGradients]:
+        outputs, inputs = _places(outputs), _places(notes[0])
+        return {
+            "weight": OuterProducts(inputs, outputs, cast(Tensor, layer.weight).shape),
+            "bias": Explicit(outputs.sum(1)),
+        }
+
+
+def _places(values: Tensor) -> Tensor:
+    """(examples, …, features) as (examples, places, features)."""
+    return values.unsqueeze(1) if values.ndim == 2 else values.flatten(1, -2)
