@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from dpaudit.mechanisms import (
     WarmupDecay,
 )
 from dpaudit.mechanisms.final_model import gradient_weights
+from dpaudit.mechanisms.schedules import LearningRateSchedule
 from dpaudit.testing import easy_training
 from dpaudit.threat_models import CraftedDimensions, StandardView
 
@@ -119,6 +120,18 @@ def test_linear_optimizers_are_inverted_exactly(name: str) -> None:
     torch.testing.assert_close(found[0], first, rtol=1e-7, atol=1e-8)
     left = found - torch.stack([genuine(step)[0] for step in range(5)])
     assert float(left.std()) == pytest.approx(1.0, abs=0.35)  # noise of the sum: sigma C = 1
+
+
+def test_a_step_without_learning_rate_is_named() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Pausing(LearningRateSchedule):
+        def factor(self, step: int, steps: int) -> float:
+            return float(step != 2)
+
+    mechanism = replace(training("momentum"), schedule=Pausing())
+    view = StandardView(mechanism=mechanism, iterates=torch.zeros(6, 1, 3))
+    with pytest.raises(InvalidInput, match="step 2"):
+        list(noisy_sums(view))
 
 
 def separation(mechanism: DPSGD, adversary: Any, runs: int, **options: Any) -> float:

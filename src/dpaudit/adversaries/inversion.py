@@ -48,6 +48,11 @@ def _directions(view: StandardView, size: float) -> Iterator[torch.Tensor]:
     mechanism, iterates = view.mechanism, view.iterates
     for step in range(len(iterates) - 1):
         rate = mechanism.rate(step)
+        if not rate:
+            raise InvalidInput(
+                "the learning rate must be above 0 in every step for this adversary, got 0 in "
+                f"step {step}; use a schedule whose factor is above 0"
+            )
         kept = 1 - rate * mechanism.weight_decay
         yield (kept * iterates[step] - iterates[step + 1]) * (size / rate)
 
