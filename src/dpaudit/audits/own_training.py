@@ -106,6 +106,7 @@ def audit_training(
         fresh: Train again even if the store has the runs of this audit.
 
     Example:
+        >>> import numpy as np
         >>> from dpaudit.trainings import GradientCanary
         >>> canary = GradientCanary.draw(10, clip_norm=1.0)
         >>> def train(canary, inserted, seed):
