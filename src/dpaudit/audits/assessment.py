@@ -15,6 +15,7 @@ from dpaudit.audits.description import Description
 from dpaudit.audits.tensors import combined, corrected, failures_of, scores_of, weakest
 from dpaudit.audits.watching import Watcher
 from dpaudit.claims import Claim, ClaimTest, Verdict, test_claim
+from dpaudit.claims.claim import DETECT, LEAST_POWER
 from dpaudit.claims.power import Power, detection_power
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds import ProvenCurve, estimate, estimate_all, proven_curve
@@ -212,11 +213,11 @@ def assess(
     # Without sampling the closed form is exact, so that no other accountant's bound is smaller.
     known = bounds_of(every=sampled and every_accountant)
     least = min(known, key=lambda bound: bound.epsilon)
-    test, power, attainable, least_power = None, None, None, 0.8
+    test, power, attainable, least_power = None, None, None, LEAST_POWER
     tensors: Mapping[str, ClaimTest] = {}
     if claim is not None and (training is not None or delta > 0):
-        detect = 0.5 if training is None else training.detect
-        least_power = 0.8 if training is None else training.power
+        detect = DETECT if training is None else training.detect
+        least_power = LEAST_POWER if training is None else training.power
         test, tensors = _tests(description, scores, failures, claim, level)
         weak, seen = weakest(scores, names) if names else ("", scores)
         power = detection_power(

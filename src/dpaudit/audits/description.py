@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, final
 
 from dpaudit.claims import Claim
+from dpaudit.claims.claim import DETECT, LEAST_POWER
 from dpaudit.errors import StoreError
 from dpaudit.mechanisms.correlation import CorrelatedNoise
 from dpaudit.mechanisms.dpsgd import Insertion
@@ -116,8 +117,8 @@ class DescribedTraining:
     delta: float = 1e-5
     confidence: float = 0.95
     until_violation: bool = False
-    detect: float = 0.5
-    power: float = 0.8
+    detect: float = DETECT
+    power: float = LEAST_POWER
     tensors: tuple[str, ...] = ()
 
 
@@ -191,14 +192,15 @@ class Description:
     def only_noise_varies(self) -> bool:
         """Whether it is known that runs differ only by their noise and their canary.
 
-        dpaudit's own trainings have the same batches in every run; the starting point and the
-        augmentation may be drawn afresh.
+        dpaudit's own trainings have the same batches in every run; the starting point, the
+        augmentation and the steps in which a sampled canary takes part may be drawn afresh.
         """
         mechanism = self.mechanism
         if isinstance(mechanism, DescribedTraining):
             return False
         started = mechanism.initialisation.get("class") == "FixedInitialisation"
-        return started and "augmentation" not in mechanism.further
+        sampled = mechanism.sampling_rate is not None
+        return started and not sampled and "augmentation" not in mechanism.further
 
     @property
     def title(self) -> str:

@@ -23,6 +23,7 @@ from dpaudit.audits.stored import watcher_of
 from dpaudit.audits.tensors import corrected
 from dpaudit.audits.watching import Watcher
 from dpaudit.claims import Claim
+from dpaudit.claims.claim import DETECT, LEAST_POWER
 from dpaudit.claims.fixed_sample import MOST_SCORES, scores_to_refute
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import Executor, Lost, check_pickles, refuse_in_worker
@@ -55,8 +56,8 @@ def audit_training(
     progress: Progress | None = None,
     executor: Executor | None = None,
     timeout: float | None = None,
-    detect: float = 0.5,
-    power: float = 0.8,
+    detect: float = DETECT,
+    power: float = LEAST_POWER,
     fresh: bool = False,
 ) -> AuditResult:
     r"""Audit your own training, in any framework, and test its privacy claim.

@@ -15,6 +15,7 @@ from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit.audits.tensors import corrected
 from dpaudit.claims import Claim
+from dpaudit.claims.claim import DETECT, LEAST_POWER
 from dpaudit.claims.power import power_of
 from dpaudit.errors import InvalidInput, TrainingFailed
 from dpaudit.trainings.liveness import DeadCanary, check_function
@@ -100,8 +101,8 @@ def plan_training(
     canary: Any = None,
     adversary: AdversaryLike = None,
     initial: Any = None,
-    detect: float = 0.5,
-    power: float = 0.8,
+    detect: float = DETECT,
+    power: float = LEAST_POWER,
     confidence: float = 0.95,
     pilot: int = 6,
     seed: int = 0,

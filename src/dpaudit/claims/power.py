@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, final
 
@@ -20,10 +20,12 @@ from scipy.special import bdtr, bdtrik, ndtr
 from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
 from dpaudit.claims.bets import Bets
-from dpaudit.claims.claim import Claim
+from dpaudit.claims.claim import DETECT, LEAST_POWER, Claim
+from dpaudit.claims.fixed_sample import ClaimTest
 from dpaudit.claims.sequential import AnytimeTest
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.joint_test import Curve, curve_p_value, distances
+from dpaudit.lower_bounds.thresholds import Pilot, ThresholdRule
 from dpaudit.scores import Scores
 
 SURE = 0.9
@@ -113,7 +115,7 @@ def detection_power(
     claim: Claim,
     *,
     confidence: float = 0.95,
-    detect: float = 0.5,
+    detect: float = DETECT,
     pilot_share: float = 0.1,
     anytime: bool = False,
 ) -> Power:
@@ -160,6 +162,27 @@ def detection_power(
         found=_factor(power, SURE),
         missed=_factor(power, 0.5),
     )
+
+
+def with_power(
+    test: ClaimTest, evidence: Scores | ErrorCounts, rule: ThresholdRule
+) -> tuple[ClaimTest, Power | None]:
+    """The test with a note on what it could have detected; inconclusive without enough power.
+
+    Arguments:
+        test: The test of a claim.
+        evidence: The scores or counts that were tested; counts do not show the power.
+        rule: The rule that chose the threshold.
+    """
+    if test.verdict == "violation":
+        return test, None
+    if not isinstance(evidence, Scores):
+        note = "counts do not show what this test could have detected; give the scores"
+        return replace(test, notes=(*test.notes, note)), None
+    share = rule.share if isinstance(rule, Pilot) else 0.0
+    power = detection_power(evidence, test.claim, confidence=test.confidence, pilot_share=share)
+    verdict = test.verdict if power.probability >= LEAST_POWER else "inconclusive"
+    return replace(test, verdict=verdict, notes=(*test.notes, power.sentence)), power
 
 
 def power_of(

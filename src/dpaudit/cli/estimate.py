@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from dpaudit.claims import Claim, ClaimTest, test_claim
-from dpaudit.claims.power import Power, detection_power
+from dpaudit.claims import Claim, test_claim
+from dpaudit.claims.power import Power, with_power
 from dpaudit.cli._bounds_table import print_bounds
 from dpaudit.cli._exit import VERDICT_CODES
 from dpaudit.cli._option import Json, option
@@ -19,15 +18,14 @@ from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds import ErrorCounts, estimate_all
 from dpaudit.lower_bounds import estimate as estimate_one
 from dpaudit.lower_bounds.registry import METHODS
-from dpaudit.lower_bounds.thresholds import Pilot, threshold_rule
+from dpaudit.lower_bounds.thresholds import threshold_rule
 from dpaudit.privacy import Bounds
 from dpaudit.report.palette import terminal_style
-from dpaudit.scores import Scores, read_scores
+from dpaudit.scores import read_scores
 
 _EVERY = "all"
 # The bound without assumptions, beside the bound of the paper.
 _DEFAULT = ("gaussian-dp", "clopper-pearson")
-_LEAST_POWER = 0.8  # that "consistent" requires, as in audit-training
 _NO_NUMBER = "dpaudit: no method gave a bound; the output lists the reasons"
 
 
@@ -133,8 +131,7 @@ def estimate(
         named = rule if rule.startswith(("pilot", "fixed")) else "pilot"
         tested = threshold_rule(named, seed=seed)
         verdict = test_claim(evidence, claim, confidence=confidence, threshold=tested)
-        share = tested.share if isinstance(tested, Pilot) else 0.0
-        verdict, power = _with_power(verdict, evidence, pilot_share=share)
+        verdict, power = with_power(verdict, evidence, tested)
 
     if json:
         _print_json(result, verdict, power)
@@ -208,23 +205,6 @@ def _claim(
     return Claim.from_dpsgd(
         noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate
     )
-
-
-def _with_power(
-    test: ClaimTest, evidence: Scores | ErrorCounts, *, pilot_share: float
-) -> tuple[ClaimTest, Power | None]:
-    """The test with a note on what it could have detected; inconclusive without enough power."""
-    if test.verdict == "violation":
-        return test, None
-    if not isinstance(evidence, Scores):
-        note = "counts do not show what this test could have detected; give the scores"
-        return replace(test, notes=(*test.notes, note)), None
-    power = detection_power(
-        evidence, test.claim, confidence=test.confidence, pilot_share=pilot_share
-    )
-    powerful = power.probability >= _LEAST_POWER
-    verdict = test.verdict if powerful else "inconclusive"
-    return replace(test, verdict=verdict, notes=(*test.notes, power.sentence)), power
 
 
 def _source(scores: str | None, evidence: Any) -> str:
