@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpaudit.data import Examples
 from dpaudit.engine import Speed, compilation, graphs, noise, products
 from dpaudit.engine.clipping import ClippedSums
 from dpaudit.engine.compilation import WORTH_TRACING, Traced, numerics
@@ -25,10 +24,9 @@ from dpaudit.engine.rules.patches import PADDED_TO
 from dpaudit.engine.starting_points import flat_parameters, initial_parameters, trainable
 from dpaudit.engine.tapping import TappedModel, Taps
 from dpaudit.engine.training import Training
-from dpaudit.mechanisms.batches import FixedBatches
-from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.mechanisms.losses import cross_entropy as mean_cross_entropy
 from dpaudit.models import gpt
+from dpaudit.testing import easy_training
 
 PROGRAM = """
 import torch
@@ -134,22 +132,12 @@ def test_wrong_gradients_are_seen_though_the_noise_is_a_thousand_times_longer(
 
         return call
 
-    data = Examples(features=torch.ones(20, 3).numpy(), targets=[0, 1] * 10, classes=2)
-    mechanism = DPSGD(
-        build_model=lambda: torch.nn.Linear(3, 2),
-        loss=mean_cross_entropy,
-        data=data,
-        batches=FixedBatches(batch_size=10),
-        steps=1,
-        learning_rate=1.0,
-        clip_norm=1.0,
-        noise_multiplier=1e4,
-    )
+    mechanism = easy_training(noise_multiplier=1e4)
     monkeypatch.setattr(compilation, "compiled", miscompiling)
     speed = Speed(device="cpu", virtual_batch=virtual)
     engine = Engine(Training(mechanism=mechanism), runs=2, speed=speed, compiled=True)
     runs = torch.arange(2)
-    list(engine.play(initial_parameters(mechanism, seed=0, runs=runs), runs, torch.zeros(2, 0)))
+    next(engine.play(initial_parameters(mechanism, seed=0, runs=runs), runs, torch.zeros(2, 0)))
     assert bool(engine.notices) == bool(share)
 
 
