@@ -33,7 +33,7 @@ from dpaudit.tradeoff import (
 Verdict = Literal["violation", "consistent", "inconclusive"]
 """``violation``: the claim is refuted at the confidence asked for. ``consistent``: it is not,
 although this many scores could have refuted it. ``inconclusive``: even perfect separation of this
-many scores would not have refuted it."""
+many scores would not have refuted it, or scores like these could have missed too little noise."""
 
 DETECT, LEAST_POWER = 0.5, 0.8
 """``consistent`` requires that noise `DETECT` times as large as claimed would have been found with
