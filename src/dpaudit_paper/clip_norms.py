@@ -52,23 +52,24 @@ def findings(table: Table) -> str:
         )
     alone, together = last.where(series=A_L), last.where(series=A_L_TOGETHER)
     if len(alone):
-        text += (
-            f" A_L, with {alone.words('protocol')[0]}, proves {_bounds(alone)} at "
-            f"C = 1, 2, 4 (mu {_moments(alone)})."
-        )
+        text += f" A_L proves {_proven(alone)}."
     if len(together):
         text += (
-            f" With {together.words('protocol')[0]} A_L proves {_bounds(together)} (mu "
-            f"{_moments(together)}): images that are trained together disturb each other and have "
-            "different losses, so that this says little about a single image."
+            f" With many canaries in a training A_L proves {_proven(together)}: images that are "
+            "trained together disturb each other and have different losses, so that this says "
+            "little about a single image."
         )
     return text
 
 
-def _bounds(rows: Table) -> str:
-    return ", ".join(f"{value:.2f}" for value in rows.numbers("gaussian_dp"))
-
-
-def _moments(rows: Table) -> str:
-    apart = [rows.where(panel=panel) for panel in rows.words("panel")]
-    return ", ".join(f"{row.number('mu'):.2f} ± {standard_error(row):.2f}" for row in apart)
+def _proven(rows: Table) -> str:
+    """The bound at each C, with its trainings where they are not those of the C before."""
+    parts, said = [], ""
+    for panel in rows.words("panel"):
+        row = rows.where(panel=panel)
+        mu = f"mu {row.number('mu'):.2f} ± {standard_error(row):.2f}"
+        protocol = row.words("protocol")[0]
+        details = mu if protocol == said else f"{protocol}; {mu}"
+        parts.append(f"{row.number('gaussian_dp'):.2f} at {panel} ({details})")
+        said = protocol
+    return ", ".join(parts)

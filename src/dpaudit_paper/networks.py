@@ -26,10 +26,11 @@ _QUICK_STEPS = 100
 
 A_L, A_L_TOGETHER = "A_L", "A_L, many canaries"
 
-_ALONE = {("convnet", 1): 5000, ("convnet", 5): 5000, ("convnet", 25): 5000}
-_ALONE |= {("resnet18", 1): 32}
-"""Trainings for A_L with one image each; of ResNet18 as many as take minutes, and none where
-so few could prove nothing."""
+_ALONE = {("convnet", 1, c): 5000 for c in (1.0, 2.0, 4.0)}
+_ALONE |= {("convnet", k, 1.0): 5000 for k in (5, 25)}
+_ALONE |= {("resnet18", 1, 1.0): 500, ("resnet18", 1, 2.0): 32, ("resnet18", 1, 4.0): 32}
+"""Trainings for A_L with one image each, by model, period and clipping norm; of ResNet18 as many as
+take minutes, and none where so few could prove nothing."""
 
 _QUICK_TOGETHER = {("convnet", 1): 4}
 _TOGETHER = {("convnet", 1): 16, ("resnet18", 1): 8}
@@ -88,7 +89,7 @@ def flipped_labels(
     alone = Trainings(
         preset=model,
         adversary=FlippedLabel(),
-        runs=setting.choose(quick=0, full=_ALONE.get((model, period), 0)),
+        runs=setting.choose(quick=0, full=_ALONE.get((model, period, clip_norm), 0)),
         period=period,
         clip_norm=clip_norm,
         seed=setting.seed,

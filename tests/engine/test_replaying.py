@@ -98,6 +98,7 @@ def test_a_step_that_waits_for_the_gpu_is_not_recorded() -> None:
 
 
 @needs_gpu
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
 def test_a_recording_without_kernels_is_not_used() -> None:
     found = torch.ones(3, device="cuda")
 

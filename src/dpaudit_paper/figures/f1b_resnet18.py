@@ -24,7 +24,7 @@ FIGURE = Figure(
     label="fig:k1_sub2",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=None, gpu=40),
-    full=Cost(cpu=None, gpu=490),
+    full=Cost(cpu=None, gpu=1080),
     measure=measure,
     draw=draw_curves,
     findings=findings,
