@@ -72,7 +72,8 @@ class Assessment:
         upper_bounds: All upper bounds, or a function that computes them when they are first used,
             because some accountants take seconds.
         test: The test of the claim; `None` if nothing is claimed.
-        power: What the test could have detected; `None` if nothing is claimed.
+        power_of_test: A function that computes `power` when it is first used, because it takes
+            longer than all bounds; `None` if nothing is claimed.
         least_power: The power that the verdict ``consistent`` requires.
         attainable: The bound to expect if the canary leaks all that is claimed; `None` if nothing
             finite is claimed.
@@ -88,7 +89,7 @@ class Assessment:
     least_upper: Bound
     upper_bounds: Bounds | Callable[[], Bounds]
     test: ClaimTest | None
-    power: Power | None
+    power_of_test: Callable[[], Power] | None
     least_power: float
     attainable: float | None
     tensors: Mapping[str, ClaimTest] = field(default_factory=dict)
@@ -106,6 +107,11 @@ class Assessment:
         """The accountants' upper bounds, or the claimed one."""
         found = self.upper_bounds
         return found if isinstance(found, Bounds) else found()
+
+    @cached_property
+    def power(self) -> Power | None:
+        """What the test could have detected; `None` if nothing is claimed."""
+        return None if self.power_of_test is None else self.power_of_test()
 
     @property
     def proven(self) -> ProvenCurve:
@@ -207,7 +213,7 @@ def assess(
         covers: The part of the model that the canaries test, in words.
     """
     claim, training = description.claim(horizon), description.training
-    names, level = description.names, confidence if training is None else training.confidence
+    level = confidence if training is None else training.confidence
     bounds_of = partial(_upper_bounds, description, claim, horizon, delta)
     sampled = training is None and description.noisy_steps(horizon)["sampling_rate"] is not None
     # Without sampling the closed form is exact, so that no other accountant's bound is smaller.
@@ -216,18 +222,9 @@ def assess(
     test, power, attainable, least_power = None, None, None, LEAST_POWER
     tensors: Mapping[str, ClaimTest] = {}
     if claim is not None and (training is not None or delta > 0):
-        detect = DETECT if training is None else training.detect
         least_power = LEAST_POWER if training is None else training.power
         test, tensors = _tests(description, scores, failures, claim, level)
-        weak, seen = weakest(scores, names) if names else ("", scores)
-        power = detection_power(
-            seen,
-            claim,
-            confidence=corrected(level, len(names)),
-            detect=detect,
-            anytime=description.anytime,
-        )
-        power = replace(power, canary=weak, only_noise=description.only_noise_varies)
+        power = partial(_power, description, scores, claim, level)
     if test is not None and delta > 0 and 0 < least.epsilon < float("inf"):
         attainable = expected_bound(
             gaussian_mu(least.epsilon, delta),
@@ -249,7 +246,7 @@ def assess(
         least_upper=least,
         upper_bounds=partial(bounds_of, every=True) if every_accountant and not sampled else known,
         test=test,
-        power=power,
+        power_of_test=power,
         least_power=least_power,
         attainable=attainable,
         tensors=tensors,
@@ -302,6 +299,20 @@ def _tests(
         lost = failures_of(failures, place, seed=seed)
         tests[name] = _fixed_test(scores_of(scores, place), lost, claim, level, seed=seed)
     return combined(tests, confidence), tests
+
+
+def _power(description: Description, scores: Scores, claim: Claim, confidence: float) -> Power:
+    """What the test could have detected; with named canaries, in the one with the least power."""
+    names, training = description.names, description.training
+    weak, seen = weakest(scores, names) if names else ("", scores)
+    power = detection_power(
+        seen,
+        claim,
+        confidence=corrected(confidence, len(names)),
+        detect=DETECT if training is None else training.detect,
+        anytime=description.anytime,
+    )
+    return replace(power, canary=weak, only_noise=description.only_noise_varies)
 
 
 def _fixed_test(
