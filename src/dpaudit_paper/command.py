@@ -12,6 +12,7 @@ import typer
 
 from dpaudit.cli._executors import takes_executor
 from dpaudit.cli._exit import UNEXPECTED
+from dpaudit.cli._option import option
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -40,12 +41,24 @@ def reproduce(
         str | None,
         typer.Option(help="Folder with CIFAR-10 and AlexNet's weights; else $DPAUDIT_DATA."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Annotated[
+        str,
+        typer.Option(
+            help="auto, cpu, cuda or cuda:N. auto is a GPU if there is one, except for the small "
+            "Housing network, which CPU cores train faster."
+        ),
+    ] = "auto",
     seed: Annotated[int, typer.Option(help="First random seed.")] = 0,
     again: Annotated[bool, typer.Option("--again", help="Measure again even if done.")] = False,
     redraw: Annotated[
         bool, typer.Option("--redraw", help="Draw again from the CSV file without measuring.")
     ] = False,
+    jobs: Annotated[
+        int,
+        option(
+            "Figures made at the same time, each in a process with its share of the cores.", "N"
+        ),
+    ] = 1,
     executor: Executor | None = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -59,6 +72,9 @@ def reproduce(
     Make all that this machine can make, cheapest first:
     [bold]dpaudit reproduce all --data-dir ~/data[/]
 
+    Make four at the same time, longest first:
+    [bold]dpaudit reproduce all --scale full --jobs 4[/]
+
     Finished figures are kept; interrupted trainings are resumed.
     """
     from dpaudit import _validate
@@ -66,6 +82,7 @@ def reproduce(
 
     size: Scale = "full" if _validate.one_of("scale", scale, SCALES) == "full" else "quick"
     _check_device(device)
+    _validate.integer("jobs", jobs, at_least=1)
     if not names:
         _list(out, size, data_dir, device, as_json=json)
         return
@@ -81,7 +98,8 @@ def reproduce(
     here = Surroundings.look(out=out, data_dir=data_dir, device=device)
     from dpaudit_paper.base import Need
 
-    figures = chosen(names, scale=size, gpu=Need.GPU not in here.missing)
+    gpu = Need.GPU not in here.missing
+    figures = chosen(names, scale=size, gpu=gpu, longest_first=jobs > 1)
     # A named figure is always tried; "all" means all that can be made here.
     skipped = []
     if any(name.lower() == "all" for name in names):
@@ -94,6 +112,7 @@ def reproduce(
         seed=seed,
         progress=_progress(quiet=json),
         executor=executor,
+        jobs=jobs,
     )
     made = list(_printed(make_all(figures, setting, out, again=again), len(figures), quiet=json))
     reasons = [(figure, here.state(figure, size)) for figure in skipped]

@@ -7,12 +7,12 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeVar, final
 
 from dpaudit._files import write_text, write_whole
 from dpaudit.errors import DataError, DpauditError, InvalidInput
@@ -27,6 +27,7 @@ STORE = "trainings.sqlite"
 QUICK = "quick version: fewer runs than the paper"
 PARTIAL = "parts that need a GPU are left out"
 
+Result = TypeVar("Result")
 Outcome = Literal["made", "kept", "redrawn", "failed"]
 
 
@@ -66,12 +67,12 @@ class Made:
 def make_all(
     figures: Sequence[Figure], setting: Setting, out: Path, *, again: bool = False
 ) -> Iterator[Made]:
-    """Make figures one after the other and yield each outcome.
+    """Make figures, ``setting.jobs`` at the same time, and yield each outcome.
 
     An error is yielded as the outcome of its figure; only an interruption stops all.
 
     Arguments:
-        figures: The figures, in the order to make them.
+        figures: The figures, in the order in which to begin them.
         setting: The setting; its store is replaced by the one in ``out``.
         out: The folder to write to; created if missing.
         again: Whether to measure again what is already there.
@@ -82,34 +83,38 @@ def make_all(
         raise InvalidInput(
             f"out must be a folder that can be made, got {str(out)!r}: {error.strerror}"
         ) from None
+    setting = replace(setting, store=out / STORE)
+    waiting = []
     for figure in figures:
-        began = time.perf_counter()
-        try:
-            kept = None if again else _kept(figure, setting, out)
-            if kept is not None:
-                yield kept
-                continue
-            yield _make(figure, replace(setting, store=out / STORE, ledger=Ledger()), out)
-        except DpauditError as error:
-            yield _failed(figure, began, str(error))
-        except Exception as error:
-            # A bug in one figure: the traceback goes to a file, and the others are still made.
-            write_text(out / f"{figure.id}.error.txt", traceback.format_exc())
-            yield _failed(
-                figure,
-                began,
-                f"{type(error).__name__}: {error}; the traceback is in {figure.id}.error.txt",
-            )
+        kept = None if again else _outcome(figure, out, partial(_kept, figure, setting, out))
+        if kept is not None:
+            yield kept
+        elif setting.jobs == 1:
+            yield make(figure, setting, out)
+        else:
+            waiting.append(figure)
+    if waiting:
+        from dpaudit_paper.jobs import make_together
+
+        yield from make_together(waiting, setting, out)
+
+
+def make(figure: Figure, setting: Setting, out: Path) -> Made:
+    """Make one figure; an error is its outcome.
+
+    Arguments:
+        figure: The figure.
+        setting: The setting, with its store; its ledger is replaced by a new one.
+        out: The folder to write to.
+    """
+    own = replace(setting, ledger=Ledger())
+    return _outcome(figure, out, partial(_make, figure, own, out))
 
 
 def redraw_all(figures: Sequence[Figure], out: Path) -> Iterator[Made]:
     """Draw figures again; one without a CSV file fails without stopping the others."""
     for figure in figures:
-        began = time.perf_counter()
-        try:
-            yield redraw(figure, out)
-        except DpauditError as error:
-            yield _failed(figure, began, str(error))
+        yield _outcome(figure, out, partial(redraw, figure, out))
 
 
 def redraw(figure: Figure, out: Path) -> Made:
@@ -173,6 +178,20 @@ def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> s
     return text
 
 
+def _outcome(figure: Figure, out: Path, work: Callable[[], Result]) -> Result | Made:
+    """The result of work on a figure; an error is the outcome of the figure."""
+    began = time.perf_counter()
+    try:
+        return work()
+    except DpauditError as error:
+        return failed(figure, began, str(error))
+    except Exception as error:
+        # A bug in one figure: the traceback goes to a file, and the others are still made.
+        write_text(out / f"{figure.id}.error.txt", traceback.format_exc())
+        cause = f"{type(error).__name__}: {error}; the traceback is in {figure.id}.error.txt"
+        return failed(figure, began, cause)
+
+
 def _make(figure: Figure, setting: Setting, out: Path) -> Made:
     began = time.perf_counter()
     table = figure.measure(setting)
@@ -207,7 +226,8 @@ def _kept(figure: Figure, setting: Setting, out: Path) -> Made | None:
     return Made(figure=figure, outcome="kept", findings=text, files=files_of(figure, out))
 
 
-def _failed(figure: Figure, began: float, error: str) -> Made:
+def failed(figure: Figure, began: float, error: str) -> Made:
+    """The outcome of a figure that was begun at a time of `time.perf_counter` and failed."""
     return Made(figure=figure, outcome="failed", seconds=time.perf_counter() - began, error=error)
 
 
@@ -220,6 +240,7 @@ def _describe(figure: Figure, setting: Setting, seconds: float) -> dict[str, Any
         "scale": _scale(figure, setting),
         "seed": setting.seed,
         "seconds": round(seconds, 1),
+        "jobs": setting.jobs,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": _device(setting),
         "versions": _versions(),

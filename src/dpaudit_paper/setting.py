@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
 
 from dpaudit import _validate
+from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult, Progress
@@ -62,12 +66,13 @@ class Setting:
 
     Arguments:
         scale: ``"quick"`` for two CPU cores and a minute or two, ``"full"`` for the paper's size.
-        device: Device: auto, cpu or cuda.
+        device: Device: auto, cpu or cuda; auto chooses for each network.
         data_dir: Folder of CIFAR-10 and AlexNet's weights; by default ``$DPAUDIT_DATA``.
         seed: First random seed.
         store: File that stores trainings, so that none is repeated; none by default.
         progress: Progress callback; none by default.
         executor: Schedules the trainings; by default processes of this machine.
+        jobs: Number of figures made at the same time.
         ledger: The sources, filled while measuring.
 
     Example:
@@ -82,11 +87,18 @@ class Setting:
     store: Path | None = None
     progress: Progress | None = None
     executor: Executor | None = None
+    jobs: int = 1
     ledger: Ledger = field(default_factory=Ledger, compare=False)
 
     def __post_init__(self) -> None:
         _validate.one_of("scale", self.scale, SCALES)
         _validate.integer("seed", self.seed)
+        _validate.integer("jobs", self.jobs, at_least=1)
+        if self.jobs > 1 and self.executor is not None:
+            raise InvalidInput(
+                f"jobs must be 1 with an executor, got {self.jobs}: the executor schedules the "
+                "trainings of one figure after the other; leave out one of the two"
+            )
 
     @property
     def full(self) -> bool:
@@ -101,6 +113,34 @@ class Setting:
     def on_gpu(self) -> bool:
         """Whether trainings run on a GPU; imports torch."""
         return torch_device(self.device) == "cuda"
+
+    @contextlib.contextmanager
+    def playing(self, audit: str) -> Iterator[None]:
+        """Let one process at a time play this audit for the store; others wait.
+
+        A lock file beside the store, which is released when its process ends, however it ends.
+
+        Arguments:
+            audit: The name of the audit in the store.
+        """
+        if self.store is None:
+            yield
+            return
+        from filelock import FileLock, Timeout
+
+        folder = self.store.with_name(f"{self.store.name}-locks")
+        folder.mkdir(exist_ok=True)
+        lock = FileLock(folder / hashlib.sha256(audit.encode()).hexdigest()[:16])
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            if self.progress is not None:
+                self.progress.notice("waits for another process, which plays the same trainings")
+            lock.acquire(poll_interval=0.2)
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 def torch_device(device: str) -> str:

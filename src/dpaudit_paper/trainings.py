@@ -31,6 +31,9 @@ _ON_GPU: dict[str, Precision] = {"convnet": "tf32", "resnet18": "bfloat16"}
 """Precisions on a GPU of the networks that take minutes; of ResNet18 the one that takes half of the
 time. All others use float32."""
 
+_ON_CPU = frozenset({"housing"})
+"""Networks that several CPU cores train at least as fast as a GPU, by a fused step in C++."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -134,28 +137,36 @@ class Trainings:
                 f"{self.preset} by {self.adversary.name}, k = {self.period}, {self.steps:,} steps, "
                 f"seed {self.seed}: {self.protocol}"
             )
-        result = audit(
-            self.mechanism(setting.data_dir),
-            self.adversary,
-            runs=self.runs,
-            canaries=self.canaries,
-            insertion=Insertion(period=self.period),
-            seed=self.seed,
-            horizons=self.horizons,
-            name=name,
-            store=setting.store,
-            speed=speed,
-            progress=setting.progress,
-            executor=setting.executor,
-        )
+        with setting.playing(name):
+            result = audit(
+                self.mechanism(setting.data_dir),
+                self.adversary,
+                runs=self.runs,
+                canaries=self.canaries,
+                insertion=Insertion(period=self.period),
+                seed=self.seed,
+                horizons=self.horizons,
+                name=name,
+                store=setting.store,
+                speed=speed,
+                progress=setting.progress,
+                executor=setting.executor,
+            )
         setting.ledger.add(name, result)
         return result
 
 
 def speed_for(preset_name: str, setting: Setting) -> Speed:
-    """Speed settings: on a GPU the CIFAR networks compute in lower precision."""
-    from dpaudit.engine import Speed
+    """Speed settings: on a GPU the CIFAR networks compute in lower precision.
 
+    The device ``auto`` is the CPU for networks that its fused step trains faster than a GPU.
+    """
+    from dpaudit.engine import Speed
+    from dpaudit.engine.fused_step import can_build
+
+    choosing = setting.device == "auto" and setting.executor is None
+    if choosing and preset_name in _ON_CPU and can_build():
+        return Speed(device="cpu")
     precision = _ON_GPU.get(preset_name, "float32") if setting.on_gpu else "float32"
     return Speed(device=setting.device, precision=precision)
 

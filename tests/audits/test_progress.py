@@ -65,6 +65,19 @@ def test_without_a_terminal_there_is_a_line_every_few_seconds(
     assert lines[-1] == "dpaudit: slow"
 
 
+def test_a_labelled_bar_prints_lines_with_its_label_also_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    with Bar(label="F1c") as bar:
+        bar.notice("begins")
+        bar.begin(runs=10, done=2)
+        assert not bar.wants_bounds
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["dpaudit: F1c: begins", "dpaudit: F1c: 2 of 10 runs"]
+
+
 def test_a_stage_without_reports_is_shown_again_and_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,7 +86,12 @@ def test_an_unknown_name_is_one_line_with_the_nearest(run: Run, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("option", "message"),
-    [(("--scale", "huge"), "scale must be one of"), (("--seed", "-1"), "seed must be")],
+    [
+        (("--scale", "huge"), "scale must be one of"),
+        (("--seed", "-1"), "seed must be"),
+        (("--jobs", "0"), "jobs must be"),
+        (("--jobs", "2", "--executor", "ray"), "jobs must be 1 with an executor"),
+    ],
 )
 def test_wrong_options_are_one_line(run: Run, tmp_path: Path, option, message) -> None:
     code, _, err = run("T1", "--out", str(tmp_path), "--device", "cpu", *option)

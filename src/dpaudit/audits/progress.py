@@ -66,9 +66,14 @@ class Bar(Progress):
     """Shows the stage, runs done, rate, time left, bound so far, and workers.
 
     A bar on a terminal or in a notebook; otherwise a line on standard error every few seconds.
+
+    Arguments:
+        label: Name of the audit in every line, for several audits at the same time, which show
+            lines also on a terminal; none by default.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, label: str = "") -> None:
+        self._label = f"{label}: " if label else ""
         self._state = _State()
         self._display: Any = None
 
@@ -105,7 +110,7 @@ class Bar(Progress):
         self._show()
 
     def notice(self, text: str) -> None:
-        self._shown().say(f"dpaudit: {text}")
+        self._shown().say(f"dpaudit: {self._label}{text}")
 
     def stop(self) -> None:
         if self._display is not None:
@@ -118,7 +123,7 @@ class Bar(Progress):
 
     def _shown(self) -> Any:
         if self._display is None:
-            self._display = _display()
+            self._display = _Lines(self._label) if self._label else _display()
         return self._display
 
     def _show(self) -> None:
@@ -244,7 +249,8 @@ class _Lines:
     A command that ends before the first line, such as one with a mistake, prints nothing else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, label: str = "") -> None:
+        self._label = label
         self._state: _State | None = None
         self._last, self._lock = time.perf_counter(), threading.Lock()
         self._stopped = threading.Event()
@@ -271,7 +277,7 @@ class _Lines:
                 return
             self._last = now
             with contextlib.suppress(OSError, ValueError):  # standard error may be closed
-                self.say(f"dpaudit: {self._state.line}")
+                self.say(f"dpaudit: {self._label}{self._state.line}")
 
 
 def status_text(status: Status) -> str:

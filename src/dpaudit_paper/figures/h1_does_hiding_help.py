@@ -65,19 +65,21 @@ def _audited(setting: Setting, name: str, period: int, decay: float) -> Row:
     training = dataclasses.replace(training, weight_decay=decay)
     constant = None if training.smoothness is None else training.smoothness.step_lipschitz(training)
     canaries = setting.choose(quick=1 if constant is None else 16, full=1)
-    result = audit(
-        training,
-        RareFeature(),
-        runs=setting.choose(quick=400 if constant is None else 60, full=5000),
-        canaries=canaries,
-        insertion=Insertion(period=period),
-        seed=setting.seed + 1,
-        name=f"H1 {name} k={period} decay={decay:g} {setting.scale} seed={setting.seed}",
-        store=setting.store,
-        speed=Speed(device=setting.device),
-        progress=setting.progress,
-        executor=setting.executor,
-    )
+    stored = f"H1 {name} k={period} decay={decay:g} {setting.scale} seed={setting.seed}"
+    with setting.playing(stored):
+        result = audit(
+            training,
+            RareFeature(),
+            runs=setting.choose(quick=400 if constant is None else 60, full=5000),
+            canaries=canaries,
+            insertion=Insertion(period=period),
+            seed=setting.seed + 1,
+            name=stored,
+            store=setting.store,
+            speed=Speed(device=setting.device),
+            progress=setting.progress,
+            executor=setting.executor,
+        )
     setting.ledger.add(f"{name}, k = {period}, weight decay {decay:g}", result)
     scores = result.scores
     mu = mu_by_moments(scores) or math.nan

@@ -1,0 +1,94 @@
+"""Making several figures at the same time, each in a process of its own.
+
+While one process trains on the GPU, others compile, compute bounds or train on the CPU. Trainings
+that two figures share are played by one of them and read by the other, see `Setting.playing`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import final
+
+from dpaudit.audits import Bar, Silent
+from dpaudit.executors import LocalProcesses, Lost, Notify, Player, PlayTile
+from dpaudit_paper.base import Figure
+from dpaudit_paper.making import Made, failed, make
+from dpaudit_paper.setting import Setting
+
+_THREADS = ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
+
+
+def make_together(figures: Sequence[Figure], setting: Setting, out: Path) -> Iterator[Made]:
+    """Make figures in ``setting.jobs`` processes and yield each outcome as soon as it is known.
+
+    A process that is killed or crashes fails only its own figure.
+
+    Arguments:
+        figures: The figures, in the order in which they are begun. They are pickled, so their
+            functions must be those of a module.
+        setting: The setting, with its store. If it has a progress callback, the processes print
+            lines with the names of their figures instead.
+        out: The folder to write to.
+    """
+    begun = dict.fromkeys((figure.id for figure in figures), time.perf_counter())
+
+    def begin(name: str) -> None:
+        begun[name] = time.perf_counter()
+
+    shown = not isinstance(setting.progress, Silent | None)
+    player = _FigurePlayer(
+        figures=tuple(figures), setting=replace(setting, progress=None), out=out, shown=shown
+    )
+    executor = LocalProcesses(
+        workers=setting.jobs, environment=_environment(setting.jobs), attempts=1
+    )
+    for number, made in executor.play(player, range(len(figures)), begin):
+        figure = figures[number]
+        if isinstance(made, Lost):
+            why = f"{made.reason}; repeat the command to resume its trainings, or use fewer jobs"
+            made = failed(figure, begun[figure.id], why)
+        yield made
+
+
+def _environment(jobs: int) -> dict[str, str]:
+    """Divide the cores among the processes, unless the user has chosen the numbers of threads."""
+    from dpaudit.engine.speed import cores
+
+    share = str(max(1, cores() // jobs))
+    return {name: share for name in _THREADS if not os.environ.get(name)}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _FigurePlayer(Player):
+    """Makes the figure whose number is the tile's."""
+
+    figures: tuple[Figure, ...]
+    setting: Setting
+    out: Path
+    shown: bool
+
+    def open(self) -> PlayTile:
+        return self._make
+
+    def _make(self, number: int, notify: Notify) -> Made:
+        figure = self.figures[number]
+        notify(figure.id)
+        progress = Bar(label=figure.id) if self.shown else Silent()
+        progress.notice("begins")
+        made = make(figure, replace(self.setting, progress=progress), self.out)
+        progress.stop()
+        _free_gpu_memory()
+        return made
+
+
+def _free_gpu_memory() -> None:
+    """Return memory that torch keeps for the next training, which may be another process's."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -1,0 +1,87 @@
+"""Figures that other processes can import, for tests of several jobs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from dpaudit.adversaries import RandomDimension
+from dpaudit_paper import Cost, Figure, Setting, Table, style
+from dpaudit_paper.readings import curve_rows
+from dpaudit_paper.trainings import Trainings
+
+TINY = Trainings(preset="housing", adversary=RandomDimension(), runs=4, insertions=3)
+
+
+def folder(setting: Setting) -> Path:
+    assert setting.store is not None
+    return setting.store.parent
+
+
+def wait_for(*paths: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not all(path.exists() for path in paths):
+        assert time.monotonic() < deadline, f"none of {paths} after a minute"
+        time.sleep(0.02)
+
+
+def first(setting: Setting) -> Table:
+    return _shared(setting, "first", "second")
+
+
+def second(setting: Setting) -> Table:
+    return _shared(setting, "second", "first")
+
+
+def _shared(setting: Setting, own: str, other: str) -> Table:
+    """The same trainings in both; with two jobs, they begin at the same time."""
+    (folder(setting) / own).touch()
+    if setting.jobs > 1:
+        wait_for(folder(setting) / other)
+    return Table.of(curve_rows(TINY, setting, series="A_GC-R"))
+
+
+def threads(setting: Setting) -> Table:
+    import torch
+
+    return Table.of(
+        [
+            {
+                "openmp": int(os.environ["OMP_NUM_THREADS"]),
+                "compiler": int(os.environ["TORCHINDUCTOR_COMPILE_THREADS"]),
+                "torch": torch.get_num_threads(),
+            }
+        ]
+    )
+
+
+def killed(setting: Setting) -> Table:
+    wait_for(folder(setting) / "sleeps")
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("still alive")
+
+
+def sleeps(setting: Setting) -> Table:
+    with setting.playing("slow"):
+        (folder(setting) / "draft").write_text(str(os.getpid()))
+        (folder(setting) / "draft").rename(folder(setting) / "sleeps")
+        time.sleep(600)
+    raise AssertionError("not stopped")
+
+
+def draw(table: Table):
+    return style.new_figure(height=1.0)[0]
+
+
+def findings(table: Table) -> str:
+    return f"{len(table)} rows."
+
+
+def tiny(name: str, measure, *, seconds: float = 1.0) -> Figure:
+    cost = Cost(cpu=seconds, gpu=seconds)
+    return Figure(
+        id=name, title=name, label="", quick=cost, full=cost,
+        measure=measure, draw=draw, findings=findings,
+    )  # fmt: skip
