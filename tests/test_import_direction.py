@@ -1,6 +1,7 @@
 """The order of the packages, and what may be imported at start-up."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,11 +43,18 @@ ORDER = (
 )
 """Each package imports only from packages of earlier rows, and from itself."""
 
+NAMED = re.compile(r"dpaudit(_paper)?(\.\w+)+:\w+")
+"""A plug-in as a registry names it."""
+
 LEVEL = {name: level for level, row in enumerate(ORDER) for name in row}
 
 
 def imports_of(path: Path) -> Iterator[tuple[str, ...]]:
-    """The parts of every module that a file imports, also in functions, but not for typing."""
+    """The parts of every module that a file imports, but not for typing.
+
+    Imports inside functions count, and so do strings such as ``"dpaudit.data.text:read"``, by which
+    a registry imports later.
+    """
     tree = ast.parse(path.read_text(encoding="utf8"))
     hidden = {
         id(inner)
@@ -63,6 +71,8 @@ def imports_of(path: Path) -> Iterator[tuple[str, ...]]:
             yield from (("dpaudit", alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield tuple(node.module.split("."))
+        elif isinstance(node, ast.Constant) and NAMED.fullmatch(str(node.value)):
+            yield tuple(str(node.value).partition(":")[0].split("."))
 
 
 def package_of(path: Path) -> str:
@@ -82,7 +92,7 @@ def test_every_package_has_a_place_in_the_order():
 
 
 def test_packages_import_only_from_earlier_ones():
-    """Imports inside functions count: they may save start-up time, but never hide a cycle."""
+    """Late imports may save start-up time, but never hide a cycle."""
     wrong = [
         f"{path.relative_to(SOURCE)} imports dpaudit.{parts[1]}"
         for path in files("dpaudit")

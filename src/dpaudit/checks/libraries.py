@@ -11,13 +11,7 @@ from dpaudit._registry import Registry
 
 
 class Library(Protocol):
-    """A library as it is published.
-
-    `dpaudit.integrations` provides these objects, which are found by name.
-    """
-
-    module: str
-    """Name of its top-level module."""
+    """A library as it is published."""
 
     infinite_gradients: str
     """What its own clipping does with an infinite gradient, and the remedy; empty if nothing."""
@@ -26,11 +20,11 @@ class Library(Protocol):
         """Collect the calls of the library's own clipping inside the block."""
 
 
-LIBRARIES: Registry[Library] = Registry(
-    "library",
-    "dpaudit.checks.libraries",
-    {"opacus": "dpaudit.integrations.opacus.stock:STOCK"},
-)
+LIBRARIES: Registry[Library] = Registry("library", "dpaudit.checks.libraries", {})
+"""Libraries by the name of their top-level module, from entry points only.
+
+Those of `dpaudit.integrations` are entry points of dpaudit itself: this package comes before it.
+"""
 
 
 def known_weakness(call: Callable[[], Any]) -> str:

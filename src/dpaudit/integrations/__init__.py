@@ -7,6 +7,8 @@ To add a library:
 2. Add one line to `INTEGRATIONS` below. Another package registers its class with an entry point in
    the group ``dpaudit.integrations`` instead.
 3. Run `dpaudit.testing.check_integration` on an optimizer of the library in a test.
+4. If the library has a known weakness that `dpaudit check` should explain, describe it by a
+   `dpaudit.checks.libraries.Library` and add its entry point to ``pyproject.toml``.
 
 `integration_of` finds the integration of an object.
 """

@@ -9,7 +9,6 @@ from typing import Any, final
 
 @final
 class _StockOpacus:
-    module = "opacus"
     infinite_gradients = (
         "Stock Opacus turns parameters into NaN if an example has an infinite or NaN gradient, "
         "which reveals that example. This is no bug of the training. Keep the loss finite, or call "
