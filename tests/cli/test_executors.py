@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpaudit.cli import _executors
 from dpaudit.cli._executors import make_executor
 from dpaudit.cli.collect import collect
 from dpaudit.errors import InvalidInput, StoreError
-from dpaudit.executors import EXECUTORS, Player
+from dpaudit.executors import EXECUTORS, Executor, Player
 from dpaudit.scores import ScoreBlock, Store
 
 
@@ -33,6 +34,7 @@ def test_without_options_this_machine_plays() -> None:
         ({"gpus_per_tile": 1.0}, "--gpus-per-tile"),
         ({"ray_address": "auto"}, "--ray-address"),
         ({"slurm_partition": "gpu"}, "--slurm-partition"),
+        ({"executor": "in-process", "timeout": 5.0}, "--timeout"),
         ({"executor": "ray", "gpus_per_tile": -1.0}, "gpus_per_tile"),
         ({"executor": "ray", "ray_runtime_env": "["}, "JSON"),
         ({"executor": "ray", "ray_runtime_env": "[]"}, "JSON"),
@@ -46,8 +48,25 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], word: str)
 def test_options_reach_the_executor() -> None:
     ray = make_executor(executor="ray", gpus_per_tile=0.5, accelerator="H100", ray_address="local")
     assert isinstance(ray, EXECUTORS["ray"])
+    assert isinstance(make_executor(executor="in-process"), EXECUTORS["in-process"])
     slurm = make_executor(executor="slurm", gpus_per_tile=1.0, slurm_partition="gpu")
     assert isinstance(slurm, EXECUTORS["slurm"])
+
+
+def test_an_executor_of_another_package_receives_the_options_that_it_takes(monkeypatch) -> None:
+    class Shares(Executor):
+        def __init__(self, *, gpus_per_tile: float = 0.0) -> None:
+            super().__init__()
+            self.share = gpus_per_tile
+
+        def play(self, player: Player, tiles: Any, notify: Any) -> Any:
+            raise NotImplementedError
+
+    monkeypatch.setattr(_executors, "EXECUTORS", {"shares": Shares})
+    made: Any = make_executor(executor="shares", gpus_per_tile=0.25)
+    assert made.share == 0.25
+    with pytest.raises(InvalidInput, match="--cpus-per-tile"):
+        make_executor(executor="shares", cpus_per_tile=2.0)
 
 
 class Blocks(Player):

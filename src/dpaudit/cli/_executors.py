@@ -6,21 +6,21 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 from dpaudit.cli._option import optional
 from dpaudit.errors import InvalidInput
+from dpaudit.executors import EXECUTORS, Executor
 
-if TYPE_CHECKING:
-    from dpaudit.executors import Executor
+_DEFAULT = "local"
 
 OPTIONS: dict[str, Any] = {
     "executor": optional(
         str,
-        "Where trainings run: on this machine, on a Ray cluster, or as SLURM jobs. A tile is a "
-        "group of trainings that run together.",
-        "local|ray|slurm",
-        "local",
+        "Where trainings run: in processes of this machine (local), in this process, on a Ray "
+        "cluster, or as SLURM jobs. A tile is a group of trainings that run together.",
+        "|".join(EXECUTORS),
+        _DEFAULT,
     ),
     "ray_address": optional(
         str,
@@ -94,67 +94,34 @@ def with_signature(
     return command
 
 
-_OPTION_OF = {
-    "address": "ray_address",
-    "runtime_env": "ray_runtime_env",
-    "folder": "slurm_folder",
-    "parameters": "slurm_partition",
-}
-"""The options of those arguments of executors whose names differ."""
-
-
 def make_executor(
-    *,
-    executor: str | None = None,
-    ray_address: str | None = None,
-    ray_runtime_env: str | None = None,
-    cpus_per_tile: float | None = None,
-    gpus_per_tile: float | None = None,
-    accelerator: str | None = None,
-    slurm_folder: str | None = None,
-    slurm_partition: str | None = None,
-    timeout: float | None = None,
+    *, executor: str | None = None, timeout: float | None = None, **options: Any
 ) -> Executor | None:
-    """The executor that the options describe; `None` for processes of this machine."""
-    from dpaudit.executors import EXECUTORS
+    """The executor that the options describe; `None` for processes of this machine.
 
-    chosen = executor or "local"
-    given: dict[str, Any] = {
-        "cpus_per_tile": cpus_per_tile,
-        "gpus_per_tile": gpus_per_tile,
-        "timeout": timeout,
-    }
-    of_ray = {
-        "address": ray_address,
-        "accelerator": accelerator,
-        "runtime_env": None if ray_runtime_env is None else _json(ray_runtime_env),
-    }
-    of_slurm = {
-        "folder": slurm_folder,
-        "parameters": None if slurm_partition is None else {"slurm_partition": slurm_partition},
-    }
-    if chosen == "ray":
-        given, others = given | of_ray, of_slurm
-    elif chosen == "slurm":
-        given, others = given | of_slurm, of_ray
-        for name in ("cpus_per_tile", "gpus_per_tile"):
-            if given[name] is not None:
-                given[name] = _whole(name, given[name])
-    else:
-        others = {**given, **of_ray, **of_slurm, "timeout": None}
-    unused = [name for name, value in others.items() if value is not None]
+    An executor receives the options that its class has arguments for. Other options are refused.
+    """
+    chosen = executor or _DEFAULT
+    kind, arguments, unused = EXECUTORS[chosen], dict[str, Any](), list[str]()
+    taken = inspect.signature(kind).parameters
+    for name, value in {**options, "timeout": timeout}.items():
+        owner, argument, read = _OF_ONE_EXECUTOR.get(name, (chosen, name, _number))
+        if value is None:
+            continue
+        if owner == chosen and argument in taken:
+            arguments[argument] = read(value)
+        else:
+            unused.append(f"--{name.replace('_', '-')}")
     if unused:
-        options = ", ".join(f"--{_OPTION_OF.get(name, name).replace('_', '-')}" for name in unused)
-        raise InvalidInput(f"--executor {chosen} does not use {options}; leave it out")
-    if chosen == "local":
-        return None
-    return EXECUTORS[chosen](**{name: value for name, value in given.items() if value is not None})
+        raise InvalidInput(
+            f"--executor {chosen} does not use {', '.join(unused)}; leave out what it does not use"
+        )
+    return None if chosen == _DEFAULT else kind(**arguments)
 
 
-def _whole(name: str, value: float) -> int:
-    if value != int(value):
-        raise InvalidInput(f"{name} must be a whole number for SLURM, got {value:g}")
-    return int(value)
+def _number(value: Any) -> Any:
+    """A whole number as an int, since some executors take no other."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _json(text: str) -> dict[str, Any]:
@@ -165,3 +132,12 @@ def _json(text: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InvalidInput(f"--ray-runtime-env must be a JSON object, got {text[:80]!r}")
     return content
+
+
+_OF_ONE_EXECUTOR: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
+    "ray_address": ("ray", "address", str),
+    "ray_runtime_env": ("ray", "runtime_env", _json),
+    "slurm_folder": ("slurm", "folder", str),
+    "slurm_partition": ("slurm", "parameters", lambda name: {"slurm_partition": name}),
+}
+"""Options of one executor: its name, the argument of its class, and how the value is read."""

@@ -12,6 +12,7 @@ from dpaudit.cli._option import Json, option
 from dpaudit.cli._render import console, print_json
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import Bounds
+from dpaudit.upper_bounds.registry import ACCOUNTANTS
 
 _EVERY = "all"
 
@@ -38,7 +39,7 @@ def account(
         option(
             "Accountant to use. Without it: the exact closed form (gaussian) "
             "if there is no sampling, otherwise the least of pld, rdp and the closed form.",
-            "gaussian|pld|prv|rdp|all",
+            "|".join((*ACCOUNTANTS, _EVERY)),
         ),
     ] = None,
     hidden_state: Annotated[
@@ -144,7 +145,7 @@ def _hidden_state(asked: bool, **given: Any) -> Any:
 
 def _beside_standard(described: dict[str, Any], given: Any, accountant: str | None) -> Any:
     """The bounds for the hidden state after the standard one, which composes the insertions."""
-    from dpaudit.upper_bounds import ACCOUNTANTS, HIDDEN_STATE_ACCOUNTANTS, all_upper_bounds
+    from dpaudit.upper_bounds import HIDDEN_STATE_ACCOUNTANTS, all_upper_bounds
 
     result = all_upper_bounds(**described, hidden_state=given)
     if accountant == _EVERY:
