@@ -14,6 +14,7 @@ from dpaudit.audits.assessment import lower_methods
 from dpaudit.audits.auditing import make_game
 from dpaudit.errors import DpauditError, MissingExtra
 from dpaudit.executors import Executor, Lost, Player, PlayTile
+from dpaudit.lower_bounds import METHODS
 from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.mechanisms.final_model import noise_of_released_model
@@ -189,7 +190,7 @@ def plan(
             bounds=tuple(
                 expected_bound(mu, scores=scores, delta=delta, confidence=confidence, method=method)
                 for method in lower_methods(clustered=False)
-                if delta > 0 or method == "clopper-pearson"
+                if delta > 0 or not METHODS[method].needs_positive_delta
             )
         ),
         runs=runs,

@@ -38,7 +38,9 @@ class CountFormula(CountMethod):
 
 class _Bayesian(CountFormula):
     paper = "Zanella-Béguelin et al. 2023"
-    assumptions = ("credible, not confidence: Jeffreys priors on both error rates",)
+    assumptions = (
+        "error rates have Jeffreys priors; the level is a posterior probability, not a confidence",
+    )
 
 
 @final

@@ -30,24 +30,30 @@ _SLACK = 1e-4
 _require = requiring("accountant")
 
 
-def check_accountant(accountant: Accountant, *, sampling: bool = True) -> None:
+def check_accountant(accountant: Accountant, *, sampling: bool | None = None) -> None:
     """Raise `AssertionError`, with the failing case, if ``accountant`` breaks the contract.
 
     Arguments:
         accountant: The accountant to check.
-        sampling: Whether the accountant supports Poisson sampling.
+        sampling: Whether to check steps with Poisson sampling; by default, whether the accountant
+            says that it supports them.
 
     Example:
         >>> from dpaudit.upper_bounds import GaussianAccountant
-        >>> check_accountant(GaussianAccountant(), sampling=False)
+        >>> check_accountant(GaussianAccountant())
     """
-    cases = WITHOUT_SAMPLING + (WITH_SAMPLING if sampling else ())
-    for steps in cases:
+    for steps in cases_of(accountant, sampling=sampling):
         check_range(accountant, steps)
         check_monotone(accountant, steps)
         check_round_trip(accountant, steps)
         check_truth(accountant, steps)
     check_without_guarantee(accountant)
+
+
+def cases_of(accountant: Accountant, *, sampling: bool | None = None) -> tuple[NoisySteps, ...]:
+    """The trainings on which an accountant is checked."""
+    sampled = accountant.supports_sampling if sampling is None else sampling
+    return WITHOUT_SAMPLING + (WITH_SAMPLING if sampled else ())
 
 
 def check_range(accountant: Accountant, steps: NoisySteps) -> None:

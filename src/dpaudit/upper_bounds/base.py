@@ -205,7 +205,12 @@ class Accounting(abc.ABC, Generic[Steps]):
 
 
 class Accountant(Accounting[NoisySteps]):
-    """An accountant whose bounds hold for every adversary, also if it sees all iterates."""
+    """An accountant whose bounds hold for every adversary, also if it sees all iterates.
+
+    One that sets ``supports_sampling`` to False raises `InvalidInput` for sampled steps.
+    """
+
+    supports_sampling: ClassVar[bool] = True
 
 
 def every_bound(

@@ -16,7 +16,7 @@ from dpaudit.upper_bounds.base import Accountant, Answer, NoisySteps
 @final
 @dataclass(frozen=True, kw_only=True)
 class GaussianAccountant(Accountant):
-    r"""The exact privacy profile of composed Gaussian steps without sampling.
+    r"""The exact closed form for composed Gaussian steps without sampling.
 
     See also:
         `dpaudit.tradeoff.gaussian_epsilon`, the formula.
@@ -32,6 +32,7 @@ class GaussianAccountant(Accountant):
     """
 
     name: ClassVar[str] = "gaussian"
+    supports_sampling: ClassVar[bool] = False
 
     def _epsilon(self, steps: NoisySteps, delta: float) -> Answer:
         _refuse_sampling(steps)

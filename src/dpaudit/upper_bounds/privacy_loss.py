@@ -47,7 +47,7 @@ _MOST_POINTS = 2**21
 @final
 @dataclass(frozen=True, kw_only=True)
 class PldAccountant(Accountant):
-    """Privacy loss distributions from dp-accounting, with a bound on their error.
+    """Privacy loss distributions from dp-accounting, with or without Poisson sampling.
 
     See also:
         `dpaudit.upper_bounds.prv.PrvAccountant`, which discretises with unbiased rounding.

@@ -34,7 +34,7 @@ _MOST_POINTS = 2**22
 @final
 @dataclass(frozen=True, kw_only=True)
 class PrvAccountant(Accountant):
-    r"""The PRV accountant of the package ``prv_accountant`` (``dpaudit[prv]``).
+    r"""Privacy random variables from the package ``prv_accountant`` (``dpaudit[prv]``).
 
     See also:
         `dpaudit.upper_bounds.privacy_loss.PldAccountant`, which needs no error parameters.

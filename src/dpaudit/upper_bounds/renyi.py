@@ -32,7 +32,7 @@ DEFAULT_ORDERS: tuple[float, ...] = (
 @final
 @dataclass(frozen=True, kw_only=True)
 class RdpAccountant(Accountant):
-    r"""Rényi accounting through dp-accounting.
+    r"""Rényi differential privacy from dp-accounting, with or without Poisson sampling.
 
     See also:
         `renyi_divergences`, the divergences themselves.
