@@ -43,10 +43,10 @@ def jacobian_norm(
     """
     import torch
 
-    from dpaudit.engine.evaluate import _answer
+    from dpaudit.engine.evaluate import model_function
     from dpaudit.engine.starting_points import as_tensor
 
-    answer = _answer(mechanism, parameters.unsqueeze(0))
+    answer = model_function(mechanism, parameters.unsqueeze(0))
     indices = mechanism.batches.indices(step, len(mechanism.data))
     features = as_tensor(mechanism.data.features)[indices].to(parameters)
     targets = as_tensor(mechanism.data.targets)[indices].to(parameters.device)

@@ -14,7 +14,7 @@ from dpaudit.adversaries import ADVERSARIES, FlippedLabel
 from dpaudit.data import Examples
 from dpaudit.engine import Speed
 from dpaudit.errors import InvalidInput
-from dpaudit.games import Game, Player, check_game, prepare, reference
+from dpaudit.games import Game, TilePlayer, check_game, prepare, reference
 from dpaudit.mechanisms import DPSGD, FixedBatches, Insertion
 from dpaudit.mechanisms.losses import cross_entropy, squared_error
 from dpaudit.threat_models import CanaryPoints
@@ -112,7 +112,7 @@ def test_training_equals_the_slow_twin(kind: str) -> None:
     described = game(kind)
     prepared = prepare(described, Speed(device="cpu", precision="float64", compile=False))
     assert not prepared.checked.notices
-    trained = Player(prepared)._train(torch.arange(3))
+    trained = TilePlayer(prepared)._train(torch.arange(3))
     iterates = torch.stack([current.clone() for _, current in trained])
     for run in range(3):
         torch.testing.assert_close(

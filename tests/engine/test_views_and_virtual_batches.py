@@ -15,7 +15,7 @@ from dpaudit.data import Examples
 from dpaudit.engine import Speed
 from dpaudit.engine.evaluate import GenuineSums
 from dpaudit.errors import InvalidInput
-from dpaudit.games import Game, Player, prepare, reference
+from dpaudit.games import Game, TilePlayer, prepare, reference
 from dpaudit.mechanisms import DPSGD, FixedBatches, FlipAndShift, PoissonBatches
 from dpaudit.mechanisms.losses import cross_entropy
 from dpaudit.threat_models import CanaryPoints, CraftedDimensions
@@ -84,7 +84,7 @@ def test_iterates_equal_the_slow_twins(name: str, virtual: int | None, canaries:
         mechanism=TRAININGS[name], adversary=DiracGradient(), canaries=canaries(), runs=3
     )
     speed = Speed(device="cpu", precision="float64", compile=False, virtual_batch=virtual)
-    trained = Player(prepare(described, speed))._train(torch.arange(3))
+    trained = TilePlayer(prepare(described, speed))._train(torch.arange(3))
     iterates = torch.stack([current.clone() for _, current in trained])
     for run in range(3):
         expected = reference.play(described, run)
@@ -97,7 +97,7 @@ def test_genuine_sums_see_the_views() -> None:
     described = Game(
         mechanism=mechanism, adversary=FlippedLabel(), canaries=dimensions(), runs=8, seed=1
     )
-    coins = Player(prepare(described, Speed(device="cpu", compile=False)))._coins
+    coins = TilePlayer(prepare(described, Speed(device="cpu", compile=False)))._coins
     run = int((~coins.any(1)).nonzero()[0])
     iterates = reference.play(described, run).unsqueeze(1)
     found = GenuineSums(mechanism, iterates)(1)[0]

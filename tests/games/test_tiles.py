@@ -16,7 +16,7 @@ from dpaudit.engine import Speed, simulate
 from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.games import Game, play, prepare, reference
 from dpaudit.games.coins import insertion_coins
-from dpaudit.games.tiles import Player
+from dpaudit.games.tiles import TilePlayer
 from dpaudit.mechanisms.batches import (
     BatchPlan,
     FixedBatches,
@@ -142,7 +142,7 @@ def game(
 
 def iterates(described: Game, speed: Speed) -> Tensor:
     """Every iterate of every run, by the engine."""
-    player = Player(prepare(described, speed))
+    player = TilePlayer(prepare(described, speed))
     size = speed.tile_size or 1
     parts = [
         torch.stack([current.clone() for _, current in player._train(runs)])
@@ -288,7 +288,7 @@ class TestTiles:
         assert sorted(whole) == list(range(prepare(self.described, self.speed).tiles))
         prepared = prepare(self.described, self.speed)
         for tile in reversed(whole):
-            again = Player(prepared).play_tile(tile)
+            again = TilePlayer(prepared).play_tile(tile)
             for one, other in zip(columns(whole[tile]), columns(again), strict=True):
                 np.testing.assert_array_equal(one, other)
         rest = scores(self.described, self.speed, done={0, 2})
@@ -418,7 +418,7 @@ def test_compiled_tiles_change_no_bit_with_order_threads_or_restart() -> None:
     first = scores(described, speed)
     torch.set_num_threads(2)
     try:
-        player = Player(prepare(described, speed))
+        player = TilePlayer(prepare(described, speed))
         again = {tile: player.play_tile(tile) for tile in reversed(first)}
     finally:
         torch.set_num_threads(before)
@@ -448,7 +448,7 @@ def test_on_a_gpu_tiles_change_no_bit_with_order_or_restart(compiled: bool) -> N
     described = game(training(), dimensions(2), LastDimension())
     speed = Speed(device="cuda", compile=compiled, tile_size=3)
     first = scores(described, speed)
-    player = Player(prepare(described, speed))
+    player = TilePlayer(prepare(described, speed))
     for tile in reversed(first):
         np.testing.assert_array_equal(player.play_tile(tile).score, first[tile].score)
 

@@ -13,7 +13,7 @@ from dpaudit.audits.result import AuditResult
 from dpaudit.audits.stored import read_result
 from dpaudit.errors import InvalidInput
 from dpaudit.report import figures
-from dpaudit.report.data import Evidence
+from dpaudit.report.data import AuditEvidence
 from dpaudit.scores import Scores, Store
 
 PICTURES = ("scores", "tradeoff", "profile", "growth", "bounds")
@@ -26,7 +26,7 @@ def result() -> AuditResult:
 
 
 @pytest.fixture(scope="module")
-def found(result: AuditResult) -> Evidence:
+def found(result: AuditResult) -> AuditEvidence:
     evidence = result_page(result).evidence
     assert evidence is not None
     return evidence
@@ -35,7 +35,7 @@ def found(result: AuditResult) -> Evidence:
 @pytest.mark.parametrize("width", [figures.COLUMN, figures.DOUBLE])
 @pytest.mark.parametrize("picture", PICTURES)
 def test_every_picture_is_labelled_and_as_wide_as_asked(
-    found: Evidence, picture: str, width: float
+    found: AuditEvidence, picture: str, width: float
 ) -> None:
     made = figures.figure(found, picture, width=width)
     (ax,) = made.axes
@@ -49,7 +49,7 @@ def test_every_picture_is_labelled_and_as_wide_as_asked(
     assert box.x1 <= made.bbox.x1 + 1
 
 
-def test_a_gaussian_curve_is_drawn_straight(found: Evidence) -> None:
+def test_a_gaussian_curve_is_drawn_straight(found: AuditEvidence) -> None:
     (ax,) = figures.figure(found, "tradeoff").axes
     (line,) = [line for line in ax.get_lines() if line.get_label() == "claimed"]
     inside = line.get_ydata() > 1.01e-4
@@ -58,7 +58,7 @@ def test_a_gaussian_curve_is_drawn_straight(found: Evidence) -> None:
     assert slopes == pytest.approx(slopes[0], rel=1e-6)
 
 
-def test_axes_of_ones_own_and_pyplot_left_alone(result: AuditResult, found: Evidence) -> None:
+def test_axes_of_ones_own_and_pyplot_left_alone(result: AuditResult, found: AuditEvidence) -> None:
     import matplotlib.pyplot as plt
     from matplotlib.figure import Figure
 
@@ -102,6 +102,6 @@ def test_plots_of_odd_scores() -> None:
         odd.plot().savefig(io.BytesIO(), format="png")
 
 
-def test_an_unknown_picture_is_refused(found: Evidence) -> None:
+def test_an_unknown_picture_is_refused(found: AuditEvidence) -> None:
     with pytest.raises(InvalidInput, match="picture must be one of"):
         figures.figure(found, "pie")

@@ -30,7 +30,7 @@ from dpaudit.upper_bounds.hidden_state_lipschitz import LipschitzAccountant
 VERSION = 2
 """Version of the stored form. Version 1 (dpaudit 0.1) is read, too."""
 
-Settings = Mapping[str, Any]
+Plain = Mapping[str, Any]
 """Plain values by name, of an object whose class dpaudit does not know."""
 
 
@@ -73,14 +73,14 @@ class DescribedMechanism:
     model: DescribedModel | None = None
     loss: str = ""
     data: DescribedData | None = None
-    batches: Settings = field(default_factory=dict)
+    batches: Plain = field(default_factory=dict)
     sampling_rate: float | None = None
     steps: int
     learning_rate: float
     clip_norm: float
     noise_multiplier: float
-    initialisation: Settings = field(default_factory=dict)
-    further: Settings = field(default_factory=dict)  # optimizer and clipping, unless plain SGD
+    initialisation: Plain = field(default_factory=dict)
+    further: Plain = field(default_factory=dict)  # optimizer and clipping, unless plain SGD
 
 
 @final
@@ -110,10 +110,10 @@ class DescribedTraining:
     source: str
     code: str = ""
     files: tuple[str, ...] = ()
-    packages: Settings = field(default_factory=dict)
+    packages: Plain = field(default_factory=dict)
     canary: str = ""
     initial: str | None = None
-    claim: Settings | None = None
+    claim: Plain | None = None
     delta: float = 1e-5
     confidence: float = 0.95
     until_violation: bool = False
@@ -129,7 +129,7 @@ class DescribedAdversary:
 
     name: str
     threat_model: str | None = None
-    settings: Settings = field(default_factory=dict)
+    settings: Plain = field(default_factory=dict)
     crafted: str = ""
 
 
@@ -291,7 +291,7 @@ class Description:
         return plain
 
     @classmethod
-    def from_dict(cls, plain: Settings) -> Description:
+    def from_dict(cls, plain: Plain) -> Description:
         """Read what `to_dict` wrote, or what dpaudit 0.1 stored.
 
         Numbers are normalised: ``1`` and ``1.0`` are the same setting.
@@ -364,7 +364,7 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value
 
 
-def _read(kind: type[T], plain: Settings, **given: Any) -> T:
+def _read(kind: type[T], plain: Plain, **given: Any) -> T:
     """An object of a described class from plain data; unknown keys are ignored."""
     hints = _hints(kind)  # type: ignore[arg-type]
     values = dict(given)

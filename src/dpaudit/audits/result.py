@@ -17,7 +17,7 @@ from dpaudit.claims import ClaimTest
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds import ProvenCurve
 from dpaudit.privacy import Bound, Bounds, ThreatModel
-from dpaudit.report.data import MOST_THRESHOLDS, Evidence, PageData
+from dpaudit.report.data import MOST_THRESHOLDS, AuditEvidence, PageData
 from dpaudit.scores import Failure, Scores
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class AuditResult:
 
     def evidence(
         self, *, most_thresholds: int = MOST_THRESHOLDS, with_growth: bool = True
-    ) -> Evidence:
+    ) -> AuditEvidence:
         """The numbers behind figures and pages; see `dpaudit.report.figures`.
 
         Arguments:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dpaudit.audits.assessment import Assessment
 from dpaudit.privacy import Bound, ThreatModel
-from dpaudit.report.words import ADVICE
+from dpaudit.report.words import ADVICE, capitalised
 
 _SEES = {
     ThreatModel.HIDDEN_STATE: "an adversary who sees only the final model",
@@ -34,7 +34,7 @@ def sentence(found: Assessment, *, runs: int) -> str:
             )
             text += f" The audit shows {_shown(found)}{_tightness(found)}."
             if found.power is not None:
-                text += f" {_capitalised(found.power.sentence)}."
+                text += f" {capitalised(found.power.sentence)}."
             if verdict == "consistent":
                 if found.covers:
                     text += (
@@ -46,7 +46,7 @@ def sentence(found: Assessment, *, runs: int) -> str:
                 text += f" {ADVICE['inconclusive']}"
     text += "".join(f" {doubt}" for doubt in found.doubts)
     if found.test is not None and found.test.bare_line is not None:
-        text += f" {_capitalised(found.test.bare_line)}."
+        text += f" {capitalised(found.test.bare_line)}."
     assumptions = () if found.test is None else found.test.claim.assumptions
     return text + "".join(f" This assumes that {assumed}." for assumed in assumptions)
 
@@ -111,10 +111,6 @@ def _shown(found: Assessment) -> str:
     lower = found.leading
     sure = f"{lower.method}, {100 * (lower.confidence or 0):g} % confidence"
     return f"epsilon >= {lower.epsilon:.2f} at delta = {lower.delta:g} ({sure})"
-
-
-def _capitalised(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def summary(found: Assessment, conclusion: str) -> str:

@@ -18,7 +18,7 @@ OFFICIAL_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 # c32a1d4ab5d03f1284b67883e8d87530, which can be forged.
 OFFICIAL_CHECKSUM = "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
 
-Progress = Callable[[int, int | None], None]
+BytesRead = Callable[[int, int | None], None]
 
 _BATCHES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
 _WANTED = (*_BATCHES, "batches.meta.txt", "readme.html")
@@ -30,7 +30,7 @@ def download_cifar10(
     *,
     url: str = OFFICIAL_URL,
     checksum: str = OFFICIAL_CHECKSUM,
-    progress: Progress | None = None,
+    progress: BytesRead | None = None,
     timeout: float = 60.0,
 ) -> Path:
     """Download CIFAR-10 (170 MB) into ``folder/cifar-10-batches-bin`` and return that folder.
@@ -93,7 +93,7 @@ def _workbench(folder: Path) -> Iterator[Path]:
 
 
 def _fetch(
-    url: str, archive: Path, checksum: str, progress: Progress | None, timeout: float
+    url: str, archive: Path, checksum: str, progress: BytesRead | None, timeout: float
 ) -> None:
     try:
         import pooch
@@ -126,7 +126,7 @@ class _Bar:
 
     total: int | None = None
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: BytesRead) -> None:
         self._progress, self._done = progress, 0
 
     def update(self, size: int) -> None:

@@ -25,7 +25,7 @@ _NUMBERS = 2**26
 _RUNS = 256
 """Models evaluated at once: the activations of all of them might not fit in memory."""
 
-Answer = Callable[[Tensor, Tensor], Tensor]
+ModelFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 def losses(mechanism: DPSGD, parameters: Tensor, features: Tensor, targets: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def losses(mechanism: DPSGD, parameters: Tensor, features: Tensor, targets: Tens
         features: Shape (examples, …), or (runs, examples, …) for separate examples per model.
         targets: Shape (examples, …), or (runs, examples, …).
     """
-    answer = _answer(mechanism, parameters)
+    answer = model_function(mechanism, parameters)
     features, targets, own = _beside(mechanism, parameters, features, targets)
 
     def one_run(flat: Tensor, points: Tensor, labels: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ def losses(mechanism: DPSGD, parameters: Tensor, features: Tensor, targets: Tens
 
 def outputs(mechanism: DPSGD, parameters: Tensor, features: Tensor) -> Tensor:
     """The output of every model for every example, shape (runs, examples, …)."""
-    answer = _answer(mechanism, parameters)
+    answer = model_function(mechanism, parameters)
     with torch.no_grad():
         found: Tensor = torch.func.vmap(answer, in_dims=(0, None), chunk_size=_RUNS)(
             parameters, _like(parameters, features)
@@ -84,7 +84,7 @@ def clipped_gradients(
 
 def loss_slope(mechanism: DPSGD, parameters: Tensor, targets: Tensor) -> Callable[[Tensor], Tensor]:
     """The gradient of several models' mean loss with respect to the points (examples, …)."""
-    answer = _answer(mechanism, parameters)
+    answer = model_function(mechanism, parameters)
 
     def total(features: Tensor) -> Tensor:
         given = torch.func.vmap(answer, in_dims=(0, None))(parameters, features)
@@ -174,7 +174,7 @@ class GenuineSums:
         return total
 
 
-def _answer(mechanism: DPSGD, parameters: Tensor) -> Answer:
+def model_function(mechanism: DPSGD, parameters: Tensor) -> ModelFunction:
     """The model's output as a function of flat parameters and features."""
     model = known_model(mechanism).to(parameters.device, parameters.dtype)
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -194,7 +194,7 @@ def _single_loss(
     mechanism: DPSGD, parameters: Tensor
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """The loss of one example as a function of flat parameters, features and target."""
-    answer = _answer(mechanism, parameters)
+    answer = model_function(mechanism, parameters)
 
     def loss(flat: Tensor, point: Tensor, label: Tensor) -> Tensor:
         return mechanism.loss(answer(flat, point.unsqueeze(0)), label.unsqueeze(0)).sum()

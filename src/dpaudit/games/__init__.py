@@ -4,6 +4,15 @@ from dpaudit.games.game import Coin, Game
 from dpaudit.games.game_check import check_game
 from dpaudit.games.playing import executor_for, play
 from dpaudit.games.prepared import Prepared, prepare
-from dpaudit.games.tiles import Player
+from dpaudit.games.tiles import TilePlayer
 
-__all__ = ["Coin", "Game", "Player", "Prepared", "check_game", "executor_for", "play", "prepare"]
+__all__ = [
+    "Coin",
+    "Game",
+    "Prepared",
+    "TilePlayer",
+    "check_game",
+    "executor_for",
+    "play",
+    "prepare",
+]

@@ -12,7 +12,7 @@ from dpaudit.errors import DpauditError
 from dpaudit.executors import Executor, InProcess, LocalProcesses, Lost, Notify, PlayTile
 from dpaudit.games.budget import gpus
 from dpaudit.games.prepared import Prepared
-from dpaudit.games.tiles import Player
+from dpaudit.games.tiles import TilePlayer
 from dpaudit.scores import ScoreBlock
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -36,7 +36,7 @@ class GamePlayer(executors.Player):
 
     def open(self) -> PlayTile:
         """Compile once for all tiles that a process plays."""
-        return Player(self.prepared).play_tile
+        return TilePlayer(self.prepared).play_tile
 
 
 def executor_for(prepared: Prepared, done: Collection[int] = ()) -> Executor:

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 @final
-class Player:
+class TilePlayer:
     """Plays tiles of one game in this process and reuses the compiled step between tiles.
 
     Arguments:

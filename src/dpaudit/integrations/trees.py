@@ -65,7 +65,7 @@ def append_rows(gradients: Any, canary: Any, present: ArrayLike) -> Any:
     numpy = jax.numpy
     gradients = jax.tree.map(numpy.asarray, gradients)
     one = jax.tree.map(lambda leaf: numpy.zeros(leaf.shape[1:], leaf.dtype), gradients)
-    mask = coins_of(present, canary.count)
+    mask = traced_coins(present, canary.count)
 
     def longer(rows: Any, crafted: Any) -> Any:
         taking_part = mask.reshape(-1, *[1] * (crafted.ndim - 1)).astype(rows.dtype)
@@ -101,7 +101,7 @@ def record_gradient(
     evidence.record(seen * divisor / canary.clip_norm)
 
 
-def coins_of(present: ArrayLike, count: int) -> Any:
+def traced_coins(present: ArrayLike, count: int) -> Any:
     """One boolean for each canary, as a JAX array, also of a traced value."""
     numpy = imported("jax").numpy
     coins = numpy.atleast_1d(numpy.asarray(present)).astype(bool)

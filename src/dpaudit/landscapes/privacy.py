@@ -29,7 +29,7 @@ from dpaudit.landscapes.reading_wells import ReadingWells
 from dpaudit.mechanisms.landscape import LandscapeProcess
 from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon, gaussian_mu
 
-Method = Literal["closed form", "densities", "chain"]
+ExactMethod = Literal["closed form", "densities", "chain"]
 
 LARGEST_ERROR = 1e-3  # relative; larger errors are refused
 _COARSE = Resolution(order=8, negligible=1e-10, mass_tolerance=1e-9)
@@ -62,7 +62,7 @@ class ExactPrivacy:
     accountant: float
     error: float
     last: Pair
-    method: Method
+    method: ExactMethod
 
     @property
     def equivalent_mu(self) -> Array:
@@ -174,7 +174,7 @@ def exact_privacy(process: LandscapeProcess, *, delta: float = 1e-5) -> ExactPri
 
 
 def _summary(
-    process: LandscapeProcess, delta: float, resolution: Resolution | None, method: Method
+    process: LandscapeProcess, delta: float, resolution: Resolution | None, method: ExactMethod
 ) -> ExactPrivacy:
     epsilon, mu = np.empty(process.steps), np.empty(process.steps)
     for index, pair in enumerate(pairs(process, delta=delta, resolution=resolution)):

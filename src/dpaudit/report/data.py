@@ -189,7 +189,7 @@ class Snippet:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class RunsDone:
     """How much of an audit is done.
 
     Arguments:
@@ -216,7 +216,7 @@ class Horizon:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class AuditEvidence:
     """The bounds of an audit and the curves behind them.
 
     Arguments:
@@ -292,10 +292,10 @@ class PageData:
     identity: str
     verdict: str
     sentence: str
-    evidence: Evidence | None
+    evidence: AuditEvidence | None
     stored: tuple[Bound, Bound] | None = None
     runs: tuple[int, int] = (0, 0)
-    progress: Progress | None = None
+    progress: RunsDone | None = None
     notices: tuple[str, ...] = ()
     horizons: tuple[Horizon, ...] = ()
     facts: tuple[Facts, ...] = ()

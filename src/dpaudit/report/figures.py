@@ -20,7 +20,7 @@ from dpaudit.report.charts import staircase
 from dpaudit.report.data import (
     SMALLEST_DELTA,
     SMALLEST_RATE,
-    Evidence,
+    AuditEvidence,
     Growth,
     Histogram,
     ProfileCurves,
@@ -138,7 +138,7 @@ def draw_bounds(lower: Iterable[Bound], *, ax: Any, upper: Bound | None = None) 
         ax.set(xlabel=f"epsilon at delta = {bounds[0].delta:g}")
 
 
-def audit_figure(found: Evidence, *, title: str = "") -> Figure:
+def audit_figure(found: AuditEvidence, *, title: str = "") -> Figure:
     """The scores, the error rates beside the claimed trade-off function, and the bounds.
 
     See also: `dpaudit.AuditResult.plot`; `figure`, for the other pictures.
@@ -159,7 +159,7 @@ def audit_figure(found: Evidence, *, title: str = "") -> Figure:
     return made
 
 
-def figure(found: Evidence, picture: str, *, width: float = COLUMN) -> Figure:
+def figure(found: AuditEvidence, picture: str, *, width: float = COLUMN) -> Figure:
     """One picture as a figure of its own.
 
     Arguments:

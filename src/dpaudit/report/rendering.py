@@ -20,7 +20,7 @@ from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.privacy import Bound
 from dpaudit.report import charts, palette
 from dpaudit.report.comparison import MOST_FULL_REPORTS, MOST_OVERLAID, compare
-from dpaudit.report.data import MOST_THRESHOLDS, SMALLEST_RATE, Evidence, PageData, Reading
+from dpaudit.report.data import MOST_THRESHOLDS, SMALLEST_RATE, AuditEvidence, PageData, Reading
 from dpaudit.report.words import assumed, headline, meaning, typeset, verdict_word
 
 
@@ -163,7 +163,7 @@ def _without(word: str, sentence: str) -> str:
     return rest[:1].upper() + rest[1:]
 
 
-def _rows(found: Evidence, axis: charts.Axis) -> list[_Row]:
+def _rows(found: AuditEvidence, axis: charts.Axis) -> list[_Row]:
     return [
         _Row(
             label=_label(bound),
@@ -198,7 +198,7 @@ def _horizons(page: PageData) -> charts.Chart | None:
     )
 
 
-def _live(found: Evidence) -> dict[str, Any] | None:
+def _live(found: AuditEvidence) -> dict[str, Any] | None:
     """The exact counts at every threshold, packed for the script of the page."""
     limits, shown = found.thresholds, found.histogram
     if limits is None or shown is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from dpaudit.privacy import Bound
-from dpaudit.report.data import Evidence, PageData
+from dpaudit.report.data import AuditEvidence, PageData
 
 _WORDS = {"no-claim": "No claim", "too-few-scores": "No bound yet"}
 
@@ -69,14 +69,14 @@ ADVICE = {
 """What to do after each verdict."""
 
 
-def _claimed(found: Evidence) -> str:
+def _claimed(found: AuditEvidence) -> str:
     claim = "" if found.test is None else found.test.claim.description
     least = found.least_upper
     bound = "" if least is None else f"epsilon <= {least.epsilon:.2f} at delta = {least.delta:g}"
     return f"{'. That is, '.join(part for part in (claim, bound) if part)}."
 
 
-def _shown(page: PageData, found: Evidence) -> str:
+def _shown(page: PageData, found: AuditEvidence) -> str:
     leading = found.leading
     sure = f"{100 * (leading.confidence or 0.95):g} % confidence"
     bound = f"epsilon >= {leading.epsilon:.2f} at delta = {leading.delta:g}, with {sure}"
@@ -87,12 +87,13 @@ def _shown(page: PageData, found: Evidence) -> str:
             f"with probability at most {p_value}. They show {bound}."
         )
     if page.verdict == "consistent":
-        power = f" {_capitalised(found.power)}." if found.power else ""
-        return f"{_capitalised(bound)}. This does not contradict the claim.{power}"
-    return f"{_capitalised(bound)}."
+        power = f" {capitalised(found.power)}." if found.power else ""
+        return f"{capitalised(bound)}. This does not contradict the claim.{power}"
+    return f"{capitalised(bound)}."
 
 
-def _capitalised(text: str) -> str:
+def capitalised(text: str) -> str:
+    """The text with a capital first letter; the other letters stay."""
     return text[:1].upper() + text[1:]
 
 
@@ -126,7 +127,7 @@ _MEANINGS = {
 }
 
 
-def _violation(evidence: Evidence) -> list[str]:
+def _violation(evidence: AuditEvidence) -> list[str]:
     if evidence.test is None:
         return []
     test = evidence.test
@@ -142,7 +143,7 @@ def _violation(evidence: Evidence) -> list[str]:
     ]
 
 
-def _above_by_chance(evidence: Evidence) -> str:
+def _above_by_chance(evidence: AuditEvidence) -> str:
     """The leading bound exceeds the upper bound, but the test of the claim does not reject."""
     least = evidence.least_upper
     upper = "" if least is None else f" ({least.epsilon:.2f})"

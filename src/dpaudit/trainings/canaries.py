@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-from dpaudit.trainings.crafted import CraftedGradients
+from dpaudit.trainings.crafted import CraftedCanary
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class GradientCanary(CraftedGradients):
+class GradientCanary(CraftedCanary):
     r"""One crafted gradient, or many: canary ``i`` points along axis ``dimensions[i]``.
 
     A training inserts a canary like any example: `rows` are the gradients *before* clipping. They

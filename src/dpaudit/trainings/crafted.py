@@ -21,7 +21,7 @@ AS_LARGE_AS = 10.0
 """The norm of a canary's gradient before clipping, in units of the clip norm."""
 
 
-class CraftedGradients(abc.ABC):
+class CraftedCanary(abc.ABC):
     """Crafted gradients, one for each canary, all longer than the clip norm.
 
     A training inserts a canary like any example: `rows` are the gradients before clipping. A

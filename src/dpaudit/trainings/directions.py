@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit._arrays import Array
-from dpaudit.trainings.crafted import CraftedGradients
+from dpaudit.trainings.crafted import CraftedCanary
 
 EVERYWHERE = "all tensors"
 """Name of the canary that has a share in every tensor."""
@@ -18,7 +18,7 @@ EVERYWHERE = "all tensors"
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DirectionCanary(CraftedGradients):
+class DirectionCanary(CraftedCanary):
     """Crafted gradients in random directions, with a share in many parameters.
 
     Clipping by another norm than the Euclidean one (per coordinate, by the largest entry, per

@@ -22,7 +22,7 @@ from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.trainings.canaries import GradientCanary
 from dpaudit.trainings.coverage import collecting, uncovered_sentence
-from dpaudit.trainings.crafted import CraftedGradients
+from dpaudit.trainings.crafted import CraftedCanary
 from dpaudit.trainings.parameters import flat_parameters
 from dpaudit.trainings.playing import Job
 from dpaudit.trainings.scoring import Kind, UnscorableReturn, coverage_of
@@ -275,7 +275,7 @@ def _silent(pairs: int) -> str:
 def _misplaced(job: Job, coins: NDArray[np.bool_], first: _Training, twin: _Training) -> str:
     """Why the effect of the canary is not where the score looks; empty if it is."""
     canary = job.scorer.canary
-    if first.kind != "parameters" or not isinstance(canary, CraftedGradients):
+    if first.kind != "parameters" or not isinstance(canary, CraftedCanary):
         return ""
     moved = flat_parameters(first.returned) - flat_parameters(twin.returned)
     along = np.where(coins, 1.0, -1.0) * canary.score(moved)

@@ -12,7 +12,7 @@ from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import ThreatModel
-from dpaudit.trainings.crafted import CraftedGradients
+from dpaudit.trainings.crafted import CraftedCanary
 from dpaudit.trainings.parameters import as_array, flat_parameters, looks_like_parameters
 from dpaudit.trainings.predictions import Predictions
 from dpaudit.trainings.private_gradients import PrivateGradients
@@ -72,7 +72,7 @@ class Scorer:
             return "predictions"
         if isinstance(returned, PrivateGradients):
             return "private gradients"
-        if isinstance(self.canary, CraftedGradients):
+        if isinstance(self.canary, CraftedCanary):
             size = _size(returned)
             if size == self.canary.parameters or size not in (None, self.canaries):
                 return "parameters"
@@ -111,7 +111,7 @@ class Scorer:
                 if not isinstance(returned, Predictions):
                     raise InvalidInput("Predictions(probabilities=…, target=…) are expected")
                 return returned.log_likelihood()
-            if not isinstance(self.canary, CraftedGradients):
+            if not isinstance(self.canary, CraftedCanary):
                 raise InvalidInput(
                     f"parameters are scored for a GradientCanary, and canary is "
                     f"{_words(self.canary)}; give adversary=, a function of (canary, returned)"
@@ -158,7 +158,7 @@ def canaries_of(canary: Any) -> int:
 
 def names_of(canary: Any) -> tuple[str, ...]:
     """The names of the canaries, which are then tested one by one; empty if they have none."""
-    names = canary.names if isinstance(canary, CraftedGradients) else ()
+    names = canary.names if isinstance(canary, CraftedCanary) else ()
     if names and (len(names) != canary.count or len(set(names)) != len(names)):
         raise InvalidInput(
             f"names must be one for each of the {canary.count} canaries, all different, got "
@@ -169,7 +169,7 @@ def names_of(canary: Any) -> tuple[str, ...]:
 
 def coverage_of(canary: Any) -> str:
     """Which parameters the canaries test, in words; empty if the canary is the user's own."""
-    if not isinstance(canary, CraftedGradients):
+    if not isinstance(canary, CraftedCanary):
         return ""
     if canary.names:
         return f"every tensor that has a canary ({len(canary.names)})"

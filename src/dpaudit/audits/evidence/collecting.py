@@ -14,7 +14,7 @@ from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES
 from dpaudit.lower_bounds.gaussian_fit import fit_gaussian
 from dpaudit.lower_bounds.one_run_method import FAIR_COINS
 from dpaudit.privacy import Bound, Bounds
-from dpaudit.report.data import MOST_THRESHOLDS, Evidence
+from dpaudit.report.data import MOST_THRESHOLDS, AuditEvidence
 from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_mu
 
@@ -31,7 +31,7 @@ def collect_evidence(
     seed: int = 0,
     most_thresholds: int = MOST_THRESHOLDS,
     with_growth: bool = True,
-) -> Evidence:
+) -> AuditEvidence:
     """Everything that a page or a figure shows of these scores.
 
     Arguments:
@@ -69,7 +69,7 @@ def collect_evidence(
             fitted_mu=fitted,
             claimed_mu=gaussian_mu(min(finite), leading.delta) if finite else None,
         )
-    return Evidence(
+    return AuditEvidence(
         sample=_sample(scores),
         leading=leading,
         cautious=_cautious(lower, leading),

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpaudit.audits.description import Description
-from dpaudit.report.data import Facts, Progress
+from dpaudit.report.data import Facts, RunsDone
 from dpaudit.scores import AuditRecord
 
 
-def progress(done: int, asked: int) -> Progress | None:
+def progress(done: int, asked: int) -> RunsDone | None:
     """How much is done; `None` if everything is."""
     if done >= asked:
         return None
     remedy = "Repeat the command that started the audit to resume it."
-    return Progress(done=done, asked=asked, remedy=remedy)
+    return RunsDone(done=done, asked=asked, remedy=remedy)
 
 
 def facts_of(description: Description) -> Iterator[Facts]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from dpaudit.integrations.trees import coins_of, imported, require_size, rows_like
+from dpaudit.integrations.trees import imported, require_size, rows_like, traced_coins
 from dpaudit.trainings.canaries import GradientCanary, require_known_clipping
 
 
@@ -58,7 +58,7 @@ def insert_canary(
         def gradient(*arguments: Any, present: ArrayLike, **named: Any) -> Any:
             trained = _selected(arguments, argnums)
             require_size(trained, canary)
-            coins = coins_of(present, canary.count)
+            coins = traced_coins(present, canary.count)
             if insert is _after:
                 return _after(plain, canary, trained, coins, arguments, named)
             return _through(
