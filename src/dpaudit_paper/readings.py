@@ -146,16 +146,28 @@ class Line:
 
 
 def curves(setting: Setting, lines: Iterable[Line]) -> Table:
-    """The rows of several lines; lines that need a missing GPU are left out and noted."""
-    rows: list[Row] = []
-    for line in lines:
-        trainings = line.trainings
+    """The rows of several lines; lines that need a missing GPU are left out and noted.
+
+    Trainings that another process plays now come last; by then they can be read from the store.
+    """
+    waiting: dict[int, Line] = {}
+    for number, line in enumerate(lines):
         if line.gpu and not setting.on_gpu:
             where = f", {line.panel}" if line.panel else ""
-            setting.ledger.leave_out(f"{line.series}{where}: {trainings.protocol}")
-            continue
-        rows += curve_rows(trainings, setting, series=line.series, panel=line.panel)
-    return Table.of(rows)
+            setting.ledger.leave_out(f"{line.series}{where}: {line.trainings.protocol}")
+        else:
+            waiting[number] = line
+    rows: dict[int, list[Row]] = {}
+    while waiting:
+        free = (
+            number
+            for number, line in waiting.items()
+            if not setting.played_elsewhere(line.trainings.name_in(setting))
+        )
+        number = next(free, min(waiting))
+        line = waiting.pop(number)
+        rows[number] = curve_rows(line.trainings, setting, series=line.series, panel=line.panel)
+    return Table.of([row for number in sorted(rows) for row in rows[number]])
 
 
 def final_rows(table: Table) -> Table:

@@ -13,6 +13,8 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from filelock import FileLock
+
     from dpaudit.audits import AuditResult, Progress
     from dpaudit.executors import Executor
 
@@ -126,21 +128,30 @@ class Setting:
         if self.store is None:
             yield
             return
-        from filelock import FileLock, Timeout
+        if self.progress is not None and self.played_elsewhere(audit):
+            self.progress.notice("waits for another process, which plays the same trainings")
+        with _lock(self.store, audit).acquire(poll_interval=0.2):
+            yield
 
-        folder = self.store.with_name(f"{self.store.name}-locks")
-        folder.mkdir(exist_ok=True)
-        lock = FileLock(folder / hashlib.sha256(audit.encode()).hexdigest()[:16])
+    def played_elsewhere(self, audit: str) -> bool:
+        """Whether another process plays this audit for the store now."""
+        if self.store is None:
+            return False
+        lock = _lock(self.store, audit)
         try:
             lock.acquire(blocking=False)
-        except Timeout:
-            if self.progress is not None:
-                self.progress.notice("waits for another process, which plays the same trainings")
-            lock.acquire(poll_interval=0.2)
-        try:
-            yield
-        finally:
-            lock.release()
+        except TimeoutError:
+            return True
+        lock.release()
+        return False
+
+
+def _lock(store: Path, audit: str) -> FileLock:
+    from filelock import FileLock
+
+    folder = store.with_name(f"{store.name}-locks")
+    folder.mkdir(exist_ok=True)
+    return FileLock(folder / hashlib.sha256(audit.encode()).hexdigest()[:16])
 
 
 def torch_device(device: str) -> str:

@@ -108,6 +108,10 @@ class Trainings:
             f"{self.runs}x{self.canaries} {precision}"
         )
 
+    def name_in(self, setting: Setting) -> str:
+        """The name of the audit in the store of a setting."""
+        return self.name_at(speed_for(self.preset, setting).precision)
+
     def mechanism(self, data_dir: str | None) -> DPSGD:
         """The mechanism; the data are read once for all trainings."""
         base = _base(self.preset, data_dir, self.examples)
@@ -131,7 +135,7 @@ class Trainings:
         from dpaudit.audits import audit
 
         speed = speed_for(self.preset, setting)
-        name = self.name_at(speed.precision)
+        name = self.name_in(setting)
         if setting.progress is not None:
             setting.progress.notice(
                 f"{self.preset} by {self.adversary.name}, k = {self.period}, {self.steps:,} steps, "

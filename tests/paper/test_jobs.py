@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from dpaudit.executors import InProcess
 from dpaudit_paper import FIGURES, Setting, Table, chosen, make_all
 from dpaudit_paper import registry as registry_module
 from dpaudit_paper.jobs import _environment
+from dpaudit_paper.readings import Line, curves
 from dpaudit_paper.trainings import speed_for
 
 VARIABLES = ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
@@ -117,6 +119,18 @@ def test_a_killed_process_fails_its_figure_and_an_interruption_ends_the_others(f
     with pytest.raises(ProcessLookupError):
         os.kill(sleeper, 0)
     FileLock(lock).acquire(blocking=False).lock.release()
+
+
+def test_trainings_of_another_process_come_last(not_trained, tmp_path, figures):
+    setting = Setting(device="cpu", store=tmp_path / "trainings.sqlite")
+    lines = [
+        Line(series=str(seed), trainings=replace(figures.TINY, seed=seed, runs=40))
+        for seed in range(3)
+    ]
+    with setting.playing(lines[0].trainings.name_in(setting)):
+        table = curves(setting, lines)
+    assert [audit["seed"] for audit in setting.ledger.audits] == [1, 2, 0]
+    assert list(table.words("series")) == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("jobs", [0, -1, 1.5])
