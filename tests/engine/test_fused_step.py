@@ -203,6 +203,53 @@ def test_a_wrong_fused_step_is_not_used(monkeypatch: pytest.MonkeyPatch, error: 
     assert "compiled the step incorrectly" in engine.notices[0]
 
 
+@needs_compiler
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0], ids=["right", "too small", "without examples"])
+def test_wrong_fused_gradients_are_found_though_the_noise_is_a_thousand_times_longer(
+    monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    right = fused_step.FusedSteps.__init__
+
+    def wrong(self: Any, *args: Any, present: torch.Tensor, **named: Any) -> None:
+        right(self, *args, present=present * (1 - share), **named)
+
+    monkeypatch.setattr(fused_step.FusedSteps, "__init__", wrong)
+    mechanism, runs = training(8, 6, 2, noise_multiplier=1e4), torch.arange(2)
+    engine = Engine(Training(mechanism=mechanism), runs=2, speed=CPU, compiled="fused")
+    start = initial_parameters(mechanism, seed=0, runs=runs)
+    list(engine.play(start, runs, torch.zeros(2, 0)))
+    assert bool(engine.notices) == bool(share)
+
+
+def zero_network() -> nn.Module:
+    model = nn.Sequential(nn.Linear(8, 2))
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    return model
+
+
+@needs_compiler
+@pytest.mark.parametrize("noise_multiplier", [0.5, 4.0])
+def test_gradients_that_cancel_are_no_error_of_the_compiler(noise_multiplier: float) -> None:
+    """Each example occurs in both classes, so that without noise a step is only rounding."""
+    random = np.random.default_rng(0)
+    features = random.standard_normal((200, 8)).astype(np.float32).repeat(2, axis=0)
+    mixed = random.permutation(400)
+    data = Examples(features=features[mixed], targets=(np.arange(400) % 2)[mixed], classes=2)
+    mechanism = training(
+        *(8, 2),
+        data=data,
+        build_model=zero_network,
+        batches=FixedBatches(batch_size=400),
+        noise_multiplier=noise_multiplier,
+    )
+    runs = torch.arange(4)
+    engine = Engine(Training(mechanism=mechanism), runs=4, speed=CPU, compiled="fused")
+    start = initial_parameters(mechanism, seed=0, runs=runs)
+    list(engine.play(start, runs, torch.zeros(4, 0)))
+    assert engine.notices == ()
+
+
 @pytest.mark.parametrize("widths", [(8, 6, 2), (3, 2), (5, 17, 4, 3)])
 @pytest.mark.parametrize("clipped", [True, False])
 def test_one_run_without_vmap_equals_one_with_it(widths: tuple[int, ...], clipped: bool) -> None:

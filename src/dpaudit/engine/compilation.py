@@ -55,6 +55,7 @@ LARGE = 2000
 FEW_TRIALS: dict[str, object] = {"triton.autotune_pointwise": False, "deterministic": True}
 """Options of torch's compiler for a large graph; one that a version does not have is left out."""
 
+Quiet = Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], float]]
 _Boxed = Callable[[list[Any]], Sequence[Tensor]]
 
 
@@ -82,7 +83,8 @@ class Traced:
         sum_tolerance: The same for a call without noise.
         moves: Whether the step leads from the first argument to the result; otherwise the result is
             the step.
-        quiet: Changes the arguments of a call such that it adds no noise; `None` if it never does.
+        quiet: Changes the arguments of a call such that it adds no noise, and gives the length of
+            the longest step without noise; `None` if no call adds noise.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Traced:
         tolerance: float | None = None,
         sum_tolerance: float | None = None,
         moves: bool = True,
-        quiet: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None,
+        quiet: Quiet | None = None,
     ) -> None:
         self._plain = function  # the function, later its graph
         self._call = function  # the same, or the compiled graph
@@ -148,9 +150,9 @@ class Traced:
             plain = self._plain(*args)
             wrong = self._wrong(result, plain, args, self._tolerance)
             if not wrong and self._quiet is not None:
-                calm, self._quiet = self._quiet(args), None
+                (calm, longest), self._quiet = self._quiet(args), None
                 compiled_sum, plain_sum = self._call(*calm), self._plain(*calm)
-                wrong = self._wrong(compiled_sum, plain_sum, args, self._sum_tolerance)
+                wrong = self._wrong(compiled_sum, plain_sum, args, self._sum_tolerance, longest)
         except torch.OutOfMemoryError:
             if self._unchecked == CHECKED_CALLS - 1:
                 self.notices = (
@@ -165,17 +167,24 @@ class Traced:
         return result
 
     def _wrong(
-        self, result: Tensor, plain: Tensor, args: tuple[Any, ...], most: float | None
+        self,
+        result: Tensor,
+        plain: Tensor,
+        args: tuple[Any, ...],
+        most: float | None,
+        longest: float = 0.0,
     ) -> bool:
         """Whether a compiled result is wrong; if so, a notice says it."""
-        difference = self._apart(result, plain, args)
+        difference = self._apart(result, plain, args, longest)
         if most is None or difference <= most:
             return False
         self.notices = (_miscompiled(f"torch {torch.__version__}", difference),)
         return True
 
-    def _apart(self, result: Tensor, plain: Tensor, args: tuple[Any, ...]) -> float:
-        return _apart(result, plain, args[0] if self._moves else torch.zeros_like(plain))
+    def _apart(
+        self, result: Tensor, plain: Tensor, args: tuple[Any, ...], longest: float = 0.0
+    ) -> float:
+        return _apart(result, plain, args[0] if self._moves else torch.zeros_like(plain), longest)
 
     def _record(self, result: Tensor, *args: Any) -> None:
         """Replay the compiled graph from now on, if this is faster and gives the same result."""
@@ -277,6 +286,8 @@ def _few_trials() -> Iterator[None]:
 class Verified:
     """A fast step whose first calls are compared with a slow one for the first few runs.
 
+    As in `Traced`, the first call is also compared without noise.
+
     Several threads may call it; the slow step, which taps a module, is called by one at a time.
 
     Arguments:
@@ -284,6 +295,8 @@ class Verified:
         slow: The same step, which is called for one run at a time in comparisons.
         rows: Selects runs in a step's arguments.
         tolerance: Largest distance of the results, relative to the length of the step.
+        sum_tolerance: The same for a call without noise.
+        quiet: As for `Traced`.
         name: What compiled ``fast``, for the notice.
     """
 
@@ -294,10 +307,13 @@ class Verified:
         rows: Callable[[slice, tuple[Any, ...]], tuple[Any, ...]],
         *,
         tolerance: float,
+        sum_tolerance: float,
+        quiet: Quiet | None,
         name: str,
     ) -> None:
         self._fast, self._slow, self._rows = fast, slow, rows
-        self._tolerance, self._name = tolerance, name
+        self._tolerance, self._sum_tolerance = tolerance, sum_tolerance
+        self._quiet, self._name = quiet, name
         self._unchecked, self._wrong, self._lock = CHECKED_CALLS, False, threading.Lock()
         self.notices: tuple[str, ...] = ()
 
@@ -321,19 +337,33 @@ class Verified:
                 return
             self._unchecked -= 1
             few = self._rows(slice(CHECKED_RUNS), args)
-            each = [self._rows(slice(run, run + 1), few) for run in range(len(few[0]))]
-            slow = torch.cat([self._slow(*one) for one in each])
-            difference = _apart(self._fast(*few), slow, few[0])
-            if difference > self._tolerance:
-                self._wrong = True
-                self.notices = (_miscompiled(self._name, difference),)
+            self._compare(few, self._tolerance)
+            if self._quiet is not None and not self._wrong:
+                (calm, longest), self._quiet = self._quiet(few), None
+                self._compare(calm, self._sum_tolerance, longest)
+
+    def _compare(self, few: tuple[Any, ...], tolerance: float, longest: float = 0.0) -> None:
+        """Compare one call; if the fast step is wrong, it is not used any more."""
+        each = [self._rows(slice(run, run + 1), few) for run in range(len(few[0]))]
+        slow = torch.cat([self._slow(*one) for one in each])
+        difference = _apart(self._fast(*few), slow, few[0], longest)
+        if difference > tolerance:
+            self._wrong = True
+            self.notices = (_miscompiled(self._name, difference),)
 
 
-def _apart(result: Tensor, plain: Tensor, start: Tensor) -> float:
-    """The distance of two end points of a step, relative to its length and without rounding."""
+def _apart(result: Tensor, plain: Tensor, start: Tensor, longest: float = 0.0) -> float:
+    """The distance of two end points of a step, relative to its length and without rounding.
+
+    Arguments:
+        result: The end point by the fast step.
+        plain: The end point by the slow step.
+        start: The starting point.
+        longest: Length of the step if its terms did not cancel; 0 if they do not.
+    """
     length, apart = float((plain - start).norm()), float((result - plain).norm())
-    # For a short step, the rounding of its end point dominates.
-    rounding = 8 * torch.finfo(plain.dtype).eps * float(plain.norm())
+    # For a short step, the rounding of its end point or of its terms dominates.
+    rounding = 8 * torch.finfo(plain.dtype).eps * max(float(plain.norm()), longest)
     if math.isnan(apart):
         # A run that diverged is reported elsewhere; only the fast step's failure counts here.
         return math.inf if bool(plain.isfinite().all()) else 0.0

@@ -133,6 +133,7 @@ class Engine:
                     participating=self._participating,
                     slow=self._one_step,
                     tolerance=tolerance,
+                    sum_tolerance=sum_tolerance,
                 )
                 self._step: Traced | Verified = self._fused.step
                 return

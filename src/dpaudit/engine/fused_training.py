@@ -37,6 +37,7 @@ class FusedTraining:
         participating: Multiplies coins by 0 where a canary does not participate in a step.
         slow: The same step without compilation.
         tolerance: Largest distance from ``slow``, relative to the length of the step.
+        sum_tolerance: The same for a step without noise.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class FusedTraining:
         participating: Callable[..., Tensor],
         slow: Callable[..., Tensor],
         tolerance: float,
+        sum_tolerance: float,
     ) -> None:
         widths = fused_widths(training.mechanism, speed, training.taps)
         device = speed.torch_device()
@@ -84,7 +86,13 @@ class FusedTraining:
             noisy=training.adds_noise,
         )
         self.step = Verified(
-            self._one_step, slow, _rows, tolerance=tolerance, name="the C++ compiler"
+            self._one_step,
+            slow,
+            _rows,
+            tolerance=tolerance,
+            sum_tolerance=sum_tolerance,
+            quiet=updates.quiet(),
+            name="the C++ compiler",
         )
 
     def advance(
@@ -113,14 +121,24 @@ class FusedTraining:
     ) -> Tensor:
         """A step with the arguments of an engine's step, whose tables the function has already."""
         coins, first = self._participating(coins, runs, number, key), int(number)
-        return self._play(current, coins, runs, first, first + 1)
+        quiet = not float(scalars[2])
+        return self._play(current, coins, runs, first, first + 1, quiet=quiet)
 
-    def _play(self, current: Tensor, coins: Tensor, runs: Tensor, first: int, last: int) -> Tensor:
+    def _play(
+        self,
+        current: Tensor,
+        coins: Tensor,
+        runs: Tensor,
+        first: int,
+        last: int,
+        *,
+        quiet: bool = False,
+    ) -> Tensor:
         canaries = None
         if self._inserter.points is None:
             canaries = self._inserter.add(torch.zeros_like(current), coins)
             coins = coins[:, :0]
-        return self._kernel(current, coins, canaries, runs, first=first, last=last)
+        return self._kernel(current, coins, canaries, runs, first=first, last=last, quiet=quiet)
 
 
 def _rows(some: slice, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

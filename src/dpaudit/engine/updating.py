@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from dpaudit.engine import noise
+from dpaudit.engine.compilation import Quiet
 from dpaudit.engine.training import Training
 from dpaudit.mechanisms.optimizers import SGD
 from dpaudit.mechanisms.schedules import ConstantRate
@@ -70,8 +70,10 @@ class Updates:
         scalars = torch.tensor(rows, dtype=self._dtype, device=device)
         return scalars.expand(mechanism.steps, -1)
 
-    def quiet(self) -> Callable[[tuple[Any, ...]], tuple[Any, ...]] | None:
+    def quiet(self) -> Quiet | None:
         """Sets the noise to 0 in the arguments of a step, the last of which are its scalars.
+
+        Also gives the length of the longest step without noise, in which gradients do not cancel.
 
         `None` if a step has no noise, or if its length would not be that of the clipped sums: other
         optimizers rescale them, and a state with past noise is as long as that noise.
@@ -80,11 +82,12 @@ class Updates:
         if not self._training.adds_noise or not plain:
             return None
 
-        def without_noise(args: tuple[Any, ...]) -> tuple[Any, ...]:
+        def without_noise(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], float]:
             *others, scalars = args
             scalars = scalars.clone()
             scalars[2] = 0
-            return (*others, scalars)
+            longest = float(scalars[4] * scalars[1]) if self._training.clipped else 0.0
+            return (*others, scalars), longest
 
         return without_noise
 
