@@ -139,6 +139,18 @@ def modules_loaded_by(*arguments: str) -> set[str]:
     return {line.rpartition("|")[2].strip().split(".")[0] for line in run.stderr.splitlines()}
 
 
+def test_the_help_of_no_command_needs_scipy_or_anything_heavy():
+    code = """
+import sys
+from dpaudit.cli import COMMANDS
+for name in COMMANDS:
+    COMMANDS[name]
+print(*{module.partition(".")[0] for module in sys.modules})
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(run.stdout.split()) & {*HEAVY, "scipy"}
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -87,7 +87,9 @@ class Settings:
     batch_size: int | None = _setting("Examples per batch.", "B", "400; 128 on CIFAR-10")
     learning_rate: float | None = _setting("Learning rate.", "e", "0.1; 0.01 on CIFAR-10")
     delta: float | None = _setting("Delta at which all bounds are computed.", default="1e-5")
-    confidence: float | None = _setting("Confidence of each lower bound.", option=False)
+    confidence: float | None = _setting(
+        "Confidence of each lower bound and of the verdict.", "c", "0.95"
+    )
     horizons: tuple[int, ...] | None = _setting(
         "Further numbers of steps to assess, each as a training that stops there.", option=False
     )

@@ -14,6 +14,10 @@ from dpaudit.errors import InvalidInput
 
 Side = Literal["lower", "upper"]
 
+DETECT, LEAST_POWER = 0.5, 0.8
+"""An audit is ``consistent`` with a claim only if noise `DETECT` times as large as claimed would
+have been found with at least the probability `LEAST_POWER`, unless others are asked for."""
+
 
 class ThreatModel(enum.Enum):
     """What the adversary sees of a training run.

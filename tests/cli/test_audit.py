@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -206,6 +207,31 @@ def test_plan_predicts_and_stores_nothing(run: Run) -> None:
     assert printed["seconds"] > 0
     assert printed["bytes"] > 0
     assert not Path("dpaudit.sqlite").exists()
+
+
+def test_a_plan_prints_the_command_of_its_audit(run: Run) -> None:
+    given = ["--runs", "40", *SMALL, "--confidence", "0.9", "--name", "two words"]
+    given += ["--scores-out", "s.csv", "--store", "kept.sqlite"]
+    command = _json(run("plan", *given, "--json"))["command"]
+    _, out, _ = run("plan", *given)
+    assert out.rstrip().endswith(command)
+    assert not list(Path().iterdir())
+    played = _json(run(*shlex.split(command)[1:], "--json"))
+    assert (played["name"], played["store"]) == ("two words", "kept.sqlite")
+    assert Path("s.csv").exists()
+
+
+def test_an_audit_has_its_own_confidence_everywhere(run: Run) -> None:
+    played = _json(run("audit", "--runs", "40", *SMALL, "--confidence", "0.8", "--json"))
+    shown = _json(run("show", "--json"))
+    planned = _json(run("plan", "--runs", "40", *SMALL, "--confidence", "0.8", "--json"))
+    for found in (played, shown):
+        assert found["confidence"] == 0.8
+        assert {bound["confidence"] for bound in found["lower"]} == {0.8}
+    assert {bound["confidence"] for bound in planned["expected_lower"]} == {0.8}
+    more = _json(run("audit", "--runs", "40", *SMALL, "--confidence", "0.99", "--json"))
+    assert more["resumed_runs"] == 40
+    assert more["lower"][0]["epsilon"] <= played["lower"][0]["epsilon"]
 
 
 def test_a_plan_is_timed_by_the_executor(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,7 @@ def test_crafted_data_are_made_for_the_insertions() -> None:
     assert '    period=5,\n    phase="first",\n' in snippets(configuration)["In Python"]
 
 
-def test_delta_and_confidence_are_said_where_they_are_not_the_usual(tmp_path: Any) -> None:
+def test_delta_and_confidence_are_said_where_they_are_not_the_usual() -> None:
     made = snippets(settings(), delta=1e-5, confidence=0.95)
     assert made == snippets(settings())
     # The page may be read at other values than the audit was, so its command says them always.
@@ -138,10 +138,9 @@ def test_delta_and_confidence_are_said_where_they_are_not_the_usual(tmp_path: An
     made = snippets(settings(), delta=1e-3, confidence=0.9)
     page = shlex.split(made["This page"].replace("\\\n", ""))
     assert page[-4:] == ["--delta", "0.001", "--confidence", "0.9"]
-    assert options(made["On the command line"])["delta"] == "0.001"
-    file = tmp_path / "audit.toml"  # there is no option for it
-    file.write_text(made["Settings without an option, in audit.toml"])
-    assert read_settings(file).confidence == 0.9
+    given = options(made["On the command line"])
+    assert (given["delta"], given["confidence"]) == ("0.001", "0.9")
+    assert "Settings without an option, in audit.toml" not in made
     assert "\n    delta=0.001,\n    confidence=0.9,\n" in made["In Python"]
 
 
@@ -161,6 +160,19 @@ def test_data_that_does_not_ship_needs_a_folder(preset: str) -> None:
     assert options(made["On the command line"])["data_dir"] == "DIR"
     assert '    data_dir="DIR",\n' in made["In Python"]
     assert "data_dir" not in options(snippets(settings())["On the command line"])
+
+
+@pytest.mark.parametrize(
+    ("data", "folder"),
+    [("generated-text", None), ("text.txt", "DIR"), ("generated-text models/gpt2", "DIR")],
+)
+@pytest.mark.parametrize("preset", ["gpt", "gpt2-lora"])
+def test_generated_text_needs_no_folder(preset: str, data: str, folder: str | None) -> None:
+    configuration = settings(preset=preset)
+    configuration["mechanism"]["data"] = {"name": data, "examples": 8191, "fingerprint": "0"}
+    made = snippets(configuration)
+    assert options(made["On the command line"]).get("data_dir") == folder
+    assert ("data_dir" in made["In Python"]) is (folder is not None)
 
 
 def test_an_own_training_has_no_command() -> None:

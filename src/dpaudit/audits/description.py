@@ -18,11 +18,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, final
 
 from dpaudit.claims import Claim
-from dpaudit.claims.claim import DETECT, LEAST_POWER
 from dpaudit.errors import StoreError
 from dpaudit.mechanisms.correlation import CorrelatedNoise
 from dpaudit.mechanisms.dpsgd import Insertion
-from dpaudit.privacy import Bound, ThreatModel
+from dpaudit.privacy import DETECT, LEAST_POWER, Bound, ThreatModel
 from dpaudit.scores import AuditRecord
 from dpaudit.upper_bounds import HiddenState, HiddenSteps
 from dpaudit.upper_bounds.hidden_state_lipschitz import LipschitzAccountant

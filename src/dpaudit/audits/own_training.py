@@ -23,10 +23,10 @@ from dpaudit.audits.stored import watcher_of
 from dpaudit.audits.tensors import corrected
 from dpaudit.audits.watching import Watcher
 from dpaudit.claims import Claim
-from dpaudit.claims.claim import DETECT, LEAST_POWER
 from dpaudit.claims.fixed_sample import MOST_SCORES, scores_to_refute
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import Executor, Lost, check_pickles, refuse_in_worker
+from dpaudit.privacy import DETECT, LEAST_POWER
 from dpaudit.scores import AuditRecord, Store
 from dpaudit.trainings.identity import Identity, digest, name_of
 from dpaudit.trainings.liveness import DeadCanary, Liveness, check_function

@@ -58,7 +58,7 @@ def _mechanism_snippets(
     description: Description, read: Mapping[str, float], kept: Mapping[str, str]
 ) -> Iterator[Snippet]:
     if _is_a_preset(description):
-        file = tuple(_file_only(description, read))
+        file = tuple(_file_only(description))
         if file:
             text = "\n".join(f"{key} = {_literal(value)}" for key, value in file)
             yield Snippet(caption="Settings without an option, in audit.toml", text=text)
@@ -105,14 +105,20 @@ def _preset_options(description: Description, read: Mapping[str, float]) -> dict
         "period": 1 if insertion is None else insertion.period,
         "phase": "first" if insertion is None else insertion.phase,
         **_preset_settings(mechanism),
-        "delta": read.get("delta"),
+        **read,
         "seed": description.seed,
-        "data_dir": _FOLDER if PRESETS[mechanism.name].needs_folder else None,
+        "data_dir": _FOLDER if _from_folder(mechanism) else None,
     }
     return {key: value for key, value in options.items() if usual.get(key) != value}
 
 
-def _file_only(description: Description, read: Mapping[str, float]) -> Iterator[tuple[str, Any]]:
+def _from_folder(mechanism: DescribedMechanism) -> bool:
+    """Whether the data came from a folder of the user."""
+    chosen, data = PRESETS[mechanism.name], mechanism.data
+    return chosen.needs_folder and (data is None or data.name != chosen.stand_in)
+
+
+def _file_only(description: Description) -> Iterator[tuple[str, Any]]:
     """Settings that differ from their defaults and have no option."""
     settings = description.adversary.settings
     for key, usual in {"simulation": "noiseless", "ranking": "per-step", "simulations": 4}.items():
@@ -123,8 +129,6 @@ def _file_only(description: Description, read: Mapping[str, float]) -> Iterator[
         yield "horizons", horizons
     if description.speed.precision != "float32":
         yield "precision", description.speed.precision
-    if "confidence" in read:
-        yield "confidence", read["confidence"]
 
 
 def _further_horizons(description: Description) -> list[int]:
@@ -140,7 +144,7 @@ def _audit_code(
     if isinstance(mechanism, DescribedMechanism) and _is_a_preset(description):
         given = {**_preset_settings(mechanism), "seed": description.seed}
         chosen = PRESETS[mechanism.name]
-        if chosen.needs_folder:
+        if _from_folder(mechanism):
             given["data_dir"] = _FOLDER
         if chosen.make is not None and insertion is not None:
             given |= {"period": insertion.period, "phase": insertion.phase}

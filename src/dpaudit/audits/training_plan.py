@@ -15,9 +15,9 @@ from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit.audits.tensors import corrected
 from dpaudit.claims import Claim
-from dpaudit.claims.claim import DETECT, LEAST_POWER
 from dpaudit.claims.power import power_of
 from dpaudit.errors import InvalidInput, TrainingFailed
+from dpaudit.privacy import DETECT, LEAST_POWER
 from dpaudit.trainings.liveness import DeadCanary, check_function
 from dpaudit.trainings.playing import Job, Train
 from dpaudit.trainings.scoring import AdversaryLike, Scorer, UnscorableReturn, names_of

@@ -35,10 +35,6 @@ Verdict = Literal["violation", "consistent", "inconclusive"]
 although this many scores could have refuted it. ``inconclusive``: even perfect separation of this
 many scores would not have refuted it, or scores like these could have missed too little noise."""
 
-DETECT, LEAST_POWER = 0.5, 0.8
-"""``consistent`` requires that noise `DETECT` times as large as claimed would have been found with
-at least the probability `LEAST_POWER`, unless others are asked for."""
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

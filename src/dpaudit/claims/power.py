@@ -20,12 +20,13 @@ from scipy.special import bdtr, bdtrik, ndtr
 from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
 from dpaudit.claims.bets import Bets
-from dpaudit.claims.claim import DETECT, LEAST_POWER, Claim
+from dpaudit.claims.claim import Claim
 from dpaudit.claims.fixed_sample import ClaimTest
 from dpaudit.claims.sequential import AnytimeTest
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.joint_test import Curve, curve_p_value, distances
 from dpaudit.lower_bounds.thresholds import Pilot, ThresholdRule
+from dpaudit.privacy import DETECT, LEAST_POWER
 from dpaudit.scores import Scores
 
 SURE = 0.9

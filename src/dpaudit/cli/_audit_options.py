@@ -17,13 +17,16 @@ from dpaudit.configuration import Settings, read_settings
 if TYPE_CHECKING:
     from dpaudit.executors import Executor
 
+_FIELDS = {one.name: one.metadata for one in dataclasses.fields(Settings)}
+
 Config = Annotated[
     Path | None,
     typer.Argument(
         metavar="CONFIG.toml",
-        help="File with settings: the options below by name, and confidence, horizons, precision, "
-        "tile_size, virtual_batch, simulation, ranking, simulations. Options on the command line "
-        "take precedence over the file, and the file over the preset.",
+        help="File with settings: the options below by name, and "
+        + ", ".join(name for name, shown in _FIELDS.items() if not shown["option"])
+        + ". Options on the command line take precedence over the file, and the file over the "
+        "preset.",
     ),
 ]
 ReadDelta = Annotated[
@@ -32,13 +35,18 @@ ReadDelta = Annotated[
 ReadConfidence = Annotated[
     float | None, option("Confidence of each lower bound.", default="that of the audit")
 ]
-_FIELDS = {one.name: one.metadata for one in dataclasses.fields(Settings)}
 
 
 def _option_of(name: str, **changed: Any) -> Any:
     """The option of a setting, as its field of `Settings` declares it, except for changes."""
     shown = {**_FIELDS[name], **changed}
     return option(shown["help"], shown["metavar"], shown["default"])
+
+
+def taken_over(name: str) -> Any:
+    """The option of a setting that a plan only takes over into the printed command."""
+    help = f"{_FIELDS[name]['help']} Only taken over into the printed command."
+    return Annotated[str | None, _option_of(name, help=help)]
 
 
 StoreFile = Annotated[str | None, _option_of("store")]

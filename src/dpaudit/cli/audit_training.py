@@ -17,6 +17,7 @@ from dpaudit.cli._exit import VERDICT_CODES
 from dpaudit.cli._option import Json, option
 from dpaudit.cli._playing import print_audit, progress_shown
 from dpaudit.configuration import store_path
+from dpaudit.privacy import DETECT, LEAST_POWER
 
 if TYPE_CHECKING:
     from dpaudit.executors import Executor
@@ -93,10 +94,10 @@ def audit_training(
     detect: Annotated[
         float,
         option("Fraction of the claimed noise that must be detectable for 'consistent'.", "F"),
-    ] = 0.5,
+    ] = DETECT,
     power: Annotated[
         float, option("Probability with which --detect must be detectable.", "P")
-    ] = 0.8,
+    ] = LEAST_POWER,
     seed: Annotated[int, option("Random seed.", "S")] = 0,
     on_error: Annotated[str, option("What to do when a training fails.", "record|stop")] = "record",
     store: StoreFile = None,

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from dpaudit.claims import Claim, test_claim
-from dpaudit.claims.power import Power, with_power
-from dpaudit.cli._bounds_table import print_bounds
 from dpaudit.cli._exit import VERDICT_CODES
 from dpaudit.cli._option import Json, option
 from dpaudit.cli._render import console, print_json
 from dpaudit.errors import InvalidInput
-from dpaudit.lower_bounds import ErrorCounts, estimate_all
-from dpaudit.lower_bounds import estimate as estimate_one
 from dpaudit.lower_bounds.registry import METHODS
-from dpaudit.lower_bounds.thresholds import threshold_rule
-from dpaudit.privacy import Bounds
-from dpaudit.report.palette import terminal_style
-from dpaudit.scores import read_scores
+
+if TYPE_CHECKING:
+    from dpaudit.claims import Claim
+    from dpaudit.claims.power import Power
 
 _EVERY = "all"
 # The bound without assumptions, beside the bound of the paper.
@@ -103,6 +98,13 @@ def estimate(
     Exit code with a claim: 0 consistent, 1 violation, 3 inconclusive;
     2: no bound, or bad input.
     """
+    from dpaudit.claims import test_claim
+    from dpaudit.claims.power import with_power
+    from dpaudit.lower_bounds import estimate as estimate_one
+    from dpaudit.lower_bounds import estimate_all
+    from dpaudit.lower_bounds.thresholds import threshold_rule
+    from dpaudit.privacy import Bounds
+
     counts = {
         "true_positives": true_positives,
         "false_negatives": false_negatives,
@@ -156,6 +158,9 @@ def _rule(threshold: str | None, *, has_thresholds: bool) -> str:
 
 def _evidence(scores: str | None, counts: dict[str, int | None]) -> Any:
     """Scores from a file or standard input, or the four counts; exactly one of the two."""
+    from dpaudit.lower_bounds import ErrorCounts
+    from dpaudit.scores import read_scores
+
     given = [name for name, value in counts.items() if value is not None]
     if scores is not None and given:
         raise InvalidInput(f"give scores or counts, not both: got {scores!r} and {given[0]}")
@@ -177,8 +182,10 @@ def _claim(
     noise_multiplier: float | None,
     steps: int | None,
     sampling_rate: float | None,
-) -> Any:
+) -> Claim | None:
     """The claim to test, if one was given."""
+    from dpaudit.claims import Claim
+
     ways = {
         "--claim-epsilon": epsilon is not None or delta is not None,
         "--claim-mu": mu is not None,
@@ -225,6 +232,9 @@ def _print_json(result: Any, verdict: Any, power: Power | None) -> None:
 
 
 def _print_table(result: Any, verdict: Any, source: str) -> None:
+    from dpaudit.cli._bounds_table import print_bounds
+    from dpaudit.report.palette import terminal_style
+
     screen = console()
     levels = {bound.confidence for bound in result.bounds}
     alike = f", {100 * next(iter(levels)):g} % confidence" if len(levels) == 1 else ""

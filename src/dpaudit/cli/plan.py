@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -15,6 +18,7 @@ from dpaudit.cli._render import console, print_json
 from dpaudit.cli._user_code import user_code
 from dpaudit.configuration import Settings
 from dpaudit.errors import InvalidInput
+from dpaudit.privacy import DETECT, LEAST_POWER
 
 if TYPE_CHECKING:
     from dpaudit.executors import Executor
@@ -30,10 +34,13 @@ OWN: dict[str, Any] = {
         str,
         "With --training: the fraction of the claimed noise that must be found.",
         "noise=F",
-        "noise=0.5",
+        f"noise={DETECT}",
     ),
     "power": optional(
-        float, "With --training: the probability with which it must be found.", "P", "0.8"
+        float,
+        "With --training: the probability with which it must be found.",
+        "P",
+        str(LEAST_POWER),
     ),
     "pilot": optional(int, "With --training: number of pilot seeds, each trained twice.", "N", "6"),
     "canary": optional(
@@ -47,8 +54,11 @@ OWN: dict[str, Any] = {
         float, "With --training: claimed Poisson sampling rate, if any.", "q"
     ),
 }
-_SHARED = ("noise_multiplier", "steps", "delta", "seed", "json")
+_SHARED = ("noise_multiplier", "steps", "delta", "confidence", "seed", "json")
 """Options of a preset's plan that also describe the plan of a user's training."""
+
+_TAKEN_OVER = ("store", "name", "scores_out")
+"""Options that change nothing in a plan, but only in the command that it prints."""
 
 
 def plan(**given: Any) -> None:
@@ -56,7 +66,8 @@ def plan(**given: Any) -> None:
 
     The prediction holds if genuine gradients do not change the canary's
     dimension. Other canaries give smaller bounds, and crafted data (preset
-    crafted-network) larger ones. A few steps are timed; nothing is stored.
+    crafted-network) larger ones. A few steps are timed; nothing is stored. The
+    last line is the command of the planned audit.
 
     [bold]dpaudit plan --period 5 --runs 1000[/]
 
@@ -70,7 +81,8 @@ def plan(**given: Any) -> None:
         if used:
             option_name = "--" + used[0].replace("_", "-")
             raise InvalidInput(f"{option_name} needs --training, got {own[used[0]]!r}")
-        _plan(**given)
+        config = [] if given["config"] is None else [str(given["config"])]
+        _plan(**given, command=_command(["audit", *config], given))
         return
     for name, value in given.items():
         if value is not None and value is not False and name not in _SHARED:
@@ -91,6 +103,7 @@ def _plan_training(
     noise_multiplier: float | None,
     steps: int | None,
     delta: float | None,
+    confidence: float | None,
     seed: int | None,
     json: bool,
 ) -> None:
@@ -106,6 +119,7 @@ def _plan_training(
         sampling_rate,
         pair_only=False,
     )
+    others: dict[str, Any] = {"confidence": confidence, "seed": seed}
     with user_code():
         function = load("--training", training)
         found = plan_training(
@@ -113,33 +127,62 @@ def _plan_training(
             claim=claim,
             canary=canary_beside(function) if canary is None else load("--canary", canary),
             detect=_fraction(detect),
-            power=0.8 if power is None else power,
+            power=LEAST_POWER if power is None else power,
             pilot=6 if pilot is None else pilot,
-            seed=0 if seed is None else seed,
+            **{name: value for name, value in others.items() if value is not None},
         )
+    options = {
+        "runs": found.runs,
+        "canary": canary,
+        "claimed_epsilon": claimed_epsilon,
+        "delta": delta,
+        "noise_multiplier": noise_multiplier,
+        "steps": steps,
+        "sampling_rate": sampling_rate,
+        "detect": None if detect is None else found.detect,
+        "power": power,
+        **others,
+    }
+    command = None if found.runs is None else _command(["audit-training", training], options)
     if json:
-        print_json({"training": training, "claim": claim.description, **found.to_dict()})
+        described = {"training": training, "claim": claim.description}
+        print_json({**described, **found.to_dict(), "command": command})
         return
     screen = console()
     screen.print(f"{training}: {claim.description}", style="bold", markup=False)
     screen.print(found.sentence, markup=False)
     if found.seconds is not None:
         screen.print(f"About {duration(found.seconds)}, one training after the other.")
+    _print_command(command)
 
 
 def _fraction(detect: str | None) -> float:
     """The number in ``noise=0.5``."""
-    text = "noise=0.5" if detect is None else detect
     try:
-        return float(text.removeprefix("noise="))
+        return DETECT if detect is None else float(detect.removeprefix("noise="))
     except ValueError:
         raise InvalidInput(
             f"--detect must be noise=F with a number F between 0 and 1, got {detect!r}"
         ) from None
 
 
-@option.takes_settings()
-def _plan(settings: Settings, *, json: bool, executor: Executor | None) -> None:
+def _command(words: list[str], options: Mapping[str, Any]) -> str:
+    """The command of the planned audit, with all options that have a value."""
+    given = {
+        "--" + name.replace("_", "-"): str(value)
+        for name, value in options.items()
+        if value is not None and name not in ("config", "json")
+    }
+    return shlex.join(["dpaudit", *words, *itertools.chain(*given.items())])
+
+
+def _print_command(command: str | None) -> None:
+    if command is not None:
+        console().print(Text(f"To run it: {command}"), soft_wrap=True)
+
+
+@option.takes_settings(command=str)
+def _plan(settings: Settings, *, json: bool, executor: Executor | None, command: str) -> None:
     """Predict an audit of a preset."""
     with uncollected():
         from dpaudit.audits import plan as predict
@@ -147,9 +190,10 @@ def _plan(settings: Settings, *, json: bool, executor: Executor | None) -> None:
         arguments = settings.arguments()
     found = predict(**arguments, executor=executor)
     if json:
-        print_json(found.to_dict())
+        print_json({**found.to_dict(), "command": command})
     else:
         _print_plan(found, f"{settings.preset} by {settings.adversary}")
+        _print_command(command)
 
 
 def _print_plan(found: Any, title: str) -> None:
@@ -187,5 +231,9 @@ def _size(count: int) -> str:
     return f"{mebibytes:.0f} MiB" if mebibytes < 1024 else f"{mebibytes / 1024:.1f} GiB"
 
 
-_of_preset = {name: kind for name, kind in _plan.__annotations__.items() if name != "return"}
+_of_preset = {
+    name: option.taken_over(name) if name in _TAKEN_OVER else kind
+    for name, kind in _plan.__annotations__.items()
+    if name not in ("command", "return")
+}
 with_signature(plan, OWN | _of_preset, {"json": False})

@@ -16,6 +16,9 @@ from dpaudit.errors import InvalidInput
 BYTES = 256
 """Number of different tokens of a text that is read byte by byte."""
 
+GENERATED = "generated-text"
+"""Name of the generated text."""
+
 _GRAMMAR = {
     "sentence": (
         "the {noun} {verb} the {noun}.",
@@ -84,7 +87,7 @@ def read_text(data_dir: str | os.PathLike[str] | None, *, characters: int) -> tu
     path = None if given is None else Path(given).expanduser() / "text.txt"
     if path is not None and path.is_file():
         return path.read_text(encoding="utf8")[:characters], "text.txt"
-    return generated_text(characters)[:characters], "generated-text"
+    return generated_text(characters)[:characters], GENERATED
 
 
 def byte_sequences(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dpaudit._registry import Registry
-from dpaudit.lower_bounds.base import Method
+
+if TYPE_CHECKING:
+    from dpaudit.lower_bounds.base import Method
 
 METHODS: Registry[type[Method]] = Registry(
     "method",

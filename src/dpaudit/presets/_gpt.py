@@ -6,7 +6,7 @@ The text is ``text.txt`` in the data folder, or generated.
 from __future__ import annotations
 
 from dpaudit.data import Examples
-from dpaudit.data.text import byte_sequences
+from dpaudit.data.text import GENERATED, byte_sequences
 from dpaudit.presets.base import DataDir, Preset, model_named
 
 LENGTH, CHARACTERS = 128, 2**20
@@ -26,4 +26,5 @@ GPT = Preset(
     learning_rate=0.1,
     noise_multiplier=1.0,
     adversary="random-dimension",
+    stand_in=GENERATED,
 )

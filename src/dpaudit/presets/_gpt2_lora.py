@@ -14,7 +14,7 @@ from typing import Any
 
 from dpaudit._torch import torch
 from dpaudit.data import Examples
-from dpaudit.data.text import read_text, token_sequences
+from dpaudit.data.text import GENERATED, read_text, token_sequences
 from dpaudit.presets._gpt import CHARACTERS, LENGTH, read_bytes
 from dpaudit.presets.base import DataDir, Preset
 
@@ -66,4 +66,5 @@ GPT2_LORA = Preset(
     learning_rate=0.1,
     noise_multiplier=1.0,
     adversary="random-dimension",
+    stand_in=GENERATED,
 )

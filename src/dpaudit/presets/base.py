@@ -49,6 +49,7 @@ class Preset:
         smoothness: Why the updates are Lipschitz, if they are, for hidden-state upper bounds.
         adversary: Name of the adversary of an audit that names none.
         needs_folder: Whether the data or weights are read from a folder of the user.
+        stand_in: Name of the data that are generated if there is no such folder.
         make: Makes the whole training from all settings of `training`, for a preset whose data
             depend on them; replaces ``read`` and ``model_for``.
 
@@ -71,6 +72,7 @@ class Preset:
     smoothness: Smoothness | None = None
     adversary: str = "simulated-dimension"
     needs_folder: bool = True
+    stand_in: str | None = None
     make: Callable[..., DPSGD] | None = None
 
     def __post_init__(self) -> None:
