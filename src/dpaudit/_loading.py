@@ -1,11 +1,13 @@
-"""Importing many modules at once."""
+"""Importing many modules at once, and importing late."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -24,3 +26,20 @@ def uncollected() -> Iterator[None]:
             gc.freeze()
         if enabled:
             gc.enable()
+
+
+def on_first_use(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package that imports its public names on first use.
+
+    Arguments:
+        package: Name of the package.
+        homes: The public names in each module of the package, separated by spaces.
+    """
+    home_of = {name: home for home, names in homes.items() for name in names.split()}
+
+    def find(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{home_of[name]}"), name)
+
+    return find

@@ -5,8 +5,9 @@ The names are loaded on first use, so that a list of the methods does not import
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dpaudit._loading import on_first_use
 
 if TYPE_CHECKING:
     from dpaudit.lower_bounds.base import CountMethod, Method, ScoreMethod
@@ -44,22 +45,14 @@ __all__ = [
     "proven_curve",
 ]
 
-_HOMES = {
-    "base": "CountMethod Method ScoreMethod",
-    "counts": "ErrorCounts",
-    "estimating": "estimate estimate_all lower_bound",
-    "profile": "ProvenCurve proven_curve",
-    "registry": "METHODS",
-    "thresholds": "RULES Best Bonferroni Fixed Pilot Simultaneous ThresholdRule",
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "base": "CountMethod Method ScoreMethod",
+        "counts": "ErrorCounts",
+        "estimating": "estimate estimate_all lower_bound",
+        "profile": "ProvenCurve proven_curve",
+        "registry": "METHODS",
+        "thresholds": "RULES Best Bonferroni Fixed Pilot Simultaneous ThresholdRule",
+    },
+)

@@ -5,8 +5,9 @@ Each raises `AssertionError`, with the failing case, for the first rule that a p
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dpaudit._loading import on_first_use
 
 if TYPE_CHECKING:
     from dpaudit.testing.accountants import check_accountant
@@ -17,19 +18,6 @@ if TYPE_CHECKING:
     from dpaudit.testing.layer_rules import check_layer_rule
     from dpaudit.testing.lower_bounds import check_lower_bound
     from dpaudit.testing.presets import check_preset
-
-# name -> module. Loaded on first use: contract tests of statistics must not import torch.
-_HOMES = {
-    "check_accountant": "accountants",
-    "check_adversary": "adversaries",
-    "check_executor": "executors",
-    "check_hidden_state_accountant": "hidden_state",
-    "check_integration": "integrations",
-    "check_layer_rule": "layer_rules",
-    "check_lower_bound": "lower_bounds",
-    "check_preset": "presets",
-    "easy_training": "adversaries",
-}
 
 __all__ = [
     "check_accountant",
@@ -43,8 +31,17 @@ __all__ = [
     "easy_training",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+# Contract tests of statistics must not import torch.
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "accountants": "check_accountant",
+        "adversaries": "check_adversary easy_training",
+        "executors": "check_executor",
+        "hidden_state": "check_hidden_state_accountant",
+        "integrations": "check_integration",
+        "layer_rules": "check_layer_rule",
+        "lower_bounds": "check_lower_bound",
+        "presets": "check_preset",
+    },
+)

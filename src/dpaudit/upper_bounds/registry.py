@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dpaudit._registry import Registry
-from dpaudit.upper_bounds.base import Accountant
+
+if TYPE_CHECKING:
+    from dpaudit.upper_bounds.base import Accountant
 
 ACCOUNTANTS: Registry[type[Accountant]] = Registry(
     "accountant",
