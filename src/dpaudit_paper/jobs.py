@@ -6,6 +6,7 @@ that two figures share are played by one of them and read by the other, see `Set
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -91,4 +92,5 @@ def _free_gpu_memory() -> None:
     """Return memory that torch keeps for the next training, which may be another process's."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
+        gc.collect()  # an engine and its step refer to each other
         torch.cuda.empty_cache()

@@ -8,9 +8,12 @@ writes both parts between the markers of the page.
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import sys
+from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 
 from dpaudit._files import write_text
@@ -34,7 +37,8 @@ def results_table(folder: Path) -> str:
         "| name | label in the paper | shows | made at | on | seconds | still missing |",
         "|---|---|---|---|---|---:|---|",
     ]
-    total, on_gpu = 0.0, 0.0
+    total, on_gpu, jobs = 0.0, 0.0, 1
+    spans = []
     for figure in FIGURES.values():
         path = folder / f"{figure.id}.json"
         label = f"`{figure.label}`" if figure.label else "(ours)"
@@ -46,6 +50,9 @@ def results_table(folder: Path) -> str:
         facts = json.loads(path.read_text(encoding="utf8"))
         seconds = facts["seconds"] + facts.get("seconds_before", 0.0)
         total += seconds
+        jobs = max(jobs, facts.get("jobs", 1))
+        end = datetime.fromisoformat(facts["made"]).timestamp()
+        spans.append((end - facts["seconds"], end))
         on_gpu += sum(a["seconds"] for a in facts.get("audits", ()) if a["device"] != "cpu")
         missing = "; ".join(facts["left_out_without_gpu"])
         lines.append(f"{head} {facts['scale']} | {facts['device']} | {seconds:.0f} | {missing} |")
@@ -53,7 +60,24 @@ def results_table(folder: Path) -> str:
     lines += ["", f"{made} of {len(FIGURES)} are made, in {total / 60:.0f} minutes in all."]
     if on_gpu:
         lines[-1] += f" Of that the trainings on a GPU took {on_gpu / 60:.0f} minutes; {PAPER}."
+    if jobs > 1:
+        passed = f"{elapsed(spans) / 60:.0f} minutes passed"
+        lines[-1] += f" Up to {jobs} figures were made at the same time: {passed} altogether."
     return "\n".join(lines)
+
+
+def elapsed(spans: Iterable[tuple[float, float]]) -> float:
+    """The time covered by spans that may overlap, each given by its beginning and its end.
+
+    Example:
+        >>> elapsed([(0, 3), (1, 2), (2, 5), (7, 8)])
+        6.0
+    """
+    total, until = 0.0, -math.inf
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return total
 
 
 def findings_of(folder: Path) -> str:
