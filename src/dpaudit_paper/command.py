@@ -45,7 +45,7 @@ def reproduce(
         str,
         typer.Option(
             help="auto, cpu, cuda or cuda:N. auto is a GPU if there is one, except for the small "
-            "Housing network, which CPU cores train faster."
+            "Housing network, which two CPU cores train about as fast."
         ),
     ] = "auto",
     seed: Annotated[int, typer.Option(help="First random seed.")] = 0,
