@@ -155,8 +155,10 @@ def test_list_and_show_know_these_audits(module, monkeypatch, capsys):
         assert not ended.value.code
         printed = capsys.readouterr().out
         assert "mine" in printed or "RuntimeError" in printed
-        if "--json" in words:
-            assert json.loads(printed)
+        if words[-2:] == ["mine", "--json"]:
+            configuration = json.loads(printed)["configuration"]
+            for name in ("canary", "initial"):  # outside mechanism, as in dpaudit 0.1
+                assert configuration[name] == configuration["mechanism"][name]
 
 
 @pytest.mark.parametrize(

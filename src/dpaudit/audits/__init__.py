@@ -7,7 +7,7 @@ from dpaudit.audits.own_training import audit_training
 from dpaudit.audits.planning import Plan, plan
 from dpaudit.audits.progress import Bar, Progress, Silent
 from dpaudit.audits.result import AuditResult
-from dpaudit.audits.stored import read_result
+from dpaudit.audits.stored import read_result, summary_of
 from dpaudit.audits.training_plan import TrainingPlan, plan_training
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "plan",
     "plan_training",
     "read_result",
+    "summary_of",
 ]

@@ -154,7 +154,7 @@ def stored_page(record: AuditRecord) -> PageData:
     done = sum(description.runs_of(tile) for tile in record.finished_tiles())
     asked = int(kept.get("asked", description.runs))
     if record.finished:
-        if "verdict" not in kept:  # stored by an earlier dpaudit
+        if "tightness" not in kept:  # stored by dpaudit 0.1, with other verdicts
             return record_page(record, most_thresholds=0, with_growth=False)
         bounds = _stored_bound(kept["lower"]), _stored_bound(kept["upper"])
         done = int(kept.get("runs", done))

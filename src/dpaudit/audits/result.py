@@ -249,8 +249,13 @@ class AuditResult:
             "notices": list(self.notices),
             "notes": list(self.notes),
             "horizons": [assessment.to_dict() for assessment in self.horizons[:-1]],
-            "configuration": self.configuration,
+            "configuration": {**self.configuration, **self._as_in_0_1()},
         }
+
+    def _as_in_0_1(self) -> dict[str, Any]:
+        """Settings of a user's training that ``--json`` of dpaudit 0.1 had outside `mechanism`."""
+        training = self.description.training
+        return {} if training is None else {"canary": training.canary, "initial": training.initial}
 
     def stored(self) -> dict[str, Any]:
         """What the store keeps beside the scores: enough for ``dpaudit list``."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from dpaudit import _validate
@@ -98,6 +101,14 @@ def read_result(
         resumed=resumed,
         notices=notices,
     )
+
+
+def summary_of(record: AuditRecord) -> Mapping[str, Any]:
+    """What the store keeps of a result; computed again if dpaudit 0.1, with other verdicts, did."""
+    kept = record.summary or {}
+    if not record.finished or "tightness" in kept:
+        return kept
+    return read_result(record).stored()
 
 
 def _counted(record: AuditRecord, scores: Scores, failures: tuple[Failure, ...], most: int) -> int:

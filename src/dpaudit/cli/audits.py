@@ -15,7 +15,7 @@ from dpaudit.cli._audit_table import print_result
 from dpaudit.cli._option import Json
 from dpaudit.cli._render import console, print_json
 from dpaudit.configuration import store_path
-from dpaudit.errors import StoreError
+from dpaudit.errors import DpauditError, StoreError
 from dpaudit.report.palette import terminal_style
 from dpaudit.scores import Store
 
@@ -93,13 +93,13 @@ def _newest(store: Any) -> Any:
 
 
 def _entry(record: Any) -> dict[str, Any]:
-    """One audit for a list, without reading its scores."""
-    from dpaudit.audits import Description  # slow to import
+    """One audit for a list, without reading its scores unless dpaudit 0.1 stored it."""
+    from dpaudit.audits import Description, summary_of  # slow to import
 
-    summary = record.summary or {}
+    summary: Mapping[str, Any] = record.summary or {}
     try:
-        description = Description.of(record)
-    except StoreError:  # another program's audit, or one of dpaudit 0.1 that is not finished
+        description, summary = Description.of(record), summary_of(record)
+    except DpauditError:  # another program's audit, or one of dpaudit 0.1 that is not finished
         training, adversary, runs, asked, canaries = "", "", 0, 0, None
     else:
         training, adversary = description.mechanism.name, description.adversary.name
