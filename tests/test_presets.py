@@ -66,6 +66,7 @@ def test_registered_presets_keep_the_contract(name: str, cifar: Path) -> None:
 def test_every_preset_is_a_function(name: str) -> None:
     assert preset(name).name == name
     assert getattr(presets, name.replace("-", "_")) == preset(name).training
+    assert name.replace("-", "_") in dir(presets)
 
 
 def test_housing_is_complete() -> None:

@@ -28,11 +28,11 @@ def positive(name: str, value: object, *, remedy: str = "") -> float:
     return number
 
 
-def non_negative(name: str, value: object, *, remedy: str = "") -> float:
+def non_negative(name: str, value: object) -> float:
     """Return ``value`` as a float of at least zero."""
-    number = real(name, value, remedy=remedy)
+    number = real(name, value)
     if number < 0:
-        raise InvalidInput(f"{name} must be at least 0, got {value!r}{_and(remedy)}")
+        raise InvalidInput(f"{name} must be at least 0, got {value!r}")
     return number
 
 

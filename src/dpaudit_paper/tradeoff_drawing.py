@@ -25,8 +25,8 @@ _SMALLEST = 1e-7
 _FEWEST = 30  # errors; rates from fewer errors are not drawn
 
 
-def thinned_errors(scores: Scores, points: int = 240) -> tuple[Array, Array]:
-    """Both error rates over the thresholds, thinned to about ``points``, denser in the tails.
+def thinned_errors(scores: Scores) -> tuple[Array, Array]:
+    """Both error rates over the thresholds, thinned to about 240, denser in the tails.
 
     Example:
         >>> alpha, beta = thinned_errors(Scores.from_samples([2.0, 3.0], [0.0, 1.0]))
@@ -39,9 +39,9 @@ def thinned_errors(scores: Scores, points: int = 240) -> tuple[Array, Array]:
     order = np.lexsort((-beta, alpha))
     alpha, beta = np.asarray(alpha[order], dtype=float), np.asarray(beta[order], dtype=float)
     size = len(alpha)
-    tail = np.geomspace(1, max(size, 1), points // 3) - 1
+    tail = np.geomspace(1, max(size, 1), 80) - 1
     keep = np.unique(
-        np.concatenate([tail, size - 1 - tail, np.linspace(0, size - 1, points // 3)]).astype(int)
+        np.concatenate([tail, size - 1 - tail, np.linspace(0, size - 1, 80)]).astype(int)
     )
     return alpha[keep], beta[keep]
 

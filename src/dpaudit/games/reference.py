@@ -99,9 +99,9 @@ def play(game: Game, run: int, steps: int | None = None) -> Tensor:
     return torch.stack(iterates)
 
 
-def released(game: Game, run: int, steps: int | None = None) -> Tensor:
+def released(game: Game, run: int) -> Tensor:
     """The model that one run releases: its last iterate, or the average of its iterates."""
-    iterates, averaging = play(game, run, steps), game.mechanism.averaging
+    iterates, averaging = play(game, run), game.mechanism.averaging
     match averaging:
         case None:
             return iterates[-1]

@@ -47,6 +47,8 @@ _POINTS, _ROWS = 128, 160
 _SLACK = 2e-3
 # The supremum is found on a grid that is refined around its maximum, to this relative accuracy.
 _ROUND_UP = 1 + 2e-4
+# Part of a p-value: the error probability of the confidence set of Berger and Boos.
+_GAMMA = 1e-5
 
 
 @final
@@ -154,13 +156,12 @@ class _Observed:
         return min(1.0, best * _ROUND_UP + gamma)
 
 
-def curve_p_value(counts: ErrorCounts, curve: Curve, *, gamma: float = 1e-5) -> float:
+def curve_p_value(counts: ErrorCounts, curve: Curve) -> float:
     """P-value of the hypothesis that the trade-off function is at least ``curve``.
 
     Arguments:
         counts: The errors at one threshold that was fixed without these scores.
         curve: The trade-off function.
-        gamma: Error probability of the confidence set of Berger and Boos, part of the p-value.
 
     Example:
         >>> counts = ErrorCounts.given(
@@ -171,7 +172,7 @@ def curve_p_value(counts: ErrorCounts, curve: Curve, *, gamma: float = 1e-5) -> 
     """
     seen = _observed(counts)
     distance = seen.distance(curve) - _SLACK
-    return 1.0 if distance <= 0 else seen.p_value(seen.region(curve, distance), curve, gamma)
+    return 1.0 if distance <= 0 else seen.p_value(seen.region(curve, distance), curve, _GAMMA)
 
 
 def distances(counts: ErrorCounts, curve: Curve) -> Array:

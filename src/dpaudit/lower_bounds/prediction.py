@@ -122,10 +122,8 @@ def _expected(mu: float, scores: int, delta: float, confidence: float, method: s
     )
 
 
-def scores_needed(
-    mu: float, *, share: float, delta: float, confidence: float = 0.95, method: str = "gaussian-dp"
-) -> int | None:
-    """Number of scores, to a tenth, that should prove ``share`` of the epsilon of mu-GDP.
+def scores_needed(mu: float, *, share: float, delta: float, confidence: float = 0.95) -> int | None:
+    """Number of scores, to a tenth, with which gaussian-dp proves ``share`` of mu-GDP's epsilon.
 
     `None` if a million are not enough.
 
@@ -142,9 +140,7 @@ def scores_needed(
         grid.append(2 * math.ceil(grid[-1] * 1.1 / 2))
 
     def proven(scores: int) -> float:
-        return expected_bound(
-            mu, scores=scores, delta=delta, confidence=confidence, method=method
-        ).epsilon
+        return expected_bound(mu, scores=scores, delta=delta, confidence=confidence).epsilon
 
     place = bisect_left(grid[:-1], target, key=proven)
     return grid[place] if place < len(grid) - 1 else None

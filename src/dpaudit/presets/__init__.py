@@ -61,3 +61,7 @@ def __getattr__(name: str) -> Callable[..., DPSGD]:
     if name.startswith("_") or known not in PRESETS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return PRESETS[known].training
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *(name.replace("-", "_") for name in PRESETS)])

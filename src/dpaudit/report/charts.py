@@ -221,13 +221,13 @@ def overlay_paths(shown: TradeoffCurves) -> tuple[str, str | None]:
     )
 
 
-def _coarse_line(curve: Curve, *, apart: float = 1.0) -> str:
+def _coarse_line(curve: Curve) -> str:
     """A path without the points that are less than a hundredth of the chart from the last one."""
     places = zip(_RATES.place(curve.x), 100 - _RATES.place(curve.y), strict=True)
     kept: list[tuple[float, float]] = []
     *before, last = places
     for point in before:
-        if not kept or math.dist(point, kept[-1]) >= apart:
+        if not kept or math.dist(point, kept[-1]) >= 1.0:
             kept.append(point)
     return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in [*kept, last])
 

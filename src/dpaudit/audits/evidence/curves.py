@@ -26,6 +26,7 @@ from dpaudit.scores import Scores
 from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon, gaussian_tradeoff, mu_of_errors
 
 _MOST_BINS = 60
+_POINTS = 400
 
 
 def histogram(scores: Scores) -> Histogram | None:
@@ -137,13 +138,13 @@ def tradeoff_curves(
     )
 
 
-def _thinned(x: Array, y: Array, points: int = 400) -> Curve:
-    """About this many of the points, evenly spread along the curve as it will be drawn."""
-    if len(x) <= points:
+def _thinned(x: Array, y: Array) -> Curve:
+    """About `_POINTS` of the points, evenly spread along the curve as it will be drawn."""
+    if len(x) <= _POINTS:
         return Curve(x=x, y=y)
     bounded = [ndtri(np.clip(rate, SMALLEST_RATE, 1 - SMALLEST_RATE)) for rate in (x, y)]
     length = np.concatenate([[0.0], np.cumsum(sum(np.abs(np.diff(rate)) for rate in bounded))])
-    marks = np.linspace(0, length[-1], points)
+    marks = np.linspace(0, length[-1], _POINTS)
     keep = np.unique(np.concatenate([[0], np.searchsorted(length, marks), [len(x) - 1]]))
     keep = keep[keep < len(x)]
     return Curve(x=x[keep], y=y[keep])
