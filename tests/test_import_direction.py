@@ -122,6 +122,12 @@ def test_statistics_and_reports_never_import_training(package):
         assert not roots & {"torch", "jax", "opacus", "ray", "pandas"}, path
 
 
+def test_lower_and_upper_bounds_do_not_import_each_other():
+    for one, other in (("lower_bounds", "upper_bounds"), ("upper_bounds", "lower_bounds")):
+        for path in files(f"dpaudit/{one}"):
+            assert ("dpaudit", other) not in {parts[:2] for parts in imports_of(path)}, path
+
+
 def test_the_report_computes_nothing():
     statistics = {"lower_bounds", "upper_bounds", "claims", "scores"}
     for path in files("dpaudit/report"):
