@@ -69,7 +69,9 @@ class Settings:
     simulations: int | None = _setting(
         "Number of simulations of the adversary simulated-dimension.", option=False
     )
-    runs: int | None = _setting("Number of trainings; even for a single canary.", "N", "5000")
+    runs: int | None = _setting(
+        "Number of trainings. It must be an even number if there is a single canary.", "N", "5000"
+    )
     canaries: int | None = _setting("Canaries per training.", "M", "1")
     steps: int | None = _setting("Number of steps of a training.", "T", "250 times the period")
     period: int | None = _setting("Insert the canary once in every k steps.", "k", "1")

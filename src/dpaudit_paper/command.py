@@ -29,7 +29,10 @@ WIDE = 120
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME…]", help="F1c, F3b, …; F1 for F1a to F1c; or all."),
+        typer.Argument(
+            metavar="[NAME…]",
+            help="Figures and tables, such as F1c or T1; F1 means F1a to F1c; or all.",
+        ),
     ] = None,
     out: Annotated[
         Path, typer.Option(help="Folder for CSV, PNG, SVG, findings and versions.")
@@ -39,7 +42,7 @@ def reproduce(
     ] = "quick",
     data_dir: Annotated[
         str | None,
-        typer.Option(help="Folder with CIFAR-10 and AlexNet's weights; else $DPAUDIT_DATA."),
+        typer.Option(help="Folder with CIFAR-10 and AlexNet's weights; by default $DPAUDIT_DATA."),
     ] = None,
     device: Annotated[
         str,

@@ -57,7 +57,7 @@ def audit(
     Arguments:
         mechanism: The training.
         adversary: Crafts the canaries and scores the trained models.
-        runs: Number of trainings; even for a single canary.
+        runs: Number of trainings. It must be an even number if there is a single canary.
         canaries: Canaries per run.
         insertion: The steps at which canaries are inserted; every step by default.
         delta: Delta at which all bounds are computed.

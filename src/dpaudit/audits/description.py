@@ -101,7 +101,7 @@ class DescribedTraining:
         confidence: Confidence of the verdict.
         until_violation: Whether the scores were tested as they came.
         detect: Noise of this fraction of the claimed noise must be detectable for ``consistent``.
-        power: Probability with which it must be detectable.
+        power: Probability with which such noise must be detected.
         tensors: Names of the canaries, if they are tested one by one.
     """
 

@@ -101,9 +101,9 @@ def audit_training(
         progress: Progress callback; by default a bar in notebooks, and none elsewhere.
         executor: Schedules the runs; by default ``workers`` processes of this machine.
         timeout: Seconds after which a training is stopped and counts as failed.
-        detect: Fraction of the claimed noise that must be detectable for the verdict
+        detect: Noise of this fraction of the claimed noise must be detectable for the verdict
             ``consistent``; 0.5 means noise that is halved by mistake.
-        power: Probability with which it must be detectable.
+        power: Probability with which such noise must be detected.
         fresh: Train again even if the store has the runs of this audit.
 
     Example:

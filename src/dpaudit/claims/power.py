@@ -50,7 +50,7 @@ class Power:
 
     Arguments:
         mu: How far apart the scores are, in standard deviations of their own noise.
-        detect: The fraction of the claimed noise that must be detectable, such as 0.5.
+        detect: Noise of this fraction of the claimed noise must be detectable, such as 0.5.
         probability: Probability that noise of this fraction is found.
         found: Noise this many times too small is found with probability 90 %; `None` if even
             noise `LARGEST_FACTOR` times too small is not.
@@ -130,7 +130,7 @@ def detection_power(
         scores: The scores of the audit.
         claim: The claim that was tested.
         confidence: Confidence of the test.
-        detect: The fraction of the claimed noise that must be detectable.
+        detect: Noise of this fraction of the claimed noise must be detectable.
         pilot_share: Share of the scores that chooses the threshold.
         anytime: Whether the scores were tested as they came.
 

@@ -46,11 +46,12 @@ def account(
         bool,
         typer.Option(
             "--hidden-state",
-            help="Also bound what the final model alone reveals. --steps are then all steps.",
+            help="Also bound what the final model alone reveals. --steps then counts all steps.",
         ),
     ] = False,
     step_lipschitz: Annotated[
-        float | None, option("Lipschitz constant of every update of the genuine examples.")
+        float | None,
+        option("Lipschitz constant of a step without the record, as a function of the model."),
     ] = None,
     period: Annotated[int, option("The record takes part in one step of every PERIOD steps.")] = 1,
     phase: Annotated[str, option("Which step of a period has the record.", "first|last")] = "first",
@@ -58,7 +59,11 @@ def account(
         int | None, option("Genuine examples in a batch, for the clipping bound.")
     ] = None,
     domain_diameter: Annotated[
-        float | None, option("Diameter of the domain that steps project onto, over eta C / B.")
+        float | None,
+        option(
+            "Diameter of the set onto which every step projects the model, in units of "
+            "(learning rate) x (clip norm) / (batch size)."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

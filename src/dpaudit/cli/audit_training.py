@@ -93,10 +93,13 @@ def audit_training(
     ] = 0.95,
     detect: Annotated[
         float,
-        option("Fraction of the claimed noise that must be detectable for 'consistent'.", "F"),
+        option(
+            "'consistent' requires that noise of this fraction of the claim is detectable.", "F"
+        ),
     ] = DETECT,
     power: Annotated[
-        float, option("Probability with which --detect must be detectable.", "P")
+        float,
+        option("Probability with which noise of the fraction --detect must be detected.", "P"),
     ] = LEAST_POWER,
     seed: Annotated[int, option("Random seed.", "S")] = 0,
     on_error: Annotated[str, option("What to do when a training fails.", "record|stop")] = "record",

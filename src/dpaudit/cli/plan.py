@@ -32,13 +32,13 @@ OWN: dict[str, Any] = {
     ),
     "detect": optional(
         str,
-        "With --training: the fraction of the claimed noise that must be found.",
+        "With --training: noise of this fraction of the claimed noise must be found.",
         "noise=F",
         f"noise={DETECT}",
     ),
     "power": optional(
         float,
-        "With --training: the probability with which it must be found.",
+        "With --training: probability with which such noise must be found.",
         "P",
         str(LEAST_POWER),
     ),

@@ -44,12 +44,12 @@ def upper_bound(
         epsilon: Bound delta at this epsilon; give either this or ``delta``.
         sampling_rate: Probability with which each step takes a record (Poisson sampling). `None`
             where the record is in every step, as with fixed batches known to the adversary.
-        accountant: ``"gaussian"``, ``"pld"``, ``"prv"``, ``"rdp"``, or an `Accountant` with
+        accountant: A name in `ACCOUNTANTS`, such as ``"pld"``, or an `Accountant` with
             settings of your own. `None` for the closed form if there is no sampling (it is
             exact), otherwise the least of PLD, RDP and the closed form without amplification.
             Memory stays below 1 GB.
         hidden_state: What is known about a training of which only the final model is released.
-            ``steps`` are then all steps, and the bound is that of a hidden-state accountant: the
+            ``steps`` then counts all steps, and the bound is that of a hidden-state accountant: the
             one named by ``accountant``, or the smallest.
 
     Example:
