@@ -7,7 +7,7 @@ table, so that a figure can be drawn again from its CSV file.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
@@ -16,6 +16,7 @@ from dpaudit_paper.table import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
+    from dpaudit_paper.readings import Line
     from dpaudit_paper.setting import Scale, Setting
 
 
@@ -56,6 +57,8 @@ class Figure:
         quick: The cost of the quick version.
         full: The cost at the paper's size.
         alike: Whether the quick and the full version are the same.
+        lines: The lines that ``measure`` plays, if other processes may play some of them; none by
+            default.
         measure: The function that computes the table for a setting.
         draw: The function that draws the table.
         findings: The function that describes the table in one paragraph.
@@ -68,6 +71,7 @@ class Figure:
     quick: Cost
     full: Cost
     alike: bool = False
+    lines: Callable[[Setting], Iterable[Line]] | None = None
     measure: Callable[[Setting], Table]
     draw: Callable[[Table], Drawing]
     findings: Callable[[Table], str]

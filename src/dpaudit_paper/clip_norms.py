@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dpaudit_paper.networks import A_L, A_L_TOGETHER, flipped_labels, one_training
-from dpaudit_paper.readings import Line, curves, final_rows, spread, standard_error
+from dpaudit_paper.readings import Line, final_rows, spread, standard_error
 from dpaudit_paper.table import Table
 
 if TYPE_CHECKING:
@@ -15,12 +15,8 @@ if TYPE_CHECKING:
 CLIP_NORMS = (1.0, 2.0, 4.0)
 
 
-def measure_clip_norms(setting: Setting, model: str) -> Table:
+def lines_of(setting: Setting, model: str) -> Iterator[Line]:
     """A_GC-R in one training with many canaries; A_L by the protocols that take minutes."""
-    return curves(setting, _lines(setting, model))
-
-
-def _lines(setting: Setting, model: str) -> Iterator[Line]:
     for clip_norm in CLIP_NORMS:
         panel = f"C = {clip_norm:g}"
         crafted = one_training(setting, model, clip_norm=clip_norm)

@@ -6,6 +6,7 @@ that two figures share are played by one of them and read by the other, see `Set
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -27,7 +28,8 @@ _THREADS = ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
 def make_together(figures: Sequence[Figure], setting: Setting, out: Path) -> Iterator[Made]:
     """Make figures in ``setting.jobs`` processes and yield each outcome as soon as it is known.
 
-    A process that is killed or crashes fails only its own figure.
+    A process that is killed or crashes fails only its own figure. When no figure is left to begin,
+    idle processes play trainings of the longer figures.
 
     Arguments:
         figures: The figures, in the order in which they are begun. They are pickled, so their
@@ -36,6 +38,7 @@ def make_together(figures: Sequence[Figure], setting: Setting, out: Path) -> Ite
             lines with the names of their figures instead.
         out: The folder to write to.
     """
+    helped = [figure for figure in figures if figure.lines is not None]
     begun = dict.fromkeys((figure.id for figure in figures), time.perf_counter())
 
     def begin(name: str) -> None:
@@ -43,12 +46,18 @@ def make_together(figures: Sequence[Figure], setting: Setting, out: Path) -> Ite
 
     shown = not isinstance(setting.progress, Silent | None)
     player = _FigurePlayer(
-        figures=tuple(figures), setting=replace(setting, progress=None), out=out, shown=shown
+        figures=tuple(figures),
+        helped=tuple(helped),
+        setting=replace(setting, progress=None),
+        out=out,
+        shown=shown,
     )
     executor = LocalProcesses(
         workers=setting.jobs, environment=_environment(setting.jobs), attempts=1
     )
-    for number, made in executor.play(player, range(len(figures)), begin):
+    for number, made in executor.play(player, range(len(figures) + len(helped)), begin):
+        if number >= len(figures):
+            continue  # if its trainings are missing, the figure plays them itself
         figure = figures[number]
         if isinstance(made, Lost):
             why = f"{made.reason}; repeat the command to resume its trainings, or use fewer jobs"
@@ -67,25 +76,42 @@ def _environment(jobs: int) -> dict[str, str]:
 @final
 @dataclass(frozen=True, kw_only=True)
 class _FigurePlayer(Player):
-    """Makes the figure whose number is the tile's."""
+    """Makes the figure whose number is the tile's; further tiles help with long figures."""
 
     figures: tuple[Figure, ...]
+    helped: tuple[Figure, ...]
     setting: Setting
     out: Path
     shown: bool
 
     def open(self) -> PlayTile:
-        return self._make
+        return self._play
 
-    def _make(self, number: int, notify: Notify) -> Made:
-        figure = self.figures[number]
-        notify(figure.id)
+    def _play(self, number: int, notify: Notify) -> Made | None:
+        helps = number >= len(self.figures)
+        figure = self.helped[number - len(self.figures)] if helps else self.figures[number]
         progress = Bar(label=figure.id) if self.shown else Silent()
-        progress.notice("begins")
-        made = make(figure, replace(self.setting, progress=progress), self.out)
-        progress.stop()
-        _free_gpu_memory()
-        return made
+        setting = replace(self.setting, progress=progress)
+        try:
+            if helps:
+                with contextlib.suppress(Exception):  # the figure itself fails with the reason
+                    _help(figure, setting)
+                return None
+            notify(figure.id)
+            progress.notice("begins")
+            return make(figure, setting, self.out)
+        finally:
+            progress.stop()
+            _free_gpu_memory()
+
+
+def _help(figure: Figure, setting: Setting) -> None:
+    """Play trainings of a figure that no process has begun, the last ones first."""
+    for line in reversed([] if figure.lines is None else [*figure.lines(setting)]):
+        name = line.trainings.name_in(setting)
+        missing = line.gpu and not setting.on_gpu
+        if not (missing or setting.played_elsewhere(name) or setting.is_stored(name)):
+            line.trainings.play(setting)
 
 
 def _free_gpu_memory() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit_paper.networks import TITLES, flipped_labels, one_training
-from dpaudit_paper.readings import DELTA, Line, curves, final_rows
+from dpaudit_paper.readings import DELTA, Line, final_rows
 from dpaudit_paper.table import Table
 
 if TYPE_CHECKING:
@@ -17,12 +17,8 @@ if TYPE_CHECKING:
 SIGMA = 4
 
 
-def measure_period(setting: Setting, period: int) -> Table:
+def lines_of(setting: Setting, period: int) -> Iterator[Line]:
     """A_GC-R and A_L on the ConvNet and the ResNet18 at C = 1."""
-    return curves(setting, _lines(setting, period))
-
-
-def _lines(setting: Setting, period: int) -> Iterator[Line]:
     for model, title in TITLES.items():
         crafted = one_training(setting, model, period=period)
         yield Line(series=f"{title}, A_GC-R", trainings=crafted, gpu=model == "resnet18")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
+from dpaudit.scores import Store
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -132,6 +133,13 @@ class Setting:
             self.progress.notice("waits for another process, which plays the same trainings")
         with _lock(self.store, audit).acquire(poll_interval=0.2):
             yield
+
+    def is_stored(self, audit: str) -> bool:
+        """Whether all runs of this audit are in the store."""
+        if self.store is None or not self.store.exists():
+            return False
+        with Store.open(self.store) as store:
+            return any(one.name == audit and one.finished for one in store.audits())
 
     def played_elsewhere(self, audit: str) -> bool:
         """Whether another process plays this audit for the store now."""

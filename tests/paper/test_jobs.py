@@ -45,6 +45,7 @@ def together(figures, tmp_path_factory):
         figures.tiny("A", figures.threads, seconds=1.0),
         figures.tiny("B", figures.first, seconds=3.0),
         figures.tiny("C", figures.second, seconds=2.0),
+        figures.tiny("D", figures.helped, seconds=0.5, lines=figures.lines),
     ]
     command = "dpaudit reproduce all --device cpu --jobs 2 --json --out"
     printed = io.StringIO()
@@ -61,8 +62,10 @@ def together(figures, tmp_path_factory):
 
 def test_all_figures_are_made(together):
     out, printed = together
-    assert {one["id"]: one["outcome"] for one in printed["figures"]} == dict.fromkeys("ABC", "made")
-    assert [json.loads((out / f"{name}.json").read_text())["jobs"] for name in "ABC"] == [2, 2, 2]
+    assert {one["id"]: one["outcome"] for one in printed["figures"]} == dict.fromkeys(
+        "ABCD", "made"
+    )
+    assert {json.loads((out / f"{name}.json").read_text())["jobs"] for name in "ABCD"} == {2}
 
 
 def test_the_numbers_do_not_depend_on_the_number_of_jobs(together, figures, tmp_path):
@@ -77,6 +80,15 @@ def test_trainings_of_two_figures_are_played_once(together):
     out, _ = together
     audits = [json.loads((out / f"{name}.json").read_text())["audits"] for name in "BC"]
     assert sorted(one["runs_from_store"] for (one,) in audits) == [0, 4]
+
+
+def test_idle_processes_play_trainings_of_a_longer_figure(together):
+    out, _ = together
+    audits = json.loads((out / "D.json").read_text())["audits"]
+    stored = {audit["seed"]: audit["runs_from_store"] for audit in audits}
+    assert set(stored) == {1, 2}
+    assert stored[2] == 4
+    assert list(Table.read(out / "D.csv").words("series")) == ["1", "2"]
 
 
 def test_each_process_has_its_share_of_the_cores(together):

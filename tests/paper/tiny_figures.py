@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from dpaudit.adversaries import RandomDimension
 from dpaudit_paper import Cost, Figure, Setting, Table, style
-from dpaudit_paper.readings import curve_rows
+from dpaudit_paper.readings import Line, curve_rows, curves
 from dpaudit_paper.trainings import Trainings
 
 TINY = Trainings(preset="housing", adversary=RandomDimension(), runs=4, insertions=3)
@@ -41,6 +42,20 @@ def _shared(setting: Setting, own: str, other: str) -> Table:
     if setting.jobs > 1:
         wait_for(folder(setting) / other)
     return Table.of(curve_rows(TINY, setting, series="A_GC-R"))
+
+
+def lines(setting: Setting) -> list[Line]:
+    return [Line(series=str(seed), trainings=replace(TINY, seed=seed)) for seed in (1, 2)]
+
+
+def helped(setting: Setting) -> Table:
+    """With several jobs, begins when another process has played its last line."""
+    last = lines(setting)[-1].trainings.name_in(setting)
+    deadline = time.monotonic() + 60
+    while setting.jobs > 1 and not setting.is_stored(last):
+        assert time.monotonic() < deadline, "nobody has helped for a minute"
+        time.sleep(0.1)
+    return curves(setting, lines(setting))
 
 
 def threads(setting: Setting) -> Table:
@@ -79,9 +94,9 @@ def findings(table: Table) -> str:
     return f"{len(table)} rows."
 
 
-def tiny(name: str, measure, *, seconds: float = 1.0) -> Figure:
+def tiny(name: str, measure, *, seconds: float = 1.0, lines=None) -> Figure:
     cost = Cost(cpu=seconds, gpu=seconds)
     return Figure(
         id=name, title=name, label="", quick=cost, full=cost,
-        measure=measure, draw=draw, findings=findings,
+        lines=lines, measure=measure, draw=draw, findings=findings,
     )  # fmt: skip

@@ -21,10 +21,10 @@ HEAD, TRAININGS, SCRATCH = "AlexNet head", "AlexNet head, many trainings", "Conv
 
 def measure(setting: Setting) -> Table:
     """The head by both protocols, and the ConvNet."""
-    return curves(setting, _lines(setting))
+    return curves(setting, lines(setting))
 
 
-def _lines(setting: Setting) -> Iterator[Line]:
+def lines(setting: Setting) -> Iterator[Line]:
     count = insertions(setting, 1)
     examples = setting.choose(quick=2000, full=0)
     common = Trainings(
@@ -77,6 +77,7 @@ FIGURE = Figure(
     needs=frozenset({Need.CIFAR10, Need.WEIGHTS}),
     quick=Cost(cpu=80, gpu=30),
     full=Cost(cpu=1200, gpu=30),
+    lines=lines,
     measure=measure,
     draw=draw_curves,
     findings=findings,

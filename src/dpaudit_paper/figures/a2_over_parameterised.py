@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 def measure(setting: Setting) -> Table:
     """One training with many canaries for each network, adversary and period."""
-    return curves(setting, _lines(setting))
+    return curves(setting, lines(setting))
 
 
-def _lines(setting: Setting) -> Iterator[Line]:
+def lines(setting: Setting) -> Iterator[Line]:
     adversaries: tuple[Adversary, ...] = (RandomDimension(), SimulatedDimension())
     for period in (1, 5):
         for model, title in TITLES.items():
@@ -63,6 +63,7 @@ FIGURE = Figure(
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=60, gpu=30),
     full=Cost(cpu=220, gpu=180),
+    lines=lines,
     measure=measure,
     draw=draw_curves,
     findings=findings,

@@ -33,7 +33,7 @@ MANY, KNOWN_DISTRIBUTION = "unknown start, many trainings", "unknown start, know
 
 def measure(setting: Setting) -> Table:
     """Both rules, start known or not; the unknown one also for biases, and training by training."""
-    return Table.of([{**row, **_exact(row)} for row in curves(setting, _lines(setting))])
+    return Table.of([{**row, **_exact(row)} for row in curves(setting, lines(setting))])
 
 
 def _exact(row: Row) -> Row:
@@ -43,7 +43,7 @@ def _exact(row: Row) -> Row:
     return {"exact": exact_epsilon(rule, steps), "exact_if_normal": normal_epsilon(rule, steps)}
 
 
-def _lines(setting: Setting) -> Iterator[Line]:
+def lines(setting: Setting) -> Iterator[Line]:
     for rule in RULES:
         panel = f"{rule.title()} weights"
         known = Trainings(
@@ -137,6 +137,7 @@ FIGURE = Figure(
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=85, gpu=35),
     full=Cost(cpu=650, gpu=170),
+    lines=lines,
     measure=measure,
     draw=draw,
     findings=findings,

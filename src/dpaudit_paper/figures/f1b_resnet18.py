@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dpaudit_paper.base import Cost, Figure, Need
-from dpaudit_paper.clip_norms import findings, measure_clip_norms
+from dpaudit_paper.clip_norms import findings, lines_of
 from dpaudit_paper.curves import draw_curves
+from dpaudit_paper.readings import Line, curves
 from dpaudit_paper.table import Table
 
 if TYPE_CHECKING:
     from dpaudit_paper.setting import Setting
 
 
-def measure(setting: Setting) -> Table:
+def lines(setting: Setting) -> Iterator[Line]:
     """A_GC-R and A_L at C = 1, 2, 4."""
-    return measure_clip_norms(setting, "resnet18")
+    return lines_of(setting, "resnet18")
+
+
+def measure(setting: Setting) -> Table:
+    """The rows of all lines."""
+    return curves(setting, lines(setting))
 
 
 FIGURE = Figure(
@@ -25,6 +32,7 @@ FIGURE = Figure(
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=None, gpu=40),
     full=Cost(cpu=None, gpu=1080),
+    lines=lines,
     measure=measure,
     draw=draw_curves,
     findings=findings,

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dpaudit_paper.base import Cost, Figure, Need
 from dpaudit_paper.curves import draw_curves
-from dpaudit_paper.periods import findings, measure_period
+from dpaudit_paper.periods import findings, lines_of
+from dpaudit_paper.readings import Line, curves
 from dpaudit_paper.table import Table
 
 if TYPE_CHECKING:
     from dpaudit_paper.setting import Setting
 
 
-def measure(setting: Setting) -> Table:
+def lines(setting: Setting) -> Iterator[Line]:
     """k = 5."""
-    return measure_period(setting, 5)
+    return lines_of(setting, 5)
+
+
+def measure(setting: Setting) -> Table:
+    """The rows of all lines."""
+    return curves(setting, lines(setting))
 
 
 FIGURE = Figure(
@@ -25,6 +32,7 @@ FIGURE = Figure(
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=90, gpu=30),
     full=Cost(cpu=150, gpu=190),
+    lines=lines,
     measure=measure,
     draw=draw_curves,
     findings=findings,
