@@ -77,7 +77,19 @@ def test_the_table_ends_with_a_sentence(run: Run) -> None:
     for word in ("≤ 4.9833", "gaussian-dp", "clopper-pearson", "simultaneous", "assumes:"):
         assert word in out
     assert "of the upper bound 4.98" in " ".join(out.split())
-    assert out.rstrip().endswith("in dpaudit.sqlite.")
+    assert "in dpaudit.sqlite." in out
+
+
+def test_strict_fails_for_an_inconclusive_audit(run: Run) -> None:
+    code, out, _ = run("audit", "--runs", "20", *SMALL)
+    assert code == 0
+    last = out.splitlines()[-1]
+    assert "inconclusive" in last
+    assert "--strict" in last
+    code, out, _ = run("audit", "--runs", "20", *SMALL, "--strict")
+    assert code == 3
+    assert "--strict" not in out
+    assert run("audit", "--runs", "20", *SMALL, "--noise-multiplier", "0", "--strict")[0] == 3
 
 
 def test_the_same_command_again_reads_the_store(run: Run) -> None:
