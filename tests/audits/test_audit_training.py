@@ -206,7 +206,7 @@ def test_a_training_that_cannot_be_called():
 @pytest.mark.parametrize(
     ("returned", "options", "message"),
     [
-        (None, {}, "returned None.*cannot score.*or dpaudit.Predictions"),
+        (None, {}, "returned None.*or dpaudit.Predictions"),
         ("accuracy 0.9", {}, "returned a str"),
         (np.zeros(7), {"canary": CANARY}, "20 parameters .*got shape \\(7,\\)"),
         (np.zeros(7), {}, "looks like parameters.*GradientCanary"),
@@ -293,8 +293,23 @@ def test_failures_that_depend_on_the_canary_are_flagged():
         return score
 
     result = audit_training(train, claim=Claim.from_mu(1.0), runs=400)
-    assert any("failing depends on the canary" in note for note in result.notes)
-    assert any("of the runs failed" in note for note in result.notes)
+    assert any("depends on the canary" in doubt for doubt in result.final.doubts)
+    assert any("of the runs failed" in doubt for doubt in result.final.doubts)
+
+
+@pytest.mark.parametrize("only_inserted", [True, False])
+def test_failures_that_reveal_the_canary_are_never_consistent(only_inserted):
+    """The other scores alone are consistent with the claim and powerful."""
+
+    def train(canary, inserted, seed):
+        if seed % 6 == 0 and (inserted or not only_inserted):
+            raise FloatingPointError("diverged")
+        return 3 * inserted + np.random.default_rng(seed).normal()
+
+    result = audit_training(train, claim=Claim.from_mu(3.0), runs=400)
+    assert result.failures
+    assert result.verdict == ("inconclusive" if only_inserted else "consistent")
+    assert bool(result.final.doubts) is only_inserted
 
 
 def test_failures_alone_never_make_a_violation_or_a_bound():

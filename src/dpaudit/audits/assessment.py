@@ -79,6 +79,7 @@ class Assessment:
         tensors: The test of each canary by its name, if the canaries have names.
         doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
         covers: The part of the model that the canaries test, in words; empty if it is not known.
+        failed: Number of failed runs, which lower bounds count as lowest scores.
     """
 
     horizon: int
@@ -94,6 +95,7 @@ class Assessment:
     tensors: Mapping[str, ClaimTest] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
     covers: str = ""
+    failed: int = 0
 
     @property
     def leading(self) -> Bound:
@@ -251,6 +253,7 @@ def assess(
         tensors=tensors,
         doubts=doubts,
         covers=covers,
+        failed=len(failures),
     )
 
 

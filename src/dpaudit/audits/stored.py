@@ -11,7 +11,7 @@ from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit.audits.assessment import assess, watched
 from dpaudit.audits.description import Description
-from dpaudit.audits.failures import failure_notes
+from dpaudit.audits.failures import failure_doubts, failure_notes
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.watching import Watcher
 from dpaudit.errors import StoreError, TrainingFailed
@@ -79,7 +79,7 @@ def read_result(
                 failures=failures,
                 threat_model=threat_model,
                 every_accountant=horizon == horizons[-1],
-                doubts=doubts,
+                doubts=(*doubts, *failure_doubts(scores, failures)),
                 covers=str(kept.get("covers", "")),
             )
         )

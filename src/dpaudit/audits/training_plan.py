@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import traceback
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any, final
@@ -19,7 +18,7 @@ from dpaudit.claims.power import power_of
 from dpaudit.errors import InvalidInput, TrainingFailed
 from dpaudit.privacy import DETECT, LEAST_POWER
 from dpaudit.trainings.liveness import DeadCanary, check_function
-from dpaudit.trainings.playing import Job, Train
+from dpaudit.trainings.playing import Job, Train, traceback_of
 from dpaudit.trainings.scoring import AdversaryLike, Scorer, UnscorableReturn, names_of
 
 MOST_RUNS = 1_000_000
@@ -180,10 +179,9 @@ def _pilot(job: Job, seeds: int) -> tuple[Array, Array, float]:
             except UnscorableReturn:
                 raise
             except (Exception, SystemExit) as error:
-                text = "".join(traceback.format_exception(error))
                 raise TrainingFailed(
                     f"the pilot training of run {run} failed with {type(error).__name__}: "
-                    f"{error}\n{text}"
+                    f"{error}\n{traceback_of(error)}"
                 ) from error
             job = job.pinned(kind)
             pair.append(found)

@@ -92,10 +92,12 @@ def _tightness(found: Assessment) -> str:
             return f"{share}; {perfect}, so that only more runs can show whether it is tight"
         case "gap":
             known = found.power is None or found.power.only_noise
-            varies = "" if known else "batches or starting points that vary hide the leak, or "
+            hiding = [] if known else ["batches or starting points that vary"]
+            hiding += ["the failed runs"] if found.failed else []
+            hidden = f"{' or '.join(hiding)} hide the leak, or " if hiding else ""
             return (
                 f"{share}: a gap. Either the training leaks less to {_SEES[found.threat_model]}, "
-                f"or {varies}a stronger adversary exists"
+                f"or {hidden}a stronger adversary exists"
             )
 
 
@@ -103,7 +105,8 @@ def unfinished(found: Assessment, runs: int, asked: int) -> str:
     """What the runs so far show; there is no verdict before all runs are done."""
     return (
         f"Unfinished: after {runs:,} of {asked:,} runs the scores show {_shown(found)}. There is "
-        "no verdict yet: stopping at a convenient moment would invalidate the confidence level."
+        "no verdict yet: stopping at a convenient moment would invalidate the confidence level. "
+        f"{ADVICE['unfinished']}"
     )
 
 

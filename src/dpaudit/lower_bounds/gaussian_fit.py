@@ -149,7 +149,8 @@ class GaussianFit(ScoreMethod):
         elif fit.normality_p_value is None:
             notes = (f"normality not tested: fewer than {FEWEST_TO_CHECK} scores of a kind", *notes)
         else:
-            notes = (f"normality not rejected (p = {fit.normality_p_value:.3g})", *notes)
+            p_value = f"p = {fit.normality_p_value:.3g}"
+            notes = (f"normality not rejected at the level {REJECT_BELOW:g} ({p_value})", *notes)
         if mu == 0 and not fit.rejected:
             notes = ("nothing can be claimed: the means do not differ beyond chance", *notes)
         return task.bound(

@@ -60,8 +60,9 @@ ADVICE = {
         "smaller ones, increase the number of runs or use a stronger adversary."
     ),
     "inconclusive": (
-        "Increase the number of runs, or use a canary with a stronger effect. Keep the starting "
-        "point and the data the same in all runs, so that only the noise and the canary differ."
+        "Increase the number of runs (dpaudit plan predicts how many are needed), or use a canary "
+        "with a stronger effect. Keep the starting point and the data the same in all runs, so "
+        "that only the noise and the canary differ."
     ),
     "no-claim": "Give a claim to test it.",
     "unfinished": "Repeat the command that started the audit to finish it.",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -24,7 +23,7 @@ from dpaudit.trainings.canaries import GradientCanary
 from dpaudit.trainings.coverage import collecting, uncovered_sentence
 from dpaudit.trainings.crafted import CraftedCanary
 from dpaudit.trainings.parameters import flat_parameters
-from dpaudit.trainings.playing import Job
+from dpaudit.trainings.playing import Job, traceback_of
 from dpaudit.trainings.scoring import Kind, UnscorableReturn, coverage_of
 from dpaudit.trainings.shell import CommandTraining
 from dpaudit.trainings.spread import spread_contribution, spread_coverage, spread_doubt
@@ -162,8 +161,8 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
             except UnscorableReturn:
                 raise
             except (Exception, SystemExit) as error:
-                text = "".join(traceback.format_exception(error))
-                results[run] = job.failure(run, f"{type(error).__name__}: {error}", text)
+                text = f"{type(error).__name__}: {error}"
+                results[run] = job.failure(run, text, traceback_of(error))
                 if len(results) >= MOST_PAIRS:
                     break
                 continue
@@ -294,6 +293,7 @@ def _misplaced(job: Job, coins: NDArray[np.bool_], first: _Training, twin: _Trai
     if np.median(along) < 0 and np.abs(along).max() > 0.5 * largest:
         return (
             "the canary moves the parameters in the wrong direction: a score is higher with the "
-            "canary if training subtracts the canary's gradient; check its sign"
+            "canary if training subtracts the canary's gradient; check its sign, and whether "
+            "something mixes the examples before clipping, such as batch statistics"
         )
     return ""

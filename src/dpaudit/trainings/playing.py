@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -52,8 +53,7 @@ class Job:
         except UnscorableReturn:
             raise
         except (Exception, SystemExit) as error:  # sys.exit(0) must not end the audit as passed
-            text = "".join(traceback.format_exception(error))
-            return self.failure(run, f"{type(error).__name__}: {error}", text)
+            return self.failure(run, f"{type(error).__name__}: {error}", traceback_of(error))
         return self.block(run, scores)
 
     def block(self, run: int, scores: NDArray[np.float64]) -> ScoreBlock:
@@ -79,3 +79,11 @@ class Job:
         if kind == "own":
             return self
         return replace(self, scorer=replace(self.scorer, adversary=kind))
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback of a failed training, from the user's code on."""
+    frames, here = error.__traceback__, str(Path(__file__).parents[1])
+    while frames and frames.tb_next and frames.tb_frame.f_code.co_filename.startswith(here):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))

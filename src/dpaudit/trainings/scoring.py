@@ -64,6 +64,12 @@ class Scorer:
 
     def kind(self, returned: Any) -> Kind:
         """The adversary for a returned value."""
+        if returned is None and not callable(self.adversary):
+            raise UnscorableReturn(
+                "the training returned None, and nothing can be scored: does it end without "
+                "'return'? A training returns a number (higher for 'inserted'), the final "
+                "parameters, or dpaudit.Predictions"
+            )
         if callable(self.adversary):
             return "own"
         if self.adversary is not None:
@@ -168,9 +174,9 @@ def names_of(canary: Any) -> tuple[str, ...]:
 
 
 def coverage_of(canary: Any) -> str:
-    """Which parameters the canaries test, in words; empty if the canary is the user's own."""
+    """What the canaries test, in words."""
     if not isinstance(canary, CraftedCanary):
-        return ""
+        return "what the score shows of this canary; other records and other scores may show more"
     if canary.names:
         return f"every tensor that has a canary ({len(canary.names)})"
     dimensions = getattr(canary, "dimensions", None)
