@@ -19,6 +19,7 @@ from dpaudit.landscapes import (
     pairs,
 )
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess, Scaling
+from dpaudit.tradeoff import gaussian_mu
 from dpaudit_paper.landscape_sweep import sweep
 
 
@@ -171,7 +172,8 @@ def test_delta_must_lie_inside_0_1(delta: float) -> None:
         exact_privacy(_process(1, 1), delta=delta)
 
 
-def test_equivalent_mu_of_a_constant_landscape_is_its_mu() -> None:
+def test_epsilon_of_a_constant_landscape_is_that_of_its_mu() -> None:
     result = exact_privacy(_process(2, 1, 4, Constant()))
-    np.testing.assert_allclose(result.equivalent_mu, result.gdp_rule_mu, rtol=1e-6)
+    mu = [gaussian_mu(epsilon, result.delta) for epsilon in result.epsilon]
+    np.testing.assert_allclose(mu, result.gdp_rule_mu, rtol=1e-6)
     np.testing.assert_allclose(result.gdp_rule_mu, 0.5 / np.sqrt([1, 2, 3, 4]), rtol=1e-12)

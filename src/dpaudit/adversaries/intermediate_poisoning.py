@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from dpaudit import _validate
 from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import the_points
-from dpaudit.adversaries.poisoning import poison
-from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
-from dpaudit.threat_models import Canaries, CanaryPoints, StandardAdversary, StandardView
+from dpaudit.adversaries.poisoning import ShadowPoisoning
+from dpaudit.threat_models import Canaries, StandardAdversary, StandardView
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class IntermediatePoisoning(StandardAdversary):
+class IntermediatePoisoning(ShadowPoisoning, StandardAdversary):
     r"""Inserts the point of `StaticPoisoning` and averages its loss over all later iterates.
 
     The score is :math:`-\frac1T \sum_{t=1}^T \ell(\theta_t; x, y)`.
@@ -37,22 +35,6 @@ class IntermediatePoisoning(StandardAdversary):
 
     name = "intermediate-poisoning"
     paper = "Nasr et al. (S&P 2021): intermediate poisoning"
-    year = 2021
-    canary = "data point"
-
-    shadows: int = 4
-    steps: int = 20
-
-    def __post_init__(self) -> None:
-        _validate.integer("shadows", self.shadows, at_least=1)
-        _validate.integer("steps", self.steps, at_least=1)
-
-    def craft(
-        self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
-    ) -> CanaryPoints:
-        """Increase the mean loss of the shadow models."""
-        settings = {"shadows": self.shadows, "steps": self.steps}
-        return poison(mechanism, canaries=canaries, seed=seed, adversary=self.name, **settings)
 
     def score(self, view: StandardView, canaries: Canaries) -> torch.Tensor:
         """Minus the mean loss over the iterates, without the start."""

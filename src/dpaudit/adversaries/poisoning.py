@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit import _validate
 from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import drawn_points, require_real_features
-from dpaudit.mechanisms.dpsgd import DPSGD
-from dpaudit.threat_models import CanaryPoints
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.threat_models import Adversary, CanaryPoints
 
 if TYPE_CHECKING:
     from dpaudit.data import Examples
@@ -26,18 +28,39 @@ def starting_examples(mechanism: DPSGD, canaries: int, seed: int, adversary: str
     return drawn_points(mechanism, canaries, seed)
 
 
-def poison(
-    mechanism: DPSGD, *, canaries: int, seed: int, shadows: int, steps: int, adversary: str
-) -> CanaryPoints:
-    """Training examples moved to where models trained without them have the largest loss."""
-    from dpaudit.engine.evaluate import loss_slope
-    from dpaudit.engine.simulation import simulate
+@dataclass(frozen=True, kw_only=True)
+class ShadowPoisoning(Adversary):
+    """Crafts training examples moved to where models trained without them have the largest loss.
 
-    drawn = starting_examples(mechanism, canaries, seed, adversary)
-    models = simulate(mechanism, noisy=True, runs=shadows, seed=seed).models
-    slope = loss_slope(mechanism, models, drawn.targets)
-    moved = climb(mechanism, drawn.features.to(models.dtype), slope, steps=steps, reach=1.0)
-    return CanaryPoints(features=moved.to(drawn.features.dtype), targets=drawn.targets)
+    Arguments:
+        shadows: Number of shadow models, trained with clipping and noise.
+        steps: Number of ascent steps; together they move by the length of a typical example.
+    """
+
+    year = 2021
+    canary = "data point"
+
+    shadows: int = 4
+    steps: int = 20
+
+    def __post_init__(self) -> None:
+        _validate.integer("shadows", self.shadows, at_least=1)
+        _validate.integer("steps", self.steps, at_least=1)
+
+    @final
+    def craft(
+        self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
+    ) -> CanaryPoints:
+        """Increase the mean loss of the shadow models."""
+        from dpaudit.engine.evaluate import loss_slope
+        from dpaudit.engine.simulation import simulate
+
+        drawn = starting_examples(mechanism, canaries, seed, self.name)
+        models = simulate(mechanism, noisy=True, runs=self.shadows, seed=seed).models
+        slope = loss_slope(mechanism, models, drawn.targets)
+        start = drawn.features.to(models.dtype)
+        moved = climb(mechanism, start, slope, steps=self.steps, reach=1.0)
+        return CanaryPoints(features=moved.to(drawn.features.dtype), targets=drawn.targets)
 
 
 def climb(

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from dpaudit import _validate
 from dpaudit._torch import torch
 from dpaudit.adversaries.crafting import the_points
-from dpaudit.adversaries.poisoning import poison
-from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.adversaries.poisoning import ShadowPoisoning
+from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import BlackBoxAdversary, BlackBoxView, Canaries, CanaryPoints
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class StaticPoisoning(BlackBoxAdversary):
+class StaticPoisoning(ShadowPoisoning, BlackBoxAdversary):
     r"""Inserts a training example moved to where models trained without it have a large loss.
 
     The adversary trains shadow models and increases their mean loss by gradient ascent from a
@@ -38,22 +37,6 @@ class StaticPoisoning(BlackBoxAdversary):
 
     name = "static-poisoning"
     paper = "Nasr et al. (S&P 2021): static poisoning"
-    year = 2021
-    canary = "data point"
-
-    shadows: int = 4
-    steps: int = 20
-
-    def __post_init__(self) -> None:
-        _validate.integer("shadows", self.shadows, at_least=1)
-        _validate.integer("steps", self.steps, at_least=1)
-
-    def craft(
-        self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
-    ) -> CanaryPoints:
-        """Increase the mean loss of the shadow models."""
-        settings = {"shadows": self.shadows, "steps": self.steps}
-        return poison(mechanism, canaries=canaries, seed=seed, adversary=self.name, **settings)
 
     def queries(self, mechanism: DPSGD, canaries: Canaries) -> CanaryPoints:
         """The canaries themselves."""

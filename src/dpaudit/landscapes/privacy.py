@@ -27,7 +27,7 @@ from dpaudit.landscapes.landscapes import Constant
 from dpaudit.landscapes.pair import GaussianPair, Pair
 from dpaudit.landscapes.reading_wells import ReadingWells
 from dpaudit.mechanisms.landscape import LandscapeProcess
-from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon, gaussian_mu
+from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
 
 ExactMethod = Literal["closed form", "densities", "chain"]
 
@@ -63,11 +63,6 @@ class ExactPrivacy:
     error: float
     last: Pair
     method: ExactMethod
-
-    @property
-    def equivalent_mu(self) -> Array:
-        """The mu of the Gaussian mechanism that has this epsilon at this delta, at every step."""
-        return np.array([gaussian_mu(e, self.delta) if e > 0 else 0.0 for e in self.epsilon])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: what ``--json`` prints."""
