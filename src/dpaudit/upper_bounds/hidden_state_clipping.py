@@ -64,12 +64,14 @@ class ClippingAccountant(HiddenStateAccountant):
 
     def check(self, steps: HiddenSteps) -> None:
         if steps.hidden_state.batch_size is None:
-            raise InvalidInput(f"accountant {self.name} needs batch_size, got None")
+            raise InvalidInput(
+                f"accountant {self.name} needs batch_size, the number of genuine examples in a "
+                "batch, got None"
+            )
         if not _clean(steps):
             raise InvalidInput(
-                f"accountant {self.name} needs a step without the record after an insertion, got "
-                f"insertions without one at all {steps.insertions} of them; use a period of at "
-                "least 2"
+                f"accountant {self.name} needs an insertion that is followed by a step without the "
+                f"record, got {steps.insertions} insertions and none is; use a period of at least 2"
             )
 
     def _epsilon(self, steps: HiddenSteps, delta: float) -> Answer:
