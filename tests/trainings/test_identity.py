@@ -218,6 +218,7 @@ def test_a_verdict_is_not_returned_for_edited_code_and_stays_in_the_store(projec
     sys.modules["my_noise"].SIGMA = 1.0
     repaired = audit_training(load("train", "my_train.py:train"), **settings)
     assert repaired.resumed == 0
+    assert any(f"changed since audit {broken.audit[:8]}" in one for one in repaired.notices)
     assert repaired.verdict != "violation"
     with Store.open(settings["store"]) as store:
         assert len(store.audits()) == 2

@@ -63,9 +63,14 @@ class FailurePolicy:
         self._waiting[group].append((run, result))
         if len(self._waiting[group]) >= PATIENCE:
             which = {True: "with the canary ", False: "without the canary ", None: ""}[group]
+            array = (
+                f" ('inserted' is an array of {result.canaries} coins, one for each canary)"
+                if group is None
+                else ""
+            )
             raise TrainingFailed(
                 f"the first {PATIENCE} trainings {which}all failed, the last (run {run}) with "
-                f"{result.error}\n{result.traceback}"
+                f"{result.error}{array}\n{result.traceback}"
             )
         return []
 

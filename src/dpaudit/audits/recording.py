@@ -63,6 +63,8 @@ def begin(
             f"the store has an audit {asked!r} of other code or another claim; it is kept, and "
             f"this audit is called {name!r}",
         )
+    elif not fresh:
+        notices = _changed_code(known, description)
     if name is None:
         _refuse_a_change(store, known, description)
     record = store.begin(name, description.to_dict(), versions)
@@ -97,6 +99,33 @@ def _without_attempt(description: Description) -> Description:
 def _same_but_identity(one: Description, other: Description) -> bool:
     """Whether two audits of a user's training differ at most in code, claim or its test."""
     return _anonymous(one) is not None and _anonymous(one) == _anonymous(other)
+
+
+def _changed_code(
+    known: list[tuple[AuditRecord, Description]], description: Description
+) -> tuple[str, ...]:
+    """A notice if the runs of an earlier audit are not used because the code has changed."""
+    ours = description.training
+    for record, found in sorted(known, key=lambda one: one[0].created, reverse=True):
+        theirs = found.training
+        if ours is None or theirs is None or not record.finished_tiles():
+            continue
+        if not _same_but_identity(replace(found, runs=description.runs), description):
+            continue
+        if any(getattr(theirs, key) != getattr(ours, key) for key in _QUESTION):
+            continue
+        changed = [key for key in _CODE if getattr(theirs, key) != getattr(ours, key)]
+        if not changed:
+            return ()  # the same code with another number of runs
+        what = "the code"
+        if changed == ["packages"]:
+            versions = "; ".join(differences(theirs.packages, ours.packages))
+            what = f"the version of a package ({versions})"
+        return (
+            f"{what} has changed since audit {record.label} of {record.created}: its "
+            f"{len(record.finished_tiles()):,} runs are kept, and not used for this audit",
+        )
+    return ()
 
 
 def _anonymous(description: Description) -> Description | None:
