@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -95,7 +94,7 @@ def _has_weights(data_dir: str | None) -> bool:
     from dpaudit.presets import find_alexnet
 
     try:
-        find_alexnet(data_dir if data_dir is not None else os.environ.get("DPAUDIT_DATA"))
+        find_alexnet(data_dir)
     except DataError:
         return False
     return True

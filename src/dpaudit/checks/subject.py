@@ -74,6 +74,11 @@ class Subject(abc.ABC):
         """How often the training reads the canary in one step, if that is the same in each."""
         return None
 
+    @property
+    def canary_was_read(self) -> bool:
+        """Whether the user's code ever read the crafted gradient."""
+        return True
+
     def output(
         self,
         gradient: Array | None,
@@ -172,7 +177,6 @@ class TrainingSubject(Subject):
 
     @property
     def canary_was_read(self) -> bool:
-        """Whether the training ever read the canary's gradient."""
         return bool(self._asked)
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpaudit._arrays import Integers
 from dpaudit.data.examples import Examples
+from dpaudit.data.folder import DataDir, data_folder
 from dpaudit.data.pickles import load_arrays
 from dpaudit.errors import DataError
 
@@ -23,9 +23,7 @@ FOLDERS: dict[Layout, str] = {"binary": "cifar-10-batches-bin", "python": "cifar
 RECORD_BYTES = 1 + 3 * 32 * 32  # a label byte, then red, green and blue planes
 
 
-def cifar10(
-    data_dir: str | os.PathLike[str] | None = None, *, train: bool = True, normalise: bool = True
-) -> Examples:
+def cifar10(data_dir: DataDir = None, *, train: bool = True, normalise: bool = True) -> Examples:
     """CIFAR-10 from a folder: the official binary layout, or the official Python one.
 
     All training batches in the folder are read; if there are fewer than five the name says so.
@@ -59,16 +57,13 @@ def cifar10(
     )
 
 
-def _find_batches(
-    data_dir: str | os.PathLike[str] | None, train: bool
-) -> tuple[Layout, list[Path]]:
-    given = data_dir if data_dir is not None else os.environ.get("DPAUDIT_DATA")
-    if not given:
+def _find_batches(data_dir: DataDir, train: bool) -> tuple[Layout, list[Path]]:
+    root = data_folder(data_dir)
+    if root is None:
         raise DataError(
             "no folder for CIFAR-10: give data_dir, set the environment variable DPAUDIT_DATA, "
             "or call dpaudit.data.download_cifar10 first"
         )
-    root = Path(given).expanduser()
     if not root.is_dir():
         raise DataError(f"no folder {root}; give the one that has CIFAR-10 in it")
     names = [f"data_batch_{number}" for number in range(1, 6)] if train else ["test_batch"]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpaudit import _validate
 from dpaudit.data.examples import Examples
+from dpaudit.data.folder import DataDir, data_folder
 from dpaudit.errors import InvalidInput
 
 BYTES = 256
@@ -81,18 +80,15 @@ def token_sequences(tokens: ArrayLike, *, length: int, vocabulary: int, name: st
     )
 
 
-def read_text(data_dir: str | os.PathLike[str] | None, *, characters: int) -> tuple[str, str]:
+def read_text(data_dir: DataDir, *, characters: int) -> tuple[str, str]:
     """The text of ``text.txt`` in a folder, or a generated text, with a short name."""
-    given = data_dir if data_dir is not None else os.environ.get("DPAUDIT_DATA")
-    path = None if given is None else Path(given).expanduser() / "text.txt"
-    if path is not None and path.is_file():
-        return path.read_text(encoding="utf8")[:characters], "text.txt"
+    folder = data_folder(data_dir)
+    if folder is not None and (folder / "text.txt").is_file():
+        return (folder / "text.txt").read_text(encoding="utf8")[:characters], "text.txt"
     return generated_text(characters)[:characters], GENERATED
 
 
-def byte_sequences(
-    data_dir: str | os.PathLike[str] | None, *, length: int, characters: int
-) -> Examples:
+def byte_sequences(data_dir: DataDir, *, length: int, characters: int) -> Examples:
     """The text of a folder, or a generated one, byte by byte in sequences of ``length``."""
     text, name = read_text(data_dir, characters=characters)
     tokens = np.frombuffer(text.encode(), dtype=np.uint8)

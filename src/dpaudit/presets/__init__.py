@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dpaudit._registry import Registry
+from dpaudit.data.folder import DataDir
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.mechanisms.losses import cross_entropy
 from dpaudit.presets._alexnet_head import alexnet_features_of, find_alexnet
-from dpaudit.presets.base import INSERTIONS, DataDir, Preset
+from dpaudit.presets.base import INSERTIONS, Preset
 
 __all__ = [
     "INSERTIONS",

@@ -7,14 +7,14 @@ only, as the paper does, and needs weights that include the classifier.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from dpaudit._torch import torch
 from dpaudit.data import Examples, cifar10
+from dpaudit.data.folder import DataDir, data_folder
 from dpaudit.errors import DataError
-from dpaudit.presets.base import DataDir, Preset
+from dpaudit.presets.base import Preset
 
 
 def alexnet_features_of(
@@ -39,13 +39,12 @@ def alexnet_features_of(
 
 def find_alexnet(data_dir: DataDir) -> Path:
     """The file with AlexNet's weights in the data folder."""
-    given = data_dir if data_dir is not None else os.environ.get("DPAUDIT_DATA")
-    if not given:
+    root = data_folder(data_dir)
+    if root is None:
         raise DataError(
             "no folder for CIFAR-10 and AlexNet's weights: give data_dir, or set the environment "
             "variable DPAUDIT_DATA"
         )
-    root = Path(given).expanduser()
     endings = (".safetensors", ".pth", ".pt")
     found = sorted(path for path in root.glob("alexnet*") if path.suffix in endings)
     if not found:

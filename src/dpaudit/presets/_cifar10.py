@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from dpaudit.data import Examples, cifar10
-from dpaudit.presets.base import DataDir, Preset, model_named
+from dpaudit.data.folder import DataDir
+from dpaudit.presets.base import Preset, model_named
 
 
 def read_cifar10(data_dir: DataDir) -> Examples:

@@ -6,8 +6,9 @@ The text is ``text.txt`` in the data folder, or generated.
 from __future__ import annotations
 
 from dpaudit.data import Examples
+from dpaudit.data.folder import DataDir
 from dpaudit.data.text import GENERATED, byte_sequences
-from dpaudit.presets.base import DataDir, Preset, model_named
+from dpaudit.presets.base import Preset, model_named
 
 LENGTH, CHARACTERS = 128, 2**20
 

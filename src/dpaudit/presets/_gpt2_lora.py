@@ -7,16 +7,16 @@ Otherwise the model is a small GPT-2 with random weights on bytes.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dpaudit._torch import torch
 from dpaudit.data import Examples
+from dpaudit.data.folder import DataDir, data_folder
 from dpaudit.data.text import GENERATED, read_text, token_sequences
 from dpaudit.presets._gpt import CHARACTERS, LENGTH, read_bytes
-from dpaudit.presets.base import DataDir, Preset
+from dpaudit.presets.base import Preset
 
 CONFIG: dict[str, Any] = {
     "model_type": "gpt2",
@@ -52,9 +52,10 @@ def _model(data: Examples) -> Callable[[], torch.nn.Module]:
 
 
 def _model_folder(data_dir: DataDir) -> Path | None:
-    given = data_dir if data_dir is not None else os.environ.get("DPAUDIT_DATA")
-    folder = None if given is None else Path(given).expanduser() / "model"
-    return folder if folder is not None and (folder / "config.json").is_file() else None
+    folder = data_folder(data_dir)
+    if folder is None or not (folder / "model" / "config.json").is_file():
+        return None
+    return folder / "model"
 
 
 GPT2_LORA = Preset(

@@ -7,7 +7,8 @@ equally good for a canary.
 from __future__ import annotations
 
 from dpaudit.data import Examples, california_housing
-from dpaudit.presets.base import DataDir, Preset, model_named
+from dpaudit.data.folder import DataDir
+from dpaudit.presets.base import Preset, model_named
 
 
 def _read(data_dir: DataDir) -> Examples:

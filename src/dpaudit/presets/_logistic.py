@@ -13,9 +13,10 @@ import numpy as np
 
 from dpaudit._torch import torch
 from dpaudit.data import Examples, california_housing
+from dpaudit.data.folder import DataDir
 from dpaudit.mechanisms.losses import logistic
 from dpaudit.mechanisms.smoothness import LinearModel
-from dpaudit.presets.base import DataDir, Preset
+from dpaudit.presets.base import Preset
 
 _CELLS = 20
 _LARGEST_NORM = 4.0

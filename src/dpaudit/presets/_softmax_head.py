@@ -14,9 +14,10 @@ import numpy as np
 
 from dpaudit._torch import torch
 from dpaudit.data import Examples, california_housing
+from dpaudit.data.folder import DataDir
 from dpaudit.data.housing import california_housing_columns
 from dpaudit.mechanisms.smoothness import SoftmaxHead
-from dpaudit.presets.base import DataDir, Preset
+from dpaudit.presets.base import Preset
 
 _UNITS, _DEAD, _CLASSES = 64, 16, 10
 

@@ -9,13 +9,13 @@ hyperparameters.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast, final
 
 from dpaudit._torch import torch
 from dpaudit.data import Examples
+from dpaudit.data.folder import DataDir
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, Insertion, Phase
@@ -25,7 +25,6 @@ from dpaudit.mechanisms.smoothness import Smoothness
 INSERTIONS = 250
 """Number of insertions in one training of the paper, for every period."""
 
-DataDir = str | os.PathLike[str] | None
 Value = TypeVar("Value")
 
 

@@ -36,7 +36,7 @@ def check(measured: Measurements, found: Found) -> Finding:
                     return RULE.passed()
     why = (
         "train never calls canary.rows or canary.clipped_sum"
-        if not getattr(subject, "canary_was_read", True)
+        if not subject.canary_was_read
         else f"gradients of norm {_LENGTHS[1]:g} C and {_LENGTHS[0]:g} C change "
         f"nothing under {_SEEDS} seeds"
     )
