@@ -328,3 +328,11 @@ def test_the_headline_says_what_was_claimed_shown_and_to_do(mu: float, verdict: 
     text = render_page([page])
     parsed(text)
     assert all(row in text for row in rows.values())
+
+
+def test_the_headline_of_a_doubtful_audit_says_the_doubt_and_not_more_runs() -> None:
+    page = page_of(normal_scores(MU, runs=40), runs=40)
+    assert page.verdict == "inconclusive"
+    plain, doubtful = (dict(headline(one)) for one in (page, replace(page, doubts=("Repair it.",))))
+    assert doubtful["What to do"] == "Repair it."
+    assert "runs" in plain["What to do"]

@@ -56,6 +56,7 @@ def result_page(
         runs=(result.runs, max(result.runs, result.asked)),
         progress=None if result.finished else progress(result.runs, result.asked),
         notices=(*result.notices, *_notices(result)),
+        doubts=result.final.doubts,
         horizons=_horizons(result),
         facts=(
             *_tensors(result),

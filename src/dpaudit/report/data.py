@@ -282,6 +282,7 @@ class PageData:
         runs: Number of trainings that the bounds use, and number asked for.
         progress: How much is done; `None` if everything is.
         notices: Further remarks for the reader.
+        doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
         horizons: Bounds of shorter trainings, the whole training last; empty without horizons.
         facts: Settings, seeds, versions.
         repeat: Commands and code that repeat the audit.
@@ -297,6 +298,7 @@ class PageData:
     runs: tuple[int, int] = (0, 0)
     progress: RunsDone | None = None
     notices: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     horizons: tuple[Horizon, ...] = ()
     facts: tuple[Facts, ...] = ()
     repeat: tuple[Snippet, ...] = ()

@@ -44,8 +44,11 @@ def headline(page: PageData) -> tuple[tuple[str, str], ...]:
     rows = [("Shown", _shown(page, found))]
     if found.test is not None or found.least_upper is not None:
         rows.insert(0, ("Claimed", _claimed(found)))
-    if page.verdict in ADVICE:
-        rows.append(("What to do", ADVICE[page.verdict]))
+    advice = ADVICE.get(page.verdict, "")
+    if page.verdict == "inconclusive" and page.doubts:
+        advice = " ".join(page.doubts)  # more runs would not change the verdict
+    if advice:
+        rows.append(("What to do", advice))
     return tuple((heading, typeset(text)) for heading, text in rows)
 
 
