@@ -129,7 +129,7 @@ def test_settings_of_the_simulated_dimension() -> None:
         (Settings(simulation="loud"), "simulation must be one of noiseless, noisy, got 'loud'"),
         (
             Settings(adversary="flipped-label", ranking="per-step"),
-            "ranking is a setting of simulated-dimension only",
+            "ranking is not a setting of the adversary flipped-label",
         ),
     ],
     ids=str,

@@ -14,7 +14,6 @@ from typing import Any, final
 
 from dpaudit import _validate
 from dpaudit.adversaries.registry import ADVERSARIES, adversary
-from dpaudit.adversaries.simulated_dimension import SimulatedDimension
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.presets import INSERTIONS, PRESETS, preset
@@ -22,7 +21,7 @@ from dpaudit.scores.files import check_replaceable
 from dpaudit.threat_models import Adversary
 
 OWN_SETTINGS = ("simulation", "ranking", "simulations")
-"""Settings of the adversary simulated-dimension."""
+"""Settings of an adversary, for those that have them, such as simulated-dimension."""
 
 
 def store_path(given: str | None) -> str:
@@ -209,14 +208,12 @@ class Settings:
         """The adversary, with its own settings."""
         chosen = adversary(self.adversary or "")
         own = {name: value for name in OWN_SETTINGS if (value := getattr(self, name)) is not None}
-        if not own:
-            return chosen
-        if not isinstance(chosen, SimulatedDimension):
+        for name in sorted(own.keys() - getattr(chosen, "__dataclass_fields__", {}).keys()):
             raise InvalidInput(
-                f"{next(iter(own))} is a setting of simulated-dimension only, and the adversary is "
-                f"{chosen.name}; leave it out"
+                f"{name} is not a setting of the adversary {chosen.name}, got {own[name]!r}; leave "
+                "it out"
             )
-        return dataclasses.replace(chosen, **own)
+        return dataclasses.replace(chosen, **own) if own else chosen  # type: ignore[type-var]
 
     def training(self) -> DPSGD:
         """The training. Reads its data and imports torch."""
