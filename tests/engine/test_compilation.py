@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from dpaudit.engine import Speed, compilation, graphs, noise, products
@@ -21,7 +22,12 @@ from dpaudit.engine.engine import Engine
 from dpaudit.engine.noise import Stream
 from dpaudit.engine.rules import rules
 from dpaudit.engine.rules.patches import PADDED_TO
-from dpaudit.engine.starting_points import flat_parameters, initial_parameters, trainable
+from dpaudit.engine.starting_points import (
+    flat_parameters,
+    initial_parameters,
+    known_model,
+    trainable,
+)
 from dpaudit.engine.tapping import TappedModel, Taps
 from dpaudit.engine.training import Training
 from dpaudit.mechanisms.losses import cross_entropy as mean_cross_entropy
@@ -139,6 +145,36 @@ def test_wrong_gradients_are_seen_though_the_noise_is_a_thousand_times_longer(
     runs = torch.arange(2)
     next(engine.play(initial_parameters(mechanism, seed=0, runs=runs), runs, torch.zeros(2, 0)))
     assert bool(engine.notices) == bool(share)
+
+
+@pytest.mark.parametrize("virtual", [None, 5], ids=["whole batch", "virtual batches"])
+@pytest.mark.parametrize("tensor", [None, 0, 1, 2, 3])
+def test_missing_gradients_of_one_tensor_are_seen_in_any_precision(
+    monkeypatch: pytest.MonkeyPatch, tensor: int | None, virtual: int | None
+) -> None:
+    mechanism = dataclasses.replace(
+        easy_training(noise_multiplier=1e4),
+        build_model=lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)),
+    )
+    sizes = [parameter.numel() for parameter in known_model(mechanism).parameters()]
+
+    def miscompiling(graph: Callable[..., Tensor], _: object) -> Callable[..., Tensor]:
+        def call(*args: Tensor) -> Tensor:
+            found = graph(*args)
+            if tensor is not None and args[2].shape == args[1].shape:
+                without = graph(*args[:2], 0 * args[2], *args[3:])
+                wrong = torch.split(without, sizes, -1)[tensor]
+                torch.split(found, sizes, -1)[tensor].copy_(wrong)
+            return found
+
+        return call
+
+    monkeypatch.setattr(compilation, "compiled", miscompiling)
+    speed = Speed(device="cpu", precision="bfloat16", virtual_batch=virtual)
+    engine = Engine(Training(mechanism=mechanism), runs=2, speed=speed, compiled=True)
+    runs = torch.arange(2)
+    next(engine.play(initial_parameters(mechanism, seed=0, runs=runs), runs, torch.zeros(2, 0)))
+    assert ["incorrectly" in notice for notice in engine.notices] == [True] * (tensor is not None)
 
 
 @pytest.mark.parametrize("length", [0.1, 1e-6, 0.0])

@@ -86,7 +86,9 @@ class Engine:
         else:
             self._inserter = SumInserter()
         self._plain = is_plain_network(template, mechanism.loss)
-        self._measure(model, [parameter.detach() for parameter in trainable(template)])
+        values = [parameter.detach() for parameter in trainable(template)]
+        self._tensors = [value.numel() for value in values]
+        self._measure(model, values)
         # One run of a plain network is fast without tracing.
         alone = self._plain and runs == 1 and device.type == "cpu"
         self._build_step(speed, compiled, 0 if alone else times * mechanism.steps)
@@ -134,6 +136,7 @@ class Engine:
                     slow=self._one_step,
                     tolerance=tolerance,
                     sum_tolerance=sum_tolerance,
+                    tensors=self._tensors,
                 )
                 self._step: Traced | Verified = self._fused.step
                 return
@@ -148,6 +151,7 @@ class Engine:
                 compiled=bool(compiled),
                 calls=traceable * len(self._feed.batch(0)[0]),
                 tolerance=sum_tolerance,
+                tensors=self._tensors,
                 moves=False,
             )
         self._step = Traced(
@@ -156,6 +160,7 @@ class Engine:
             calls=traceable,
             tolerance=tolerance,
             sum_tolerance=sum_tolerance,
+            tensors=self._tensors,
             quiet=self._updates.quiet(),
         )
 

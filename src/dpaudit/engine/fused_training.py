@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import final
 
 import torch
@@ -38,6 +38,7 @@ class FusedTraining:
         slow: The same step without compilation.
         tolerance: Largest distance from ``slow``, relative to the length of the step.
         sum_tolerance: The same for a step without noise.
+        tensors: Sizes of the tensors of parameters.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class FusedTraining:
         slow: Callable[..., Tensor],
         tolerance: float,
         sum_tolerance: float,
+        tensors: Sequence[int],
     ) -> None:
         widths = fused_widths(training.mechanism, speed, training.taps)
         device = speed.torch_device()
@@ -91,6 +93,7 @@ class FusedTraining:
             _rows,
             tolerance=tolerance,
             sum_tolerance=sum_tolerance,
+            tensors=tensors,
             quiet=updates.quiet(),
             name="the C++ compiler",
         )
