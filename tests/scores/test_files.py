@@ -278,3 +278,8 @@ def test_copies_of_a_file_without_canary_numbers_are_refused(tmp_path):
     few = tmp_path / "few.csv"
     few.write_text("score,inserted\n" + "1,1\n0,0\n" * 40)  # randomised response without an error
     assert len(read_scores(few)) == 80
+
+
+def test_a_score_that_occurs_with_and_without_the_canary_is_no_copy():
+    rows = ["0.0,0", *(f"{score}.0,1" for score in range(50))]
+    assert len(text("\n".join(["score,inserted", *rows]))) == 51

@@ -144,7 +144,7 @@ def _table(columns: dict[str, NDArray[Any]], name: str) -> Scores:
 
     Without canary numbers a repeated row looks like another run, and a bound from copies is too
     large. Repeated scores are common where scores take few values, so only tables are refused in
-    which every one of many rows occurs equally often.
+    which every one of many rows occurs equally often, and more than once.
     """
     scores = Scores(**columns)
     # One row that occurs once is enough to know, in most tables the first.
@@ -152,7 +152,7 @@ def _table(columns: dict[str, NDArray[Any]], name: str) -> Scores:
         return scores
     rows = np.stack([scores.score, scores.inserted], axis=1)
     times = np.unique(rows, axis=0, return_counts=True)[1]
-    if len(times) >= _MANY_VALUES and times.min() == times.max():
+    if len(times) >= _MANY_VALUES and 1 < times.min() == times.max():
         raise InvalidScores(
             f"every row of {name} occurs {times[0]} times, as in {times[0]} copies of one file; "
             "remove the copies, or number the canaries in a column canary if the scores are right"
