@@ -8,6 +8,7 @@ from opacus.optimizers.perlayeroptimizer import DPPerLayerOptimizer
 from opacus_trainings import OPACUS_WARNINGS, network, private
 
 from dpaudit.checks import check_step
+from dpaudit.checks.libraries import LIBRARIES
 from dpaudit.errors import InvalidInput
 from dpaudit.integrations.opacus import OpacusStep, check_optimizer
 
@@ -26,6 +27,13 @@ def optimizer(kind=DPOptimizer, **changed):
 
 def names(findings):
     return {finding.rule.name for finding in findings}
+
+
+def test_stock_opacus_is_known_without_the_metadata_of_an_installation(monkeypatch):
+    """As with ``PYTHONPATH=src``: the verdict must not depend on how dpaudit is installed."""
+    monkeypatch.setattr("dpaudit._registry.entry_points", lambda group: ())
+    monkeypatch.delitem(vars(LIBRARIES), "_known", raising=False)
+    assert "opacus" in list(LIBRARIES)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

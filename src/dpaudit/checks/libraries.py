@@ -20,11 +20,12 @@ class Library(Protocol):
         """Collect the calls of the library's own clipping inside the block."""
 
 
-LIBRARIES: Registry[Library] = Registry("library", "dpaudit.checks.libraries", {})
-"""Libraries by the name of their top-level module, from entry points only.
-
-Those of `dpaudit.integrations` are entry points of dpaudit itself: this package comes before it.
-"""
+LIBRARIES: Registry[Library] = Registry(
+    "library",
+    "dpaudit.checks.libraries",
+    {"opacus": "dpaudit.checks.stock_opacus:STOCK"},
+)
+"""Libraries by the name of their top-level module."""
 
 
 def known_weakness(call: Callable[[], Any]) -> str:

@@ -1,4 +1,4 @@
-"""Opacus as it is published, for `dpaudit.checks`."""
+"""Opacus as it is published: its own clipping, and what that does with infinite gradients."""
 
 from __future__ import annotations
 
