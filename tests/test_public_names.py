@@ -3,8 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
 import dpaudit
-from dpaudit import lower_bounds, upper_bounds
+from dpaudit import lower_bounds, testing, upper_bounds
 
 
 def test_public_names():
@@ -12,6 +14,15 @@ def test_public_names():
     for name in dpaudit.__all__:
         assert getattr(dpaudit, name) is not None
     assert set(PUBLIC) <= set(dir(dpaudit))
+
+
+@pytest.mark.parametrize("package", [lower_bounds, upper_bounds, testing])
+def test_names_that_are_loaded_on_first_use_are_listed(package):
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        package.no_such_name  # noqa: B018
 
 
 def test_lower_bounds_and_accountants_of_version_0_1_keep_their_names():

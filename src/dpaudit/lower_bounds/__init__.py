@@ -45,14 +45,15 @@ __all__ = [
     "proven_curve",
 ]
 
-__getattr__ = on_first_use(
-    __name__,
-    {
-        "base": "CountMethod Method ScoreMethod",
-        "counts": "ErrorCounts",
-        "estimating": "estimate estimate_all lower_bound",
-        "profile": "ProvenCurve proven_curve",
-        "registry": "METHODS",
-        "thresholds": "RULES Best Bonferroni Fixed Pilot Simultaneous ThresholdRule",
-    },
-)
+if not TYPE_CHECKING:  # otherwise type checkers would accept every name
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "base": "CountMethod Method ScoreMethod",
+            "counts": "ErrorCounts",
+            "estimating": "estimate estimate_all lower_bound",
+            "profile": "ProvenCurve proven_curve",
+            "registry": "METHODS",
+            "thresholds": "RULES Best Bonferroni Fixed Pilot Simultaneous ThresholdRule",
+        },
+    )

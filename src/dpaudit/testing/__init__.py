@@ -31,17 +31,18 @@ __all__ = [
     "easy_training",
 ]
 
-# Contract tests of statistics must not import torch.
-__getattr__ = on_first_use(
-    __name__,
-    {
-        "accountants": "check_accountant",
-        "adversaries": "check_adversary easy_training",
-        "executors": "check_executor",
-        "hidden_state": "check_hidden_state_accountant",
-        "integrations": "check_integration",
-        "layer_rules": "check_layer_rule",
-        "lower_bounds": "check_lower_bound",
-        "presets": "check_preset",
-    },
-)
+if not TYPE_CHECKING:  # otherwise type checkers would accept every name
+    # Contract tests of statistics must not import torch.
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "accountants": "check_accountant",
+            "adversaries": "check_adversary easy_training",
+            "executors": "check_executor",
+            "hidden_state": "check_hidden_state_accountant",
+            "integrations": "check_integration",
+            "layer_rules": "check_layer_rule",
+            "lower_bounds": "check_lower_bound",
+            "presets": "check_preset",
+        },
+    )

@@ -45,17 +45,20 @@ __all__ = [
     "upper_bound",
 ]
 
-__getattr__ = on_first_use(
-    __name__,
-    {
-        "base": "Accountant Answer NoisySteps",
-        "bounds": "all_upper_bounds privacy_profile upper_bound",
-        "calibration": "noise_multiplier_for",
-        "gaussian": "GaussianAccountant",
-        "hidden_state": ("HIDDEN_STATE_ACCOUNTANTS HiddenState HiddenStateAccountant HiddenSteps"),
-        "privacy_loss": "PldAccountant",
-        "prv": "PrvAccountant",
-        "registry": "ACCOUNTANTS",
-        "renyi": "RdpAccountant renyi_divergences",
-    },
-)
+if not TYPE_CHECKING:  # otherwise type checkers would accept every name
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "base": "Accountant Answer NoisySteps",
+            "bounds": "all_upper_bounds privacy_profile upper_bound",
+            "calibration": "noise_multiplier_for",
+            "gaussian": "GaussianAccountant",
+            "hidden_state": (
+                "HIDDEN_STATE_ACCOUNTANTS HiddenState HiddenStateAccountant HiddenSteps"
+            ),
+            "privacy_loss": "PldAccountant",
+            "prv": "PrvAccountant",
+            "registry": "ACCOUNTANTS",
+            "renyi": "RdpAccountant renyi_divergences",
+        },
+    )
