@@ -177,6 +177,21 @@ def test_missing_gradients_of_one_tensor_are_seen_in_any_precision(
     assert ["incorrectly" in notice for notice in engine.notices] == [True] * (tensor is not None)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_only_the_failure_of_the_compiled_step_counts_if_a_tensor_diverged(value: float) -> None:
+    start, finite = torch.zeros(2, 6), torch.ones(2, 6)
+    diverged = finite.clone()
+    diverged[0, 4] = value  # in the second of two tensors
+
+    def apart(result: Tensor, plain: Tensor) -> float:
+        return compilation._apart(result, plain, start, 0.0, (3, 3))
+
+    assert apart(diverged, diverged) == 0
+    assert apart(finite, diverged) == 0
+    assert apart(diverged, finite) == float("inf")
+    assert apart(finite, finite) == 0
+
+
 @pytest.mark.parametrize("length", [0.1, 1e-6, 0.0])
 def test_a_compiled_step_that_rounds_differently_is_used(
     monkeypatch: pytest.MonkeyPatch, length: float

@@ -388,7 +388,8 @@ def _apart(
             distance counts; by default the whole is one.
     """
     sizes = list(tensors) or [plain.shape[-1]]
-    least = SMALL_SHARE * float((plain - start).norm())
+    whole = float((plain - start).norm())
+    least = math.inf if math.isnan(whole) else SMALL_SHARE * whole
     parts = zip(*(torch.split(one, sizes, -1) for one in (result, plain, start)), strict=True)
     return max(_part_apart(*part, longest=longest, least=least) for part in parts)
 
@@ -399,7 +400,7 @@ def _part_apart(
     length, apart = max(least, float((plain - start).norm())), float((result - plain).norm())
     # For a short step, the rounding of its end point or of its terms dominates.
     rounding = 8 * torch.finfo(plain.dtype).eps * max(float(plain.norm()), longest)
-    if math.isnan(apart):
+    if not math.isfinite(apart):
         # A run that diverged is reported elsewhere; only the fast step's failure counts here.
         return math.inf if bool(plain.isfinite().all()) else 0.0
     return max(0.0, apart - rounding) / length if length else float(apart > rounding)
