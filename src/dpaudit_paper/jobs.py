@@ -119,4 +119,5 @@ def _free_gpu_memory() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         gc.collect()  # an engine and its step refer to each other
-        torch.cuda.empty_cache()
+        with contextlib.suppress(RuntimeError):  # a CUDA error, which has failed the figure already
+            torch.cuda.empty_cache()

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock
@@ -20,7 +21,7 @@ from dpaudit.errors import InvalidInput
 from dpaudit.executors import InProcess
 from dpaudit_paper import FIGURES, Setting, Table, chosen, make_all
 from dpaudit_paper import registry as registry_module
-from dpaudit_paper.jobs import _environment
+from dpaudit_paper.jobs import _environment, _free_gpu_memory
 from dpaudit_paper.readings import Line, curves
 from dpaudit_paper.trainings import speed_for
 
@@ -131,6 +132,15 @@ def test_a_killed_process_fails_its_figure_and_an_interruption_ends_the_others(f
     with pytest.raises(ProcessLookupError):
         os.kill(sleeper, 0)
     FileLock(lock).acquire(blocking=False).lock.release()
+
+
+def test_a_cuda_error_that_remains_does_not_stop_the_other_figures(monkeypatch):
+    def fails():
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    cuda = SimpleNamespace(is_initialized=lambda: True, empty_cache=fails)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    _free_gpu_memory()
 
 
 def test_trainings_of_another_process_come_last(not_trained, tmp_path, figures):
