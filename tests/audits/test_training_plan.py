@@ -1,6 +1,7 @@
 """Plans of audits of a user's training: the predicted runs have the predicted power."""
 
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -109,6 +110,9 @@ def test_the_command(tmp_path):
     assert found["pilot_trainings"] == 12
     table = CliRunner().invoke(app, asked)
     assert f"{found['runs_needed']:,} runs" in table.stdout.replace("\n", " ")
+    kept = ["--store", "two words.sqlite", "--name", "mine", "--scores-out", "scores.csv"]
+    run = CliRunner().invoke(app, [*asked, *kept, "--json"])
+    assert shlex.split(json.loads(run.stdout)["command"])[-6:] == kept
     for wrong, named in (
         (["plan", "--detect", "noise=0.5"], "--training"),
         ([*asked, "--period", "3"], "--period"),

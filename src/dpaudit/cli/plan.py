@@ -85,10 +85,11 @@ def plan(**given: Any) -> None:
         _plan(**given, command=_command(["audit", *config], given))
         return
     for name, value in given.items():
-        if value is not None and value is not False and name not in _SHARED:
+        if value is not None and value is not False and name not in (*_SHARED, *_TAKEN_OVER):
             option_name = "--" + name.replace("_", "-")
             raise InvalidInput(f"{option_name} cannot be used with --training, got {value!r}")
-    _plan_training(**own, **{name: given[name] for name in _SHARED})
+    kept = {name: given[name] for name in _TAKEN_OVER}
+    _plan_training(**own, **{name: given[name] for name in _SHARED}, kept=kept)
 
 
 def _plan_training(
@@ -106,6 +107,7 @@ def _plan_training(
     confidence: float | None,
     seed: int | None,
     json: bool,
+    kept: Mapping[str, str | None],
 ) -> None:
     from dpaudit.audits import plan_training
     from dpaudit.audits.progress import duration
@@ -142,6 +144,7 @@ def _plan_training(
         "detect": None if detect is None else found.detect,
         "power": power,
         **others,
+        **kept,
     }
     command = None if found.runs is None else _command(["audit-training", training], options)
     if json:
