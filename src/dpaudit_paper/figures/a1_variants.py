@@ -61,7 +61,7 @@ FIGURE = Figure(
     title="the four variants of A_GC-S on Housing",
     label="fig:low_dim_k=1_all_techniques",
     quick=Cost(cpu=150, gpu=30),
-    full=Cost(cpu=500, gpu=100),
+    full=Cost(cpu=90, gpu=70),
     measure=measure,
     draw=draw_seed_dots,
     findings=findings,

@@ -129,7 +129,7 @@ FIGURE = Figure(
     title="threshold search at T = 2",
     label="fig:threshold_search",
     quick=Cost(cpu=20, gpu=20),
-    full=Cost(cpu=80, gpu=80),
+    full=Cost(cpu=115, gpu=115),
     measure=measure,
     draw=draw,
     findings=findings,

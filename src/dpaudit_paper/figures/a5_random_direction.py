@@ -62,7 +62,7 @@ FIGURE = Figure(
     title="A_CotS against A_GC and A_L on Housing",
     label="fig:a_cots_sparse",
     quick=Cost(cpu=100, gpu=25),
-    full=Cost(cpu=480, gpu=45),
+    full=Cost(cpu=50, gpu=35),
     measure=measure,
     draw=draw_seed_dots,
     findings=findings,

@@ -57,7 +57,7 @@ FIGURE = Figure(
     title="FCNN on Housing, k = 1, five seeds",
     label="fig:low_dim_k=1",
     quick=Cost(cpu=80, gpu=20),
-    full=Cost(cpu=450, gpu=45),
+    full=Cost(cpu=60, gpu=45),
     measure=measure,
     draw=draw_curves,
     findings=findings,

@@ -31,7 +31,7 @@ FIGURE = Figure(
     label="fig:k25_sub2",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=90, gpu=30),
-    full=Cost(cpu=750, gpu=290),
+    full=Cost(cpu=750, gpu=470),
     lines=lines,
     measure=measure,
     draw=draw_curves,
