@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
+from dpaudit._cores import cores
 from dpaudit.audits import Bar, Silent
 from dpaudit.executors import LocalProcesses, Lost, Notify, Player, PlayTile
 from dpaudit_paper.base import Figure
@@ -67,8 +68,6 @@ def make_together(figures: Sequence[Figure], setting: Setting, out: Path) -> Ite
 
 def _environment(jobs: int) -> dict[str, str]:
     """Divide the cores among the processes, unless the user has chosen the numbers of threads."""
-    from dpaudit.engine.speed import cores
-
     share = str(max(1, cores() // jobs))
     return {name: share for name in _THREADS if not os.environ.get(name)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import time
 import traceback
@@ -14,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 
+from dpaudit._cores import cores
 from dpaudit._files import write_text, write_whole
 from dpaudit.errors import DataError, DpauditError, InvalidInput
 from dpaudit_paper import style
@@ -279,8 +279,7 @@ def _device(setting: Setting) -> str:
 
 def _processor() -> str:
     """The number of cores and the architecture."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{count} cores, {platform.machine()}"
+    return f"{cores()} cores, {platform.machine()}"
 
 
 def _versions() -> dict[str, str]:

@@ -385,8 +385,15 @@ def test_help_needs_no_torch(command: str) -> None:
     assert done.returncode == 0
 
 
-def test_without_torch_the_remedy_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    code, _, err = run("audit", "--runs", "4", *SMALL)
-    assert code == 2
-    assert "pip install 'dpaudit[train]'" in err
+@pytest.mark.parametrize("command", ["audit", "plan"])
+def test_without_torch_the_remedy_is_named(command: str, tmp_path: Path) -> None:
+    """In a process of its own, where no module has imported torch before."""
+    code = (
+        "import sys\nsys.modules['torch'] = None\nfrom dpaudit.cli import main\n"
+        f"sys.argv = ['dpaudit', {command!r}, '--runs', '4']\nmain()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "pip install 'dpaudit[train]'" in done.stderr

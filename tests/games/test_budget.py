@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dpaudit._cores import cores
 from dpaudit.data import Examples
 from dpaudit.engine import Speed
-from dpaudit.engine.speed import cores
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import Capacity
 from dpaudit.games import Game, prepare

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 from filelock import FileLock
 
+from dpaudit._cores import cores
 from dpaudit.cli import main
-from dpaudit.engine.speed import cores
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import InProcess
 from dpaudit_paper import FIGURES, Setting, Table, chosen, make_all
@@ -109,7 +109,7 @@ def test_finished_figures_are_kept_without_a_process(together, figures, monkeypa
 def test_cores_are_divided_unless_the_user_has_set_the_number_of_threads(monkeypatch):
     for variable in VARIABLES:
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr("dpaudit.engine.speed.cores", lambda: 16)
+    monkeypatch.setattr("dpaudit_paper.jobs.cores", lambda: 16)
     assert _environment(3) == dict.fromkeys(VARIABLES, "5")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert _environment(17) == {"TORCHINDUCTOR_COMPILE_THREADS": "1"}

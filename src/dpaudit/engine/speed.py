@@ -9,6 +9,7 @@ from typing import Literal, final, get_args
 import torch
 
 from dpaudit import _validate
+from dpaudit._cores import cores
 from dpaudit.errors import InvalidInput
 
 Precision = Literal["float32", "tf32", "bfloat16", "float64"]
@@ -115,8 +116,3 @@ def threads() -> int:
     """Number of threads for this process: ``OMP_NUM_THREADS`` if it is set, or one per core."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     return int(given) if given.isdigit() and int(given) else cores()
-
-
-def cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

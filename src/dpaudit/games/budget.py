@@ -13,13 +13,14 @@ from typing import final
 
 import torch
 
+from dpaudit._cores import cores
 from dpaudit.engine.block_kernels import usable
 from dpaudit.engine.engine import fastest_convolutions
 from dpaudit.engine.fused_step import can_build, fused_widths
 from dpaudit.engine.mechanism_check import Checked
 from dpaudit.engine.rules import rules
 from dpaudit.engine.schedule import schedule
-from dpaudit.engine.speed import Speed, cores
+from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import as_tensor, known_model, trainable
 from dpaudit.engine.tapping import Call, TappedModel
 from dpaudit.errors import InvalidInput

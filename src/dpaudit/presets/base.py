@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast, final
 
-from dpaudit._torch import torch
+from dpaudit._torch import require_torch, torch
 from dpaudit.data import Examples
 from dpaudit.data.folder import DataDir
-from dpaudit.errors import InvalidInput, MissingExtra
+from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, Insertion, Phase
 from dpaudit.mechanisms.losses import cross_entropy
@@ -104,7 +104,7 @@ class Preset:
             period: Insertion period for which the data are made; only crafted data depend on it.
             phase: Step of each period at which the canary will be inserted; likewise.
         """
-        _require_torch()
+        require_torch()
         batches = FixedBatches(batch_size=_given(batch_size, self.batch_size), seed=seed)
         settings: dict[str, Any] = {
             "name": self.name,
@@ -137,13 +137,6 @@ def model_named(name: str) -> Callable[[Examples], Callable[[], torch.nn.Module]
         return cast("Callable[[], torch.nn.Module]", getattr(models, name))
 
     return model_for
-
-
-def _require_torch() -> None:
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise MissingExtra("training models", "train") from None
 
 
 def _given(value: Value | None, default: Value) -> Value:
