@@ -12,6 +12,7 @@ import pytest
 
 import dpaudit
 from dpaudit import Claim, GradientCanary, Predictions, Store, ThreatModel, audit_training
+from dpaudit.audits import read_result
 from dpaudit.errors import (
     ConfigurationChanged,
     DpauditError,
@@ -306,10 +307,37 @@ def test_failures_that_reveal_the_canary_are_never_consistent(only_inserted):
             raise FloatingPointError("diverged")
         return 3 * inserted + np.random.default_rng(seed).normal()
 
-    result = audit_training(train, claim=Claim.from_mu(3.0), runs=400)
+    with Store.open(":memory:") as store:
+        result = audit_training(train, claim=Claim.from_mu(3.0), runs=400, store=store)
+        (record,) = store.audits()
+        again = read_result(record)
     assert result.failures
     assert result.verdict == ("inconclusive" if only_inserted else "consistent")
     assert bool(result.final.doubts) is only_inserted
+    assert again.final.doubts == result.final.doubts
+    assert again.sentence == result.sentence
+
+
+def test_doubts_about_failures_are_those_of_all_runs(tmp_path):
+    """More runs of an anytime-valid audit replace the doubts of its first runs."""
+
+    full = tmp_path / "full"
+
+    def train(canary, inserted, seed):
+        if full.exists() and seed % 3 == 0:
+            raise OSError("no space left")
+        return 1.0 * inserted + np.random.default_rng(seed).normal()
+
+    asked = {"claim": Claim.from_mu(3.0), "until_violation": True}
+    with Store.open(":memory:") as store:
+        full.touch()
+        few = audit_training(train, runs=40, store=store, **asked)
+        full.unlink()
+        more = audit_training(train, runs=400, store=store, **asked)
+    assert few.final.doubts
+    assert more.resumed == 40
+    assert len(more.failures) == len(few.failures) > 8
+    assert not more.final.doubts
 
 
 def test_failures_alone_never_make_a_violation_or_a_bound():

@@ -267,7 +267,6 @@ class AuditResult:
             "lower": self.leading.to_dict(),
             "upper": self.least_upper.to_dict(),
             "adversary": self.adversary,
-            "doubts": list(self.final.doubts),
             "covers": self.final.covers,
             "runs": self.runs,
             "asked": self.asked,

@@ -46,7 +46,9 @@ def finished(record: AuditRecord, *, began: float, **known: Any) -> AuditResult:
             f"{result.runs:,} of {result.asked:,} runs have a score or a recorded failure; repeat "
             "the same call to play the others"
         )
-    record.finish(result.stored())
+    # Only doubts of the first runs are kept: those about scores and failures are found by reading.
+    doubts = (record.summary or {}).get("doubts", [])
+    record.finish({**result.stored(), "doubts": doubts})
     return result
 
 
