@@ -6,6 +6,7 @@ import functools
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -338,6 +339,22 @@ def test_doubts_about_failures_are_those_of_all_runs(tmp_path):
     assert more.resumed == 40
     assert len(more.failures) == len(few.failures) > 8
     assert not more.final.doubts
+
+
+def test_a_traceback_begins_with_the_users_code_also_beside_the_package():
+    """A folder whose name begins like that of dpaudit is the user's."""
+    names, file = {}, f"{Path(dpaudit.__file__).parent}_of_mine/train.py"
+    code = """
+def step(*given):
+    raise ValueError("diverged")
+def train(canary, inserted, seed):
+    step(inserted, seed)
+"""
+    exec(compile(code, file, "exec"), names)
+    with pytest.raises(TrainingFailed) as failed:
+        audit_training(names["train"], claim=Claim.from_mu(1.0), runs=40, on_error="stop")
+    shown = re.findall(r'File "(.*)", line (\d+)', str(failed.value))
+    assert shown == [(file, "5"), (file, "3")]
 
 
 def test_failures_alone_never_make_a_violation_or_a_bound():

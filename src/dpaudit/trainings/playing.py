@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -83,7 +84,7 @@ class Job:
 
 def traceback_of(error: BaseException) -> str:
     """The traceback of a failed training, from the user's code on."""
-    frames, here = error.__traceback__, str(Path(__file__).parents[1])
+    frames, here = error.__traceback__, str(Path(__file__).parents[1]) + os.sep
     while frames and frames.tb_next and frames.tb_frame.f_code.co_filename.startswith(here):
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames))
