@@ -155,8 +155,12 @@ def test_list_and_show_know_these_audits(module, monkeypatch, capsys):
         assert not ended.value.code
         printed = capsys.readouterr().out
         assert "mine" in printed or "RuntimeError" in printed
-        if words[-2:] == ["mine", "--json"]:
-            configuration = json.loads(printed)["configuration"]
+        if "--json" not in words:
+            continue
+        found = json.loads(printed)
+        assert found
+        if "show" in words:
+            configuration = found["configuration"]
             for name in ("canary", "initial"):  # outside mechanism, as in dpaudit 0.1
                 assert configuration[name] == configuration["mechanism"][name]
 
