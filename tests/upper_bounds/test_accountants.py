@@ -42,6 +42,11 @@ def test_without_noise_or_delta_epsilon_is_infinite(name: str) -> None:
     contract.check_without_guarantee(accountant_of(name))
 
 
+@pytest.mark.parametrize("name", ACCOUNTANTS)
+def test_sampling_that_is_not_supported_is_refused(name: str) -> None:
+    contract.check_refusal(accountant_of(name))
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Flawed(Accountant):
     """The closed form, with a flaw: a share of epsilon kept, delta kept, or error claimed."""
@@ -99,3 +104,11 @@ def test_the_contract_refuses_to_ignore_sampling_the_wrong_way() -> None:
 def test_an_answer_that_is_no_number_is_an_error() -> None:
     with pytest.raises(NumericalError, match="flawed"):
         _Flawed(epsilon_share=float("nan")).epsilon(contract.WITHOUT_SAMPLING[0], delta=1e-5)
+
+
+def test_the_contract_requires_that_unsupported_sampling_is_refused() -> None:
+    class Silent(_Flawed):
+        supports_sampling: ClassVar[bool] = False
+
+    with pytest.raises(AssertionError, match="sampling_rate"):
+        check_accountant(Silent())
