@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpaudit.adversaries import RandomDimension
+from dpaudit.adversaries import RandomDimension, RandomDirection
 from dpaudit.data import Examples
 from dpaudit.engine import Speed, fused_step
 from dpaudit.engine.engine import Engine
@@ -147,6 +147,24 @@ def test_scores_do_not_depend_on_tiles_or_threads(monkeypatch: pytest.MonkeyPatc
     expected = scores(40, 1)
     for tile_size, threads in ((40, 2), (13, 3), (1, 1)):
         np.testing.assert_array_equal(scores(tile_size, threads), expected)
+
+
+@needs_compiler
+def test_scores_by_products_of_matrices_do_not_depend_on_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mechanism, adversary = training(8, 6, 2), RandomDirection()
+    crafted = adversary.craft(mechanism, Insertion(), canaries=1, seed=0)
+    game = Game(mechanism=mechanism, adversary=adversary, canaries=crafted, runs=500, coin="half")
+    ready = prepare(game, replace(CPU, compile="fused", tile_size=500))
+
+    def scores(threads: int) -> np.ndarray:
+        monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+        return dict(play(ready))[0].score
+
+    expected = scores(1)
+    for threads in (2, 3, 7):
+        np.testing.assert_array_equal(scores(threads), expected)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import gc
 import logging
 import math
 import platform
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -58,7 +57,6 @@ class TilePlayer:
         self._canaries = _on_device(game.canaries, self._device)
         self._together = prepared.tile_size
         self._engine: Engine | None = None
-        self._scoring = threading.Lock()  # an adversary's code may not be thread-safe
 
     def play_tile(self, tile: int, notify: Notify = _log.info) -> ScoreBlock:
         """The scores of tile number ``tile``: a pure function of the prepared game."""
@@ -85,10 +83,11 @@ class TilePlayer:
             shares = runs.tensor_split(
                 min(threads(), len(runs)) if self._playing_engine().releases_gil else 1
             )
-            if len(shares) == 1:
-                return self._play_share(runs)
-            with ThreadPoolExecutor(len(shares)) as pool:
-                return _concatenate(list(pool.map(self._play_share, shares)))
+            trainings = [self._train(share) for share in shares]
+            if len(trainings) == 1:
+                return self._score(runs, trainings[0])
+            with ThreadPoolExecutor(len(trainings)) as pool:
+                return self._score(runs, _joined(trainings, pool))
 
     def _playing_engine(self) -> Engine:
         if self._engine is None:
@@ -100,9 +99,6 @@ class TilePlayer:
                 times=self._prepared.tiles,
             )
         return self._engine
-
-    def _play_share(self, runs: Tensor) -> ScoreBlock:
-        return self._score(runs, self._train(runs))
 
     def _train(self, runs: Tensor) -> Iterator[tuple[int, Tensor]]:
         """The number of steps done and the parameters: at the start and at every horizon.
@@ -145,8 +141,7 @@ class TilePlayer:
                 initial=initial,
                 iterates=iterates,
             )
-            with self._scoring:
-                found = scored(adversary, played, self._canaries)
+            found = scored(adversary, played, self._canaries)
             scores.append(_checked_scores(found, len(runs), game.canaries.count, adversary.name))
         return self._block(runs, np.stack(scores))
 
@@ -170,6 +165,22 @@ class TilePlayer:
             score=scores.ravel(),
             played_on=self._played_on,
         )
+
+
+def _joined(
+    trainings: list[Iterator[tuple[int, Tensor]]], pool: ThreadPoolExecutor
+) -> Iterator[tuple[int, Tensor]]:
+    """The parameters of all shares of a tile, which advance at the same time.
+
+    They are scored together: the last bit of a product of matrices depends on their shapes, and so
+    it would depend on the number of threads.
+    """
+    while True:
+        found = list(pool.map(lambda training: next(training, None), trainings))
+        parts = [part for part in found if part is not None]
+        if not parts:
+            return
+        yield parts[0][0], torch.cat([current for _, current in parts])
 
 
 def training_of(prepared: Prepared) -> Training:
