@@ -25,7 +25,8 @@ from torch import nn
 
 from dpaudit.data import Examples
 from dpaudit.engine import Speed, check_mechanism
-from dpaudit.engine.compilation import CHECKED_CALLS, numerics
+from dpaudit.engine.comparing import CHECKED_CALLS
+from dpaudit.engine.compilation import numerics
 from dpaudit.engine.engine import Engine
 from dpaudit.engine.starting_points import as_tensor, initial_parameters, known_model
 from dpaudit.engine.training import Training

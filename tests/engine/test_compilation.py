@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from dpaudit.engine import Speed, compilation, graphs, noise, products
 from dpaudit.engine.clipping import ClippedSums
+from dpaudit.engine.comparing import Comparison
 from dpaudit.engine.compilation import WORTH_TRACING, Traced, numerics
 from dpaudit.engine.engine import Engine
 from dpaudit.engine.noise import Stream
@@ -96,7 +97,7 @@ def test_a_notice_says_if_there_is_no_memory_for_the_comparison(
     def failing(*_: object) -> Tensor:
         raise torch.OutOfMemoryError("pretended")
 
-    step = Traced(lambda x: x + 1, compiled=True, tolerance=1e-3)
+    step = Traced(lambda x: x + 1, compiled=True, comparison=Comparison(tolerance=1e-3))
     monkeypatch.setattr(compilation, "traced", lambda *_: failing)
     monkeypatch.setattr(compilation, "compiled", lambda *_: lambda x: x + 1)
     for _ in range(3):
@@ -114,7 +115,7 @@ def test_a_compiled_step_that_disagrees_is_not_used(
     def miscompiling(graph: Callable[[Tensor], Tensor], _: object) -> Callable[[Tensor], Tensor]:
         return lambda x: graph(x) + (0.01 if next(calls) == wrong_at else 0)
 
-    step = Traced(lambda x: x - 0.1, compiled=True, tolerance=1e-3)
+    step = Traced(lambda x: x - 0.1, compiled=True, comparison=Comparison(tolerance=1e-3))
     monkeypatch.setattr(compilation, "compiled", miscompiling)
     current = torch.ones(4)
     for _ in range(6):
@@ -184,7 +185,7 @@ def test_only_the_failure_of_the_compiled_step_counts_if_a_tensor_diverged(value
     diverged[0, 4] = value  # in the second of two tensors
 
     def apart(result: Tensor, plain: Tensor) -> float:
-        return compilation._apart(result, plain, start, 0.0, (3, 3))
+        return Comparison(tolerance=1.0, tensors=(3, 3), moves=False).distance(result, plain, start)
 
     assert apart(diverged, diverged) == 0
     assert apart(finite, diverged) == 0
@@ -202,7 +203,7 @@ def test_a_compiled_step_that_rounds_differently_is_used(
     def rounding(graph: Callable[[Tensor], Tensor], _: object) -> Callable[[Tensor], Tensor]:
         return lambda x: graph(x) * (1 + 2e-7 * (next(calls) > 0))
 
-    step = Traced(lambda x: x - length, compiled=True, tolerance=1e-3)
+    step = Traced(lambda x: x - length, compiled=True, comparison=Comparison(tolerance=1e-3))
     monkeypatch.setattr(compilation, "compiled", rounding)
     current = torch.ones(4)
     for _ in range(6):
@@ -378,7 +379,7 @@ def test_a_graph_for_a_gpu_is_compiled_without_another_trace(
     monkeypatch.setattr(torch._inductor, "compile", lambda *_: pytest.fail("traced again"))
     monkeypatch.setattr(compilation, "LARGE", 0)
     monkeypatch.setattr(compilation, "FEW_TRIALS", {"deterministic": True, "no_such_option": 1})
-    step = Traced(sums, compiled=True, tolerance=1e-4)
+    step = Traced(sums, compiled=True, comparison=Comparison(tolerance=1e-4))
     torch.testing.assert_close(step(*example), expected, rtol=1e-4, atol=1e-6)
     assert step.notices == ()
     assert not torch._inductor.config.deterministic
@@ -391,7 +392,7 @@ def test_a_changed_compiler_traces_the_graph_itself(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(products, "on_gpu", lambda _: True)
     monkeypatch.setattr(compilation, "LARGE", 0)
     monkeypatch.setattr(compilation, "_last_stage", changed)
-    step = Traced(lambda x: x.softmax(0) + 1, compiled=True, tolerance=1e-4)
+    step = Traced(lambda x: x.softmax(0) + 1, compiled=True, comparison=Comparison(tolerance=1e-4))
     values = torch.arange(4.0)
     torch.testing.assert_close(step(values), values.softmax(0) + 1)
     assert step.notices == ()
@@ -402,7 +403,7 @@ def test_a_graph_that_changes_values_in_place_is_traced_by_the_compiler(
 ) -> None:
     monkeypatch.setattr(products, "on_gpu", lambda _: True)
     monkeypatch.setattr(compilation, "LARGE", 0)
-    step = Traced(lambda x: (x * 2).add_(1), compiled=True, tolerance=1e-4)
+    step = Traced(lambda x: (x * 2).add_(1), compiled=True, comparison=Comparison(tolerance=1e-4))
     torch.testing.assert_close(step(torch.ones(3)), torch.full((3,), 3.0))
     assert step.notices == ()
 

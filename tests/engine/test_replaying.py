@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from dpaudit.engine import Speed, compilation
-from dpaudit.engine.compilation import CHECKED_CALLS, Traced, numerics
+from dpaudit.engine.comparing import CHECKED_CALLS, Comparison
+from dpaudit.engine.compilation import Traced, numerics
 from dpaudit.engine.engine import Engine
 from dpaudit.engine.replaying import Replayed
 from dpaudit.engine.starting_points import initial_parameters
@@ -55,7 +56,7 @@ def test_a_recorded_step_is_used_only_if_it_is_right_and_worthwhile(
 ) -> None:
     monkeypatch.setattr(compilation, "Replayed", recorded)
     monkeypatch.setattr(compilation, "launching_share", share)
-    step = Traced(double, compiled=False, calls=0, tolerance=1e-3)
+    step = Traced(double, compiled=False, calls=0, comparison=Comparison(tolerance=1e-3))
     step._unrecorded = True
     for values in (torch.ones(3), torch.arange(3.0)):
         assert step(values).tolist() == (2 * values).tolist()
@@ -66,7 +67,7 @@ def test_a_recorded_step_is_used_only_if_it_is_right_and_worthwhile(
 def test_a_step_is_not_recorded_while_a_run_diverges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "Replayed", same)
     monkeypatch.setattr(compilation, "launching_share", most)
-    step = Traced(double, compiled=False, calls=0, tolerance=1e-3)
+    step = Traced(double, compiled=False, calls=0, comparison=Comparison(tolerance=1e-3))
     step._unrecorded = True
     step(torch.tensor([1.0, torch.nan]))
     assert step._call is double
@@ -89,7 +90,7 @@ def test_a_step_that_waits_for_the_gpu_is_not_recorded() -> None:
     def waits(values: Tensor) -> Tensor:
         return values * values.sum().item()
 
-    step = Traced(waits, compiled=False, calls=0, tolerance=1e-3)
+    step = Traced(waits, compiled=False, calls=0, comparison=Comparison(tolerance=1e-3))
     step._unrecorded = True
     for _ in range(3):
         assert step(torch.ones(3, device="cuda")).tolist() == [3, 3, 3]
@@ -105,7 +106,7 @@ def test_a_recording_without_kernels_is_not_used() -> None:
     def remembers(values: Tensor) -> Tensor:
         return found if torch.cuda.is_current_stream_capturing() else 2 * values
 
-    step = Traced(remembers, compiled=False, calls=0, tolerance=1e-3)
+    step = Traced(remembers, compiled=False, calls=0, comparison=Comparison(tolerance=1e-3))
     step._unrecorded = True
     for values in (torch.full((3,), 0.5, device="cuda"), torch.ones(3, device="cuda")):
         assert step(values).tolist() == (2 * values).tolist()

@@ -263,7 +263,8 @@ def _time_steps(prepared: Prepared) -> _Timing:
     """Time a few steps of the first tile, compiled if the audit would be."""
     import torch
 
-    from dpaudit.engine.compilation import CHECKED_CALLS, numerics
+    from dpaudit.engine.comparing import CHECKED_CALLS
+    from dpaudit.engine.compilation import numerics
     from dpaudit.engine.engine import Engine
     from dpaudit.engine.starting_points import initial_parameters
     from dpaudit.games.tiles import training_of

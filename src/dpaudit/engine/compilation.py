@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import math
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast, final
@@ -18,38 +16,14 @@ import torch
 from torch import Tensor
 
 from dpaudit.engine import products
+from dpaudit.engine.comparing import CHECKED_CALLS, UNCOMPARED, Comparison, miscompiled
 from dpaudit.engine.graphs import in_place, pieces_outside, traced
 from dpaudit.engine.replaying import WORTH_RECORDING, Replayed, launching_share
 from dpaudit.engine.speed import Precision
 
-TOLERANCE: dict[Precision, float] = {
-    "float64": 1e-6,
-    "float32": 1e-3,
-    "tf32": 0.02,
-    "bfloat16": 0.1,
-}
-"""Largest distance of a compiled step from the uncompiled one, relative to the step's length.
-Rounding errors are far smaller; wrong noise gives a distance above 1."""
-
-SUM_TOLERANCE: dict[Precision, float] = {
-    "float64": 1e-4,
-    "float32": 0.01,
-    "tf32": 0.2,
-    "bfloat16": 0.7,
-}
-"""The same without noise, for every tensor of parameters. Compiling in bfloat16 changed the clipped
-sums of a tensor by up to 11 per cent, and rounding a ResNet18 to bfloat16 by up to 32; a wrong
-gradient changes it by about its length."""
-
-SMALL_SHARE = 0.01
-"""A tensor with a smaller share of a step's length is compared relative to this share, because its
-gradients may be nothing but rounding, as those of the biases of attention keys."""
-
 REPLAY_TOLERANCE = 1e-4
-"""The same for a recorded step, which has the kernels of the compiled one."""
-
-CHECKED_CALLS = 3
-CHECKED_RUNS = 4
+"""Largest distance of a recorded step from the compiled one, which has the same kernels, relative
+to the step's length."""
 
 WORTH_TRACING = 80
 """Calls that save as much time as tracing takes: 82 to 109 on five kinds of small networks."""
@@ -60,7 +34,6 @@ LARGE = 2000
 FEW_TRIALS: dict[str, object] = {"triton.autotune_pointwise": False, "deterministic": True}
 """Options of torch's compiler for a large graph; one that a version does not have is left out."""
 
-Quiet = Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], float]]
 _Boxed = Callable[[list[Any]], Sequence[Tensor]]
 
 
@@ -83,15 +56,7 @@ class Traced:
             calls must have arguments of the same shapes and types.
         compiled: Whether to try `torch.compile`.
         calls: Expected number of calls; by default enough for tracing.
-        tolerance: Largest distance of the compiled result from the uncompiled one, relative to
-            the length of the step; `None` skips the check.
-        sum_tolerance: The same for a call without noise.
-        tensors: Sizes of the tensors of parameters, which are compared one by one without noise: a
-            wrong gradient of one may be short beside those of the others.
-        moves: Whether the step leads from the first argument to the result; otherwise the result is
-            a sum without noise.
-        quiet: Changes the arguments of a call such that it adds no noise, and gives the length of
-            the longest step without noise; `None` if no call adds noise.
+        comparison: How the compiled step is compared with the uncompiled one; by default it is not.
     """
 
     def __init__(
@@ -100,18 +65,13 @@ class Traced:
         *,
         compiled: bool,
         calls: int = WORTH_TRACING,
-        tolerance: float | None = None,
-        sum_tolerance: float | None = None,
-        tensors: Sequence[int] = (),
-        moves: bool = True,
-        quiet: Quiet | None = None,
+        comparison: Comparison = UNCOMPARED,
     ) -> None:
         self._plain = function  # the function, later its graph
         self._call = function  # the same, or the compiled graph
         self._untraced = compiled or calls >= WORTH_TRACING
         self._untried = compiled
-        self._tolerance, self._sum_tolerance = tolerance, sum_tolerance
-        self._tensors, self._moves, self._quiet = tensors, moves, quiet
+        self._comparison, self._quiet = comparison, comparison.quiet
         self._unchecked = 0
         self._unrecorded = False
         self.notices: tuple[str, ...] = ()
@@ -147,7 +107,7 @@ class Traced:
             )
             return self._call(*args)
         self._call = call
-        self._unchecked = 0 if self._tolerance is None else CHECKED_CALLS
+        self._unchecked = 0 if self._comparison is UNCOMPARED else CHECKED_CALLS
         self._unrecorded = result.device.type == "cuda"
         return result
 
@@ -156,11 +116,11 @@ class Traced:
         self._unchecked -= 1
         try:
             plain = self._plain(*args)
-            wrong = self._wrong(result, plain, args, self._tolerance)
+            wrong = self._comparison.wrong(result, plain, args[0])
             if not wrong and self._quiet is not None:
                 (calm, longest), self._quiet = self._quiet(args), None
-                compiled_sum, plain_sum = self._call(*calm), self._plain(*calm)
-                wrong = self._wrong(compiled_sum, plain_sum, args, self._sum_tolerance, longest)
+                sums = self._call(*calm), self._plain(*calm)
+                wrong = self._comparison.wrong_without_noise(*sums, args[0], longest)
         except torch.OutOfMemoryError:
             if self._unchecked == CHECKED_CALLS - 1:
                 self.notices = (
@@ -170,34 +130,10 @@ class Traced:
             self._unchecked = 0
             return result
         if wrong:
+            self.notices = (miscompiled(f"torch {torch.__version__}", wrong),)
             self._call, self._unchecked, self._unrecorded = self._plain, 0, False
             return plain
         return result
-
-    def _wrong(
-        self,
-        result: Tensor,
-        plain: Tensor,
-        args: tuple[Any, ...],
-        most: float | None,
-        longest: float | None = None,
-    ) -> bool:
-        """Whether a compiled result is wrong; if so, a notice says it.
-
-        Without noise, ``longest`` is the length of the step if its terms did not cancel.
-        """
-        difference = self._apart(result, plain, args, longest)
-        if most is None or difference <= most:
-            return False
-        self.notices = (_miscompiled(f"torch {torch.__version__}", difference),)
-        return True
-
-    def _apart(
-        self, result: Tensor, plain: Tensor, args: tuple[Any, ...], longest: float | None = None
-    ) -> float:
-        start = args[0] if self._moves else torch.zeros_like(plain)
-        noisy = self._moves and longest is None
-        return _apart(result, plain, start, longest or 0.0, () if noisy else self._tensors)
 
     def _record(self, result: Tensor, *args: Any) -> None:
         """Replay the compiled graph from now on, if this is faster and gives the same result."""
@@ -208,7 +144,7 @@ class Traced:
             if launching_share(self._call, args) < WORTH_RECORDING:
                 return
             replayed = Replayed(self._call, args)
-            difference = self._apart(replayed(*args), result, args)
+            difference = self._comparison.distance(replayed(*args), result, args[0])
         except RuntimeError:  # too little memory, or an operation that cannot be recorded
             return
         if difference <= REPLAY_TOLERANCE:
@@ -293,124 +229,6 @@ def _few_trials() -> Iterator[None]:
             with contextlib.suppress(AttributeError, KeyError):  # not in this torch
                 stack.enter_context(config.patch({option: value}))
         yield
-
-
-@final
-class Verified:
-    """A fast step whose first calls are compared with a slow one for the first few runs.
-
-    As in `Traced`, the first call is also compared without noise.
-
-    Several threads may call it; the slow step, which taps a module, is called by one at a time.
-
-    Arguments:
-        fast: The step to use; its first argument has one row for each run.
-        slow: The same step, which is called for one run at a time in comparisons.
-        rows: Selects runs in a step's arguments.
-        tolerance: Largest distance of the results, relative to the length of the step.
-        sum_tolerance: The same for a call without noise.
-        tensors: As for `Traced`.
-        quiet: As for `Traced`.
-        name: What compiled ``fast``, for the notice.
-    """
-
-    def __init__(
-        self,
-        fast: Callable[..., Tensor],
-        slow: Callable[..., Tensor],
-        rows: Callable[[slice, tuple[Any, ...]], tuple[Any, ...]],
-        *,
-        tolerance: float,
-        sum_tolerance: float,
-        tensors: Sequence[int],
-        quiet: Quiet | None,
-        name: str,
-    ) -> None:
-        self._fast, self._slow, self._rows = fast, slow, rows
-        self._tolerance, self._sum_tolerance = tolerance, sum_tolerance
-        self._tensors, self._quiet, self._name = tensors, quiet, name
-        self._unchecked, self._wrong, self._lock = CHECKED_CALLS, False, threading.Lock()
-        self.notices: tuple[str, ...] = ()
-
-    def __call__(self, *args: Any) -> Tensor:
-        with torch.no_grad():
-            if self._unchecked > 0:
-                self._check(args)
-            if not self._wrong:
-                return self._fast(*args)
-            with self._lock:
-                return self._slow(*args)
-
-    @property
-    def trusted(self) -> bool:
-        """Whether the fast step has passed all comparisons."""
-        return self._unchecked <= 0 and not self._wrong
-
-    def _check(self, args: tuple[Any, ...]) -> None:
-        with self._lock:
-            if self._wrong or self._unchecked <= 0:
-                return
-            self._unchecked -= 1
-            few = self._rows(slice(CHECKED_RUNS), args)
-            self._compare(few, self._tolerance)
-            if self._quiet is not None and not self._wrong:
-                (calm, longest), self._quiet = self._quiet(few), None
-                self._compare(calm, self._sum_tolerance, longest)
-
-    def _compare(
-        self, few: tuple[Any, ...], tolerance: float, longest: float | None = None
-    ) -> None:
-        """Compare one call; if the fast step is wrong, it is not used any more."""
-        each = [self._rows(slice(run, run + 1), few) for run in range(len(few[0]))]
-        slow = torch.cat([self._slow(*one) for one in each])
-        tensors = () if longest is None else self._tensors
-        difference = _apart(self._fast(*few), slow, few[0], longest or 0.0, tensors)
-        if difference > tolerance:
-            self._wrong = True
-            self.notices = (_miscompiled(self._name, difference),)
-
-
-def _apart(
-    result: Tensor,
-    plain: Tensor,
-    start: Tensor,
-    longest: float = 0.0,
-    tensors: Sequence[int] = (),
-) -> float:
-    """The distance of two end points of a step, relative to its length and without rounding.
-
-    Arguments:
-        result: The end point by the fast step.
-        plain: The end point by the slow step.
-        start: The starting point.
-        longest: Length of the step if its terms did not cancel; 0 if they do not.
-        tensors: Sizes of tensors along the last axis, of which the one with the largest relative
-            distance counts; by default the whole is one.
-    """
-    sizes = list(tensors) or [plain.shape[-1]]
-    whole = float((plain - start).norm())
-    least = math.inf if math.isnan(whole) else SMALL_SHARE * whole
-    parts = zip(*(torch.split(one, sizes, -1) for one in (result, plain, start)), strict=True)
-    return max(_part_apart(*part, longest=longest, least=least) for part in parts)
-
-
-def _part_apart(
-    result: Tensor, plain: Tensor, start: Tensor, *, longest: float, least: float
-) -> float:
-    length, apart = max(least, float((plain - start).norm())), float((result - plain).norm())
-    # For a short step, the rounding of its end point or of its terms dominates.
-    rounding = 8 * torch.finfo(plain.dtype).eps * max(float(plain.norm()), longest)
-    if not math.isfinite(apart):
-        # A run that diverged is reported elsewhere; only the fast step's failure counts here.
-        return math.inf if bool(plain.isfinite().all()) else 0.0
-    return max(0.0, apart - rounding) / length if length else float(apart > rounding)
-
-
-def _miscompiled(compiler: str, difference: float) -> str:
-    return (
-        f"{compiler} compiled the step incorrectly (it differs by {difference:.2g} of its length "
-        "from the uncompiled step), so the slower uncompiled step is used"
-    )
 
 
 @contextlib.contextmanager

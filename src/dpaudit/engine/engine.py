@@ -21,13 +21,8 @@ from torch import Tensor
 
 from dpaudit.engine import block_kernels, noise
 from dpaudit.engine.clipping import ClippedSums
-from dpaudit.engine.compilation import (
-    SUM_TOLERANCE,
-    TOLERANCE,
-    WORTH_TRACING,
-    Traced,
-    Verified,
-)
+from dpaudit.engine.comparing import SUM_TOLERANCE, TOLERANCE, Comparison, Verified
+from dpaudit.engine.compilation import WORTH_TRACING, Traced
 from dpaudit.engine.feeding import Feed
 from dpaudit.engine.fused_step import is_plain_network
 from dpaudit.engine.fused_training import FusedTraining
@@ -87,7 +82,7 @@ class Engine:
             self._inserter = SumInserter()
         self._plain = is_plain_network(template, mechanism.loss)
         values = [parameter.detach() for parameter in trainable(template)]
-        self._tensors = [value.numel() for value in values]
+        self._tensors = tuple(value.numel() for value in values)
         self._measure(model, values)
         # One run of a plain network is fast without tracing.
         alone = self._plain and runs == 1 and device.type == "cpu"
@@ -121,7 +116,13 @@ class Engine:
         self._point_sums = sums_of(canaries) if canaries is not None and feed.virtual else None
 
     def _build_step(self, speed: Speed, compiled: bool | Literal["fused"], calls: int) -> None:
-        tolerance, sum_tolerance = TOLERANCE[speed.precision], SUM_TOLERANCE[speed.precision]
+        sum_tolerance = SUM_TOLERANCE[speed.precision]
+        comparison = Comparison(
+            tolerance=TOLERANCE[speed.precision],
+            sum_tolerance=sum_tolerance,
+            tensors=self._tensors,
+            quiet=self._updates.quiet(),
+        )
         self._partial: Traced | None = None
         self._fused: FusedTraining | None = None
         if compiled == "fused":
@@ -134,9 +135,7 @@ class Engine:
                     self._updates,
                     participating=self._participating,
                     slow=self._one_step,
-                    tolerance=tolerance,
-                    sum_tolerance=sum_tolerance,
-                    tensors=self._tensors,
+                    comparison=comparison,
                 )
                 self._step: Traced | Verified = self._fused.step
                 return
@@ -150,18 +149,13 @@ class Engine:
                 self._partial_sums,
                 compiled=bool(compiled),
                 calls=traceable * len(self._feed.batch(0)[0]),
-                tolerance=sum_tolerance,
-                tensors=self._tensors,
-                moves=False,
+                comparison=Comparison(tolerance=sum_tolerance, tensors=self._tensors, moves=False),
             )
         self._step = Traced(
             self._last_part if self._feed.virtual else self._one_step,
             compiled=bool(compiled),
             calls=traceable,
-            tolerance=tolerance,
-            sum_tolerance=sum_tolerance,
-            tensors=self._tensors,
-            quiet=self._updates.quiet(),
+            comparison=comparison,
         )
 
     @property

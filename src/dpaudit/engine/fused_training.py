@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from dpaudit.engine import noise
-from dpaudit.engine.compilation import Verified
+from dpaudit.engine.comparing import Comparison, Verified
 from dpaudit.engine.feeding import Feed
 from dpaudit.engine.fused_step import FusedSteps, fused_widths
 from dpaudit.engine.inserting import Inserter
@@ -36,9 +36,7 @@ class FusedTraining:
         updates: Knows the scalars of every step.
         participating: Multiplies coins by 0 where a canary does not participate in a step.
         slow: The same step without compilation.
-        tolerance: Largest distance from ``slow``, relative to the length of the step.
-        sum_tolerance: The same for a step without noise.
-        tensors: Sizes of the tensors of parameters.
+        comparison: How the step is compared with ``slow``.
     """
 
     def __init__(
@@ -51,9 +49,7 @@ class FusedTraining:
         *,
         participating: Callable[..., Tensor],
         slow: Callable[..., Tensor],
-        tolerance: float,
-        sum_tolerance: float,
-        tensors: Sequence[int],
+        comparison: Comparison,
     ) -> None:
         widths = fused_widths(training.mechanism, speed, training.taps)
         device = speed.torch_device()
@@ -91,10 +87,7 @@ class FusedTraining:
             self._one_step,
             slow,
             _rows,
-            tolerance=tolerance,
-            sum_tolerance=sum_tolerance,
-            tensors=tensors,
-            quiet=updates.quiet(),
+            comparison=comparison,
             name="the C++ compiler",
         )
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dpaudit.engine import noise
-from dpaudit.engine.compilation import Quiet
+from dpaudit.engine.comparing import Quiet
 from dpaudit.engine.training import Training
 from dpaudit.mechanisms.optimizers import SGD
 from dpaudit.mechanisms.schedules import ConstantRate
