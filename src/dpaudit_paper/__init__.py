@@ -7,7 +7,8 @@ its figures as entry points of the group ``dpaudit.figures``. The contract test 
 """
 
 from dpaudit_paper.base import Cost, Figure, Need
-from dpaudit_paper.making import Made, make_all, redraw
+from dpaudit_paper.jobs import make_all
+from dpaudit_paper.making import Made, redraw
 from dpaudit_paper.registry import FIGURES, chosen
 from dpaudit_paper.setting import Setting
 from dpaudit_paper.table import Table

@@ -1,4 +1,4 @@
-"""Making several figures at the same time, each in a process of its own.
+"""Making several figures, one after the other or each in a process of its own.
 
 While one process trains on the GPU, others compile, compute bounds or train on the CPU. Trainings
 that two figures share are played by one of them and read by the other, see `Setting.playing`.
@@ -17,13 +17,46 @@ from pathlib import Path
 from typing import final
 
 from dpaudit._cores import cores
-from dpaudit.audits import Bar, Silent
+from dpaudit.errors import InvalidInput
 from dpaudit.executors import LocalProcesses, Lost, Notify, Player, PlayTile
 from dpaudit_paper.base import Figure
-from dpaudit_paper.making import Made, failed, make
+from dpaudit_paper.making import STORE, Made, failed, kept, make
 from dpaudit_paper.setting import Setting
 
 _THREADS = ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
+
+
+def make_all(
+    figures: Sequence[Figure], setting: Setting, out: Path, *, again: bool = False
+) -> Iterator[Made]:
+    """Make figures, ``setting.jobs`` at the same time, and yield each outcome.
+
+    An error is yielded as the outcome of its figure; only an interruption stops all.
+
+    Arguments:
+        figures: The figures, in the order in which to begin them.
+        setting: The setting; its store is replaced by the one in ``out``.
+        out: The folder to write to; created if missing.
+        again: Whether to measure again what is already there.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(
+            f"out must be a folder that can be made, got {str(out)!r}: {error.strerror}"
+        ) from None
+    setting = replace(setting, store=out / STORE)
+    waiting = []
+    for figure in figures:
+        found = None if again else kept(figure, setting, out)
+        if found is not None:
+            yield found
+        elif setting.jobs == 1:
+            yield make(figure, setting, out)
+        else:
+            waiting.append(figure)
+    if waiting:
+        yield from make_together(waiting, setting, out)
 
 
 def make_together(figures: Sequence[Figure], setting: Setting, out: Path) -> Iterator[Made]:
@@ -44,6 +77,8 @@ def make_together(figures: Sequence[Figure], setting: Setting, out: Path) -> Ite
 
     def begin(name: str) -> None:
         begun[name] = time.perf_counter()
+
+    from dpaudit.audits import Silent  # slow to import
 
     shown = not isinstance(setting.progress, Silent | None)
     player = _FigurePlayer(
@@ -89,6 +124,8 @@ class _FigurePlayer(Player):
     def _play(self, number: int, notify: Notify) -> Made | None:
         helps = number >= len(self.figures)
         figure = self.helped[number - len(self.figures)] if helps else self.figures[number]
+        from dpaudit.audits import Bar, Silent  # slow to import
+
         progress = Bar(label=figure.id) if self.shown else Silent()
         setting = replace(self.setting, progress=progress)
         try:

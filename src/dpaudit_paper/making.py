@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, final
 
 from dpaudit._cores import cores
 from dpaudit._files import write_text, write_whole
-from dpaudit.errors import DataError, DpauditError, InvalidInput
+from dpaudit.errors import DataError, DpauditError
 from dpaudit_paper import style
 from dpaudit_paper.base import Figure
 from dpaudit_paper.setting import Ledger, Scale, Setting
@@ -64,39 +64,9 @@ class Made:
         }
 
 
-def make_all(
-    figures: Sequence[Figure], setting: Setting, out: Path, *, again: bool = False
-) -> Iterator[Made]:
-    """Make figures, ``setting.jobs`` at the same time, and yield each outcome.
-
-    An error is yielded as the outcome of its figure; only an interruption stops all.
-
-    Arguments:
-        figures: The figures, in the order in which to begin them.
-        setting: The setting; its store is replaced by the one in ``out``.
-        out: The folder to write to; created if missing.
-        again: Whether to measure again what is already there.
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(
-            f"out must be a folder that can be made, got {str(out)!r}: {error.strerror}"
-        ) from None
-    setting = replace(setting, store=out / STORE)
-    waiting = []
-    for figure in figures:
-        kept = None if again else _outcome(figure, out, partial(_kept, figure, setting, out))
-        if kept is not None:
-            yield kept
-        elif setting.jobs == 1:
-            yield make(figure, setting, out)
-        else:
-            waiting.append(figure)
-    if waiting:
-        from dpaudit_paper.jobs import make_together
-
-        yield from make_together(waiting, setting, out)
+def kept(figure: Figure, setting: Setting, out: Path) -> Made | None:
+    """A figure that is already made; an error in reading it is its outcome."""
+    return _outcome(figure, out, partial(_kept, figure, setting, out))
 
 
 def make(figure: Figure, setting: Setting, out: Path) -> Made:
