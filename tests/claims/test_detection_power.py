@@ -10,6 +10,8 @@ from scipy.special import ndtr
 
 from dpaudit.claims import power
 from dpaudit.claims.claim import Claim
+from dpaudit.claims.sequential import AnytimeTest
+from dpaudit.scores import Scores
 
 
 @pytest.mark.parametrize("scores", [90, 250])
@@ -29,3 +31,70 @@ def test_the_power_grows_with_the_factor_and_agrees_with_simulated_audits(scores
     errors = random.binomial(scores, ndtr(-threshold), (200, 2))
     rejected = [power._Test(curve, scores, scores, 0.05)._rejects(*pair) for pair in errors]
     assert powers[2] == pytest.approx(np.mean(rejected), abs=0.15)
+
+
+@pytest.mark.parametrize("anytime", [False, True])
+def test_noise_that_was_too_small_does_not_improve_the_stated_power(anytime: bool) -> None:
+    """Too little noise is compared with the claim, not with the noise of this audit."""
+    claim, random = Claim.from_mu(2.0), np.random.default_rng(0)
+    others, noise = random.normal(size=100), random.normal(size=100)
+    as_claimed, half, none = (
+        power.detection_power(
+            Scores.from_samples(scale * noise + 2.0, scale * others), claim, anytime=anytime
+        )
+        for scale in (1.0, 0.5, 0.0)
+    )
+    assert half.mu > 1.5 * as_claimed.mu
+    assert math.isinf(none.mu)
+    assert half.found == none.found == pytest.approx(as_claimed.found, rel=0.1)
+    assert half.missed == none.missed > 1
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        (Claim.from_mu(0.0), 0.0),
+        (Claim.from_mu(3.0), 3.0),
+        (Claim.from_epsilon(8.0, 1e-5), 1.6660),
+        (Claim.from_points([(0.0, 0.0)]), 0.0),
+        (Claim.from_points([(1.0, 0.2)]), 1.5766),
+    ],
+)
+def test_the_separation_that_a_claim_allows_is_where_both_error_rates_are_equal(
+    claim: Claim, expected: float
+) -> None:
+    allowed = power.allowed_separation(claim)
+    rate = ndtr(-allowed / 2)
+    assert float(claim.tradeoff(rate)) == pytest.approx(rate, rel=1e-4)
+    assert allowed == pytest.approx(expected, rel=1e-3, abs=1e-6)
+
+
+def test_a_claim_of_nothing_allows_any_separation() -> None:
+    claim = Claim.from_dpsgd(noise_multiplier=0.01, steps=100, sampling_rate=0.9)
+    assert power.allowed_separation(claim) == power.allowed_separation(Claim.from_mu(1e4)) > 50
+
+
+@pytest.mark.parametrize("finite", [0, 50])
+def test_infinite_scores_count_as_the_farthest_ones(finite: int) -> None:
+    random = np.random.default_rng(0)
+    inserted = np.append(random.normal(1, 1, finite), np.full(50, np.inf))
+    others = np.append(random.normal(0, 1, finite), np.full(50, -np.inf))
+    assert power.separation(Scores.from_samples(inserted, others)) > 2
+    assert power.separation(Scores.from_samples(others, inserted)) == 0
+
+
+def test_a_claim_of_hardly_any_noise_can_be_tested_as_scores_come() -> None:
+    test = AnytimeTest(Claim.from_dpsgd(noise_multiplier=1e-300, steps=1), confidence=0.95)
+    test.add(np.ones(50), np.zeros(50))
+    assert not test.refuted
+
+
+def test_scores_that_refute_a_claim_without_less_noise_are_described_as_such() -> None:
+    """Normal scores have rarer errors than pure DP allows, at thresholds in their tails."""
+    inserted = np.arange(20_000) % 2
+    shifted = np.random.default_rng(0).standard_normal(20_000) + 1.1 * inserted
+    found = power.detection_power(
+        Scores(score=shifted, inserted=inserted), Claim.from_points([(1.0, 0.0)])
+    )
+    assert found.found == 1.0
+    assert "times too small" not in found.sentence

@@ -74,7 +74,7 @@ def supporting_lines(claim: Claim, count: int = LINES) -> Lines:
         (array([0.   , 0.309, 0.999]), array([0.029, 0.309, 0.029]))
     """
     if claim.mu is not None:
-        reach = min(claim.largest_epsilon or math.inf, claim.mu**2 / 2 + 3 * claim.mu, 30.0)
+        reach = min(claim.largest_epsilon or math.inf, claim.mu * (claim.mu / 2 + 3), 30.0)
         epsilon = np.linspace(-reach, reach, count)
         p, r = expit(epsilon), expit(-epsilon)
         c = np.minimum(p, r) * (1 - gaussian_delta(np.abs(epsilon), claim.mu))

@@ -3,7 +3,9 @@
 The power is computed from the scores themselves, not from the claim: scores that hardly depend on
 the canary could not have shown any bug, whatever the claim says. The scores do not show how much of
 their variance is the training's noise. The power takes all of it to be noise, and is too large if
-batches or starting points differ between runs too.
+batches or starting points differ between runs too. Scores that are farther apart than the claim
+allows count as if they were as far apart as it allows: noise is too small compared with the claim,
+and noise that was too small in this audit does not make its test stronger.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ _MOST_PAIRS = 2000
 _CONDITION = (
     "if batches and starting points are the same in all runs, so that only the noise varies"
 )
+_FARTHEST = 60.0  # scores farther apart than this, in standard deviations, are never confused
 _WEAK = 1.0  # scores closer together than this hardly depend on the canary
 
 
@@ -78,7 +81,7 @@ class Power:
                 f"the scores hardly depend on the canary (mu = {self.mu:.2g} in units of their "
                 "own noise)"
                 if self.mu < _WEAK
-                else "there are too few scores to refute this claim"
+                else "there are too few scores to tell such noise from what is claimed"
             )
             return (
                 f"this audit could not have found too little noise{where}, however small: {reason}"
@@ -124,7 +127,8 @@ def detection_power(
 
     Noise that is ``k`` times smaller puts the scores ``k`` times as many of their own standard
     deviations apart, if all of their variance is noise. The scores are taken to be normal with
-    equal variances; the result is an estimate, not a bound.
+    equal variances, and no farther apart than the claim allows; the result is an estimate, not a
+    bound.
 
     Arguments:
         scores: The scores of the audit.
@@ -141,19 +145,20 @@ def detection_power(
         True
     """
     mu = separation(scores)
+    noised = min(mu, allowed_separation(claim))
     inserted, others = len(scores.inserted_scores), len(scores.other_scores)
 
     if anytime:
         pairs = min(inserted, others, _MOST_PAIRS)
 
         def power(factor: float) -> float:
-            return _anytime_power(claim, factor * mu, pairs, confidence)
+            return _anytime_power(claim, factor * noised, pairs, confidence)
     else:
         sizes = [max(1, round((1 - pilot_share) * size)) for size in (inserted, others)]
         test = _Test(claim, sizes[0], sizes[1], 1 - confidence)
 
         def power(factor: float) -> float:
-            return test.power(factor * mu)
+            return test.power(factor * noised)
 
     power = lru_cache(maxsize=None)(power)  # the two searches share most of their factors
     return Power(
@@ -208,9 +213,7 @@ def power_of(
 
 def separation(scores: Scores) -> float:
     """The difference of the means in standard deviations, at least 0; infinite without noise."""
-    with_canary, without = (
-        group[np.isfinite(group)] for group in (scores.inserted_scores, scores.other_scores)
-    )
+    with_canary, without = _finite(scores.inserted_scores, scores.other_scores)
     if len(with_canary) < 2 or len(without) < 2:
         return 0.0
     spread = math.sqrt((with_canary.var(ddof=1) + without.var(ddof=1)) / 2)
@@ -218,6 +221,40 @@ def separation(scores: Scores) -> float:
     if spread == 0:
         return math.inf if difference > 0 else 0.0
     return max(0.0, difference / spread)
+
+
+def _finite(*groups: Array) -> list[Array]:
+    """The scores, with infinite ones a little farther out than all others."""
+    known = np.concatenate([group[np.isfinite(group)] for group in groups])
+    low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)
+    width = high - low or 1.0
+    return [np.clip(group, low - width, high + width) for group in groups]
+
+
+@lru_cache(maxsize=256)
+def allowed_separation(claim: Claim) -> float:
+    r"""How far apart normal scores may be at the threshold at which both error rates are equal.
+
+    The mu of a claim of mu-GDP. The smallest error rates that the claim allows there are both
+    :math:`\Phi(-\mu / 2)`.
+
+    Arguments:
+        claim: The claim.
+
+    Example:
+        >>> round(allowed_separation(Claim.from_mu(2.0)), 3)
+        2.0
+        >>> round(allowed_separation(Claim.from_points([(1.0, 0.0)])), 3)
+        1.232
+    """
+
+    def allowed(mu: float) -> float:
+        rate = ndtr(-mu / 2)
+        return float(claim.tradeoff(rate) - rate)
+
+    if allowed(_FARTHEST) <= 0:
+        return _FARTHEST
+    return sign_change(allowed, 0.0, _FARTHEST, tolerance=1e-6)[0]
 
 
 def _factor(power: Callable[[float], float], wanted: float) -> float | None:
@@ -273,7 +310,7 @@ class _Test:
         """
         if mu == 0:
             return 0.0
-        mu, inserted, others = min(mu, 60.0), self._inserted, self._others
+        mu, inserted, others = min(mu, _FARTHEST), self._inserted, self._others
         thresholds = np.linspace(min(-1.0, mu / 2 - 4), max(mu + 1.0, mu / 2 + 4), 33)
         rates = ndtr(-thresholds), ndtr(thresholds - mu)
         # Rates of many more scores: expected numbers of errors below one half round to zero.
@@ -351,7 +388,7 @@ def _anytime_power(claim: Claim, mu: float, pairs: int, confidence: float) -> fl
         start = 0
         while start < pairs and not test.refuted:
             some = slice(start, start + 1 + start // 4)  # when the test chooses its next bets
-            test.add(inserted[some] + min(mu, 60.0), others[some])
+            test.add(inserted[some] + min(mu, _FARTHEST), others[some])
             start = some.stop
         refuted += test.refuted
     return refuted / len(simulated)
