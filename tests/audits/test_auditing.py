@@ -21,6 +21,7 @@ from dpaudit.adversaries import RandomDimension, SimulatedDimension
 from dpaudit.audits import Progress, audit
 from dpaudit.audits.pages import result_page
 from dpaudit.audits.stored import read_result
+from dpaudit.audits.wording import sentence
 from dpaudit.engine import Speed
 from dpaudit.errors import ConfigurationChanged, InvalidInput, InvalidScores, StoreError
 from dpaudit.mechanisms.batches import PoissonBatches, ReshuffledEpochs
@@ -342,7 +343,14 @@ def test_half_of_the_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None
     assert honest.final.leading.epsilon < honest.final.least_upper.epsilon
     assert broken.verdict == "violation"
     assert broken.final.leading.epsilon > broken.final.least_upper.epsilon
-    assert "Look for a bug" in broken.sentence
+    assert "a bug" in broken.sentence
+    assert "by chance" not in broken.sentence
+    assert broken.final.test is not None
+    weak = dataclasses.replace(
+        broken.final, test=dataclasses.replace(broken.final.test, p_value=0.036)
+    )
+    assert "0.036" in sentence(weak, runs=1000)
+    assert "Up to 5 %" in sentence(weak, runs=1000)
 
 
 def test_clipping_that_is_skipped_is_found_out() -> None:

@@ -117,7 +117,7 @@ def audit(
         for remark in remarks:
             notices.notify(remark)
         tiles = Tiles(record, description, progress=notices.progress, delta=delta, runs=game.runs)
-        notices.progress.stage("compiling" if ready.speed.compile else "training")
+        notices.progress.stage("compiling and training" if ready.speed.compile else "training")
         tiles.begin()
         done = record.finished_tiles()
         chosen = executor_for(ready, done) if executor is None else executor

@@ -42,7 +42,7 @@ class Progress:
         """A remark for the user."""
 
     def stage(self, name: str) -> None:
-        """A stage begins: loading, crafting, compiling, training or bounds."""
+        """A stage begins, such as crafting, compiling and training, or bounds."""
 
     def watch(self, status: Status) -> None:
         """The executor's status, which changes while it plays."""

@@ -6,8 +6,12 @@ import math
 from collections.abc import Iterator
 
 from dpaudit.audits.assessment import Assessment
+from dpaudit.claims import ClaimTest
 from dpaudit.privacy import Bound, ThreatModel
 from dpaudit.report.words import ADVICE, capitalised
+
+HARDLY_CHANCE = 0.001
+"""The sentence of a violation with a larger p-value says how often chance leads to one."""
 
 _SEES = {
     ThreatModel.HIDDEN_STATE: "an adversary who sees only the final model",
@@ -19,46 +23,51 @@ _SEES = {
 
 def sentence(found: Assessment, *, runs: int) -> str:
     """The verdict in a few plain sentences."""
-    trainings = "1 training" if runs == 1 else f"{runs:,} trainings"
-    match found.verdict:
-        case "violation":
-            text = _violation(found)
-        case "no-claim":
-            return f"No claim: the upper bound is infinite. The audit shows {_shown(found)}."
-        case verdict if found.test is not None:
-            claim, p_value = found.test.claim.description, found.test.p_value
-            text = (
-                f"Consistent: {trainings} do not contradict the claim, {claim} (p = {p_value:.2g})."
-                if verdict == "consistent"
-                else f"Inconclusive: {trainings} could not decide about the claim, {claim}."
-            )
-            text += f" The audit shows {_shown(found)}{_tightness(found)}."
-            if found.power is not None:
-                text += f" {capitalised(found.power.sentence)}."
-            if verdict == "consistent":
-                if found.covers:
-                    text += (
-                        f" It covers {found.covers}. Of the noise it tests the size only: run "
-                        "dpaudit check for its shape, its correlations and other gradients."
-                    )
-                text += " No audit proves a claim true."
-            elif not found.doubts:
-                text += f" {ADVICE['inconclusive']}"
+    test = found.test
+    if test is None:
+        return f"No claim: the upper bound is infinite. The audit shows {_shown(found)}."
+    if found.verdict == "violation":
+        text = _violation(found, test)
+    else:
+        text = _not_refuted(found, test, runs)
     text += "".join(f" {doubt}" for doubt in found.doubts)
-    if found.test is not None and found.test.bare_line is not None:
-        text += f" {capitalised(found.test.bare_line)}."
-    assumptions = () if found.test is None else found.test.claim.assumptions
-    return text + "".join(f" This assumes that {assumed}." for assumed in assumptions)
+    if test.bare_line is not None:
+        text += f" {capitalised(test.bare_line)}."
+    return text + "".join(f" This assumes that {assumed}." for assumed in test.claim.assumptions)
 
 
-def _violation(found: Assessment) -> str:
-    claim = "" if found.test is None else found.test.claim.description
-    p_value = 0.0 if found.test is None else found.test.p_value
-    return (
-        f"Violation: if the claim, {claim}, were true, scores this extreme would occur with "
-        f"probability at most {p_value:.2g}{_where(found)}. Look for a bug in the training or in "
-        "its accounting."
+def _not_refuted(found: Assessment, test: ClaimTest, runs: int) -> str:
+    claim, consistent = test.claim.description, found.verdict == "consistent"
+    trainings = "1 training" if runs == 1 else f"{runs:,} trainings"
+    if consistent:
+        say = "does not contradict" if runs == 1 else "do not contradict"
+        text = f"Consistent: {trainings} {say} the claim, {claim} (p = {test.p_value:.2g})."
+    else:
+        text = f"Inconclusive: {trainings} could not decide about the claim, {claim}."
+    text += f" The audit shows {_shown(found)}{_tightness(found)}."
+    if found.power is not None:
+        text += f" {capitalised(found.power.sentence)}."
+    if consistent and found.covers:
+        text += (
+            f" It covers {found.covers}. Of the noise it tests the size only: run dpaudit check "
+            "for its shape, its correlations and other gradients."
+        )
+    if consistent:
+        text += " No audit proves a claim true."
+    elif not found.doubts:
+        text += f" {ADVICE['inconclusive']}"
+    return text
+
+
+def _violation(found: Assessment, test: ClaimTest) -> str:
+    text = (
+        f"Violation: if the claim, {test.claim.description}, were true, scores this extreme would "
+        f"occur with probability at most {test.p_value:.2g}{_where(found)}."
     )
+    if test.p_value > HARDLY_CHANCE:
+        wrong = 100 * (1 - test.confidence)
+        text += f" Up to {wrong:.3g} % of the audits of a correct training find this by chance."
+    return f"{text} {ADVICE['violation']}"
 
 
 def _where(found: Assessment) -> str:
