@@ -120,8 +120,8 @@ def one_of(name: str, value: object, allowed: tuple[str, ...], *, remedy: str = 
 
 
 def confidence(value: object) -> float:
-    """Return a confidence level strictly between 0 and 1."""
-    return between("confidence", value, 0, 1, remedy="use 0.95 for 95 %")
+    """Return a confidence level below 1 whose error probability does not round to 1."""
+    return between("confidence", value, 1e-9, 1, closed_low=True, remedy="use 0.95 for 95 %")
 
 
 def delta(value: object) -> float:

@@ -1,6 +1,7 @@
 """Every method on every kind of input: a correct number, or a clear error."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -101,6 +102,7 @@ def test_questions_are_asked_one_at_a_time():
         ({"delta": math.nan}, "delta must be finite"),
         ({"epsilon": -1.0}, "epsilon must be at least 0"),
         ({"delta": 1e-5, "confidence": 95}, "confidence must be in .* use 0.95"),
+        ({"delta": 1e-5, "confidence": 1e-300}, "confidence must be in .* use 0.95"),
         ({"delta": 1e-5, "method": "magic"}, "method must be one of .*, got 'magic'"),
         ({"delta": 1e-5, "seed": -1}, "seed must be at least 0"),
         ({"delta": 0.0, "method": "gaussian-dp"}, "delta must be above 0 for gaussian-dp"),
@@ -110,6 +112,16 @@ def test_questions_are_asked_one_at_a_time():
 def test_bad_questions(asked, message):
     with pytest.raises(InvalidInput, match=message):
         lower_bound([1, 2, 3], [0, 1, 2], **asked)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_bound_shrinks_up_to_the_highest_confidence(method):
+    random = np.random.default_rng(0)
+    scores = random.normal(2, 1, 200), random.normal(0, 1, 201)
+    levels = (0.95, 1 - 1e-7, 1 - 1e-9, 1 - 1e-11, 1 - 1e-15)
+    found = [lower_bound(*scores, delta=1e-5, method=method, confidence=one) for one in levels]
+    epsilons = [bound.epsilon for bound in found]
+    assert all(more < less or more == 0 for less, more in pairwise(epsilons))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -11,9 +11,17 @@ from dpaudit.lower_bounds.gaussian_fit import fit_gaussian, noncentrality_lower_
 def test_noncentral_t_against_scipy_stats():
     from scipy.stats import nct
 
-    for t, freedom in ((2.0, 10), (-1.0, 30), (20.0, 98)):
-        bound = noncentrality_lower_bound(t, freedom, 0.05)
-        assert nct.sf(t, freedom, bound) == pytest.approx(0.05, rel=1e-5)
+    for t, freedom in ((2.0, 10), (20.0, 98), (9e3, 50)):
+        for significance in (0.05, 1e-10):
+            bound = noncentrality_lower_bound(t, freedom, significance)
+            chance = nct.sf(t, freedom, bound)
+            assert chance == pytest.approx(significance, rel=1e-5) or (bound == 0 < chance)
+    assert noncentrality_lower_bound(-1.0, 30, 0.05) == 0
+
+
+def test_the_largest_statistics_give_a_finite_bound():
+    ones, zeros = np.array([1e12, 1e12 + 1e-3]), np.array([0.0, 1e-3])
+    assert 0 < fit_gaussian(ones, zeros, significance=0.05).mu < np.inf
 
 
 @pytest.mark.parametrize("size", [3, 20, 200])

@@ -37,6 +37,8 @@ _SPACING = 0.5
 # States of the Markov chain beyond so many standard deviations are left out, which only raises
 # the probability of failure: by less than 1e-12.
 _REACH = 7.5
+# A smaller probability of failure is lost in the rounding of its complement.
+_SMALLEST_TAIL = 1e-9
 
 
 def upper_rate(errors: ArrayLike, trials: int, tail: float) -> Array:
@@ -87,6 +89,8 @@ def simultaneous_band(trials: int, tail: float) -> Band:
     """
     ranks = rank_grid(trials)
     level = union_level = tail / len(ranks)
+    if tail < _SMALLEST_TAIL:
+        return Band(trials=trials, local_level=union_level, ranks=ranks)
     if trials > 1:
         # A fit to computed levels. The probability of failure is nearly proportional to the level.
         log_size = np.log(trials)

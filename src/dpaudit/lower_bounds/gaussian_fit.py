@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from scipy.special import fdtr, fdtrc, nctdtr, nctdtrinc
+from scipy.special import fdtr, fdtrc, nctdtr
 
 from dpaudit._arrays import Array
+from dpaudit._roots import sign_change
 from dpaudit.errors import InvalidScores, NumericalError
 from dpaudit.lower_bounds.base import ScoreMethod
 from dpaudit.lower_bounds.evidence import dependence_of, wrong_way
@@ -31,6 +32,9 @@ from dpaudit.scores import Scores
 
 # The check rejects normal scores in one of a thousand audits.
 REJECT_BELOW = 1e-3
+
+LARGEST_STATISTIC = 1e4
+"""The time of a noncentral t distribution grows with its noncentrality, and it fails beyond 1e6."""
 
 
 @final
@@ -105,9 +109,26 @@ def chance_of_looking_closer(inserted: Array, not_inserted: Array, mu: float) ->
 
 
 def noncentrality_lower_bound(t: float, freedom: int, significance: float) -> float:
-    """The noncentrality under which a statistic of ``t`` or more has probability significance."""
-    bound = float(nctdtrinc(freedom, 1 - significance, t))
-    if not np.isfinite(bound):
+    """The noncentrality under which a statistic of ``t`` or more has probability significance.
+
+    0 if it is negative. A statistic of ``t`` or more is computed as one of ``-t`` or less, which
+    keeps its digits however small the probability is; scipy's own inverse does not. A larger
+    statistic than `LARGEST_STATISTIC` is taken to be that one, which gives a smaller bound.
+
+    Example:
+        >>> round(noncentrality_lower_bound(20.5, 399, 1e-12), 6)
+        11.869163
+    """
+
+    t = min(t, LARGEST_STATISTIC)
+
+    def excess(noncentrality: float) -> float:
+        return float(nctdtr(freedom, -noncentrality, -t)) - significance
+
+    if excess(0.0) >= 0:
+        return 0.0
+    bound, above = sign_change(excess, 0.0, t)
+    if not np.isfinite(excess(above)):
         raise NumericalError(
             f"the noncentral t distribution could not be inverted at t = {t:g} with {freedom} "
             "degrees of freedom; use gaussian-dp"
