@@ -6,6 +6,7 @@ import enum
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, final
 
@@ -85,6 +86,10 @@ class Bound:
             if self.confidence is None:
                 raise InvalidInput("a lower bound needs its confidence")
         object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
+
+    def __reduce__(self) -> tuple[partial[Bound], tuple[()]]:
+        # A read-only view of a dictionary cannot be pickled.
+        return partial(Bound, **{**vars(self), "details": dict(self.details)}), ()
 
     @property
     def value(self) -> float:

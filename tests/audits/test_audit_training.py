@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 import re
 import subprocess
 import sys
@@ -189,6 +190,8 @@ def test_a_pure_epsilon(until_violation):
         ({"claim": CLAIM, "on_error": "ignore"}, "on_error must be one of record, stop"),
         ({"claim": CLAIM, "adversary": "loss"}, "adversary must be one of score, parameters"),
         ({"claim": CLAIM, "initial": "zero"}, "no array of numbers"),
+        ({"claim": CLAIM, "initial": [0.0, 1.0]}, "initial must have one number .* got 2"),
+        ({"claim": CLAIM, "initial": np.full(CANARY.parameters, np.nan)}, "initial must be finite"),
     ],
 )
 def test_mistakes_are_seen_before_any_training(options, message):
@@ -477,6 +480,27 @@ def test_trainings_that_no_audit_can_judge_are_refused_with_the_reason():
         audit_training(gaussian(1.0), claim=CLAIM)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_model_that_every_run_changes_in_place_may_be_returned_and_given_as_the_start(sign):
+    model = np.zeros(CANARY.parameters)
+
+    def train(canary, inserted, seed):
+        noise = np.random.default_rng(seed).normal(0, 1, len(model))
+        model[:] = -sign * (canary.clipped_sum(inserted) + noise)
+        return model
+
+    asked = {"canary": CANARY, "claim": CLAIM, "initial": model, "runs": 20}
+    if sign < 0:
+        with pytest.raises(DeadCanary, match="wrong direction"):
+            audit_training(train, **asked)
+    else:
+        by_copies = audit_training(lambda *given: train(*given).copy(), **asked)
+        model[:] = 0
+        assert (
+            audit_training(train, **asked).scores.score.tolist() == by_copies.scores.score.tolist()
+        )
+
+
 def test_consistent_needs_the_power_to_find_halved_noise():
     def hardly_depends(canary, inserted, seed):
         return 0.05 * inserted + np.random.default_rng(seed).normal()
@@ -503,6 +527,18 @@ def test_the_power_of_every_verdict_is_in_the_summary_the_page_and_the_json(nois
     assert sentence in found.summary()
     # After a violation the page says what was found instead.
     assert (sentence[1:] in found.page().sentence) == (found.verdict != "violation")
+
+
+@pytest.mark.parametrize("options", [{}, {"until_violation": True}])
+def test_a_result_can_be_pickled_before_and_after_it_is_read(options):
+    found = audit_training(gaussian(1.0), canary=CANARY, claim=CLAIM, runs=20, **options)
+    unread = pickle.loads(pickle.dumps(found))
+    assert unread.to_dict() == found.to_dict()
+    read = pickle.loads(pickle.dumps(found))
+    assert (read.sentence, read.summary()) == (found.sentence, found.summary())
+    assert read.leading.details == found.leading.details
+    with pytest.raises(TypeError):
+        read.leading.details["more"] = 1
 
 
 def test_the_figure_can_be_drawn():

@@ -166,3 +166,29 @@ def test_no_noise_behind_adam_and_sampling_is_found_in_a_transformer():
     assert result.stopped_at <= 50
     assert result.threat_model is dpaudit.ThreatModel.STANDARD
     assert np.isfinite(result.scores.score).all()
+
+
+def train_past_the_optimizer(canary, inserted, seed):
+    """The bug: the raw gradient is also subtracted, where the canary is not seen."""
+    training = private(noise=SIGMA, seed=seed)
+    with insert_canary(training.optimizer, canary, inserted, seed=seed, sampling="every step"):
+        for inputs, labels in training.loader:
+            training.optimizer.zero_grad()
+            training.criterion(training.model(inputs), labels).backward()
+            for one in training.optimizer.params:
+                one.data.sub_(0.1 * one.grad_sample.mean(dim=0))
+            training.optimizer.step()
+    return training.model
+
+
+def test_parameters_changed_between_private_steps_are_reported():
+    canary = canary_for(private(noise=SIGMA).optimizer)
+    with pytest.warns(UncoveredParameters, match="Between the steps"):
+        train_past_the_optimizer(canary, True, 0)
+    training = private(noise=SIGMA)
+    with (
+        collecting() as reports,
+        insert_canary(training.optimizer, canary, True, seed=0, sampling="every step"),
+    ):
+        fit(training)
+    assert not reports

@@ -20,7 +20,7 @@ from dpaudit._arrays import Array
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.trainings.canaries import GradientCanary
-from dpaudit.trainings.coverage import collecting, uncovered_sentence
+from dpaudit.trainings.coverage import collecting
 from dpaudit.trainings.crafted import CraftedCanary
 from dpaudit.trainings.parameters import flat_parameters
 from dpaudit.trainings.playing import Job, traceback_of
@@ -46,7 +46,7 @@ _WORTH_ANOTHER = 8
 """With several canaries the check of seeds takes one more training; not in shorter audits."""
 
 _WORTH_SPREADING = 100
-"""A gradient over all parameters takes three more trainings; not in shorter audits."""
+"""A gradient over all parameters takes five more trainings; not in shorter audits."""
 
 _ELSEWHERE = 1e-3
 """Below this share of the largest movement, the canary's own coordinate did not move."""
@@ -169,7 +169,7 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
             kind = first.kind
             job = job.pinned(kind)
             results[run] = job.block(run, first.scores)
-            doubts = (uncovered_sentence(tuple(uncovered)),) if uncovered else ()
+            doubts = tuple(uncovered)
             covers = coverage_of(job.scorer.canary)
             try:
                 twin = _Training.of(job, run, ~coins)
@@ -202,25 +202,29 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Training:
-    """One training of the probe: what it returned, and its scores."""
+    """One training of the probe: the parameters that it returned, if any, and its scores."""
 
     kind: Kind
-    returned: Any
+    parameters: Array | None
     scores: Array
 
     @classmethod
     def of(cls, job: Job, run: int, coins: NDArray[np.bool_]) -> _Training:
         returned = job.returned(run, coins)
         kind, scores = job.scorer.score(returned)
-        return cls(kind=kind, returned=returned, scores=scores)
+        try:
+            # A copy, because trainings may return one model that each of them changes.
+            parameters = flat_parameters(returned)
+        except InvalidInput:
+            parameters = None  # only the scores can be compared
+        return cls(kind=kind, parameters=parameters, scores=scores)
 
     def same_as(self, other: _Training) -> bool:
         if not np.array_equal(self.scores, other.scores):
             return False
-        try:
-            return np.array_equal(flat_parameters(self.returned), flat_parameters(other.returned))
-        except InvalidInput:
-            return True  # only the scores can be compared
+        if self.parameters is None or other.parameters is None:
+            return True
+        return np.array_equal(self.parameters, other.parameters)
 
 
 def _ignores_seed(
@@ -236,10 +240,7 @@ def _ignores_seed(
     A single canary is in one run of every pair, so that the other run of the pair has the coins of
     the twin. Single numbers are not compared: a rounded score repeats by chance.
     """
-    try:
-        if len(flat_parameters(first.returned)) < _ENOUGH_NUMBERS:
-            return False
-    except InvalidInput:
+    if first.parameters is None or len(first.parameters) < _ENOUGH_NUMBERS:
         return False
     single = job.scorer.canaries == 1
     if not single and len(runs) < _WORTH_ANOTHER:
@@ -276,7 +277,9 @@ def _misplaced(job: Job, coins: NDArray[np.bool_], first: _Training, twin: _Trai
     canary = job.scorer.canary
     if first.kind != "parameters" or not isinstance(canary, CraftedCanary):
         return ""
-    moved = flat_parameters(first.returned) - flat_parameters(twin.returned)
+    if first.parameters is None or twin.parameters is None:
+        return ""
+    moved = first.parameters - twin.parameters
     along = np.where(coins, 1.0, -1.0) * canary.score(moved)
     largest, size = float(np.abs(moved).max()), float(np.linalg.norm(moved))
     if not np.isfinite(largest) or largest == 0:

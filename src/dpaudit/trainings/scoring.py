@@ -55,7 +55,9 @@ class Scorer:
                 remedy="or give a function of (canary, returned) that returns the score",
             )
         if self.initial is not None:
-            flat_parameters(self.initial)
+            start = flat_parameters(self.initial)
+            _check_initial(start, self.canary)
+            object.__setattr__(self, "initial", start)  # a copy: training may change a model
 
     @property
     def canaries(self) -> int:
@@ -194,6 +196,17 @@ def _size(returned: Any) -> int | None:
         return len(flat_parameters(returned))
     except InvalidInput:
         return None
+
+
+def _check_initial(initial: Array, canary: object) -> None:
+    if isinstance(canary, CraftedCanary) and len(initial) != canary.parameters:
+        raise InvalidInput(
+            f"initial must have one number for each of the {canary.parameters} parameters that "
+            f"the canary was drawn for, got {len(initial)}"
+        )
+    wrong = int((~np.isfinite(initial)).sum())
+    if wrong:
+        raise InvalidInput(f"initial must be finite, got {wrong} numbers that are not")
 
 
 def _words(value: Any) -> str:

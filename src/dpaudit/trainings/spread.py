@@ -2,8 +2,8 @@
 
 A canary along one axis cannot see that every tensor, or every coordinate, is clipped on its own,
 and a canary of one norm does not show how other norms are clipped. Before an audit with such
-canaries, five trainings with the same seed compare longer gradients over all parameters with short
-ones, which no clipping changes.
+canaries, five trainings with the same seed compare longer gradients over all parameters with a
+short one, which clipping may shorten, but never makes longer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpaudit.trainings.directions import DirectionCanary
 from dpaudit.trainings.parameters import flat_parameters
 from dpaudit.trainings.playing import Job
 
-_SHORT, _HALF = 0.25, 0.5  # norms, in units of the clip norm
+_SHORT = 0.25  # norms, in units of the clip norm
 _LONG = (2.0, 4.0, 100.0)
 _ALLOWED = 1.3  # other examples react to a canary, so that effects are not quite in proportion
 _PARALLEL = 0.5  # cosine: a smaller one says that more than the canary changed
@@ -28,11 +28,11 @@ _MOST_NUMBERS = 1 << 24
 
 
 def spread_contribution(job: Job, run: int) -> float | None:
-    """The contribution of a longer gradient over all parameters, in units of C.
+    """The largest possible contribution of a longer gradient over all parameters, in units of C.
 
     The one that is farthest from what is allowed, of several norms; negative if the gradient has
-    the opposite effect. It is computed from how far the parameters move, so that the learning rate
-    does not matter.
+    the opposite effect. It is computed from how far the parameters move, compared with a short
+    gradient that contributes no more than its own norm, so that the learning rate does not matter.
     `None` if the training does not show it: it scores predictions, takes only canaries along axes,
     or left the canary out.
 
@@ -51,19 +51,19 @@ def spread_contribution(job: Job, run: int) -> float | None:
     rows[0] = along
     coins = np.arange(canary.count) == 0
     try:
-        short, half, *long = (
-            _parameters(job, run, coins, _in_directions(canary, rows, norm))
-            for norm in (_SHORT, _HALF, *_LONG)
+        without, short, *long = (
+            _parameters(job, run, coins & inserted, _in_directions(canary, rows, norm))
+            for inserted, norm in ((False, _SHORT), (True, _SHORT), *((True, one) for one in _LONG))
         )
     except (Exception, SystemExit):
         return None  # the training reads something that only canaries along axes have
-    step = half - short
+    step = short - without
     effect = float(step @ along)
     if not np.isfinite(long).all() or abs(effect) <= _PARALLEL * float(np.linalg.norm(step)):
         return None
     if not effect:
         return None
-    found = [_SHORT + (_HALF - _SHORT) * float((one - short) @ along) / effect for one in long]
+    found = [_SHORT * float((one - without) @ along) / effect for one in long]
     return max(found, key=_excess)
 
 
@@ -116,4 +116,4 @@ def spread_coverage(canary: object, contribution: float | None) -> str:
             "; whether each tensor or coordinate is clipped on its own was not tested "
             "(dpaudit.trainings.DirectionCanary.draw does)"
         )
-    return f"; one gradient over all parameters contributed {contribution:.2g} C"
+    return f"; one gradient over all parameters contributed at most {contribution:.2g} C"

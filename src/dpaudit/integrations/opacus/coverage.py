@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, final
 
+import numpy as np
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from dpaudit.checks.findings import Finding
 from dpaudit.checks.rules.coverage import RULE
-from dpaudit.trainings.coverage import report_uncovered
+from dpaudit.trainings.coverage import report_change_between_steps, report_uncovered
 
 
 def uncovered_parameters(optimizer: Any, model: nn.Module) -> tuple[str, ...]:
@@ -56,8 +58,9 @@ def coverage_finding(optimizer: Any, model: nn.Module) -> Finding:
 class CoverageWatcher:
     """Reports parameters that a training changes although the private optimizer does not.
 
-    Modules are seen when they are called, until the first step; what they hold is compared at the
-    end. A module that is only evaluated, such as a public feature extractor, does not change.
+    The optimizer's own parameters are compared after its first step and before its second. Modules
+    are seen when they are called, until the first step; what they hold is compared at the end. A
+    module that is only evaluated, such as a public feature extractor, does not change.
 
     Arguments:
         optimizer: The ``DPOptimizer``.
@@ -68,13 +71,24 @@ class CoverageWatcher:
         self._private = {id(parameter) for parameter in optimizer.params}
         self._seen: dict[int, tuple[str, nn.Parameter, float]] = {}
         self._inside: set[int] = set()
+        self._own = [one for one in optimizer.params if type(one) is nn.Parameter]
+        self._steps = 0
+        self._own_sizes: list[float] = []
         if model is not None:
             self._add(model)
         self._hook = register_module_forward_pre_hook(lambda module, _: self._add(module))
 
-    def first_step(self) -> None:
-        """Stop looking for modules."""
+    def before_step(self) -> None:
+        """Stop looking for modules; in the second step see whether parameters have changed."""
         self._hook.remove()
+        self._steps += 1
+        if self._steps == 2 and not _equal(self._own_sizes, map(_size, self._own)):
+            report_change_between_steps()
+
+    def after_step(self) -> None:
+        """Remember the parameters after the first step."""
+        if self._steps == 1:
+            self._own_sizes = [_size(one) for one in self._own]
 
     def finish(self) -> None:
         """Report the parameters that changed."""
@@ -92,6 +106,10 @@ class CoverageWatcher:
             if type(parameter) is nn.Parameter and parameter.requires_grad and not known:
                 shown = f"{name.removeprefix('_module.')} of {type(module).__name__}"
                 self._seen[id(parameter)] = shown, parameter, _size(parameter)
+
+
+def _equal(sizes: Iterable[float], others: Iterable[float]) -> bool:
+    return np.array_equal([*sizes], [*others], equal_nan=True)
 
 
 def _size(parameter: nn.Parameter) -> float:

@@ -87,8 +87,9 @@ def insert_canary(
     step: this finds bugs in few runs, also with Adam and sampling. A training that returns the
     model is audited in the hidden-state threat model.
 
-    Parameters that the training changes outside this optimizer are reported: an audit of such a
-    training is never ``consistent``.
+    The canary is in ``grad_sample`` and ``grad`` only during the optimizer's ``step``. Changes of
+    parameters outside this optimizer, or between its first two steps, are reported: an audit of
+    such a training is never ``consistent``.
 
     See also: `canary_for`, `claim_of`; `dpaudit.audit_training`, which runs the audit.
 
@@ -199,7 +200,7 @@ class _Insertion:
         self._step_is_private = False
         self._chances = self._steps = 0
         self._methods = ReplacedMethods(optimizer)
-        self._hook: Any = None
+        self._hooks: tuple[Any, ...] = ()
 
     def begin(self, recorder: GradientRecorder, coverage: CoverageWatcher) -> None:
         self._recorder, self._coverage = recorder, coverage
@@ -208,11 +209,16 @@ class _Insertion:
         if self._apart is not False or not self._through_clipping:
             name = "accumulate" if hasattr(self._optimizer, "accumulate") else "clip_and_accumulate"
             self._methods.wrap(name, self._around_summation)
-        self._hook = self._optimizer.original_optimizer.register_step_pre_hook(self._before_update)
+        wrapped = self._optimizer.original_optimizer
+        self._hooks = (
+            wrapped.register_step_pre_hook(self._before_update),
+            wrapped.register_step_post_hook(lambda *_: coverage.after_step()),
+        )
 
     def end(self) -> None:
         self._methods.put_back()
-        self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
         self._rows.remove()
 
     def check(self) -> None:
@@ -263,8 +269,7 @@ class _Insertion:
         return result
 
     def _before_update(self, *_: Any) -> None:
-        if not self._steps:
-            self._coverage.first_step()
+        self._coverage.before_step()
         self._steps += 1
         if self._step_is_private or self._inside_step:
             self._step_is_private = False
