@@ -38,7 +38,7 @@ def gaussian_delta(epsilon: ArrayLike, mu: ArrayLike) -> Array:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         plus = log_ndtr(-epsilon / mu + mu / 2)
         minus = epsilon + log_ndtr(-epsilon / mu - mu / 2)
-        delta = -np.exp(plus) * np.expm1(np.minimum(minus - plus, 0.0))
+        delta = np.exp(plus) * np.abs(np.expm1(np.minimum(minus - plus, 0.0)))  # never -0.0
     nothing = (mu == 0) | np.isneginf(plus)  # below the smallest number
     delta = np.where(nothing, 0.0, np.where(np.isinf(mu), 1.0, delta))
     return np.asarray(np.where(np.isinf(epsilon), 0.0, delta))

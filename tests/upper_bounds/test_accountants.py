@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -112,3 +113,7 @@ def test_the_contract_requires_that_unsupported_sampling_is_refused() -> None:
 
     with pytest.raises(AssertionError, match="sampling_rate"):
         check_accountant(Silent())
+
+
+def test_a_profile_below_the_smallest_number_is_not_minus_zero() -> None:
+    assert math.copysign(1.0, float(gaussian_delta(1.0, 1e-9))) == 1.0

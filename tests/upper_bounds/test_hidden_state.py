@@ -163,6 +163,9 @@ def test_bounds_whose_assumptions_are_not_met_are_refused() -> None:
             hidden_state=HiddenState(batch_size=3),
             accountant="hidden-state-clipping",
         )
+    hidden = HiddenState(period=2, batch_size=3)
+    with pytest.raises(InvalidInput, match=r"noise_multiplier .* got 0\.01"):
+        dpaudit.upper_bound(noise_multiplier=0.01, delta=1e-5, steps=10, hidden_state=hidden)
     with pytest.raises(InvalidInput, match="sampling_rate"):
         dpaudit.upper_bound(
             **PAPER, steps=10, sampling_rate=0.1, hidden_state=HiddenState(step_lipschitz=1.0)
@@ -171,6 +174,16 @@ def test_bounds_whose_assumptions_are_not_met_are_refused() -> None:
         HiddenState(step_lipschitz=-1.0)
     with pytest.raises(InvalidInput, match="one per step"):
         dpaudit.upper_bound(**PAPER, steps=10, hidden_state=HiddenState(step_lipschitz=(1.0, 1.0)))
+
+
+def test_numbers_of_numpy_and_the_largest_domains() -> None:
+    plain = HiddenState(step_lipschitz=0.5)
+    for other in (
+        HiddenState(step_lipschitz=np.float32(0.5)),  # type: ignore[arg-type]
+        HiddenState(step_lipschitz=0.5, domain_diameter=1e300),
+    ):
+        found = (dpaudit.upper_bound(**PAPER, steps=9, hidden_state=one) for one in (plain, other))
+        assert len({bound.epsilon for bound in found}) == 1
 
 
 def test_one_constant_per_step_is_the_same_as_one_for_all() -> None:

@@ -65,11 +65,9 @@ class HiddenState:
         _validate.one_of("phase", self.phase, PHASES)
         if self.step_lipschitz is not None:
             given = self.step_lipschitz
-            constants = given if isinstance(given, Sequence | np.ndarray) else [given]
-            for constant in constants:
-                _validate.positive("step_lipschitz", constant)
-            fixed = float(given) if isinstance(given, int | float) else tuple(map(float, given))
-            object.__setattr__(self, "step_lipschitz", fixed)
+            several = isinstance(given, Sequence | np.ndarray)
+            fixed = tuple(_validate.positive("step_lipschitz", one) for one in np.atleast_1d(given))
+            object.__setattr__(self, "step_lipschitz", fixed if several else fixed[0])
         if self.insertion_steps is not None:
             for step in self.insertion_steps:
                 _validate.integer("insertion_steps", step)

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 _TAILS = 9.5
 """Noise deviations after which the loss of one insertion is cut; the mass beyond is below 1e-20."""
 
+_LEAST_NOISE = 0.1
+"""The time grows with the inverse cube of the noise, and is three seconds here."""
+
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _COARSE = 257  # epsilons at which the best shift is computed
 
@@ -67,6 +70,12 @@ class ClippingAccountant(HiddenStateAccountant):
             raise InvalidInput(
                 f"accountant {self.name} needs batch_size, the number of genuine examples in a "
                 "batch, got None"
+            )
+        if 0 < steps.noise_multiplier < _LEAST_NOISE:
+            raise InvalidInput(
+                f"accountant {self.name} needs a noise_multiplier of at least {_LEAST_NOISE}, got "
+                f"{steps.noise_multiplier!r}; with less noise a clean step hides nothing, so that "
+                "the bound for all iterates is as good"
             )
         if not _clean(steps):
             raise InvalidInput(
@@ -162,7 +171,8 @@ class _Integrals:
         farthest = self._reach + self._below[0].max() + 10 * self._noise
         low = np.full(len(self._gain), -farthest)
         high = -low
-        log_gain, log_loss = np.log(self._gain), np.log(self._loss)
+        with np.errstate(divide="ignore"):  # densities that underflow to 0
+            log_gain, log_loss = np.log(self._gain), np.log(self._loss)
         for _ in range(60):
             middle = (low + high) / 2
             above, below = self._arguments(middle)

@@ -144,7 +144,7 @@ def _merged(left: Block, right: Block) -> Block:
 
 
 def _energy(block: Block) -> float:
-    return block[1] ** 2 / block[2]
+    return block[1] * block[1] / block[2]
 
 
 def _minorant_energy(signal: Array, weights: Array) -> float:
