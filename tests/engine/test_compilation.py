@@ -385,6 +385,27 @@ def test_a_graph_for_a_gpu_is_compiled_without_another_trace(
     assert not torch._inductor.config.deterministic
 
 
+def test_gradients_of_a_max_pooling_are_compiled_without_padded_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Torch 2.11 reads them from the wrong places of a padded buffer."""
+    padded, whole = [], torch._inductor.compile
+
+    def compile(*args: Any) -> Any:
+        padded.append(torch._inductor.config.comprehensive_padding)
+        return whole(*args)
+
+    def loss(images: Tensor) -> Tensor:
+        return functional.max_pool2d(images, 2).square().sum()
+
+    monkeypatch.setattr(torch._inductor, "compile", compile)
+    images = torch.arange(32.0).view(2, 1, 4, 4).sin()
+    for function in (torch.func.grad(loss), torch.exp):
+        step = Traced(function, compiled=True, comparison=Comparison(tolerance=1e-4))
+        torch.testing.assert_close(step(images), function(images))
+    assert padded == [False, torch._inductor.config.comprehensive_padding]
+
+
 def test_a_changed_compiler_traces_the_graph_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     def changed(*_: object) -> object:
         raise TypeError("another argument is missing")

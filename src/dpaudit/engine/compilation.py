@@ -32,7 +32,11 @@ LARGE = 2000
 """A graph of more nodes has many kernels to compile and spends its time in products."""
 
 FEW_TRIALS: dict[str, object] = {"triton.autotune_pointwise": False, "deterministic": True}
-"""Options of torch's compiler for a large graph; one that a version does not have is left out."""
+"""Options of torch's compiler for a large graph: no trials of block sizes, 7 s for GPT-2."""
+
+UNPADDED: dict[str, object] = {"comprehensive_padding": False}
+"""Options for a graph with the gradient of a max-pooling. Torch 2.11 wrote it to a buffer with
+padded rows and read it as if it had others, which changed the gradients of the layers before."""
 
 _Boxed = Callable[[list[Any]], Sequence[Tensor]]
 
@@ -161,15 +165,19 @@ def compiled(graph: torch.fx.GraphModule, args: tuple[Any, ...]) -> Callable[...
     the generated kernels, so that equal layers would have different kernels: 227 instead of 81 for
     the twelve blocks of GPT-2. The slices are therefore arguments of the compiled graph.
     """
-    if len(graph.graph.nodes) > LARGE and products.on_gpu(args[0]):
-        try:
-            with _few_trials():
-                return _compiled_by(_last_stage, traced(graph, args, decomposed=True), args)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception:  # it uses internal functions, which another torch may not have
-            return _compiled_by(_whole_compiler, graph, args)
-    return _compiled_by(_whole_compiler, graph, args)
+    pools = graph.graph.find_nodes(
+        op="call_function", target=torch.ops.aten.max_pool2d_with_indices_backward.default
+    )
+    with _options(UNPADDED if pools else {}):
+        if len(graph.graph.nodes) > LARGE and products.on_gpu(args[0]):
+            try:
+                with _options(FEW_TRIALS):
+                    return _compiled_by(_last_stage, traced(graph, args, decomposed=True), args)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception:  # it uses internal functions, which another torch may not have
+                return _compiled_by(_whole_compiler, graph, args)
+        return _compiled_by(_whole_compiler, graph, args)
 
 
 def _compiled_by(
@@ -220,13 +228,13 @@ def _last_stage(graph: torch.fx.GraphModule, args: list[Any]) -> _Boxed:
 
 
 @contextlib.contextmanager
-def _few_trials() -> Iterator[None]:
-    """Let the compiler choose the kernels' block sizes without trials: 7 s for GPT-2."""
+def _options(chosen: dict[str, object]) -> Iterator[None]:
+    """Set options of torch's compiler; one that this version does not have is left out."""
     from torch._inductor import config
 
     with contextlib.ExitStack() as stack:
-        for option, value in FEW_TRIALS.items():
-            with contextlib.suppress(AttributeError, KeyError):  # not in this torch
+        for option, value in chosen.items():
+            with contextlib.suppress(AttributeError, KeyError):
                 stack.enter_context(config.patch({option: value}))
         yield
 
