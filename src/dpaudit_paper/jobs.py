@@ -46,13 +46,15 @@ def make_all(
             f"out must be a folder that can be made, got {str(out)!r}: {error.strerror}"
         ) from None
     setting = replace(setting, store=out / STORE)
-    waiting = []
+    waiting, usable = [], True
     for figure in figures:
         found = None if again else kept(figure, setting, out)
         if found is not None:
             yield found
-        elif setting.jobs == 1:
-            yield make(figure, setting, out)
+        elif setting.jobs == 1 and usable:
+            made = make(figure, setting, out)
+            usable = setting.executor is not None or not lost_the_gpu(made)
+            yield made
         else:
             waiting.append(figure)
     if waiting:
@@ -62,8 +64,8 @@ def make_all(
 def make_together(figures: Sequence[Figure], setting: Setting, out: Path) -> Iterator[Made]:
     """Make figures in ``setting.jobs`` processes and yield each outcome as soon as it is known.
 
-    A process that is killed or crashes fails only its own figure. When no figure is left to begin,
-    idle processes play trainings of the longer figures.
+    A process that is killed, crashes or loses the GPU fails only its own figure. When no figure is
+    left to begin, idle processes play trainings of the longer figures.
 
     Arguments:
         figures: The figures, in the order in which they are begun. They are pickled, so their
@@ -89,7 +91,10 @@ def make_together(figures: Sequence[Figure], setting: Setting, out: Path) -> Ite
         shown=shown,
     )
     executor = LocalProcesses(
-        workers=setting.jobs, environment=_environment(setting.jobs), attempts=1
+        workers=setting.jobs,
+        environment=_environment(setting.jobs),
+        attempts=1,
+        replaced_after=lost_the_gpu,
     )
     for number, made in executor.play(player, range(len(figures) + len(helped)), begin):
         if number >= len(figures):
@@ -99,6 +104,11 @@ def make_together(figures: Sequence[Figure], setting: Setting, out: Path) -> Ite
             why = f"{made.reason}; repeat the command to resume its trainings, or use fewer jobs"
             made = failed(figure, begun[figure.id], why)
         yield made
+
+
+def lost_the_gpu(made: Made | None) -> bool:
+    """Whether a CUDA error, after which its process cannot use the GPU, failed the figure."""
+    return made is not None and "CUDA error" in made.error
 
 
 def _environment(jobs: int) -> dict[str, str]:
@@ -130,9 +140,7 @@ class _FigurePlayer(Player):
         setting = replace(self.setting, progress=progress)
         try:
             if helps:
-                with contextlib.suppress(Exception):  # the figure itself fails with the reason
-                    _help(figure, setting)
-                return None
+                return _help(figure, setting)
             notify(figure.id)
             progress.notice("begins")
             return make(figure, setting, self.out)
@@ -141,8 +149,20 @@ class _FigurePlayer(Player):
             _free_gpu_memory()
 
 
-def _help(figure: Figure, setting: Setting) -> None:
-    """Play trainings of a figure that no process has begun, the last ones first."""
+def _help(figure: Figure, setting: Setting) -> Made | None:
+    """Play trainings of a figure that no process has begun, the last ones first.
+
+    After an error the figure plays these trainings itself, and fails if the error occurs again.
+    """
+    began = time.perf_counter()
+    try:
+        _play_lines(figure, setting)
+    except Exception as error:
+        return failed(figure, began, f"{type(error).__name__}: {error}")
+    return None
+
+
+def _play_lines(figure: Figure, setting: Setting) -> None:
     for line in reversed([] if figure.lines is None else [*figure.lines(setting)]):
         name = line.trainings.name_in(setting)
         missing = line.gpu and not setting.on_gpu

@@ -21,7 +21,7 @@ from dpaudit.errors import InvalidInput
 from dpaudit.executors import InProcess
 from dpaudit_paper import FIGURES, Setting, Table, chosen, make_all
 from dpaudit_paper import registry as registry_module
-from dpaudit_paper.jobs import _environment, _free_gpu_memory
+from dpaudit_paper.jobs import _environment, _free_gpu_memory, _help, lost_the_gpu
 from dpaudit_paper.readings import Line, curves
 from dpaudit_paper.trainings import speed_for
 
@@ -141,6 +141,20 @@ def test_a_cuda_error_that_remains_does_not_stop_the_other_figures(monkeypatch):
     cuda = SimpleNamespace(is_initialized=lambda: True, empty_cache=fails)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     _free_gpu_memory()
+
+
+@pytest.mark.parametrize(("jobs", "order"), [(1, "ABC"), (2, "ACB")])
+def test_a_process_that_lost_the_gpu_is_replaced(figures, tmp_path, jobs, order):
+    """With two jobs, C occupies one process until B is made in the place of the other."""
+    measures = {"A": figures.loses_the_gpu, "B": figures.needs_the_gpu, "C": figures.waits}
+    chosen_figures = [figures.tiny(name, measures[name]) for name in order]
+    made = make_all(chosen_figures, Setting(device="cpu", jobs=jobs), tmp_path)
+    assert {one.figure.id: one.outcome for one in made} == {"A": "failed", "B": "made", "C": "made"}
+
+
+def test_an_error_while_helping_says_whether_the_gpu_is_lost(figures):
+    helped = figures.tiny("A", figures.waits, lines=figures.unhelpful)
+    assert lost_the_gpu(_help(helped, Setting(device="cpu")))
 
 
 def test_trainings_of_another_process_come_last(not_trained, tmp_path, figures):

@@ -78,6 +78,28 @@ def killed(setting: Setting) -> Table:
     raise AssertionError("still alive")
 
 
+def loses_the_gpu(setting: Setting) -> Table:
+    """Fails like a CUDA error, which every later use of the GPU in this process reports too."""
+    (folder(setting) / "lost").write_text(str(os.getpid()))
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+def needs_the_gpu(setting: Setting) -> Table:
+    if (folder(setting) / "lost").read_text() == str(os.getpid()):
+        return loses_the_gpu(setting)
+    (folder(setting) / "needed").touch()
+    return Table.of([{"x": 1.0}])
+
+
+def waits(setting: Setting) -> Table:
+    wait_for(folder(setting) / "needed")
+    return Table.of([{"x": 1.0}])
+
+
+def unhelpful(setting: Setting) -> list[Line]:
+    raise RuntimeError("CUDA error: device-side assert triggered")
+
+
 def sleeps(setting: Setting) -> Table:
     with setting.playing("slow"):
         (folder(setting) / "draft").write_text(str(os.getpid()))

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -47,6 +47,8 @@ class LocalProcesses(Executor):
         environment: Environment variables of the workers, beside those of this process.
         timeout: Seconds after which a tile's worker is killed; none by default.
         attempts: Number of times that a tile is tried before its result is `Lost`.
+        replaced_after: From a tile's result to whether its worker is replaced before the next tile,
+            such as after an error that leaves the process unusable; never by default.
         gpus: Values of ``CUDA_VISIBLE_DEVICES``, given to the workers in turn; by default all
             workers see all GPUs.
 
@@ -63,12 +65,14 @@ class LocalProcesses(Executor):
         environment: Mapping[str, str] | None = None,
         timeout: float | None = None,
         attempts: int = 3,
+        replaced_after: Callable[[Any], bool] = lambda result: False,
         gpus: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self._workers = _validate.integer("workers", workers, at_least=1)
         self._attempts = _validate.integer("attempts", attempts, at_least=1)
         self._timeout = None if timeout is None else _validate.positive("timeout", timeout)
+        self._replaced_after = replaced_after
         self._environment, self._gpus = dict(environment or {}), tuple(gpus)
 
     def capacity(self) -> Capacity:
@@ -118,6 +122,8 @@ class LocalProcesses(Executor):
                             kind = "again"
                         else:
                             content = Lost(reason=f"its worker {content}", attempts=tries[tile])
+                    if kind == "result" and self._replaced_after(content):
+                        worker.end()
                     if kind in ("result", "ended", "again") and waiting:
                         worker.play(waiting.popleft())  # before the result is looked at
                     if kind in ("result", "ended"):
