@@ -38,16 +38,18 @@ def draw_seed_dots(table: Table) -> Drawing:
             if not np.isnan(values).all():
                 mean = np.nanmean(values)
                 axis.hlines(mean, place + shift - 0.09, place + shift + 0.09, color=colour, lw=1.4)
-    axis.axhline(table.numbers("accountant")[0], color=style.GREY, linestyle="-.", lw=1.0)
+    accountant = table.numbers("accountant")[0]
+    axis.axhline(accountant, color=style.GREY, linestyle="-.", lw=1.0)
     axis.set_xticks(range(len(names)), [name.replace(", ", ",\n") for name in names])
     if len(names) > 4:
         axis.tick_params(axis="x", labelrotation=35, labelsize=6.5)
-    axis.set(ylabel="epsilon at delta = 1e-5", ylim=(0, None))
+    axis.set(ylabel="epsilon at delta = 1e-5", ylim=(0, max(1.08 * accountant, axis.get_ylim()[1])))
     axis.grid(visible=False, axis="x")
     handles = [
         Line2D([], [], color=colour, marker=marker, ls="", label=label)
         for colour, marker, _, label in _DOTS.values()
     ]
+    handles.append(Line2D([], [], color="black", lw=1.4, label="mean over the seeds"))
     handles.append(Line2D([], [], color=style.GREY, linestyle="-.", label="accountant"))
     style.legend_below(figure, handles, columns=2)
     return figure

@@ -78,3 +78,25 @@ def stamp(figure: Drawing, text: str) -> None:
 def legend_below(figure: Drawing, handles: list[Any], *, columns: int) -> None:
     """One legend for all panels, under them."""
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+
+
+def grouped_legend_below(figure: Drawing, groups: list[list[Any]], *, columns: int) -> None:
+    """One legend for all panels, under them; a column has entries of one group only.
+
+    Arguments:
+        figure: The figure.
+        groups: The entries of each group.
+        columns: The largest number of columns, at least one for each group.
+    """
+    from matplotlib.lines import Line2D
+
+    rows = next(
+        rows
+        for rows in range(1, 1 + max(map(len, groups)))
+        if sum(-(-len(group) // rows) for group in groups) <= columns
+    )
+    handles: list[Any] = []
+    for group in groups:
+        handles += group
+        handles += [Line2D([], [], ls="", label=" ")] * (-len(group) % rows)
+    legend_below(figure, handles, columns=len(handles) // rows)

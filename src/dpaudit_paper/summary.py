@@ -37,7 +37,7 @@ def results_table(folder: Path) -> str:
         "| name | label in the paper | shows | made at | on | seconds | still missing |",
         "|---|---|---|---|---|---:|---|",
     ]
-    total, on_gpu, jobs = 0.0, 0.0, 1
+    total, before, on_gpu, jobs = 0.0, 0.0, 0.0, 1
     spans = []
     for figure in FIGURES.values():
         path = folder / f"{figure.id}.json"
@@ -48,6 +48,7 @@ def results_table(folder: Path) -> str:
             lines.append(f"{head} – |  |  | {missing} |")
             continue
         facts = json.loads(path.read_text(encoding="utf8"))
+        before += facts.get("seconds_before", 0.0)
         seconds = facts["seconds"] + facts.get("seconds_before", 0.0)
         total += seconds
         jobs = max(jobs, facts.get("jobs", 1))
@@ -61,7 +62,7 @@ def results_table(folder: Path) -> str:
     if on_gpu:
         lines[-1] += f" Of that the trainings on a GPU took {on_gpu / 60:.0f} minutes; {PAPER}."
     if jobs > 1:
-        passed = f"{elapsed(spans) / 60:.0f} minutes passed"
+        passed = f"{(elapsed(spans) + before) / 60:.0f} minutes passed"
         lines[-1] += f" Up to {jobs} figures were made at the same time: {passed} altogether."
     return "\n".join(lines)
 

@@ -277,3 +277,14 @@ def test_the_page_has_what_the_results_say():
     for name in PICTURED:
         shown = docs / "figures" / f"reproduction_{name}.svg"
         assert shown.read_bytes() == (RESULTS / f"{name}.svg").read_bytes()
+
+
+def test_h1_shows_the_bounds_of_the_convnet_in_the_other_figures():
+    from dpaudit_paper.figures.h1_does_hiding_help import CONVNET
+
+    for name, period in (("F1a", 1), ("F2a", 5), ("F2b", 25)):
+        table = Table.read(RESULTS / f"{name}.csv")
+        rows = table.where(model="convnet", adversary="A_GC-R", clip_norm=1.0, steps=250 * period)
+        assert rows.number("gaussian_dp") == pytest.approx(CONVNET[period], abs=0.005)
+    shown = Table.read(RESULTS / "H1.csv").where(series="convnet")
+    assert shown.numbers("gaussian_dp") == list(CONVNET.values())

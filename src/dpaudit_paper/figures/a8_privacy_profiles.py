@@ -77,7 +77,8 @@ def draw(table: Table) -> Drawing:
         Line2D([], [], color=colour, linestyle=line, label=label)  # type: ignore[arg-type]
         for colour, line, label in looks.values()
     ]
-    style.legend_below(figure, handles, columns=4)
+    handles.append(Line2D([], [], color=style.GREY, lw=0.5, label="delta = 1e-5"))
+    style.legend_below(figure, handles, columns=5)
     return figure
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpaudit.adversaries import RandomDimension, StartDistribution
 from dpaudit_paper import style
@@ -74,20 +74,15 @@ def lines(setting: Setting) -> Iterator[Line]:
 
 def draw(table: Table) -> Drawing:
     """The curves, and the exact epsilon of a weight that only noise disturbs."""
-    drawing = draw_curves(table, height=3.2)
+    from matplotlib.lines import Line2D
+
+    look: dict[str, Any] = {"color": style.GREY, "lw": 1.3, "linestyle": (0, (1, 1))}
+    label = "exact, one weight, unknown start"
+    drawing = draw_curves(table, height=3.2, further=[Line2D([], [], label=label, **look)])
     for axis, panel in zip(drawing.axes, table.words("panel"), strict=True):
         unknown = table.where(panel=panel, series=UNKNOWN)
         steps, exact = unknown.numbers("steps"), unknown.numbers("exact")
-        axis.plot(steps, exact, color=style.GREY, lw=1.0, linestyle=(0, (1, 1)))
-        axis.annotate(
-            "exact, one weight,\nunknown start",
-            (steps[-3], exact[-3]),
-            xytext=(6, -6),
-            textcoords="offset points",
-            va="top",
-            color=style.GREY,
-            fontsize="small",
-        )
+        axis.plot(steps, exact, **look)
     return drawing
 
 

@@ -28,6 +28,9 @@ ESTIMATES = {"ConvNet": 1.0038, "ResNet18": 1.0162, "FCNN": 1.0244}
 """Largest norms of the Jacobian of an update along one training: estimates, not bounds. From
 ``benchmarks/step_lipschitz.py`` on an H200."""
 
+_NO_EXCESS = 2e-3
+"""Where c = 1 is drawn, for which a logarithmic axis of c - 1 has no place."""
+
 PERIODS = {5: style.BLUE, 25: style.ORANGE}
 
 
@@ -87,8 +90,7 @@ def draw(table: Table) -> Drawing:
     figure, (axis,) = style.new_figure(width=style.PAGE, height=3.2)
     for period, colour in PERIODS.items():
         rows = table.where(period=period)
-        # The first constant is 1, which a logarithmic axis has no place for: drawn at its left end.
-        excess = np.maximum(np.array(rows.numbers("step_lipschitz")) - 1, 2e-3)
+        excess = np.maximum(np.array(rows.numbers("step_lipschitz")) - 1, _NO_EXCESS)
         upper, lower = rows.numbers("upper"), rows.numbers("lower")
         axis.plot(excess, upper, color=colour, label=f"upper bound, k = {period}")
         axis.plot(
@@ -114,6 +116,8 @@ def draw(table: Table) -> Drawing:
             color=style.GREY,
         )
     axis.set(xscale="log", xlabel="c - 1, with c the Lipschitz constant of a step", ylim=(0, 26))
+    powers = [0.01, 0.1, 1, 10, 100, 1000]
+    axis.set_xticks([_NO_EXCESS, *powers], ["0", *(f"{power:g}" for power in powers)])
     axis.set_ylabel("epsilon at delta = 1e-5")
     axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
