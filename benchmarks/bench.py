@@ -132,7 +132,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "dpaudit": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "commit": _commit(),
+        "commit": commit(),
         "ratios": {name: round(value, 4) for name, value in ratios.items()},
         "seconds": {name: float(f"{value:.4g}") for name, value in seconds.items()},
     }
@@ -262,7 +262,8 @@ def _processor() -> str:
     return platform.processor()
 
 
-def _commit() -> str:
+def commit() -> str:
+    """The commit that is measured, shortened."""
     found = subprocess.run(
         ["git", "-C", str(HERE), "rev-parse", "--short", "HEAD"],
         capture_output=True,

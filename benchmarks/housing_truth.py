@@ -2,9 +2,9 @@
 
     python benchmarks/housing_truth.py [--runs N] [--seeds N] [--periods 1,5] [--minutes M]
 
-Audits are kept in a store, so that the script can be stopped and goes on where it stopped. It adds
+Audits are kept in a store, so an interrupted script resumes. It adds
 the numbers to housing_truth.json beside this file, and prints all of them as a table in Markdown.
-An audit at k = 1 takes about half a minute on two CPU cores that have nothing else to do.
+An audit takes 3 s at k = 1 and 15 s at k = 5 on two CPU cores.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     broken = [row for row in rows if row["verdict"] == "violation"]
     lines.append(
         f"Of {len(rows)} audits, {len(above)} have a gaussian-dp (pilot) bound above the upper "
-        f"bound, and {len(broken)} would call the accountant's promise broken (each at 95 %)."
+        f"bound, and {len(broken)} have the verdict violation (each at 95 %)."
     )
     return "\n".join(lines)
 
@@ -114,7 +114,7 @@ def main() -> None:
     cases = itertools.product(periods, range(chosen.seeds), chosen.adversaries.split(","))
     for period, seed, adversary in cases:
         if time.monotonic() - began > 60 * chosen.minutes:
-            print("out of time; the same command goes on from here", file=sys.stderr)
+            print("out of time; the same command resumes", file=sys.stderr)
             break
         row = one(adversary, period, seed, chosen.runs, chosen.store)
         rows[_key(row)] = row | {"seconds": row["seconds"] or rows.get(_key(row), row)["seconds"]}

@@ -1,11 +1,10 @@
-"""Is a bound above the accountant's chance? The same audit of one training under other seeds.
+"""Do bounds exceed the accountant's only by chance? The same audit with other seeds.
 
     python benchmarks/seeds.py --data-dir DIR --device cuda --seeds 1-10 --out benchmarks/seeds.json
 
-F1b has one seed, and at C = 4 its bound is 0.07 above the accountant's 23.995. At 95 % confidence
-that may happen to one seed in twenty; under a bug it would happen to most. Every seed draws
-batches, start, canaries, coins and noise anew. Written after each seed: cut off, it keeps what it
-has.
+F1b has one seed. At 95 % confidence the bound of a tight audit is above the accountant's with up to
+one seed in twenty; with a bug it would be above with most seeds. Every seed draws its own batches,
+start, canaries, coins and noise. The file is written after each seed.
 """
 
 from __future__ import annotations
