@@ -18,7 +18,7 @@ from dpaudit.adversaries import RandomDimension
 from dpaudit.audits import audit_training
 from dpaudit.claims import Claim
 from dpaudit.engine import Speed
-from dpaudit.errors import InvalidInput, StoreError
+from dpaudit.errors import DpauditError, InvalidInput, StoreError
 from dpaudit.executors import EXECUTORS, Capacity, Lost, Player
 from dpaudit.games import Game, executor_for, play, prepare
 from dpaudit.mechanisms.dpsgd import Insertion
@@ -87,7 +87,13 @@ def cluster() -> Iterator[Any]:
             "num_gpus": 1,  # Ray does not look whether there is one
             "include_dashboard": False,
             "object_store_memory": 80 * 2**20,
-            "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 2},
+            "_system_config": {
+                "health_check_period_ms": 500,
+                "health_check_failure_threshold": 2,
+                # A large object is written to the disk. By default Ray refuses this if 95 % of the
+                # disk are in use, however many gigabytes are free.
+                "local_fs_capacity_threshold": 1.0,
+            },
         },
     )
     ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
@@ -156,6 +162,17 @@ def test_a_node_that_is_killed_in_the_middle_of_a_tile(cluster: Any, tmp_path: P
 def test_a_game_larger_than_the_object_store(cluster: Any, tmp_path: Path) -> None:
     found, _, _ = played(Faulty("none", tmp_path, 0, ballast=100 * 2**20))
     assert_same(found)
+
+
+def test_a_full_object_store_names_the_remedy(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: object) -> None:
+        raise ray.exceptions.OutOfDiskError("Local disk is full")
+
+    monkeypatch.setattr(ray, "put", full)
+    with pytest.raises(DpauditError, match=r"free space .* --object-store-memory.*disk is full"):
+        played(Faulty("none", tmp_path))
 
 
 def test_resources_that_no_node_has_are_refused(cluster: Any, tmp_path: Path) -> None:

@@ -102,7 +102,9 @@ class RayTasks(Executor):
                 held = [ray.put(player)]
             except ray.exceptions.RayError as error:
                 raise DpauditError(
-                    f"the game does not fit into Ray's object store: {error}"
+                    "the game does not fit into Ray's object store: free space on the disk of the "
+                    "machine that runs this command, or start Ray with a larger "
+                    f"--object-store-memory. Ray says: {error}"
                 ) from None
             while waiting or flying:
                 slots, self.status.lost_nodes = look.slots(), look.lost
