@@ -178,10 +178,10 @@ def candidate_plans(
 def best_plan(
     plans: CandidatePlans,
     ceilings: Array,
-    refutes: Callable[[int, int, float], bool],
-    bound: Callable[[int, int], float],
+    refutes: Callable[[Guesses, float], bool],
+    bound: Callable[[Guesses], float],
 ) -> GuessPlan:
-    """The plan with the largest ``bound(correct, guesses)``.
+    """The plan with the largest bound, if the guesses turn out as the pilot predicts.
 
     A bound takes dozens of tests, so few plans get one: plans are tried from the highest ceiling
     down until no remaining ceiling exceeds the best bound, and a plan that does not refute the best
@@ -190,17 +190,17 @@ def best_plan(
     Arguments:
         plans: The candidates.
         ceilings: One number per plan, quick to compute and at least as large as its bound.
-        refutes: Whether so many correct guesses refute a value.
-        bound: The largest value that so many correct guesses refute.
+        refutes: Whether guesses refute a value.
+        bound: The largest value that guesses refute.
     """
     best, winner = 0.0, None
     for index in np.argsort(-ceilings, kind="stable"):
         if ceilings[index] <= best:
             break
-        correct, guesses = int(plans.correct[index]), int(plans.guesses[index])
-        if not refutes(correct, guesses, best):
+        seen = Guesses(int(plans.correct[index]), int(plans.guesses[index]), plans.remaining)
+        if not refutes(seen, best):
             continue
-        value = bound(correct, guesses)
+        value = bound(seen)
         if value > best:
             best, winner = value, index
     if winner is None:

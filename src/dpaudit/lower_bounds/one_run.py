@@ -183,17 +183,14 @@ def choose_guesses(
     delta = _validate.delta(delta)
     significance = _validate.between("significance", significance, 0, 1)
     plans = candidate_plans(pilot_scores, pilot_inserted, remaining)
-
-    def refutes(correct: int, guesses: int, epsilon: float) -> bool:
-        seen = Guesses(correct, guesses, remaining)
-        return one_run_p_value(seen, epsilon=epsilon, delta=delta) <= significance
-
-    def bound(correct: int, guesses: int) -> float:
-        seen = Guesses(correct, guesses, remaining)
-        return one_run_epsilon(seen, delta=delta, significance=significance)
-
-    ceilings = _pure_epsilon(plans.correct, plans.guesses, significance)
-    return best_plan(plans, ceilings, refutes, bound)
+    return best_plan(
+        plans,
+        ceilings=_pure_epsilon(plans.correct, plans.guesses, significance),
+        refutes=lambda seen, epsilon: (
+            one_run_p_value(seen, epsilon=epsilon, delta=delta) <= significance
+        ),
+        bound=lambda seen: one_run_epsilon(seen, delta=delta, significance=significance),
+    )
 
 
 def _pure_epsilon(correct: Integers, guesses: Integers, significance: float) -> Array:

@@ -79,17 +79,12 @@ def choose_gaussian_guesses(
     # The recursion stops at once unless mu is below this.
     with np.errstate(invalid="ignore"):  # no guess at all: minus infinity on both sides
         ceilings = ndtri(share * plans.correct) - ndtri(share * wrong)
-    ceilings = np.where(plans.correct == 0, 0.0, np.where(wrong == 0, np.inf, ceilings))
-
-    def refutes(correct: int, guesses: int, mu: float) -> bool:
-        seen = Guesses(correct, guesses, remaining)
-        return guesses_refute(gaussian_needed(mu), seen, significance)
-
-    def bound(correct: int, guesses: int) -> float:
-        seen = Guesses(correct, guesses, remaining)
-        return one_run_gaussian_mu(seen, significance=significance)
-
-    return best_plan(plans, ceilings, refutes, bound)
+    return best_plan(
+        plans,
+        ceilings=np.where(plans.correct == 0, 0.0, np.where(wrong == 0, np.inf, ceilings)),
+        refutes=lambda seen, mu: guesses_refute(gaussian_needed(mu), seen, significance),
+        bound=lambda seen: one_run_gaussian_mu(seen, significance=significance),
+    )
 
 
 @final
