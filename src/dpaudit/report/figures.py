@@ -149,13 +149,10 @@ def audit_figure(found: AuditEvidence, *, title: str = "") -> Figure:
     """
     with figure_style():
         made = _new_figure(10.0, 3.6)
-        left, middle, right = made.subplots(1, 3)
         if title:
             made.suptitle(title)
-        if found.histogram is not None:
-            draw_scores(found.histogram, ax=left, threshold=found.leading.details.get("threshold"))
-        draw_tradeoff(found.tradeoff, ax=middle)
-        draw_bounds(found.lower, ax=right, upper=found.least_upper)
+        for picture, ax in zip(("scores", "tradeoff", "bounds"), made.subplots(1, 3), strict=True):
+            _draw(found, picture, ax)
     return made
 
 
@@ -171,19 +168,24 @@ def figure(found: AuditEvidence, picture: str, *, width: float = COLUMN) -> Figu
     _validate.positive("width", width)
     with figure_style():
         made = _new_figure(width, min(width, 3.6) if picture == "tradeoff" else 2.7)
-        ax = made.subplots()
-        if picture == "scores" and found.histogram is not None:
-            draw_scores(found.histogram, ax=ax, threshold=found.leading.details.get("threshold"))
-        elif picture == "tradeoff":
-            draw_tradeoff(found.tradeoff, ax=ax)
-        elif picture == "profile":
-            draw_profile(found.profile, ax=ax)
-        elif picture == "growth" and found.growth is not None:
-            upper = None if found.least_upper is None else found.least_upper.epsilon
-            draw_growth(found.growth, ax=ax, claimed=upper)
-        elif picture == "bounds":
-            draw_bounds(found.lower, ax=ax, upper=found.least_upper)
+        _draw(found, picture, made.subplots())
     return made
+
+
+def _draw(found: AuditEvidence, picture: str, ax: Any) -> None:
+    """Draw one picture; the axes stay empty without scores or growth to draw."""
+    upper = found.least_upper
+    match picture:
+        case "scores" if found.histogram is not None:
+            draw_scores(found.histogram, ax=ax, threshold=found.leading.details.get("threshold"))
+        case "tradeoff":
+            draw_tradeoff(found.tradeoff, ax=ax)
+        case "profile":
+            draw_profile(found.profile, ax=ax)
+        case "growth" if found.growth is not None:
+            draw_growth(found.growth, ax=ax, claimed=None if upper is None else upper.epsilon)
+        case "bounds":
+            draw_bounds(found.lower, ax=ax, upper=upper)
 
 
 def _new_figure(width: float, height: float) -> Figure:
