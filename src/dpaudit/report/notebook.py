@@ -8,7 +8,7 @@ from html import escape
 
 from dpaudit.privacy import Bound
 from dpaudit.report import palette
-from dpaudit.report.words import assumed, verdict_word
+from dpaudit.report.words import assumed, method_name, verdict_word
 
 _BADGE = "color:#fff;background:{colour};border-radius:1em;padding:0.1em 0.7em;font-weight:600"
 
@@ -40,7 +40,5 @@ def result_html(*, title: str, verdict: str, sentence: str, bounds: Sequence[Bou
 def _row(bound: Bound) -> str:
     sign = "≤" if bound.side == "upper" else "≥"
     value = "∞" if math.isinf(bound.epsilon) else f"{bound.epsilon:.2f}"
-    rule = bound.details.get("threshold_rule")
-    method = f"{bound.method}, {rule}" if rule else bound.method
-    cells = (f"{sign} {value}", method, assumed(bound))
+    cells = (f"{sign} {value}", method_name(bound), assumed(bound))
     return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"

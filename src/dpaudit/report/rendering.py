@@ -17,11 +17,18 @@ import numpy as np
 from dpaudit._files import write_text
 from dpaudit._version import __version__
 from dpaudit.errors import InvalidInput, MissingExtra
-from dpaudit.privacy import Bound
 from dpaudit.report import charts, palette
 from dpaudit.report.comparison import MOST_FULL_REPORTS, MOST_OVERLAID, compare
-from dpaudit.report.data import MOST_THRESHOLDS, SMALLEST_RATE, AuditEvidence, PageData, Reading
-from dpaudit.report.words import assumed, headline, meaning, typeset, verdict_word
+from dpaudit.report.data import MOST_THRESHOLDS, SMALLEST_RATE, AuditEvidence, Horizon, PageData
+from dpaudit.report.words import (
+    assumed,
+    capitalised,
+    headline,
+    meaning,
+    method_name,
+    typeset,
+    verdict_word,
+)
 
 
 def write_page(pages: PageData | Sequence[PageData], path: str | os.PathLike[str]) -> Path:
@@ -94,14 +101,29 @@ class _Row:
     assumes: str
     value: str
     place: float
-    side: str
     leading: bool
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class _Drawn:
+    """The evidence of one audit, drawn."""
+
+    rows: tuple[_Row, ...]
+    ticks: tuple[charts.Tick, ...]
+    upper_place: float | None
+    histogram: charts.Chart | None
+    tradeoff: charts.Chart
+    profile: charts.Chart
+    growth: charts.Chart | None
+    horizons: charts.Chart | None
+    live: dict[str, Any] | None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class _View:
-    """What the template reads of one audit."""
+    """What the template reads of one audit; nothing is drawn without evidence, or if brief."""
 
     key: str
     page: PageData
@@ -109,25 +131,11 @@ class _View:
     sentence: str
     headline: tuple[tuple[str, str], ...]
     meaning: tuple[str, ...]
-    rows: tuple[_Row, ...]
-    ticks: tuple[charts.Tick, ...]
-    upper_place: float | None
-    histogram: charts.Chart | None
-    tradeoff: charts.Chart | None
-    profile: charts.Chart | None
-    growth: charts.Chart | None
-    horizons: charts.Chart | None
-    reading: Reading | None
-    live: dict[str, Any] | None
+    drawn: _Drawn | None
 
 
 def _view(page: PageData, key: str, *, brief: bool) -> _View:
     found = None if brief else page.evidence
-    upper = None if found is None or found.least_upper is None else found.least_upper.epsilon
-    axis = charts.epsilon_axis(
-        upper, *(() if found is None else (bound.epsilon for bound in found.lower))
-    )
-    limits = None if found is None else found.thresholds
     return _View(
         key=key,
         page=page,
@@ -135,24 +143,25 @@ def _view(page: PageData, key: str, *, brief: bool) -> _View:
         sentence=_without(verdict_word(page.verdict), typeset(page.sentence)),
         headline=() if brief else headline(page),
         meaning=tuple(typeset(text) for text in meaning(page)),
-        rows=() if found is None else tuple(_rows(found, axis)),
+        drawn=None if found is None else _drawn(found, page.horizons),
+    )
+
+
+def _drawn(found: AuditEvidence, horizons: Sequence[Horizon]) -> _Drawn:
+    upper = None if found.least_upper is None else found.least_upper.epsilon
+    axis = charts.epsilon_axis(upper, *(bound.epsilon for bound in found.lower))
+    shown, growth = found.histogram, found.growth
+    return _Drawn(
+        rows=tuple(_rows(found, axis)),
         ticks=axis.ticks(charts.round_steps(0.0, axis.high), lambda value: f"{value:g}"),
         upper_place=None if upper is None else _percent(axis, upper),
-        histogram=(
-            None
-            if found is None or found.histogram is None
-            else charts.histogram_chart(found.histogram)
-        ),
-        tradeoff=None if found is None else charts.tradeoff_chart(found.tradeoff),
-        profile=None if found is None else charts.profile_chart(found.profile),
-        growth=(
-            None if found is None or found.growth is None
-            else charts.growth_chart(found.growth, upper)
-        ),
-        horizons=_horizons(page),
-        reading=None if limits is None else limits.reading,
-        live=None if found is None else _live(found),
-    )  # fmt: skip
+        histogram=None if shown is None else charts.histogram_chart(shown),
+        tradeoff=charts.tradeoff_chart(found.tradeoff),
+        profile=charts.profile_chart(found.profile),
+        growth=None if growth is None else charts.growth_chart(growth, upper),
+        horizons=_horizons(horizons) if horizons else None,
+        live=_live(found),
+    )
 
 
 def _without(word: str, sentence: str) -> str:
@@ -160,41 +169,32 @@ def _without(word: str, sentence: str) -> str:
     first, colon, rest = sentence.partition(": ")
     if not colon or first.split()[:2] != word.split()[:2]:
         return sentence
-    return rest[:1].upper() + rest[1:]
+    return capitalised(rest)
 
 
 def _rows(found: AuditEvidence, axis: charts.Axis) -> list[_Row]:
     return [
         _Row(
-            label=_label(bound),
+            label=method_name(bound),
             assumes=assumed(bound),
             value=f"{bound.epsilon:.2f}",
             place=_percent(axis, bound.epsilon),
-            side=bound.side,
             leading=bound is found.leading,
         )
         for bound in found.lower
     ]
 
 
-def _label(bound: Bound) -> str:
-    rule = bound.details.get("threshold_rule")
-    return f"{bound.method}, {rule}" if rule else bound.method
-
-
 def _percent(axis: charts.Axis, value: float) -> float:
     return round(float(axis.place(np.array([value]))[0]), 2)
 
 
-def _horizons(page: PageData) -> charts.Chart | None:
+def _horizons(stops: Sequence[Horizon]) -> charts.Chart:
     """Lower and upper bounds against steps, the whole training included."""
-    if not page.horizons or page.evidence is None:
-        return None
-    uppers = [None if stop.upper is None else stop.upper.epsilon for stop in page.horizons]
     return charts.horizon_chart(
-        [stop.steps for stop in page.horizons],
-        [stop.lower.epsilon for stop in page.horizons],
-        uppers,
+        [stop.steps for stop in stops],
+        [stop.lower.epsilon for stop in stops],
+        [None if stop.upper is None else stop.upper.epsilon for stop in stops],
     )
 
 
@@ -266,9 +266,9 @@ def _template() -> Any:
         "number": _number,
         "rate": lambda value: f"{100 * value:.3g} %",
         "typeset": typeset,
-        "label": _label,
+        "label": method_name,
         "assumed": assumed,
-        "sentence": lambda text: text[:1].upper() + text[1:],
+        "sentence": capitalised,
         "verdict": verdict_word,
     }
     return environment.get_template("page.html")

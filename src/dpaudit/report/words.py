@@ -31,6 +31,12 @@ def typeset(text: str) -> str:
     return re.sub(r"(\d)%", r"\1 %", text)
 
 
+def method_name(bound: Bound) -> str:
+    """The method of a bound, and how its threshold was chosen."""
+    rule = bound.details.get("threshold_rule")
+    return f"{bound.method}, {rule}" if rule else bound.method
+
+
 def assumed(bound: Bound) -> str:
     """What a bound assumes, in one line."""
     return "; ".join(bound.assumptions) if bound.assumptions else "no assumption"
