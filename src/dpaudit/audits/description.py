@@ -219,6 +219,10 @@ class Description:
         """Number of runs in a tile."""
         return max(0, min(self.speed.tile_size, self.runs - tile * self.speed.tile_size))
 
+    def runs_in(self, record: AuditRecord) -> int:
+        """Number of runs that the store has of this audit."""
+        return sum(self.runs_of(tile) for tile in record.finished_tiles())
+
     def claim(self, steps: int) -> Claim | None:
         """The claim about a training that stops after ``steps``; `None` if nothing is claimed.
 

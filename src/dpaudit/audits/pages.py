@@ -105,7 +105,7 @@ def record_page(
     try:
         result = read_result(record, delta=delta, confidence=confidence)
     except (InvalidScores, StoreError, TrainingFailed) as error:
-        done = sum(description.runs_of(tile) for tile in record.finished_tiles())
+        done = description.runs_in(record)
         return PageData(
             title=record.name or description.title,
             subtitle=description.title,
@@ -152,7 +152,7 @@ def stored_page(record: AuditRecord) -> PageData:
     See also: `record_page`, which computes everything.
     """
     description, kept, bounds = Description.of(record), record.summary or {}, None
-    done = sum(description.runs_of(tile) for tile in record.finished_tiles())
+    done = description.runs_in(record)
     asked = int(kept.get("asked", description.runs))
     if record.finished:
         if "tightness" not in kept:  # stored by dpaudit 0.1, with other verdicts

@@ -103,9 +103,8 @@ def _entry(record: Any) -> dict[str, Any]:
         training, adversary, runs, asked, canaries = "", "", 0, 0, None
     else:
         training, adversary = description.mechanism.name, description.adversary.name
-        done = sum(description.runs_of(tile) for tile in record.finished_tiles())
         asked, canaries = int(summary.get("asked", description.runs)), description.canaries
-        runs = int(summary.get("runs", done))
+        runs = int(summary.get("runs", description.runs_in(record)))
     return {
         "audit": record.id,
         "name": record.name,
