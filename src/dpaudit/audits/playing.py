@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import Any, final
+from typing import Any, Self, final
 
 from dpaudit.audits.description import Description
 from dpaudit.audits.failures import FailurePolicy
 from dpaudit.audits.progress import Progress
-from dpaudit.audits.recording import Keeper
 from dpaudit.audits.watching import Watcher
 from dpaudit.errors import DpauditError
 from dpaudit.lower_bounds import estimate
-from dpaudit.scores import AuditRecord, ScoreBlock
+from dpaudit.scores import AuditRecord, Failure, ScoreBlock
 
 SECONDS_BETWEEN_BOUNDS = 2.0
+
+_SECONDS_AT_RISK = 0.5
+"""A commit waits for the disk, so results that are faster than this are written together."""
 
 Results = Iterator[tuple[int, Any]]
 
@@ -90,3 +92,36 @@ class Tiles:
 def _closable(results: Results) -> Any:
     """A generator, so that leaving the loop early stops the executor's workers."""
     yield from results
+
+
+@final
+class Keeper:
+    """Stores results as they come; a context manager that writes everything at its end.
+
+    Arguments:
+        record: The audit in the store.
+    """
+
+    def __init__(self, record: AuditRecord) -> None:
+        self._record = record
+        self._waiting: list[tuple[int, ScoreBlock | Failure]] = []
+        self._written = time.perf_counter()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.write()
+
+    def keep(self, *results: tuple[int, ScoreBlock | Failure]) -> None:
+        """Store results by the number of their tile."""
+        self._waiting += results
+        if time.perf_counter() - self._written > _SECONDS_AT_RISK:
+            self.write()
+
+    def write(self) -> None:
+        """Write everything that waits."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._record.add_tiles(waiting)
+        self._written = time.perf_counter()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, Self, final
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +13,6 @@ from dpaudit.audits.description import DescribedTraining, Description
 from dpaudit.errors import ConfigurationChanged, StoreError
 from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Store
 from dpaudit.scores.comparing import canonical_json, differences
-
-_SECONDS_AT_RISK = 0.5
-"""A commit waits for the disk, so results that are faster than this are written together."""
 
 _CODE = ("source", "code", "files", "packages")
 _QUESTION = ("claim", "delta", "confidence", "until_violation", "detect", "power")
@@ -214,44 +210,10 @@ def _refuse_a_change(
         unfinished = record.name is None and record.finished is None
         if not (same and unfinished) or _same_but_identity(found, description):
             continue
-        done = sum(found.runs_of(tile) for tile in record.finished_tiles())
-        if 0 < done < found.runs:
+        if 0 < found.runs_in(record) < found.runs:
             old, new = (json.loads(canonical_json(one.to_dict())) for one in (found, description))
             changed = "; ".join(differences(old, new))
             raise ConfigurationChanged(
                 f"{store.path} has an unfinished audit {record.id[:8]} with other settings: "
                 f"{changed}; resume it with those, or give this audit a name or another store"
             )
-
-
-@final
-class Keeper:
-    """Stores results as they come; a context manager that writes everything at its end.
-
-    Arguments:
-        record: The audit in the store.
-    """
-
-    def __init__(self, record: AuditRecord) -> None:
-        self._record = record
-        self._waiting: list[tuple[int, ScoreBlock | Failure]] = []
-        self._written = time.perf_counter()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.write()
-
-    def keep(self, *results: tuple[int, ScoreBlock | Failure]) -> None:
-        """Store results by the number of their tile."""
-        self._waiting += results
-        if time.perf_counter() - self._written > _SECONDS_AT_RISK:
-            self.write()
-
-    def write(self) -> None:
-        """Write everything that waits."""
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            self._record.add_tiles(waiting)
-        self._written = time.perf_counter()

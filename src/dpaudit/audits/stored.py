@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit._arrays import Array
 from dpaudit.audits.assessment import assess, watched
 from dpaudit.audits.description import Description
-from dpaudit.audits.failures import failure_doubts, failure_notes
+from dpaudit.audits.doubts import (
+    constant_scores,
+    failure_doubts,
+    failure_notes,
+    repetition_notes,
+)
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.watching import Watcher
 from dpaudit.errors import StoreError, TrainingFailed
@@ -168,54 +172,3 @@ def check_both_groups(scores: Scores, failures: tuple[Failure, ...]) -> None:
             f"\n{last.traceback}"
         )
     raise TrainingFailed(f"{problem}; increase runs")
-
-
-def constant_scores(scores: Scores) -> tuple[str, ...]:
-    """A reason to doubt the verdict if no score depends on the seed of its run."""
-    groups = [
-        scores.score[(scores.canary == canary) & (scores.inserted == inserted)]
-        for canary in np.unique(scores.canary)[:50]
-        for inserted in (False, True)
-    ]
-    if scores.runs < 8:
-        return ()
-    if any(len(group) > 1 and np.ptp(group) > 0 for group in groups):
-        return _repeated_draws(groups)
-    return (
-        "All runs with the canary have the same score, and so have all runs without it: the "
-        "training adds no noise, it does not draw its noise from its seed, or the score is too "
-        "coarse.",
-    )
-
-
-def _repeated_draws(groups: list[Array]) -> tuple[str, ...]:
-    """A reason to doubt the verdict if most scores repeat others, and are not just rounded."""
-    for group in groups:
-        different = np.unique(group[np.isfinite(group)])
-        if len(group) < 8 or not 2 < len(different) <= len(group) / 2:
-            continue
-        apart = np.diff(different)
-        multiples = apart / apart.min()
-        if np.abs(multiples - np.round(multiples)).max() > 0.01:
-            return (
-                f"{len(group)} runs gave only {len(different)} different scores: the noise of some "
-                "runs repeats that of others, so that the runs are not independent. Does the "
-                "training use all digits of its seed?",
-            )
-    return ()
-
-
-def repetition_notes(scores: Scores) -> tuple[str, ...]:
-    """A warning if different runs with (or without) the canary gave exactly the same scores."""
-    order = np.lexsort((scores.run, scores.inserted, scores.canary))
-    canary, group, run = scores.canary[order], scores.inserted[order], scores.run[order]
-    follows = (np.diff(canary) == 0) & (np.diff(group) == 0) & (np.diff(run) != 0)
-    same = np.diff(scores.score[order]) == 0
-    # Scores that are counts or accuracies repeat now and then; scores with noise do not.
-    if follows.sum() < 4 or same[follows].mean() <= 0.9:
-        return ()
-    return (
-        "different runs gave exactly the same scores: the training adds no noise, or it does not "
-        "draw its noise from the seed that it is given; in the second case the runs are not "
-        "independent and the verdict does not hold",
-    )
