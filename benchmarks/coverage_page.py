@@ -84,7 +84,7 @@ def page(results: Results) -> str:
 
 INTRODUCTION = """\
 <!-- Written by benchmarks/coverage.py; do not edit. -->
-# How often a bound is wrong
+# False claims, measured
 
 A lower bound at 95 % confidence may be above the true epsilon in 5 % of audits. Here the true
 epsilon is known exactly, so such false claims can be counted. Each cell is {audits} simulated
