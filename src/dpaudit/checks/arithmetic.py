@@ -51,6 +51,11 @@ def spacing(values: Array) -> float:
     return float(np.median(np.ldexp(last, exponent - 53)))
 
 
+def centred(rows: Array) -> Array:
+    """The rows minus their mean: outputs of several seeds minus what they share."""
+    return np.asarray(rows - rows.mean(axis=0))
+
+
 def direction(gradient: Array) -> Array:
     """Unit vector along a gradient, also where its norm overflows."""
     if not np.all(np.isfinite(gradient)):

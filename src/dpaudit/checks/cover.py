@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpaudit._arrays import Array
+from dpaudit.checks.subject import StepSubject
 
 if TYPE_CHECKING:
     from dpaudit.checks.measuring import Measurements
@@ -42,7 +43,7 @@ def cover_of_scales(measured: Measurements) -> float:
         return 1.0
     trained = scaled[0] > 0
     places, claimed = measured.spread[trained], subject.noise_multiplier * scaled[0][trained]
-    if subject.noun == "private_step":
+    if isinstance(subject, StepSubject):
         noise = measured.noise()[:, np.searchsorted(measured.watched, places)]
         return _deviation(noise / claimed)
     if not subject.steps_can_vary or subject.places_per_step is None:

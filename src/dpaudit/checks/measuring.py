@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from dpaudit._arrays import Array
 from dpaudit.checks import cover as covers
 from dpaudit.checks import transforms
-from dpaudit.checks.arithmetic import direction, spacing
+from dpaudit.checks.arithmetic import centred, direction, spacing
 from dpaudit.checks.layout import Tensor
 from dpaudit.checks.sampling import offsets
 from dpaudit.checks.scales import measured_scales
-from dpaudit.checks.subject import Subject
+from dpaudit.checks.subject import StepSubject, Subject
 from dpaudit.checks.units import ENDLESS, Response, Unit, unit_along
 
 SEVERAL = 4
@@ -122,7 +122,7 @@ class Measurements:
     @cached_property
     def remembers(self) -> bool:
         """Whether equal calls give a growing output: old sums are added again."""
-        if self.repeatable or self.subject.noun != "private_step":
+        if self.repeatable or not isinstance(self.subject, StepSubject):
             return False
         outputs = [self.subject.output(None, self.seeds[0], self.steps) for _ in range(3)]
         once, twice = outputs[1] - outputs[0], outputs[2] - outputs[1]
@@ -170,8 +170,7 @@ class Measurements:
         """The same minus the mean over seeds."""
         steps = self.steps if steps is None else steps
         if steps not in self._noises:
-            outputs = self.outputs(steps)
-            self._noises[steps] = outputs - outputs.mean(axis=0)
+            self._noises[steps] = centred(self.outputs(steps))
         return self._noises[steps]
 
     @property
@@ -278,11 +277,8 @@ class Measurements:
     def noise_with_example(self) -> Array:
         """As `noise`, with one more example, of zero gradient, in every batch."""
         zeros = np.zeros(self.subject.parameters)
-        outputs = np.stack(
-            [self.subject.output(zeros, seed, self.steps)[self.watched] for seed in self.seeds]
-        )
-        noise: Array = outputs - outputs.mean(axis=0)
-        return noise
+        rows = [self.subject.output(zeros, seed, self.steps)[self.watched] for seed in self.seeds]
+        return centred(np.stack(rows))
 
     @cached_property
     def presence(self) -> Array:

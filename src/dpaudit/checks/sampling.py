@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpaudit._arrays import Array
+from dpaudit.checks.arithmetic import centred
 
 if TYPE_CHECKING:
     from dpaudit.checks.measuring import Measurements
@@ -59,6 +60,4 @@ def larger_sample(measured: Measurements, wanted: tuple[int, int]) -> Array:
     while len(seeds) + len(further) < count:
         seed = max(seeds) + 1 + len(further)
         further.append(subject.output(None, seed, measured.steps)[measured.watched])
-    outputs = np.vstack([measured.outputs(), *further[: count - len(seeds)]])
-    centred: Array = outputs - outputs.mean(axis=0)
-    return centred
+    return centred(np.vstack([measured.outputs(), *further[: count - len(seeds)]]))

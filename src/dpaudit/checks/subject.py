@@ -9,7 +9,8 @@ from __future__ import annotations
 import abc
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
@@ -97,14 +98,7 @@ class Subject(abc.ABC):
             only: The gradient takes part in this step only, counted from 0; in all by default.
             companions: Gradients that are in the batch in any case, before the crafted one.
         """
-        self.calls += 1
-        with (
-            np.errstate(all="ignore"),
-            warnings.catch_warnings(),
-            seeded_generators(seed),
-        ):
-            # Huge gradients overflow on purpose; other warnings are shown once, not at every call.
-            warnings.simplefilter("ignore", RuntimeWarning if self.calls == 1 else Warning)
+        with self._calling(seed):
             returned = self.call(gradient, seed, steps, only, companions)
         shape: tuple[int, ...] = tuple(getattr(returned, "shape", ()))
         if len(shape) == 2 and shape[1] == self.parameters:
@@ -118,6 +112,15 @@ class Subject(abc.ABC):
         if not self.tensors:
             self.tensors = tensors_of(returned)
         return flat
+
+    @contextmanager
+    def _calling(self, seed: int) -> Iterator[None]:
+        """Around a call of the user's code: counts it, seeds generators and silences warnings."""
+        self.calls += 1
+        with np.errstate(all="ignore"), warnings.catch_warnings(), seeded_generators(seed):
+            # Huge gradients overflow on purpose; other warnings are shown once, not at every call.
+            warnings.simplefilter("ignore", RuntimeWarning if self.calls == 1 else Warning)
+            yield
 
     def pair(
         self, gradient: Array, seed: int, steps: int, *, only: int | None = None
@@ -230,9 +233,7 @@ class StepSubject(Subject):
 
     def empty_batch(self, seed: int) -> Array:
         """The output of the step for a batch without examples."""
-        self.calls += 1
-        with np.errstate(all="ignore"), warnings.catch_warnings(), seeded_generators(seed):
-            warnings.simplefilter("ignore")
+        with self._calling(seed):
             return flat_parameters(self.step(np.zeros((0, self.parameters)), seed))
 
     def clipping_is_skipped(self) -> bool:

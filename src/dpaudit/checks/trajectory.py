@@ -18,6 +18,7 @@ from typing import final
 import numpy as np
 
 from dpaudit._arrays import Array
+from dpaudit.checks.arithmetic import centred
 from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules._needs import readable, same_output
 
@@ -120,7 +121,7 @@ def _measured(measured: Measurements) -> Trajectory | str:
         )
     noises: list[Array] = []
     for place, step in enumerate(first):
-        increment = _centred(outputs[step] - outputs.get(step - 1, start))
+        increment = centred(outputs[step] - outputs.get(step - 1, start))
         for earlier in range(place):
             increment = increment - effects[place, earlier] * noises[earlier]
         noises.append(increment / effects[place, place])
@@ -129,7 +130,7 @@ def _measured(measured: Measurements) -> Trajectory | str:
         effect = probe.effect(step, step)
         if abs(effect) > _FAINT * own.max():
             kept.append(step)
-            noises.append(_centred(outputs[step] - outputs[step - 1]) / effect)
+            noises.append(centred(outputs[step] - outputs[step - 1]) / effect)
     return Trajectory(
         steps=tuple(kept),
         noise=np.stack(noises),
@@ -154,11 +155,6 @@ def _cannot(measured: Measurements) -> str:
             "inside the loop, once per step."
         )
     return ""
-
-
-def _centred(values: Array) -> Array:
-    centred: Array = values - values.mean(axis=0)
-    return centred
 
 
 @final

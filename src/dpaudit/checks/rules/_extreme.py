@@ -23,8 +23,7 @@ def judge_entries(measured: Measurements, rule: Rule, entries: Mapping[str, floa
     allowed = "at most C"
     worst = 0.0
     for name, value in entries.items():
-        gradient = measured.along_axis(1.0)
-        gradient[measured.axis] = value
+        gradient = measured.along_axis(value)
         try:
             output = measured.subject.output(gradient, measured.seeds[0], measured.steps)
             lost = int(np.sum(~np.isfinite(output)))

@@ -76,8 +76,6 @@ def growth(measured: Measurements) -> Growth | str:
 def _cannot(measured: Measurements) -> str:
     if not measured.noise_is_there:
         return noise(measured)
-    if measured.subject.noun == "private_step":
-        return "One step shows nothing about several; check a training that takes `steps`."
     if not measured.subject.steps_can_vary:
         return (
             "Let train take one more argument, `steps`, and train that many steps: then one step "

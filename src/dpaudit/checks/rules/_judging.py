@@ -11,6 +11,7 @@ import numpy as np
 from dpaudit._arrays import Array
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import Measurements
+from dpaudit.checks.subject import StepSubject
 from dpaudit.checks.units import Response, Unit, unit_along
 
 COVERED = "More than C, but the noise covers it: it is {:.3g} times as large as claimed."
@@ -121,7 +122,7 @@ def _near(one: float, other: float) -> bool:
 
 def many_shapes(measured: Measurements, *, lengths: Array) -> list[Array]:
     """Gradients of many shapes, always the same; none where each would cost a training."""
-    if measured.subject.noun != "private_step" or not measured.repeatable:
+    if not isinstance(measured.subject, StepSubject) or not measured.repeatable:
         return []
     random = np.random.default_rng(11)
     parameters, clip_norm = measured.subject.parameters, measured.subject.clip_norm

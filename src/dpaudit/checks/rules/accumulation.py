@@ -9,6 +9,7 @@ from dpaudit.checks.measuring import SEVERAL, Measurements
 from dpaudit.checks.rules._growth import growth
 from dpaudit.checks.rules._needs import same_output
 from dpaudit.checks.rules.base import Check, Found
+from dpaudit.checks.subject import StepSubject
 from dpaudit.checks.trajectory import trajectory
 
 RULE = Rule(
@@ -27,7 +28,7 @@ _PERSISTS = 0.97  # of its own step: an effect on the next step that no usual mo
 
 def check(measured: Measurements, found: Found) -> Finding:
     """Noise over response after several steps and after one; for a step, the same call again."""
-    if measured.subject.noun == "private_step":
+    if isinstance(measured.subject, StepSubject):
         return _check_memory(measured)
     grown = growth(measured)
     if isinstance(grown, str):

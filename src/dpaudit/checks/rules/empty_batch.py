@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dpaudit.checks.arithmetic import centred
 from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.limits import FALSE_ALARM, smallest_ratio
 from dpaudit.checks.measuring import Measurements
@@ -37,7 +38,7 @@ def check(measured: Measurements, found: Found) -> Finding:
             measured="not finite",
             allowed="noise",
         )
-    noise = (rows - rows.mean(axis=0))[:, measured.watched]
+    noise = centred(rows)[:, measured.watched]
     degrees = (len(rows) - 1) * noise.shape[1]
     usual = measured.noise_level()
     ratio = float(np.sqrt((noise**2).sum() / degrees)) / usual if usual else 1.0

@@ -97,7 +97,7 @@ def _companions(measured: Measurements, drawing: int) -> Array:
 CHECK = Check(
     rule=RULE,
     run=check,
-    applies=lambda subject: subject.noun == "train",
+    applies=lambda subject: isinstance(subject, TrainingSubject),
     after=("bounded", "noise-presence"),
     needs=(readable, same_output),
 )

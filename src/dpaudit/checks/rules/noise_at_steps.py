@@ -10,6 +10,7 @@ from dpaudit.checks.measuring import Measurements
 from dpaudit.checks.rules._judging import adapts
 from dpaudit.checks.rules._noise import varies_too_much
 from dpaudit.checks.rules.base import Check, Found
+from dpaudit.checks.subject import TrainingSubject
 from dpaudit.checks.trajectory import Trajectory, trajectory
 
 RULE = Rule(
@@ -121,7 +122,7 @@ def _passed(measured: Measurements, seen: Trajectory) -> Finding:
 CHECK = Check(
     rule=RULE,
     run=check,
-    applies=lambda subject: subject.noun == "train",
+    applies=lambda subject: isinstance(subject, TrainingSubject),
     after=(
         "bounded",
         "whole-gradient",

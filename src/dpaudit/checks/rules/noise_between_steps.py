@@ -8,6 +8,7 @@ from dpaudit.checks.findings import Finding, Rule
 from dpaudit.checks.measuring import SEVERAL, Measurements
 from dpaudit.checks.rules._growth import SAME, growth
 from dpaudit.checks.rules.base import Check, Found
+from dpaudit.checks.subject import TrainingSubject
 
 RULE = Rule(
     name="noise differs between steps",
@@ -43,4 +44,4 @@ def check(measured: Measurements, found: Found) -> Finding:
     )
 
 
-CHECK = Check(rule=RULE, run=check, applies=lambda subject: subject.noun == "train")
+CHECK = Check(rule=RULE, run=check, applies=lambda subject: isinstance(subject, TrainingSubject))
