@@ -10,7 +10,7 @@ import dis
 import functools
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -166,37 +166,47 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
                 if len(results) >= MOST_PAIRS:
                     break
                 continue
-            kind = first.kind
-            job = job.pinned(kind)
+            job = job.pinned(first.kind)
             results[run] = job.block(run, first.scores)
-            doubts = tuple(uncovered)
-            covers = coverage_of(job.scorer.canary)
+            found = Liveness(
+                kind=first.kind,
+                results=results,
+                doubts=tuple(uncovered),
+                covers=coverage_of(job.scorer.canary),
+            )
             try:
                 twin = _Training.of(job, run, ~coins)
             except (Exception, SystemExit) as error:
                 notice = f"the canary could not be checked: the training failed with {error!r}"
-                return Liveness(
-                    kind=kind, results=results, notices=(notice,), doubts=doubts, covers=covers
-                )
-            if first.same_as(twin):
-                silent += 1
-                if silent < MOST_PAIRS and run != runs[-1]:
-                    continue
-                return Liveness(kind=kind, results=results, problem=_silent(silent))
-            problem = _misplaced(job, coins, first, twin)
-            if not problem and _ignores_seed(job, run, runs, first, twin, results):
-                doubts = (*doubts, SAME_FOR_ALL_SEEDS)
-                if not _rises(coins, first, twin):
-                    problem = f"{SAME_FOR_ALL_SEEDS} The canary does not raise the score either."
-            if not problem and kind == "parameters":
-                enough = len(runs) >= _WORTH_SPREADING
-                spread = spread_contribution(job, run) if enough else None
-                doubts = (*doubts, spread_doubt(spread)) if spread_doubt(spread) else doubts
-                covers += spread_coverage(job.scorer.canary, spread)
-            return Liveness(
-                kind=kind, results=results, problem=problem, doubts=doubts, covers=covers
-            )
+                return replace(found, notices=(notice,))
+            if not first.same_as(twin):
+                return _of_pair(found, job, run, runs, first, twin)
+            silent += 1
+            if silent == MOST_PAIRS or run == runs[-1]:
+                return replace(found, problem=_silent(silent))
     return Liveness(results=results)
+
+
+def _of_pair(
+    found: Liveness,
+    job: Job,
+    run: int,
+    runs: Sequence[int],
+    first: _Training,
+    twin: _Training,
+) -> Liveness:
+    """Add to what was ``found`` what a pair of trainings shows that the canary has changed."""
+    coins, doubts, covers = job.coins(run), list(found.doubts), found.covers
+    problem = _misplaced(job, coins, first, twin)
+    if not problem and _ignores_seed(job, run, runs, first, twin, found.results):
+        doubts.append(SAME_FOR_ALL_SEEDS)
+        if not _rises(coins, first, twin):
+            problem = f"{SAME_FOR_ALL_SEEDS} The canary does not raise the score either."
+    if not problem and found.kind == "parameters":
+        spread = spread_contribution(job, run) if len(runs) >= _WORTH_SPREADING else None
+        doubts += filter(None, [spread_doubt(spread)])
+        covers += spread_coverage(job.scorer.canary, spread)
+    return replace(found, problem=problem, doubts=tuple(doubts), covers=covers)
 
 
 @final
