@@ -133,7 +133,7 @@ def test_a_killed_worker_is_replaced(parts: ModuleType) -> None:
     notices: list[str] = []
     dying = prepare(game(parts, "DyingOnce"), speed(2))
     together = dict(play(dying, notify=notices.append, executor=ONE))
-    assert any("playing it again" in notice for notice in notices)
+    assert any("it is played again" in notice for notice in notices)
     for tile, block in alone.items():
         np.testing.assert_array_equal(block.score, together[tile].score)
 

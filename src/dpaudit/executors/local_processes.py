@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
@@ -20,7 +20,7 @@ from typing import Any, final
 from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.executors._worker import Setup
-from dpaudit.executors.base import Capacity, Executor, Lost, Notify, Player
+from dpaudit.executors.base import Attempts, Capacity, Executor, Notify, Player
 
 _POLL = 1.0
 """Seconds after which a worker that ended without closing its socket is noticed."""
@@ -87,48 +87,53 @@ class LocalProcesses(Executor):
         return self._play(setup, deque(tiles), notify)
 
     def _play(self, setup: bytes, waiting: deque[int], notify: Notify) -> Iterator[tuple[int, Any]]:
-        missing, tries, unready = len(waiting), Counter[int](), 0
+        missing, unready = len(waiting), 0
+        attempts = Attempts(self._attempts, self.status, notify)
         team = [
             _Worker(setup, self._environment_of(number), self._timeout)
             for number in range(min(self._workers, missing))
         ]
+
+        def busy_again(worker: _Worker) -> None:
+            if waiting:
+                worker.play(waiting.popleft())
+
         with contextlib.ExitStack() as stack:
             for worker in team:
                 stack.callback(worker.end)
-                worker.play(waiting.popleft())
+                busy_again(worker)
             self.status.workers = len(team)
             while missing:
                 self.status.in_flight = sum(worker.busy for worker in team)
                 for worker in _with_news(team):
-                    tile, (kind, content) = worker.tile, worker.message()
-                    if kind == "ready":
-                        unready = 0
-                    elif kind == "notice":
-                        notify(content)
-                    elif kind == "error":
-                        raise content
-                    elif kind == "ended":
-                        unready += not worker.ready
-                        if unready > self._attempts:
-                            raise DpauditError(
-                                f"worker processes {content} before they could play a tile; use "
-                                "workers=1 to see the cause"
-                            )
-                        tries[tile] += 1
-                        if tries[tile] < self._attempts:
-                            notify(f"a worker process {content} in tile {tile}: playing it again")
-                            waiting.appendleft(tile)
-                            self.status.retries += 1
-                            kind = "again"
-                        else:
-                            content = Lost(reason=f"its worker {content}", attempts=tries[tile])
-                    if kind == "result" and self._replaced_after(content):
-                        worker.end()
-                    if kind in ("result", "ended", "again") and waiting:
-                        worker.play(waiting.popleft())  # before the result is looked at
-                    if kind in ("result", "ended"):
-                        missing -= 1
-                        yield tile, content
+                    tile = worker.tile
+                    match worker.message():
+                        case "ready", _:
+                            unready = 0
+                        case "notice", text:
+                            notify(text)
+                        case "error", error:
+                            raise error
+                        case "result", result:
+                            if self._replaced_after(result):
+                                worker.end()
+                            busy_again(worker)  # before the result is looked at
+                            missing -= 1
+                            yield tile, result
+                        case "ended", how:
+                            unready += not worker.ready
+                            if unready > self._attempts:
+                                raise DpauditError(
+                                    f"worker processes {how} before they could play a tile; use "
+                                    "workers=1 to see the cause"
+                                )
+                            lost = attempts.failed(tile, f"its worker {how}")
+                            if lost is None:
+                                waiting.appendleft(tile)
+                            busy_again(worker)
+                            if lost is not None:
+                                missing -= 1
+                                yield tile, lost
 
     def _environment_of(self, number: int) -> dict[str, str]:
         if not self._gpus:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput, MissingExtra
-from dpaudit.executors.base import Capacity, Executor, Lost, Notify, Player, PlayTile
+from dpaudit.executors.base import Attempts, Capacity, Executor, Notify, Player, PlayTile
 
 _SECONDS_BETWEEN_LOOKS = 2.0
 """How often the cluster is asked for its machines, which may come and go."""
@@ -92,20 +92,12 @@ class RayTasks(Executor):
         if not tiles:
             return
         ray = self._connected()
-        waiting, tries = deque(tiles), Counter[int]()
-        flying: dict[Any, int] = {}
+        waiting, flying = deque(tiles), dict[Any, int]()
+        attempts = Attempts(self._attempts, self.status, notify)
         try:
             look = _Cluster(ray, self._needs)
             task = ray.remote(**self._options())(_play_tile)
-            try:
-                # In a list, so that a worker fetches the player once and not for every tile.
-                held = [ray.put(player)]
-            except ray.exceptions.RayError as error:
-                raise DpauditError(
-                    "the game does not fit into Ray's object store: free space on the disk of the "
-                    "machine that runs this command, or start Ray with a larger "
-                    f"--object-store-memory. Ray says: {error}"
-                ) from None
+            held = _put(ray, player)
             while waiting or flying:
                 slots, self.status.lost_nodes = look.slots(), look.lost
                 while waiting and len(flying) < 2 * slots + 2:
@@ -116,22 +108,12 @@ class RayTasks(Executor):
                 for reference in done:
                     tile = flying.pop(reference)
                     try:
-                        result, notices = ray.get(reference)
-                    except ray.exceptions.RayTaskError as error:
-                        cause = error.cause
-                        cause.add_note(f"On a machine of the Ray cluster:\n{error}")
-                        raise cause from None
-                    except (ray.exceptions.RuntimeEnvSetupError, ray.exceptions.TaskCancelledError):
-                        raise
-                    except ray.exceptions.RayError as error:
-                        reason = self._reason(error)
-                        tries[tile] += 1
-                        if tries[tile] < self._attempts:
-                            self.status.retries += 1
-                            notify(f"tile {tile}: {reason}; it is played again")
+                        result, notices = self._landed(ray, reference)
+                    except _Died as death:
+                        result, notices = attempts.failed(tile, str(death)), []
+                        if result is None:
                             waiting.append(tile)
                             continue
-                        result, notices = Lost(reason=reason, attempts=tries[tile]), []
                     for notice in notices:
                         notify(notice)
                     yield tile, result
@@ -173,6 +155,21 @@ class RayTasks(Executor):
             options["runtime_env"] = self._runtime_env
         return options
 
+    def _landed(self, ray: Any, reference: Any) -> tuple[Any, list[str]]:
+        """The result and the notices of a task; `_Died` if its worker did not survive."""
+        errors = ray.exceptions
+        try:
+            result, notices = ray.get(reference)
+        except errors.RayTaskError as error:
+            cause = error.cause
+            cause.add_note(f"On a machine of the Ray cluster:\n{error}")
+            raise cause from None
+        except (errors.RuntimeEnvSetupError, errors.TaskCancelledError):
+            raise
+        except errors.RayError as error:
+            raise _Died(self._reason(error)) from None
+        return result, notices
+
     def _reason(self, error: Exception) -> str:
         kind = type(error).__name__
         limit = (
@@ -183,6 +180,22 @@ class RayTasks(Executor):
             "NodeDiedError": "its machine was lost",
             "OutOfMemoryError": "its machine ran out of memory",
         }.get(kind, f"{kind}: {(str(error).splitlines() or [''])[0]}")
+
+
+def _put(ray: Any, player: Player) -> list[Any]:
+    """The player in Ray's object store; in a list, so that a worker fetches it only once."""
+    try:
+        return [ray.put(player)]
+    except ray.exceptions.RayError as error:
+        raise DpauditError(
+            "the game does not fit into Ray's object store: free space on the disk of the machine "
+            "that runs this command, or start Ray with a larger --object-store-memory. "
+            f"Ray says: {error}"
+        ) from None
+
+
+class _Died(Exception):
+    """The worker or the machine of a task was lost."""
 
 
 class _Cluster:
