@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,6 +213,16 @@ def densities(
         4.1562
     """
     resolution = Resolution() if resolution is None else resolution
+    propagation = _Propagation(process, resolution, _longest_tail(process, delta, resolution))
+    for step in range(1, process.steps + 1):
+        if step > 1:
+            propagation.move(step)
+        propagation.cut(step)
+        yield propagation.pair()
+
+
+def _longest_tail(process: LandscapeProcess, delta: float, resolution: Resolution) -> float:
+    """Number of standard deviations beyond which nothing can change delta."""
     mu = accountant_mu(process, process.steps)
     tail = -float(ndtri(max(min(delta, 1e-5) * resolution.negligible, 1e-300))) + mu
     if tail > LONGEST_TAIL:
@@ -220,62 +231,83 @@ def densities(
             f"deviations, more than the {LONGEST_TAIL:g} that floating-point numbers hold; raise "
             "the noise multiplier or delta"
         )
-    least = math.exp(float(log_ndtr(-tail)))
-    noise, sigma = process.step_noise, process.noise_multiplier
-    # One grid per landscape, one kernel per pair of grids: a fixed landscape has one of each.
-    grids: dict[Landscape, _Grid] = {}
-    kernels: dict[tuple[int, int, float], _Kernel] = {}
+    return tail
 
-    def grid_after(step: int) -> _Grid:
-        landscape = process.landscape_at(min(step + 1, process.steps))
-        if landscape not in grids:
-            order = rule(resolution.order)
-            grids[landscape] = _Grid(landscape, process.reach, order, resolution.width * noise)
-        return grids[landscape]
 
-    def moved(source: _Grid, target: _Grid, shift: float, before: Array) -> Array:
-        key = (id(source), id(target), shift)
-        if key not in kernels:
-            kernels[key] = _Kernel(source, target, shift, noise, tail)
-        return kernels[key].apply(before, active)
+@final
+class _Propagation:
+    """Both densities after a step, on the grid of the next step's landscape.
 
-    grid = grid_after(1)
-    grid.cover(np.array([-tail * sigma]), np.array([1 + tail * sigma]))
-    nodes = grid.panels().nodes
-    both = np.stack([_normal(nodes / sigma), _normal((nodes - 1) / sigma)], axis=-1) / sigma
-    active = np.ones(len(nodes), dtype=bool)
-    for step in range(1, process.steps + 1):
-        if step > 1:
-            source, grid = grid, grid_after(step)
-            if process.inserts(step):
-                out = moved(source, grid, 0.0, both[..., :1])
-                with_canary = moved(source, grid, process.step_ratio, both[..., 1:])
-                both = np.concatenate([_grown(out, with_canary.shape[0]), with_canary], axis=-1)
-            else:
-                both = moved(source, grid, 0.0, both)
-        panels = grid.panels()
-        mass = np.einsum("pnw,pn->pw", both, panels.weights)
-        active = mass.max(axis=1) > least
-        lost = np.abs(mass[active].sum(axis=0) - 1).max()
-        if lost > resolution.mass_tolerance:
+    There is one grid for each landscape and one kernel for each pair of grids, so a landscape that
+    does not change has one of each.
+    """
+
+    def __init__(self, process: LandscapeProcess, resolution: Resolution, tail: float) -> None:
+        self._process, self._resolution, self._tail = process, resolution, tail
+        self._least = math.exp(float(log_ndtr(-tail)))
+        self._grids: dict[Landscape, _Grid] = {}
+        self._kernels: dict[tuple[int, int, float], _Kernel] = {}
+        sigma = process.noise_multiplier
+        self._grid = self._grid_after(1)
+        self._grid.cover(np.array([-tail * sigma]), np.array([1 + tail * sigma]))
+        nodes = self._grid.panels().nodes
+        densities = _normal(nodes / sigma), _normal((nodes - 1) / sigma)
+        self._both = np.stack(densities, axis=-1) / sigma
+        self._active = np.ones(len(nodes), dtype=bool)
+
+    def move(self, step: int) -> None:
+        """One step of the process."""
+        source, self._grid = self._grid, self._grid_after(step)
+        if self._process.inserts(step):
+            out = self._moved(source, 0.0, self._both[..., :1])
+            with_canary = self._moved(source, self._process.step_ratio, self._both[..., 1:])
+            self._both = np.concatenate([_grown(out, with_canary.shape[0]), with_canary], axis=-1)
+        else:
+            self._both = self._moved(source, 0.0, self._both)
+
+    def cut(self, step: int) -> None:
+        """Cut the tails that cannot change delta, and check that no mass is lost."""
+        mass = np.einsum("pnw,pn->pw", self._both, self._grid.panels().weights)
+        active = mass.max(axis=1) > self._least
+        lost, allowed = np.abs(mass[active].sum(axis=0) - 1).max(), self._resolution.mass_tolerance
+        if lost > allowed:
             raise NumericalError(
                 f"probability mass drifted by {lost:.1e} at step {step}, more than "
-                f"{resolution.mass_tolerance:g}; the landscape varies too fast for the panels"
+                f"{allowed:g}; the landscape varies too fast for the panels"
             )
-        both[~active] = 0.0
+        self._both[~active] = 0.0
+        self._active = active
         if active.size > 2000 + 6 * active.sum():
             # Panels that the process has left are dropped, and the kernels with them.
-            grid, kept = grid.only(active)
-            grids[grid.landscape] = grid
-            both, active = both[kept], active[kept]
-            kernels.clear()
-        ascending = np.flatnonzero(active)
-        ascending = ascending[np.argsort(grid.left[ascending])]
-        yield DensityPair(
-            grid.panels(ascending),
-            np.ascontiguousarray(both[ascending, :, 0]),
-            np.ascontiguousarray(both[ascending, :, 1]),
+            self._grid, kept = self._grid.only(active)
+            self._grids[self._grid.landscape] = self._grid
+            self._both, self._active = self._both[kept], active[kept]
+            self._kernels.clear()
+
+    def pair(self) -> DensityPair:
+        """Both densities, from left to right."""
+        ascending = np.flatnonzero(self._active)
+        ascending = ascending[np.argsort(self._grid.left[ascending])]
+        return DensityPair(
+            self._grid.panels(ascending),
+            np.ascontiguousarray(self._both[ascending, :, 0]),
+            np.ascontiguousarray(self._both[ascending, :, 1]),
         )
+
+    def _grid_after(self, step: int) -> _Grid:
+        process, resolution = self._process, self._resolution
+        landscape = process.landscape_at(min(step + 1, process.steps))
+        if landscape not in self._grids:
+            order, width = rule(resolution.order), resolution.width * process.step_noise
+            self._grids[landscape] = _Grid(landscape, process.reach, order, width)
+        return self._grids[landscape]
+
+    def _moved(self, source: _Grid, shift: float, densities: Array) -> Array:
+        key = (id(source), id(self._grid), shift)
+        if key not in self._kernels:
+            noise = self._process.step_noise
+            self._kernels[key] = _Kernel(source, self._grid, shift, noise, self._tail)
+        return self._kernels[key].apply(densities, self._active)
 
 
 def _normal(z: Array) -> Array:
