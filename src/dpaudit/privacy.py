@@ -163,8 +163,8 @@ def question_of(delta: float | None, epsilon: float | None) -> Question:
     """The question asked by giving exactly one of delta and epsilon."""
     if (delta is None) == (epsilon is None):
         raise InvalidInput(
-            f"give either delta or epsilon, got delta={delta!r} and epsilon={epsilon!r}; the other "
-            "one is the answer"
+            "give either delta or epsilon: delta to bound epsilon, epsilon to bound delta; "
+            f"got delta={delta!r} and epsilon={epsilon!r}"
         )
     return AtDelta(delta) if delta is not None else AtEpsilon(epsilon)  # type: ignore[arg-type]
 

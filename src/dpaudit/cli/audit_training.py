@@ -121,7 +121,7 @@ def audit_training(
 
     --claimed-epsilon is read as a Gaussian curve through the pair. Exactly
     epsilon-DP mechanisms (randomised response, Laplace) violate that curve
-    although they satisfy the pair; a second line gives the verdict on the
+    although they satisfy the pair; the result also has the verdict on the
     bare pair, and --pair-only tests only that.
 
     [bold]dpaudit audit-training my_training:train --claimed-epsilon 8 --delta 1e-5[/]

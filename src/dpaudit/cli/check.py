@@ -286,6 +286,9 @@ def _print(result: CheckResult, what: str) -> None:
         title=Text(f"Rules of private training: {what}", style="bold"),
         title_justify="left",
         box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
     )
     for header in ("rule", "verdict", "measured", "allowed"):
         table.add_column(header, no_wrap=header in ("rule", "verdict"))

@@ -155,7 +155,7 @@ def _plan_training(
     screen.print(f"{training}: {claim.description}", style="bold", markup=False)
     screen.print(found.sentence, markup=False)
     if found.seconds is not None:
-        screen.print(f"About {duration(found.seconds)}, one training after the other.")
+        screen.print(f"About {duration(max(found.seconds, 1))}, one training after the other.")
     _print_command(command)
 
 
