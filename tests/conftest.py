@@ -1,9 +1,10 @@
-"""Small models for the games' tests: one for each kind of layer the engine has a rule for."""
+"""What many tests use: the command line, and a small model for each layer with an engine rule."""
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dpaudit.cli import main
 from dpaudit.data import Examples
 from dpaudit.mechanisms import losses
 from dpaudit.mechanisms.batches import FixedBatches
@@ -36,6 +38,22 @@ gc.set_threshold(50_000, 5, 5)
 def pytest_collection_finish() -> None:
     """Leave the imported modules out of later collections: they are never garbage."""
     gc.freeze()
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs ``dpaudit`` in this process: exit code, standard output, standard error."""
+
+    def running(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dpaudit", *arguments])
+        with pytest.raises(SystemExit) as exit_of:
+            main()
+        printed = capsys.readouterr()
+        return int(exit_of.value.code or 0), printed.out, printed.err
+
+    return running
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from dpaudit.checks import RULES
-from dpaudit.cli import main
 from dpaudit.executors import InProcess
 
 MODULE = """
@@ -70,7 +70,7 @@ def correct(canary, inserted, seed):
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch, run):
     """Runs the command in a folder with the module: exit code, standard output, standard error."""
     (tmp_path / "trained_here.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
@@ -78,15 +78,7 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "trained_here", raising=False)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr("dpaudit.cli.check._executor", InProcess)  # a process takes a second
-
-    def running(*arguments):
-        monkeypatch.setattr(sys, "argv", ["dpaudit", "check", *arguments])
-        with pytest.raises(SystemExit) as exit_of:
-            main()
-        printed = capsys.readouterr()
-        return int(exit_of.value.code or 0), printed.out, printed.err
-
-    return running
+    return partial(run, "check")
 
 
 CLAIM = ("--clip-norm", "2", "--noise-multiplier", "1", "--parameters", "300")

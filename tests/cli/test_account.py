@@ -6,11 +6,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-
-from dpaudit.cli import main
 
 PLAIN = ["--noise-multiplier", "4", "--steps", "250"]
 AT_DELTA = [*PLAIN, "--delta", "1e-5"]
@@ -19,17 +18,8 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command in this process: exit code, standard output, standard error."""
-
-    def running(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dpaudit", "account", *arguments])
-        with pytest.raises(SystemExit) as exit_of:
-            main()
-        printed = capsys.readouterr()
-        return int(exit_of.value.code or 0), printed.out, printed.err
-
-    return running
+def run(run: Run) -> Run:
+    return partial(run, "account")
 
 
 def _bounds(output: str) -> dict[str, dict[str, Any]]:

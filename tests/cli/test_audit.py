@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from dpaudit.audits import progress
-from dpaudit.cli import main
 from dpaudit.errors import StoreError
 from dpaudit.scores import Store, read_scores
 
@@ -35,22 +34,14 @@ INTERRUPTIBLE = (
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path) -> Run:
     """Runs a command in this process and an empty folder: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DPAUDIT_STORE", raising=False)
     monkeypatch.delenv("DPAUDIT_DATA", raising=False)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", math.inf)  # machines may be slow
-
-    def running(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dpaudit", *arguments])
-        with pytest.raises(SystemExit) as exit_of:
-            main()
-        printed = capsys.readouterr()
-        return int(exit_of.value.code or 0), printed.out, printed.err
-
-    return running
+    return run
 
 
 def _json(found: tuple[int, str, str]) -> dict[str, Any]:

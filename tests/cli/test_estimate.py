@@ -8,28 +8,12 @@ import numpy as np
 import pytest
 
 from dpaudit import Scores, write_scores
-from dpaudit.cli import main
 from dpaudit.lower_bounds import METHODS
 
 COUNTS = [
     "--true-positives", "490", "--false-negatives", "10",
     "--false-positives", "20", "--true-negatives", "480",
 ]  # fmt: skip
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dpaudit", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture

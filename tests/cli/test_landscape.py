@@ -6,11 +6,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from dpaudit.cli import main
 from dpaudit.errors import InvalidInput
 
 PAPER = ["--noise-multiplier", "1", "--batch-size", "16", "--steps", "25"]
@@ -20,17 +20,8 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command in this process: exit code, standard output, standard error."""
-
-    def running(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dpaudit", "landscape", *arguments])
-        with pytest.raises(SystemExit) as exit_of:
-            main()
-        printed = capsys.readouterr()
-        return int(exit_of.value.code or 0), printed.out, printed.err
-
-    return running
+def run(run: Run) -> Run:
+    return partial(run, "landscape")
 
 
 def test_json_has_epsilon_at_every_step(run: Run) -> None:

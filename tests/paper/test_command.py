@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from dpaudit.cli import main
 from dpaudit.cli._exit import UNEXPECTED
 from dpaudit.errors import DataError
 from dpaudit_paper import FIGURES
@@ -20,19 +19,10 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command in this process: exit code, standard output, standard error."""
+def run(monkeypatch: pytest.MonkeyPatch, run: Run) -> Run:
     monkeypatch.delenv("DPAUDIT_DATA", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
-
-    def running(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dpaudit", "reproduce", *arguments])
-        with pytest.raises(SystemExit) as exit_of:
-            main()
-        printed = capsys.readouterr()
-        return int(exit_of.value.code or 0), printed.out, printed.err
-
-    return running
+    return partial(run, "reproduce")
 
 
 def test_without_names_every_figure_is_listed(run: Run, tmp_path: Path) -> None:

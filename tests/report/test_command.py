@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from played import normal_scores, settings, store_audit
 
 from dpaudit.audits import read_result
-from dpaudit.cli import main
 from dpaudit.scores import Store
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path) -> Run:
     """Runs the command in a folder with two stores: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DPAUDIT_STORE", raising=False)
@@ -27,15 +26,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
             for place, name in enumerate(names):
                 scores = normal_scores(2.0, runs=100, seed=place)
                 store_audit(store, scores, settings(runs=100), name=name)
-
-    def running(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dpaudit", "report", *arguments])
-        with pytest.raises(SystemExit) as exit_of:
-            main()
-        printed = capsys.readouterr()
-        return int(exit_of.value.code or 0), printed.out, printed.err
-
-    return running
+    return partial(run, "report")
 
 
 @pytest.mark.parametrize(

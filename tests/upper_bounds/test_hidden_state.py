@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy.optimize import isotonic_regression
 
 import dpaudit
-from dpaudit.cli import main
 from dpaudit.errors import InvalidInput
 from dpaudit.testing import check_hidden_state_accountant
 from dpaudit.upper_bounds import HIDDEN_STATE_ACCOUNTANTS, HiddenState, all_upper_bounds
@@ -195,21 +194,16 @@ def test_one_constant_per_step_is_the_same_as_one_for_all() -> None:
     assert one.epsilon == pytest.approx(many.epsilon)
 
 
-def test_the_command_prints_both_kinds_of_bounds(monkeypatch, capsys) -> None:
+def test_the_command_prints_both_kinds_of_bounds(run) -> None:
     options = "--step-lipschitz 1.05 --period 5 --phase last --noise-multiplier 4 --steps 1250"
-    command = ["dpaudit", "account", *options.split(), "--delta", "1e-5"]
-
-    def run(*more: str) -> int:
-        monkeypatch.setattr(sys, "argv", [*command, *more])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0)
-
-    assert run("--hidden-state", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    account = partial(run, "account", *options.split(), "--delta", "1e-5")
+    code, out, _ = account("--hidden-state", "--json")
+    assert code == 0
+    found = json.loads(out)
     methods = [bound["method"] for bound in found["bounds"]]
     assert methods == ["gaussian", "hidden-state-lipschitz"]
     assert found["bounds"][0]["epsilon"] == pytest.approx(23.995, abs=1e-3)
     assert found["unavailable"][0]["method"] == "hidden-state-clipping"
-    assert run() == 2
-    assert "--hidden-state" in capsys.readouterr().err
+    code, _, err = account()
+    assert code == 2
+    assert "--hidden-state" in err
