@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
@@ -199,3 +201,12 @@ def test_layers_that_mix_examples_have_an_error_of_their_own() -> None:
 def test_a_device_that_is_not_there() -> None:
     with pytest.raises(InvalidInput, match="device must be auto, cpu, cuda"):
         audit(easy_training(), RandomDimension(), runs=10, speed=Speed(device="abacus"))
+
+
+@pytest.mark.parametrize("call", ["audit", "plan"])
+def test_without_torch_the_remedy_is_named(call: str) -> None:
+    """In a process of its own, where no module has imported torch before."""
+    code = f"import sys; sys.modules['torch'] = None; import dpaudit; dpaudit.{call}(None, None)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MissingExtra" in done.stderr
+    assert "pip install 'dpaudit[train]'" in done.stderr

@@ -16,7 +16,7 @@ from dpaudit.audits.progress import Progress
 from dpaudit.audits.recording import begin
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.session import Notices, StorePath, finished, open_store, versions
-from dpaudit.errors import InvalidInput, MissingExtra
+from dpaudit.errors import InvalidInput
 from dpaudit.executors import Capacity, Executor
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.scores import Store
@@ -155,14 +155,10 @@ def make_game(
     capacity: Capacity | None = None,
 ) -> tuple[Game, Speed]:
     """The game, with everything checked that can be checked before crafting and training."""
-    try:
-        from dpaudit.engine import Speed
-        from dpaudit.games import Game
-        from dpaudit.games.budget import device_of
-    except ImportError as error:
-        if getattr(error, "name", None) != "torch":
-            raise
-        raise MissingExtra("playing an audit", "train") from None
+    from dpaudit.engine import Speed
+    from dpaudit.games import Game
+    from dpaudit.games.budget import device_of
+
     if not isinstance(mechanism, DPSGD):
         raise InvalidInput(f"mechanism must be a DPSGD, got {type(mechanism).__name__}")
     if not isinstance(adversary, Adversary):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, final
 
 from dpaudit.audits.assessment import lower_methods
 from dpaudit.audits.auditing import make_game
-from dpaudit.errors import DpauditError, MissingExtra
+from dpaudit.errors import DpauditError
 from dpaudit.executors import Executor, Lost, Player, PlayTile
 from dpaudit.lower_bounds import METHODS
 from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
@@ -26,7 +25,6 @@ from dpaudit.upper_bounds import upper_bound
 
 if TYPE_CHECKING:
     from dpaudit.engine import Speed
-    from dpaudit.engine.simulation import Shortened
     from dpaudit.games import Prepared
 
 SHARES = (0.8, 0.9, 0.95)
@@ -133,10 +131,12 @@ def plan(
 
     See also: `dpaudit.lower_bounds.prediction`, for the bounds alone and without torch.
     """
+    began = time.perf_counter()
+    from dpaudit.engine.simulation import shortened
+
     insertion = Insertion() if insertion is None else insertion
     capacity = None if executor is None else executor.capacity()
-    began = time.perf_counter()
-    with _short_simulations() as simulations:
+    with shortened(_SIMULATION_SECONDS) as simulations:
         game, asked = make_game(
             mechanism,
             adversary,
@@ -149,14 +149,6 @@ def plan(
             capacity=capacity,
         )
     crafting = time.perf_counter() - began + simulations.saved
-    extrapolated = (
-        ()
-        if simulations.played == simulations.asked
-        else (
-            "The time of the adversary's simulations is extrapolated from "
-            f"{simulations.played:,} of {simulations.asked:,} steps.",
-        )
-    )
     from dpaudit.audits._describing import describe_game, device_name
     from dpaudit.games import prepare
 
@@ -166,21 +158,15 @@ def plan(
     rounds = math.ceil(prepared.tiles / workers)
     steps, described = mechanism.steps, describe_game(prepared)
     noisy, standard = described.noisy_steps(steps), adversary.threat_model is ThreatModel.STANDARD
-    insertions, in_score = insertion.count(steps), noisy["noise_multiplier"]
-    nonlinear: tuple[str, ...] = ()
-    if not standard:
-        shown = noise_of_released_model(mechanism, insertion)
-        in_score = mechanism.noise_multiplier if shown is None else shown
-        if not isinstance(mechanism.optimizer, SGD):
-            nonlinear = (NONLINEAR.format(mechanism.optimizer),)
-    mu = predicted_mu(
-        noise_multiplier=in_score,
-        # An adversary who sees the iterates reads only the insertion steps, without other noise.
-        steps=insertions if standard else steps,
-        insertions=insertions,
-        sampling_rate=mechanism.sampling_rate,
-    )
-    scores = runs * canaries
+    mu = _expected_mu(mechanism, insertion, noisy["noise_multiplier"] if standard else None)
+    notices = [*prepared.checked.notices, *timing.notices]
+    if simulations.played < simulations.asked:
+        notices.append(
+            "The time of the adversary's simulations is extrapolated from "
+            f"{simulations.played:,} of {simulations.asked:,} steps."
+        )
+    if not standard and not isinstance(mechanism.optimizer, SGD):
+        notices.append(NONLINEAR.format(mechanism.optimizer))
     return Plan(
         upper=upper_bound(**noisy, delta=delta),
         hidden_upper=described.hidden_upper(steps, delta=delta),
@@ -188,7 +174,9 @@ def plan(
         epsilon=gaussian_epsilon(delta, mu),
         lower=Bounds(
             bounds=tuple(
-                expected_bound(mu, scores=scores, delta=delta, confidence=confidence, method=method)
+                expected_bound(
+                    mu, scores=runs * canaries, delta=delta, confidence=confidence, method=method
+                )
                 for method in lower_methods(clustered=False)
                 if delta > 0 or not METHODS[method].needs_positive_delta
             )
@@ -200,18 +188,31 @@ def plan(
         bytes=prepared.tile_size * workers * prepared.cost.bytes,
         speed=settled,
         device=device_name(settled, capacity),
-        notices=(*prepared.checked.notices, *timing.notices, *extrapolated, *nonlinear),
+        notices=tuple(notices),
     )
 
 
-def _short_simulations() -> AbstractContextManager[Shortened]:
-    try:
-        from dpaudit.engine.simulation import shortened
-    except ImportError as error:
-        if getattr(error, "name", None) != "torch":
-            raise
-        raise MissingExtra("planning an audit", "train") from None
-    return shortened(_SIMULATION_SECONDS)
+def _expected_mu(mechanism: DPSGD, insertion: Insertion, seen: float | None) -> float:
+    """The mu of the scores that the plan expects.
+
+    Arguments:
+        mechanism: The training.
+        insertion: The steps at which canaries are inserted.
+        seen: The noise multiplier of the iterates, if the adversary sees them: it reads only the
+            insertion steps, without other noise. `None` if it sees the final model.
+    """
+    insertions, steps = insertion.count(mechanism.steps), mechanism.steps
+    if seen is not None:
+        noise, steps = seen, insertions
+    else:
+        released = noise_of_released_model(mechanism, insertion)
+        noise = mechanism.noise_multiplier if released is None else released
+    return predicted_mu(
+        noise_multiplier=noise,
+        steps=steps,
+        insertions=insertions,
+        sampling_rate=mechanism.sampling_rate,
+    )
 
 
 def _runs_needed(
