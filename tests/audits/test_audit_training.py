@@ -571,6 +571,21 @@ def test_stops_as_soon_as_a_violation_is_proven():
     assert any("refuting this claim takes" in note for note in short.test.notes)
 
 
+def test_every_confidence_reads_all_runs_of_a_watched_audit():
+    """A test at a lower confidence would have stopped earlier, but this audit did not."""
+    with Store.open(":memory:") as store:
+        options = {"canary": CANARY, "claim": CLAIM, "runs": 400, "until_violation": True}
+        played = audit_training(gaussian(0.5), **options, store=store)
+        (record,) = store.audits()
+        read = [read_result(record, confidence=level) for level in (0.5, 0.8, 0.95, 0.99)]
+    for result in read:
+        assert (result.runs, result.verdict) == (played.runs, "violation")
+        assert {bound.sample_size for bound in result.lower} == {played.test.sample_size}
+    for method in ("anytime", "anytime-gaussian-dp"):
+        found = [result.lower[method].epsilon for result in read]
+        assert found == sorted(found, reverse=True)
+
+
 def test_one_run_of_many_canaries_may_be_watched_too():
     canary = GradientCanary.draw(3000, clip_norm=1.0, count=3000)
     result = audit_training(gaussian(0.7), canary=canary, claim=CLAIM, runs=5, until_violation=True)

@@ -21,7 +21,7 @@ from dpaudit.lower_bounds import ProvenCurve, estimate, estimate_all, proven_cur
 from dpaudit.lower_bounds.evidence import with_failures
 from dpaudit.lower_bounds.gaussian_fit import chance_of_looking_closer
 from dpaudit.lower_bounds.prediction import expected_bound
-from dpaudit.privacy import DETECT, LEAST_POWER, Bound, Bounds, ThreatModel
+from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.scores import Failure, Scores
 from dpaudit.tradeoff import gaussian_mu
 from dpaudit.upper_bounds import all_upper_bounds, upper_bound
@@ -220,25 +220,21 @@ def assess(
     # Without sampling the closed form is exact, so that no other accountant's bound is smaller.
     known = bounds_of(every=sampled and every_accountant)
     least = min(known, key=lambda bound: bound.epsilon)
-    test, power, attainable, least_power = None, None, None, LEAST_POWER
-    tensors: Mapping[str, ClaimTest] = {}
-    if claim is not None and (training is not None or delta > 0):
-        least_power = LEAST_POWER if training is None else training.power
-        test, tensors = _tests(description, scores, failures, claim, level)
-        power = partial(_power, description, scores, claim, level)
-    if test is not None and delta > 0 and 0 < least.epsilon < float("inf"):
-        attainable = expected_bound(
-            gaussian_mu(least.epsilon, delta),
-            scores=len(scores),
-            delta=delta,
-            confidence=confidence,
-        ).epsilon
+    test, tensors = None, dict[str, ClaimTest]()
     if description.anytime and claim is not None:
-        lower = watched(description, claim, confidence, scores, failures).bounds(delta)
+        watcher = watched(description, claim, level, scores, failures)
+        lower = watcher.bounds(delta, confidence=confidence)
+        test, tensors = watcher.test(), watcher.tests()
     else:
         # A failure is an output too: bounds count it as a lowest score, like the test does.
         counted = with_failures(scores, failures)
         lower = lower_bounds(counted, delta=delta, confidence=confidence, seed=description.seed)
+        if claim is not None and (training is not None or delta > 0):
+            test, tensors = _fixed_tests(description, scores, failures, claim, level)
+    attainable = None
+    if test is not None and delta > 0 and 0 < least.epsilon < float("inf"):
+        mu, size = gaussian_mu(least.epsilon, delta), len(scores)
+        attainable = expected_bound(mu, scores=size, delta=delta, confidence=confidence).epsilon
     return Assessment(
         horizon=horizon,
         threat_model=threat_model or description.threat_model,
@@ -247,8 +243,10 @@ def assess(
         least_upper=least,
         upper_bounds=partial(bounds_of, every=True) if every_accountant and not sampled else known,
         test=test,
-        power_of_test=power,
-        least_power=least_power,
+        power_of_test=(
+            None if test is None else partial(_power, description, scores, test.claim, level)
+        ),
+        least_power=description.mechanism.power,
         attainable=attainable,
         tensors=tensors,
         doubts=doubts,
@@ -279,21 +277,18 @@ def _upper_bounds(
     return Bounds(bounds=(claimed,))
 
 
-def _tests(
+def _fixed_tests(
     description: Description,
     scores: Scores,
     failures: Sequence[Failure],
     claim: Claim,
     confidence: float,
-) -> tuple[ClaimTest, Mapping[str, ClaimTest]]:
-    """The test of the claim, and that of each canary if the canaries have names.
+) -> tuple[ClaimTest, dict[str, ClaimTest]]:
+    """The test of the claim by a fixed number of runs, and that of each canary with a name.
 
     The tests of single canaries have a level that is corrected for their number.
     """
     names, seed = description.names, description.seed
-    if description.anytime:
-        watcher = watched(description, claim, confidence, scores, failures)
-        return watcher.test(), watcher.tests()
     if not names:
         return _fixed_test(scores, failures, claim, confidence, seed=seed), {}
     level, tests = corrected(confidence, len(names)), {}
@@ -305,13 +300,13 @@ def _tests(
 
 def _power(description: Description, scores: Scores, claim: Claim, confidence: float) -> Power:
     """What the test could have detected; with named canaries, in the one with the least power."""
-    names, training = description.names, description.training
+    names = description.names
     weak, seen = weakest(scores, names) if names else ("", scores)
     power = detection_power(
         seen,
         claim,
         confidence=corrected(confidence, len(names)),
-        detect=DETECT if training is None else training.detect,
+        detect=description.mechanism.detect,
         anytime=description.anytime,
     )
     return replace(power, canary=weak, only_noise=description.only_noise_varies)

@@ -15,7 +15,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar, final
+from typing import Any, ClassVar, Literal, TypeVar, final
 
 from dpaudit.claims import Claim
 from dpaudit.errors import StoreError
@@ -80,6 +80,10 @@ class DescribedMechanism:
     noise_multiplier: float
     initialisation: Plain = field(default_factory=dict)
     further: Plain = field(default_factory=dict)  # optimizer and clipping, unless plain SGD
+
+    # What the verdict requires, which users choose only for trainings of their own.
+    detect: ClassVar[float] = DETECT
+    power: ClassVar[float] = LEAST_POWER
 
 
 @final

@@ -132,14 +132,19 @@ class Watcher:
             notes=tuple(notes),
         )
 
-    def bounds(self, delta: float) -> Bounds:
-        """Lower bounds from the pairs so far, valid although the scores decided when to stop."""
+    def bounds(self, delta: float, *, confidence: float) -> Bounds:
+        """Lower bounds from the pairs so far, valid although the scores decided when to stop.
+
+        Arguments:
+            delta: Delta at which epsilon is bounded.
+            confidence: Confidence of each bound; that of the test only decided when to stop.
+        """
         none = [np.empty(0)]
         return anytime_bounds(
             np.concatenate([one for stream in self._streams for one in stream.inserted] or none),
             np.concatenate([one for stream in self._streams for one in stream.others] or none),
             delta=delta,
-            confidence=self._confidence,
+            confidence=confidence,
             assumptions=(INDEPENDENT_CANARIES,) if self._canaries > 1 else (),
         )
 
