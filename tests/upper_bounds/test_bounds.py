@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.errors import DpauditError, InvalidInput, NumericalError
 from dpaudit.testing.accountants import exact_delta
 from dpaudit.upper_bounds import NoisySteps, PldAccountant, all_upper_bounds, upper_bound
 
@@ -34,6 +34,32 @@ def test_a_sampling_rate_of_1_is_no_sampling(accountant: str) -> None:
     rate_of_1 = upper_bound(noise_multiplier=2.0, steps=4, sampling_rate=1.0, **settings)
     assert rate_of_1.epsilon == every_step.epsilon
     assert rate_of_1.assumptions == every_step.assumptions
+
+
+@pytest.mark.parametrize(
+    ("sigma", "steps", "rate"),
+    [
+        (1.0, 10**12, 1e-9),  # dp-accounting would not end
+        (0.01, 10**6, 0.5),  # losses beyond the largest number
+        (0.05, 2, 1 - 1e-12),  # a logarithm of less than nothing
+        (1e300, 1000, 0.5),
+        (1e-300, 1000, 0.5),
+    ],
+)
+def test_extreme_trainings_have_a_bound(sigma: float, steps: int, rate: float) -> None:
+    sampled = {"noise_multiplier": sigma, "steps": steps, "sampling_rate": rate}
+    bound = upper_bound(**sampled, delta=1e-5)
+    always = upper_bound(noise_multiplier=sigma, steps=steps, delta=1e-5)
+    assert 0 <= bound.epsilon <= always.epsilon
+    for failed in all_upper_bounds(**sampled, delta=1e-5).unavailable:
+        assert "use " in failed.reason
+
+
+def test_pld_refuses_more_steps_than_it_resolves() -> None:
+    with pytest.raises(NumericalError, match=r"at most 10,000,000 sampled steps, got 100,000,000"):
+        upper_bound(
+            noise_multiplier=1.0, steps=10**8, sampling_rate=1e-5, delta=1e-5, accountant="pld"
+        )
 
 
 def test_accountants_in_order_of_sharpness() -> None:

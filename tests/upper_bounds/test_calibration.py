@@ -74,3 +74,10 @@ def test_an_epsilon_beyond_all_formulas_is_refused(epsilon):
 def test_extreme_epsilons_have_a_noise(epsilon):
     sigma = noise_multiplier_for(epsilon=epsilon, delta=1e-5, steps=100)
     assert 0 < sigma < float("inf")
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0])
+def test_more_steps_than_pld_composes_have_a_noise(epsilon: float) -> None:
+    described = {"delta": 1e-5, "steps": 10**12, "sampling_rate": 1e-9}
+    sigma = noise_multiplier_for(epsilon=epsilon, **described)
+    assert upper_bound(noise_multiplier=sigma, **described).epsilon <= epsilon

@@ -13,8 +13,14 @@ from scipy.optimize import isotonic_regression
 import dpaudit
 from dpaudit.errors import InvalidInput
 from dpaudit.testing import check_hidden_state_accountant
-from dpaudit.upper_bounds import HIDDEN_STATE_ACCOUNTANTS, HiddenState, all_upper_bounds
-from dpaudit.upper_bounds.hidden_state_clipping import one_clean_step_delta
+from dpaudit.tradeoff import gaussian_epsilon
+from dpaudit.upper_bounds import (
+    HIDDEN_STATE_ACCOUNTANTS,
+    HiddenState,
+    HiddenSteps,
+    all_upper_bounds,
+)
+from dpaudit.upper_bounds.hidden_state_clipping import ClippingAccountant, one_clean_step_delta
 from dpaudit.upper_bounds.hidden_state_lipschitz import shifted_mu
 
 PAPER = {"noise_multiplier": 4.0, "delta": 1e-5}
@@ -148,6 +154,29 @@ def test_composed_clipping_bounds(batch: int, epsilon: float) -> None:
     bound = dpaudit.upper_bound(**PAPER, steps=500, hidden_state=hidden)
     assert bound.method == "hidden-state-clipping"
     assert bound.epsilon == pytest.approx(epsilon, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "insertions", "delta"), [(30.0, 5000, 1e-10), (30.0, 5000, 1e-12), (0.3, 250, 1e-14)]
+)
+def test_round_off_of_composed_clipping_bounds_is_covered(
+    sigma: float, insertions: int, delta: float
+) -> None:
+    # A step this long keeps everything: the truth is the closed form.
+    hidden = HiddenState(period=2, batch_size=10**6)
+    bound = dpaudit.upper_bound(
+        noise_multiplier=sigma, steps=2 * insertions, delta=delta, hidden_state=hidden
+    )
+    assert bound.epsilon >= gaussian_epsilon(delta, math.sqrt(insertions) / sigma) * (1 - 1e-12)
+
+
+def test_many_insertions_stay_within_memory() -> None:
+    steps = HiddenSteps(
+        noise_multiplier=4.0, steps=200_000, hidden_state=HiddenState(period=2, batch_size=1)
+    )
+    bound = ClippingAccountant().epsilon(steps, delta=1e-5)
+    everything = gaussian_epsilon(1e-5, math.sqrt(100_000) / 4)
+    assert 0.6 * everything < bound.epsilon < 0.7 * everything
 
 
 def test_bounds_whose_assumptions_are_not_met_are_refused() -> None:

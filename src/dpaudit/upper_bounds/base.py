@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, final
 
@@ -155,7 +155,7 @@ class Accounting(abc.ABC, Generic[Steps]):
                 value=math.inf, notes=("Gaussian noise has no finite epsilon at delta 0",)
             )
         else:
-            answer = self._epsilon(steps, delta)
+            answer = self._computed(self._epsilon, steps, delta)
         return self._bound(steps, answer, AtDelta(delta))
 
     @final
@@ -166,7 +166,7 @@ class Accounting(abc.ABC, Generic[Steps]):
         if steps.noise_multiplier == 0:
             answer = Answer(value=1.0, notes=("without noise there is no guarantee",))
         else:
-            answer = self._delta(steps, epsilon)
+            answer = self._computed(self._delta, steps, epsilon)
         return self._bound(steps, answer, AtEpsilon(epsilon))
 
     @final
@@ -184,12 +184,24 @@ class Accounting(abc.ABC, Generic[Steps]):
     def _delta(self, steps: Steps, epsilon: float) -> Answer:
         """Delta for a noise multiplier above 0 and an epsilon of at least 0."""
 
+    def _computed(
+        self, formula: Callable[[Steps, float], Answer], steps: Steps, given: float
+    ) -> Answer:
+        """The answer of one of the formulas; a failure of arithmetic is an error with a remedy."""
+        try:
+            answer = formula(steps, given)
+        except DpauditError:
+            raise
+        except (ArithmeticError, ValueError) as error:
+            reason = f"failed ({error})"
+        else:
+            if not math.isnan(answer.value):
+                return answer
+            reason = "computed NaN"
+        raise NumericalError(f"accountant {self.name} {reason} for {steps}; use another accountant")
+
     def _bound(self, steps: Steps, answer: Answer, question: Question) -> Bound:
         value = float(answer.value)
-        if math.isnan(value):
-            raise NumericalError(
-                f"accountant {self.name} computed NaN for {steps}; use another accountant"
-            )
         # Round-off may leave the range of the quantity.
         most = math.inf if isinstance(question, AtDelta) else 1.0
         return Bound(

@@ -13,7 +13,7 @@ from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit.upper_bounds.base import NoisySteps
 from dpaudit.upper_bounds.bounds import privacy_profile
-from dpaudit.upper_bounds.privacy_loss import PldAccountant, _Curve, affordable, compose
+from dpaudit.upper_bounds.privacy_loss import Curve, PldAccountant, affordable, compose
 
 
 def composed_profile(parts: Iterable[NoisySteps], *, epsilons: ArrayLike) -> Array:
@@ -79,7 +79,7 @@ def _merged(parts: Iterable[NoisySteps]) -> tuple[NoisySteps, ...]:
 
 
 @lru_cache(maxsize=8)
-def _composed(parts: tuple[NoisySteps, ...]) -> _Curve:
+def _composed(parts: tuple[NoisySteps, ...]) -> Curve:
     # Ten times coarser than for equal steps, since every part costs a convolution. The roundings
     # still vary far less than the privacy loss itself does.
     accuracy = PldAccountant(interval=1e-3, points=2**17)

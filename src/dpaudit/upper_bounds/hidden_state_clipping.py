@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from scipy.interpolate import CubicSpline
@@ -29,12 +29,10 @@ from scipy.special import logsumexp, ndtr
 
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-from dpaudit.upper_bounds.base import Answer
+from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
+from dpaudit.upper_bounds.base import Answer, NoisySteps
 from dpaudit.upper_bounds.hidden_state import HiddenStateAccountant, HiddenSteps
-
-if TYPE_CHECKING:
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
+from dpaudit.upper_bounds.privacy_loss import MOST_POINTS, Curve, composed_range
 
 _TAILS = 9.5
 """Noise deviations after which the loss of one insertion is cut; the mass beyond is below 1e-20."""
@@ -84,20 +82,24 @@ class ClippingAccountant(HiddenStateAccountant):
             )
 
     def _epsilon(self, steps: HiddenSteps, delta: float) -> Answer:
-        return self._answer(steps, float(self._composed(steps).get_epsilon_for_delta(delta)))
+        # The bound for all iterates holds as well, and needs no grid.
+        every_iterate = gaussian_epsilon(delta, _mu(steps))
+        return self._answer(steps, min(self._composed(steps).epsilon(delta), every_iterate))
 
     def _delta(self, steps: HiddenSteps, epsilon: float) -> Answer:
-        return self._answer(steps, float(self._composed(steps).get_delta_for_epsilon(epsilon)))
+        every_iterate = float(gaussian_delta(epsilon, _mu(steps)))
+        return self._answer(steps, min(self._composed(steps).delta(epsilon), every_iterate))
 
-    def _composed(self, steps: HiddenSteps) -> PrivacyLossDistribution:
-        clean = _clean(steps)
-        return _composed(
-            float(steps.noise_multiplier),
-            int(steps.hidden_state.batch_size or 0),
-            clean,
-            steps.insertions - clean,
-            min(self.interval, 0.02 / math.sqrt(steps.insertions)),
-        )
+    def _composed(self, steps: HiddenSteps) -> Curve:
+        clean, sigma = _clean(steps), float(steps.noise_multiplier)
+        others = steps.insertions - clean
+        # A grid for the range of all losses together; a coarser one gives a larger bound.
+        parts = [NoisySteps(noise_multiplier=sigma, steps=steps.insertions)]
+        if others:
+            parts.append(NoisySteps(noise_multiplier=sigma / math.sqrt(others), steps=1))
+        least = max(map(composed_range, parts)) / MOST_POINTS
+        interval = max(min(self.interval, 0.02 / math.sqrt(steps.insertions)), least)
+        return _composed(sigma, int(steps.hidden_state.batch_size or 0), clean, others, interval)
 
     def _answer(self, steps: HiddenSteps, value: float) -> Answer:
         return Answer(
@@ -107,6 +109,11 @@ class ClippingAccountant(HiddenStateAccountant):
                 f"{steps.hidden_state.batch_size} genuine examples",
             ),
         )
+
+
+def _mu(steps: HiddenSteps) -> float:
+    """The Gaussian-DP parameter of all insertions together, if every iterate is released."""
+    return math.sqrt(steps.insertions) / steps.noise_multiplier
 
 
 def _clean(steps: HiddenSteps) -> int:
@@ -197,9 +204,7 @@ def _nodes(panels: int, width: float) -> tuple[Array, Array]:
 
 
 @lru_cache(maxsize=128)
-def _composed(
-    sigma: float, batch: int, clean: int, others: int, interval: float
-) -> PrivacyLossDistribution:
+def _composed(sigma: float, batch: int, clean: int, others: int, interval: float) -> Curve:
     from dp_accounting.pld import privacy_loss_distribution
     from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
 
@@ -218,4 +223,4 @@ def _composed(
                 sigma / math.sqrt(others), value_discretization_interval=interval
             )
         )
-    return total
+    return Curve.of(total, steps=clean + others, interval=interval)

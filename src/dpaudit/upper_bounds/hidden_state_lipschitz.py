@@ -189,4 +189,6 @@ def _from_any_start(signal: Array, weights: Array, entering: Array) -> float:
             blocks.append(block)
             slopes.append(slope)
             sums.append(energy)
+            if energy >= best:  # a start before this step, from any distance, costs at least this
+                return best
     return best

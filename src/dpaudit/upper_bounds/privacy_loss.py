@@ -35,13 +35,16 @@ import numpy as np
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
+from dpaudit.errors import NumericalError
 from dpaudit.upper_bounds.base import Accountant, Answer, NoisySteps
 
 _EPS = sys.float_info.epsilon
 # Share of delta spent on the event that the roundings of all steps add up to more than c.
 _SHARE = 1e-4
 # Grid points of a composition; its Fourier transforms then take less than 1 GB of memory.
-_MOST_POINTS = 2**21
+MOST_POINTS = 2**21
+# Beyond, round-off exceeds the deltas that matter, and dp-accounting's composition takes minutes.
+MOST_STEPS = 10**7
 
 
 @final
@@ -102,7 +105,7 @@ class PldAccountant(Accountant):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Curve:
+class Curve:
     """The privacy profile of one discretised, composed mechanism."""
 
     distribution: Any
@@ -114,6 +117,22 @@ class _Curve:
     roundoff: float
     # The smallest delta that can be resolved: truncated mass and round-off.
     floor: float
+
+    @classmethod
+    def of(cls, distribution: Any, *, steps: int, interval: float) -> Curve:
+        """The profile of a distribution on a grid that was composed of so many steps."""
+        # The transform is raised to the power T, and its relative error with it. Measured against
+        # the closed form, the error in delta is below a quarter of this up to a million steps.
+        roundoff = steps * _EPS if steps > 1 else 0.0
+        return cls(
+            distribution=distribution,
+            steps=steps,
+            interval=interval,
+            # Masses are differences of delta divided by the interval.
+            relative_roundoff=_EPS / interval,
+            roundoff=roundoff,
+            floor=float(distribution.get_delta_for_epsilon(math.inf)) + roundoff,
+        )
 
     def drift(self, delta: float) -> tuple[float, float]:
         """Eta and c of the module's docstring, fit for this delta: c holds but for eta."""
@@ -155,7 +174,7 @@ class _Curve:
 
 
 @lru_cache(maxsize=8)
-def _composed(steps: NoisySteps, interval: float, points: int) -> _Curve:
+def _composed(steps: NoisySteps, interval: float, points: int) -> Curve:
     """Discretise and compose; cached, since epsilon, delta and profiles share it."""
     if not steps.subsampled:
         # T Gaussian steps are one Gaussian step: no composition, no round-off of a transform.
@@ -164,7 +183,7 @@ def _composed(steps: NoisySteps, interval: float, points: int) -> _Curve:
     sigma = float(steps.noise_multiplier)
     # Roundings of many steps add up like the square root of their number.
     wanted = min(interval, 0.01 / math.sqrt(steps.steps))
-    least = _composed_range(steps) / _MOST_POINTS
+    least = composed_range(steps) / MOST_POINTS
     # A coarse grid finds the range of the composed loss.
     coarse = max(affordable(sigma, 10 * wanted, points // 8), 8 * least)
     sketch = compose([steps], coarse)
@@ -173,7 +192,7 @@ def _composed(steps: NoisySteps, interval: float, points: int) -> _Curve:
     return compose([steps], fine)
 
 
-def _composed_range(steps: NoisySteps) -> float:
+def composed_range(steps: NoisySteps) -> float:
     """About the range of losses that dp-accounting keeps of all steps together.
 
     It bounds the tails by moments of limited order, which leaves more than the losses need where
@@ -193,11 +212,18 @@ def affordable(sigma: float, wanted: float, points: int) -> float:
     return max(one_step_range / points, min(wanted, one_step_range / 2**12))
 
 
-def compose(parts: Iterable[NoisySteps], interval: float) -> _Curve:
+def compose(parts: Iterable[NoisySteps], interval: float) -> Curve:
     """Discretise the privacy losses of groups of equal steps, and compose them."""
     from dp_accounting.pld import privacy_loss_distribution
 
-    composed, steps = None, 0
+    parts = tuple(parts)
+    steps = sum(part.steps for part in parts)
+    if steps > MOST_STEPS:
+        raise NumericalError(
+            f"accountant pld composes at most {MOST_STEPS:,} sampled steps, got {steps:,}: its "
+            "round-off grows with their number; use rdp"
+        )
+    composed: Any = None
     for part in parts:
         distribution = privacy_loss_distribution.from_gaussian_mechanism(
             float(part.noise_multiplier),
@@ -207,16 +233,4 @@ def compose(parts: Iterable[NoisySteps], interval: float) -> _Curve:
         if part.steps > 1:
             distribution = distribution.self_compose(part.steps)
         composed = distribution if composed is None else composed.compose(distribution)
-        steps += part.steps
-    # The transform is raised to the power T, and its relative error with it. Measured against
-    # the closed form, the error in delta is below a quarter of this up to a million steps.
-    roundoff = steps * _EPS if steps > 1 else 0.0
-    return _Curve(
-        distribution=composed,
-        steps=steps,
-        interval=interval,
-        # Masses are differences of delta divided by the interval.
-        relative_roundoff=_EPS / interval,
-        roundoff=roundoff,
-        floor=float(composed.get_delta_for_epsilon(math.inf)) + roundoff,  # type: ignore[union-attr]
-    )
+    return Curve.of(composed, steps=steps, interval=interval)
