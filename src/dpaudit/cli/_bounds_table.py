@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dpaudit.cli._render import by_text
 from dpaudit.privacy import Bound, Unavailable
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -66,20 +67,16 @@ def print_bounds(
     for text, letter in letters.items():
         screen.print(Text(f" {letter}  assumes: {text}"))
     methods = [bound.method for bound in bounds]
-    methods_of: dict[str, dict[str, None]] = {}  # each note is printed once, with its methods
-    for bound in bounds:
+
+    def name(bound: Bound) -> str:
         rule = bound.details.get("threshold_rule")
         alone = rule is None or methods.count(bound.method) == 1
-        name = bound.method if alone else f"{bound.method} ({rule})"
-        for note in bound.notes:
-            methods_of.setdefault(note, {})[name] = None
-    for note, named in methods_of.items():
-        screen.print(Text(f"{', '.join(named)}: {note}", style="dim"))
-    without: dict[str, list[str]] = {}  # each reason is printed once, with its methods
-    for missing in unavailable:
-        without.setdefault(missing.reason, []).append(missing.method)
-    for reason, missed in without.items():
-        screen.print(Text(f"{', '.join(missed)}: no number. {reason}", style="dim"))
+        return bound.method if alone else f"{bound.method} ({rule})"
+
+    notes = [(name(bound), note) for bound in bounds for note in bound.notes]
+    missing = [(one.method, f"no number. {one.reason}") for one in unavailable]
+    for line in (*by_text(notes), *by_text(missing)):
+        screen.print(Text(line, style="dim"))
 
 
 @final

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
-from dpaudit.cli._option import optional
+from dpaudit.cli._option import option_name, optional
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import EXECUTORS, Executor
 
@@ -111,7 +111,7 @@ def make_executor(
         if owner == chosen and argument in taken:
             arguments[argument] = read(value)
         else:
-            unused.append(f"--{name.replace('_', '-')}")
+            unused.append(option_name(name))
     if unused:
         raise InvalidInput(
             f"--executor {chosen} does not use {', '.join(unused)}; leave out what it does not use"

@@ -30,4 +30,14 @@ def optional(kind: type, help: str, metavar: str, default: str | bool = True) ->
     return Annotated[kind | None, option(help, metavar, default)]
 
 
+def option_name(parameter: str) -> str:
+    """The option that fills a parameter of a command.
+
+    Example:
+        >>> option_name("batch_size")
+        '--batch-size'
+    """
+    return f"--{parameter.replace('_', '-')}"
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]

@@ -6,7 +6,7 @@ import errno
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, final
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
@@ -53,6 +53,19 @@ class _Replaced:
     def __rich_console__(self, screen: Console, options: ConsoleOptions) -> Iterator[Segment]:
         for segment in screen.render(self._content, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+def by_text(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Each text once, after the names that share it.
+
+    Example:
+        >>> list(by_text([("a", "too few"), ("b", "no noise"), ("c", "too few")]))
+        ['a, c: too few', 'b: no noise']
+    """
+    names_of: dict[str, dict[str, None]] = {}
+    for name, text in pairs:
+        names_of.setdefault(text, {})[name] = None
+    return (f"{', '.join(names)}: {text}" for text, names in names_of.items())
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dpaudit.cli._bounds_table import print_bounds
-from dpaudit.cli._option import Json, option
+from dpaudit.cli._option import Json, option, option_name
 from dpaudit.cli._render import console, print_json
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import Bounds
@@ -143,7 +143,7 @@ def _hidden_state(asked: bool, **given: Any) -> Any:
     for name, value in given.items():
         if value != defaults.get(name):
             raise InvalidInput(
-                f"--{name.replace('_', '-')} needs --hidden-state, got {value!r} without it"
+                f"{option_name(name)} needs --hidden-state, got {value!r} without it"
             )
     return None
 

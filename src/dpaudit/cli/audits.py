@@ -17,7 +17,7 @@ from dpaudit.cli._render import console, print_json
 from dpaudit.configuration import store_path
 from dpaudit.errors import DpauditError, StoreError
 from dpaudit.report.palette import terminal_style
-from dpaudit.scores import Store
+from dpaudit.scores import AuditRecord, Store
 
 
 def list_audits(store: StoreToRead = None, json: Json = False) -> None:
@@ -81,18 +81,18 @@ def show(
     print_result(result, where=path, took=False)
 
 
-def _open(store: str | None) -> Any:
+def _open(store: str | None) -> Store:
     return Store.open(store_path(store), create=False)
 
 
-def _newest(store: Any) -> Any:
+def _newest(store: Store) -> AuditRecord:
     audits = store.audits()
     if not audits:
         raise StoreError(f"there is no audit in {store.path} to show")
     return audits[-1]
 
 
-def _entry(record: Any) -> dict[str, Any]:
+def _entry(record: AuditRecord) -> dict[str, Any]:
     """One audit for a list, without reading its scores unless dpaudit 0.1 stored it."""
     from dpaudit.audits import Description, summary_of  # slow to import
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dpaudit.cli._ci import Junit, Sarif, outcomes_of_check, write_outcomes
 from dpaudit.cli._option import Json, option
-from dpaudit.cli._render import console, print_json
+from dpaudit.cli._render import by_text, console, print_json
 from dpaudit.errors import InvalidInput, TrainingFailed
 from dpaudit.executors import LocalProcesses, Lost, Player, PlayTile
 
@@ -307,10 +307,7 @@ def _print(result: CheckResult, what: str) -> None:
             if text:
                 screen.print(Padding(Text(f"{word}: {text}"), (0, 0, 0, 2)))
         screen.print()
-    reasons: dict[str, list[str]] = {}  # each reason once, with all its rules
-    for found in result:
-        if found.verdict != "broken" and found.explanation:
-            reasons.setdefault(found.explanation, []).append(found.rule.name)
-    for text, rules in reasons.items():
-        screen.print(Text(f"{', '.join(rules)}: {text}", style="dim"))
+    others = [found for found in result if found.verdict != "broken" and found.explanation]
+    for line in by_text((found.rule.name, found.explanation) for found in others):
+        screen.print(Text(line, style="dim"))
     screen.print(Text(f"{result.summary} ({result.calls:,} calls)", style="bold"))

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from dpaudit.cli._exit import VERDICT_CODES
-from dpaudit.cli._option import Json, option
+from dpaudit.cli._option import Json, option, option_name
 from dpaudit.cli._render import console, print_json
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.registry import METHODS
@@ -170,7 +170,7 @@ def _evidence(scores: str | None, counts: dict[str, int | None]) -> Any:
         raise InvalidInput("give a file of scores, or the four counts; see --help")
     missing = [name for name in counts if name not in given]
     if missing:
-        options = ", ".join("--" + name.replace("_", "-") for name in missing)
+        options = ", ".join(map(option_name, missing))
         raise InvalidInput(f"counts need all four numbers; missing {options}")
     return ErrorCounts.given(**{name: int(value or 0) for name, value in counts.items()})
 

@@ -13,7 +13,7 @@ from dpaudit._loading import uncollected
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._claims import claim_from
 from dpaudit.cli._executors import with_signature
-from dpaudit.cli._option import optional
+from dpaudit.cli._option import option_name, optional
 from dpaudit.cli._render import console, print_json
 from dpaudit.cli._user_code import user_code
 from dpaudit.configuration import Settings
@@ -79,15 +79,13 @@ def plan(**given: Any) -> None:
     if own["training"] is None:
         used = [name for name, value in own.items() if value is not None]
         if used:
-            option_name = "--" + used[0].replace("_", "-")
-            raise InvalidInput(f"{option_name} needs --training, got {own[used[0]]!r}")
+            raise InvalidInput(f"{option_name(used[0])} needs --training, got {own[used[0]]!r}")
         config = [] if given["config"] is None else [str(given["config"])]
         _plan(**given, command=_command(["audit", *config], given))
         return
     for name, value in given.items():
         if value is not None and value is not False and name not in (*_SHARED, *_TAKEN_OVER):
-            option_name = "--" + name.replace("_", "-")
-            raise InvalidInput(f"{option_name} cannot be used with --training, got {value!r}")
+            raise InvalidInput(f"{option_name(name)} cannot be used with --training, got {value!r}")
     kept = {name: given[name] for name in _TAKEN_OVER}
     _plan_training(**own, **{name: given[name] for name in _SHARED}, kept=kept)
 
@@ -172,7 +170,7 @@ def _fraction(detect: str | None) -> float:
 def _command(words: list[str], options: Mapping[str, Any]) -> str:
     """The command of the planned audit, with all options that have a value."""
     given = {
-        "--" + name.replace("_", "-"): str(value)
+        option_name(name): str(value)
         for name, value in options.items()
         if value is not None and name not in ("config", "json")
     }
