@@ -45,13 +45,14 @@ def begin(
     if fresh:
         same = [one for _, one in known if _without_attempt(one) == _without_attempt(description)]
         attempt = 1 + max((one.attempt for one in same), default=0)
-        description, open_choices = replace(description, attempt=attempt), ()
-    for record, found in known if not fresh else ():
-        adopted = _adopted(description, found, open_choices)
-        if adopted == found and name in (None, record.name):
-            store.begin(record.name, record.configuration, versions)
-            return record, replace(found, runs=description.runs), ()
-    notices: tuple[str, ...] = ()
+        description = replace(description, attempt=attempt)
+    else:
+        for record, found in known:
+            adopted = _adopted(description, found, open_choices)
+            if adopted == found and name in (None, record.name):
+                store.begin(record.name, record.configuration, versions)
+                return record, replace(found, runs=description.runs), ()
+    notices = () if fresh else _changed_code(known, description)
     taken = {record.name: found for record, found in known if record.name is not None}
     if name in taken and (fresh or _same_but_identity(taken[name], description)):
         name, asked = _free_name(name, taken), name
@@ -59,12 +60,12 @@ def begin(
             f"the store has an audit {asked!r} of other code or another claim; it is kept, and "
             f"this audit is called {name!r}",
         )
-    elif not fresh:
-        notices = _changed_code(known, description)
     if name is None:
         _refuse_a_change(store, known, description)
     record = store.begin(name, description.to_dict(), versions)
-    return record, description, (*notices, *_copy_runs(record, known, description, fresh))
+    if not fresh:
+        notices += _copied_runs(record, known, description)
+    return record, description, notices
 
 
 def _read(record: AuditRecord) -> Description | None:
@@ -125,12 +126,12 @@ def _changed_code(
 
 
 def _anonymous(description: Description) -> Description | None:
+    """The description without code, claim and test; `None` for an audit that dpaudit plays."""
     training = description.training
     if training is None:
         return None
-    values = {
-        key: getattr(DescribedTraining(name="", source=""), key) for key in (*_CODE, *_QUESTION)
-    }
+    usual = DescribedTraining(name="", source="")
+    values = {key: getattr(usual, key) for key in (*_CODE, *_QUESTION)}
     return replace(description, mechanism=replace(training, **values), attempt=1)
 
 
@@ -141,19 +142,16 @@ def _free_name(name: str, taken: Collection[str | None]) -> str:
     return f"{name}-{number}"
 
 
-def _copy_runs(
-    record: AuditRecord,
-    known: list[tuple[AuditRecord, Description]],
-    description: Description,
-    fresh: bool,
+def _copied_runs(
+    record: AuditRecord, known: list[tuple[AuditRecord, Description]], description: Description
 ) -> tuple[str, ...]:
-    """Copy the runs of an audit of the same code under another claim: they need no training.
+    """Copy the runs of an audit of the same code under another claim, and say so.
 
     A test for a fixed number of runs may not reuse runs whose number was chosen by looking at
     them, so such an audit starts anew.
     """
     training = description.training
-    if training is None or fresh or record.finished_tiles():
+    if training is None or record.finished_tiles():
         return ()
     for other, found in known:
         theirs = found.training
