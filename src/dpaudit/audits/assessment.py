@@ -237,7 +237,7 @@ def assess(
         attainable = expected_bound(mu, scores=size, delta=delta, confidence=confidence).epsilon
     return Assessment(
         horizon=horizon,
-        threat_model=threat_model or description.threat_model,
+        threat_model=description.threat_model or threat_model,
         scores=scores,
         lower=lower,
         least_upper=least,

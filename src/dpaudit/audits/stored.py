@@ -55,16 +55,12 @@ def read_result(
     _validate.delta(delta)
     _validate.confidence(confidence)
     asked = int(kept.get("asked", description.runs)) if runs is None else runs
-    used, stopped_at = asked, None
     # A single scoring rule is known from the description; otherwise the first training decided.
     adversary = str(kept.get("adversary") or description.adversary.name)
-    threat_model = description.threat_model
-    if training is not None:
-        threat_model = THREAT_MODELS.get(adversary)  # type: ignore[call-overload]
-        watcher = watcher_of(record, description, asked)
-        if watcher is not None and watcher.refuted:
-            used = stopped_at = watcher.runs
-        failures = tuple(failure for failure in failures if failure.run < used)
+    watcher = watcher_of(record, description, asked)
+    stopped_at = watcher.runs if watcher is not None and watcher.refuted else None
+    used = asked if stopped_at is None else stopped_at
+    failures = tuple(failure for failure in failures if failure.run < used)
     assessments, doubts = [], tuple(kept.get("doubts", ()))
     for horizon in horizons:
         scores = record.scores(horizon)
@@ -81,7 +77,7 @@ def read_result(
                 delta=delta,
                 confidence=confidence,
                 failures=failures,
-                threat_model=threat_model,
+                threat_model=THREAT_MODELS.get(adversary),  # type: ignore[call-overload]
                 every_accountant=horizon == horizons[-1],
                 doubts=(*doubts, *failure_doubts(scores, failures)),
                 covers=str(kept.get("covers", "")),
@@ -140,8 +136,9 @@ def read_at(
 
 def watcher_of(record: AuditRecord, description: Description, runs: int) -> Watcher | None:
     """The anytime-valid test of the first runs in the store; `None` if there is no such test."""
-    training, claim = description.training, description.claim(0)
-    if training is None or claim is None or not description.anytime:
+    training = description.training
+    claim = description.claim(0) if description.anytime else None
+    if training is None or claim is None:
         return None
     scores = record.scores()
     failures = [failure for failure in record.failures() if failure.run < runs]
