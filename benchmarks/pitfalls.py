@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/pitfalls.py
 
-Prints one line for each measurement; two to three minutes on one core.
+Prints one line for each measurement; seven minutes on one core.
 """
 
 from __future__ import annotations

@@ -98,3 +98,10 @@ def test_scores_that_refute_a_claim_without_less_noise_are_described_as_such() -
     )
     assert found.found == 1.0
     assert "times too small" not in found.sentence
+
+
+def test_a_factor_that_is_found_is_not_also_called_missed() -> None:
+    """Many scores turn from one to the other within the printed digits."""
+    found = power.Power(mu=1.8, detect=0.5, probability=0.0, found=2.4525, missed=2.4511)
+    assert "found noise 2.45 times too small" in found.sentence
+    assert "missed" not in found.sentence

@@ -87,16 +87,16 @@ class Power:
                 f"this audit could not have found too little noise{where}, however small: {reason}"
             )
         where = f" in every tensor ({self.canary} has the least power)" if self.canary else ""
-        missed = f"{self.missed or 1.0:.3g}"
+        found, missed = f"{self.found:.3g}", f"{self.missed or 1.0:.3g}"
         if self.found == 1.0:
             return f"scores like these refute the claim with probability {100 * SURE:.0f} % or more"
         condition = "" if self.only_noise else f"{_CONDITION}, "
         return (
-            f"{condition}this audit would have found noise {self.found:.3g} times too small"
+            f"{condition}this audit would have found noise {found} times too small"
             f"{where} with probability {100 * SURE:.0f} %"
         ) + (
             ""
-            if missed == "1"
+            if missed in ("1", found)
             else f"; noise {missed} times too small would more likely have been missed"
         )
 
