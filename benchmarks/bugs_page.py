@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -130,6 +131,9 @@ canaries share one clip norm.
 """
 
 UNSEEN = """\
+Each was audited once. A violation with a p-value just below 0.05 is no detection: one audit in
+twenty of a correct training gives it by chance.
+
 Similar bugs that are not in the catalogue: floating-point noise whose low bits reveal the data
 (Mironov 2012), hyperparameters chosen on the private data without accounting for the choice
 ([arXiv 2110.03620](https://arxiv.org/abs/2110.03620)), and a privacy unit that readers
@@ -277,5 +281,12 @@ def _broken(row: Row) -> str:
 
 def _entry(name: str) -> str:
     told = parts(name)
-    lines = [f"- **{key}:** {told[key]}" for key in PARTS if key in told]
-    return f"### {title(name)}\n\n`bugs/{name}.py`\n\n" + "\n".join(lines) + "\n"
+    lines = [_item(f"**{key}:** {told[key]}") for key in PARTS if key in told]
+    return f"### {title(name).removesuffix('.')}\n\n`bugs/{name}.py`\n\n" + "\n".join(lines) + "\n"
+
+
+def _item(text: str) -> str:
+    """An item of a list, in lines of 100 columns."""
+    return textwrap.fill(
+        text, 100, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False
+    )

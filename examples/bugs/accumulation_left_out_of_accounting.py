@@ -3,7 +3,7 @@
 Bug: the sampling rate is batch size / N, where it should be the effective batch size / N.
 Source: google-deepmind/jax_privacy PR #271, merged as #287: the rate "dropped the
     gradient_accumulation_steps factor".
-Leak: the canary takes part in four times as many updates as the claim believes.
+Leak: the canary takes part in four times as many updates as the claim assumes.
 Fix: sampling_rate = BATCH * ACCUMULATED / N.
 Found by: an audit in a few dozen runs; `dpaudit account` with the effective batch size.
 """

@@ -3,7 +3,7 @@
 Bug: noise is added, but nothing bounds what one example contributes.
 Source: meta-pytorch/opacus #177 asks for a PrivacyEngine "without gradient clipping (i.e., only add
     noise)"; tensorflow/privacy #136.
-Leak: an example with a gradient ten times the clip norm speaks ten times as loud.
+Leak: an example with a gradient ten times the clip norm contributes ten times as much.
 Fix: clip(rows).sum(dim=0).
 Found by: an audit in a few runs, if its canary is longer than the clip norm; `dpaudit check`
     ("bounded contribution").

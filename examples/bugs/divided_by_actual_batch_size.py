@@ -4,7 +4,7 @@ Bug: the size of the batch depends on the canary, and no noise hides it.
 Source: meta-pytorch/opacus #571 (more leakage than accounted for at low sample size) and #819: two
     data sets "can become almost fully distinguishable" in high dimension; #420 asks for it.
 Leak: one example more makes every coordinate of the noise smaller by n / (n + 1); thousands of
-    coordinates tell n, whatever the canary's gradient is.
+    coordinates reveal n, whatever the canary's gradient is.
 Fix: divide by the expected batch size, a constant. (Where privacy means that an example may be
     exchanged for another, the size is no secret, and the sensitivity is 2 C.)
 Found by: an audit that scores the length of the whole update (a score along the canary's axis sees

@@ -3,7 +3,7 @@
 Bug: the loop continues with the next batch where Poisson sampling drew nothing.
 Source: meta-pytorch/opacus #522 is about empty batches; skipping them was planted by a reviewer
     of dpaudit.
-Leak: whether noise was added tells whether the batch had an example: in a small data set,
+Leak: whether noise was added shows whether the batch had an example: in a small data set,
     whether the canary was there.
 Fix: make the step with noise only.
 Found by: an audit that scores how much noise there is, in a few dozen runs; `dpaudit check`

@@ -1,6 +1,6 @@
 """A fork of a DP optimizer scales its noise by sigma, not by sigma C.
 
-Bug: the fork's add_noise leaves out max_grad_norm, which nobody sees while C is 1.
+Bug: the fork's add_noise leaves out max_grad_norm, which changes nothing while C is 1.
 Source: the scale that meta-pytorch/opacus #202 asks about; the fork was planted by a reviewer of
     dpaudit.
 Leak: noise is C times too small: twice at C = 2.

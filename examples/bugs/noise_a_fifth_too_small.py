@@ -2,9 +2,9 @@
 
 Bug: the noise multiplier was calibrated for another training, and used in this one.
 Source: google-deepmind/jax_privacy #234: two ways to count give noise multipliers 7.69 and 3.92 for
-    one training; 20 % is what issue 6 of this project asks for at epsilon 8.
+    one training.
 Leak: every error rate is a little lower than the claim allows.
-Fix: the noise multiplier that the accountant was told.
+Fix: the noise multiplier that the accountant uses.
 Found by: an audit in several hundred runs; in one run with ten thousand canaries; `dpaudit check`
     ("noise size").
 """

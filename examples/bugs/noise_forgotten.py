@@ -4,7 +4,7 @@ Bug: the noise multiplier is still 0, as it was left after a search for a good c
 Source: meta-pytorch/opacus #115: clipping alone, the engine asked for no noise; tensorflow/privacy
     #136: what epsilon is without noise.
 Leak: the training is a function of the data: one run with the canary is proof.
-Fix: noise_multiplier=3.0, the number that the accountant was told.
+Fix: noise_multiplier=3.0, the number that the accountant uses.
 Found by: an audit in a few runs; `dpaudit check` ("noise in every parameter").
 """
 

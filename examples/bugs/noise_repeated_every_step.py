@@ -3,7 +3,7 @@
 Bug: one draw of noise is used for the whole training.
 Source: fedbiomed/fedbiomed PR #794 weighs resetting the seed to the same value in every round;
     IBM/differential-privacy-library #31: the same seed twice "will break differential privacy".
-Leak: the difference of two steps has no noise. Who sees the iterates sees the canary come and go.
+Leak: the difference of two steps has no noise: the iterates show in which steps the canary was.
 Fix: make the generator once, before the loop.
 Found by: an audit of the iterates with a canary in every second step; `dpaudit check` ("noise
     differs between steps"). The final model alone does not show it.

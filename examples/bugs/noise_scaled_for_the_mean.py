@@ -3,7 +3,7 @@
 Bug: the noise's standard deviation is divided by the batch size once, and the update once more.
 Source: Tramer et al., Debugging Differential Privacy (arXiv 2202.12219): a sensitivity too small by
     the batch size. The reverse, harmless for privacy, is google-deepmind/jax_privacy #383.
-Leak: the noise is B = 32 times smaller than the accountant believes.
+Leak: the noise is B = 32 times smaller than the accountant assumes.
 Fix: add noise of deviation sigma C to the sum, then divide both by B.
 Found by: an audit in a few runs; `dpaudit check` ("noise size").
 """

@@ -1,4 +1,4 @@
-"""The private optimizer is there, and the loop goes past it.
+"""The loop does not use the private optimizer.
 
 Bug: make_private returns a new optimizer; the loop steps the one it had before.
 Source: tensorflow/privacy #72: with a new version of the framework the private optimizer's gradient

@@ -1,6 +1,6 @@
 """The accountant assumes Poisson sampling; the loader reads the data in order.
 
-Bug: the canary is in one known batch of every epoch, and the claim believes that nobody knows when.
+Bug: the canary is in one known batch of every epoch, and the claim assumes a random one.
 Source: google-deepmind/jax_privacy #84: data loaded "sequentially as fixed size batches" is a flaw
     "that invalidates the privacy guarantee"; meta-pytorch/opacus #80; lxuechen/private-transformers
     #7; tensorflow/privacy #483.

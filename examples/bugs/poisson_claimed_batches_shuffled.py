@@ -4,7 +4,7 @@ Bug: shuffling puts the canary in exactly one batch of every epoch; Poisson samp
     of some epochs, and the claim counts on that.
 Source: meta-pytorch/opacus #80 and PR #128; tensorflow/privacy #483. How much it costs: Chua et al.
     (arXiv 2403.17673), Annamalai et al. (arXiv 2411.10614), whose score this is.
-Leak: who looks for the canary in every epoch finds it more often than the claim allows.
+Leak: a search for the canary in every epoch finds it more often than the claim allows.
 Fix: draw every batch by independent coins of rate B / N.
 Found by: an audit that sees the iterates, as the claim allows, in a thousand runs or two (the leak
     exceeds the claim by so little that 300 runs do not show it); a look at the data loader.

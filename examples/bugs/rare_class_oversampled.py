@@ -1,4 +1,4 @@
-"""A rare class is sampled four times as often as the accountant believes.
+"""A rare class is sampled four times as often as the accountant assumes.
 
 Bug: a class-balanced sampler draws rare examples with a higher rate; the accountant is given
     the average rate.

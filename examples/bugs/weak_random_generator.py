@@ -3,11 +3,11 @@
 Bug: the seed has sixteen bits, and the generator is not a cryptographic one.
 Source: fedbiomed/fedbiomed #1443, point 1, and #973 (noise that is "not cryptographically secure");
     google-deepmind/jax_privacy #85; meta-pytorch/opacus PR #223 (secure mode).
-Leak: who knows the code tries all seeds, and subtracts the noise that fits.
+Leak: an adversary who knows the code tries all seeds, and subtracts the noise that fits.
 Fix: a generator seeded with 128 bits or more from the operating system; a cryptographic one.
-Found by: no audit of the output: the noise has the right distribution, and only who tries the seeds
-    sees more. `dpaudit check` ("noise differs between runs"), which hands out seeds that differ in
-    their high bits only; a review of the code: search for every seed.
+Found by: no audit of the output: the noise has the right distribution. `dpaudit check` ("noise
+    differs between runs"), which uses seeds that differ in their high bits only; a review of the
+    code: search for every seed.
 """
 
 from __future__ import annotations
