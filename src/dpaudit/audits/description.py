@@ -268,9 +268,11 @@ class Description:
     def hidden_upper(self, steps: int, *, delta: float) -> Bound | None:
         """The upper bound for the final model alone, if the updates are known to be Lipschitz."""
         mechanism = self.mechanism
-        known = getattr(mechanism, "further", {}).get("step_lipschitz")
         released = self.threat_model in (ThreatModel.HIDDEN_STATE, ThreatModel.BLACK_BOX)
-        if isinstance(mechanism, DescribedTraining) or known is None or not released:
+        if isinstance(mechanism, DescribedTraining) or not released:
+            return None
+        known = mechanism.further.get("step_lipschitz")
+        if known is None:
             return None
         hidden = HiddenState(
             insertion_steps=tuple(self._used(steps)),

@@ -57,27 +57,26 @@ def repeat(
 def _mechanism_snippets(
     description: Description, read: Mapping[str, float], kept: Mapping[str, str]
 ) -> Iterator[Snippet]:
-    if _is_a_preset(description):
+    preset = _preset_of(description)
+    if preset is not None:
         file = tuple(_file_only(description))
         if file:
             text = "\n".join(f"{key} = {_literal(value)}" for key, value in file)
             yield Snippet(caption="Settings without an option, in audit.toml", text=text)
         command = ["dpaudit", "audit", *(["audit.toml"] if file else [])]
-        command += _options({**_preset_options(description, read), **kept})
+        command += _options({**_preset_options(description, preset, read), **kept})
         yield Snippet(caption="On the command line", text=_wrapped(command))
-    yield Snippet(caption="In Python", text=_audit_code(description, read, kept))
+    yield Snippet(caption="In Python", text=_audit_code(description, preset, read, kept))
 
 
-def _is_a_preset(description: Description) -> bool:
-    """Whether ``dpaudit audit`` has options for all of it."""
+def _preset_of(description: Description) -> DescribedMechanism | None:
+    """The training, if ``dpaudit audit`` has options for all of the audit; otherwise `None`."""
     mechanism, insertion, seed = description.mechanism, description.insertion, description.seed
-    if not isinstance(mechanism, DescribedMechanism):
-        return False
-    if mechanism.name not in PRESETS:
-        return False
+    if not isinstance(mechanism, DescribedMechanism) or mechanism.name not in PRESETS:
+        return None
     batches, start = mechanism.batches, mechanism.initialisation
     loss = PRESETS[mechanism.name].loss
-    return (
+    known = (
         mechanism.loss == f"{loss.__module__}.{loss.__qualname__}"
         and not set(mechanism.further) - {"step_lipschitz"}
         and description.adversary.name in ADVERSARIES
@@ -85,6 +84,7 @@ def _is_a_preset(description: Description) -> bool:
         and (batches.get("class"), batches.get("seed")) == ("FixedBatches", seed)
         and (start.get("class"), start.get("seed")) == ("FixedInitialisation", seed)
     )
+    return mechanism if known else None
 
 
 def _preset_settings(mechanism: DescribedMechanism) -> dict[str, Any]:
@@ -93,21 +93,22 @@ def _preset_settings(mechanism: DescribedMechanism) -> dict[str, Any]:
     return {**settings, "batch_size": mechanism.batches["batch_size"]}
 
 
-def _preset_options(description: Description, read: Mapping[str, float]) -> dict[str, Any]:
-    mechanism, insertion = description.mechanism, description.insertion
-    assert isinstance(mechanism, DescribedMechanism)
+def _preset_options(
+    description: Description, preset: DescribedMechanism, read: Mapping[str, float]
+) -> dict[str, Any]:
+    insertion = description.insertion
     usual = {"canaries": 1, "period": 1, "phase": "first"}
     options = {
-        "preset": mechanism.name,
+        "preset": preset.name,
         "adversary": description.adversary.name,
         "runs": description.runs,
         "canaries": description.canaries,
         "period": 1 if insertion is None else insertion.period,
         "phase": "first" if insertion is None else insertion.phase,
-        **_preset_settings(mechanism),
+        **_preset_settings(preset),
         **read,
         "seed": description.seed,
-        "data_dir": _FOLDER if _from_folder(mechanism) else None,
+        "data_dir": _FOLDER if _from_folder(preset) else None,
     }
     return {key: value for key, value in options.items() if usual.get(key) != value}
 
@@ -137,21 +138,24 @@ def _further_horizons(description: Description) -> list[int]:
 
 
 def _audit_code(
-    description: Description, read: Mapping[str, float], kept: Mapping[str, str]
+    description: Description,
+    preset: DescribedMechanism | None,
+    read: Mapping[str, float],
+    kept: Mapping[str, str],
 ) -> str:
-    mechanism, insertion = description.mechanism, description.insertion
+    insertion = description.insertion
     imports = ["import dpaudit"]
-    if isinstance(mechanism, DescribedMechanism) and _is_a_preset(description):
-        given = {**_preset_settings(mechanism), "seed": description.seed}
-        chosen = PRESETS[mechanism.name]
-        if _from_folder(mechanism):
-            given["data_dir"] = _FOLDER
-        if chosen.make is not None and insertion is not None:
-            given |= {"period": insertion.period, "phase": insertion.phase}
-        made = [f'training = dpaudit.presets.preset("{mechanism.name}").training(']
-        made += [*_arguments(given), ")"]
+    if preset is None:
+        name = description.mechanism.name
+        made = [f"training = ...  # the DPSGD of this audit; its name is {name!r}"]
     else:
-        made = [f"training = ...  # the DPSGD of this audit; its name is {mechanism.name!r}"]
+        given = {**_preset_settings(preset), "seed": description.seed}
+        if _from_folder(preset):
+            given["data_dir"] = _FOLDER
+        if PRESETS[preset.name].make is not None and insertion is not None:
+            given |= {"period": insertion.period, "phase": insertion.phase}
+        made = [f'training = dpaudit.presets.preset("{preset.name}").training(']
+        made += [*_arguments(given), ")"]
     options: dict[str, Any] = {"runs": description.runs}
     if description.canaries != 1:
         options["canaries"] = description.canaries
