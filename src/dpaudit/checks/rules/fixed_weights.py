@@ -36,23 +36,9 @@ _CHOICE = (
 
 def check(measured: Measurements, found: Found) -> Finding:
     """A canary in the last step only: its effect is the same after any earlier steps."""
-    subject, steps = measured.subject, measured.subject.steps
-    assert isinstance(subject, TrainingSubject)
-    gradient = measured.dense(_LENGTH * subject.clip_norm)
+    gradient = measured.dense(_LENGTH * measured.subject.clip_norm)
     along = direction(gradient)
-    reads, effects, last = [], [], steps - 1
-    for place, seed in enumerate(measured.seeds[:_SEEDS]):
-        beside = _companions(measured, place)
-        outputs = []
-        for sign in (1.0, -1.0):
-            try:
-                one = subject.output(sign * gradient, seed, steps, only=last, companions=beside)
-            except UserCodeFailed:  # the training expects exactly one row
-                one = subject.output(sign * gradient, seed, steps, only=last)
-            outputs.append(one)
-            reads.append(subject.reads)
-        if subject.canary_took_part:  # it may be sampled
-            effects.append(abs(float((outputs[0] - outputs[1]) @ along)) / 2)
+    reads, effects = _in_last_step(measured, gradient, along)
     if min(reads) < max(reads):
         return RULE.unknown(
             f"The training reads the canary {min(reads)} to {max(reads)} times, depending on the "
@@ -64,7 +50,7 @@ def check(measured: Measurements, found: Found) -> Finding:
         return RULE.unknown("The canary is not in the last step of enough trainings.")
     least, largest = min(effects), max(effects)
     error = 2 * float(np.sqrt(np.sum((measured.rounding * along) ** 2)))
-    share = _TOLERATED if steps > 1 or reads[0] == 1 else _REACTION
+    share = _TOLERATED if measured.subject.steps > 1 or reads[0] == 1 else _REACTION
     if largest <= error:
         return RULE.unknown(
             f"The last step does not count: an earlier iterate is returned. {_CHOICE}",
@@ -82,6 +68,31 @@ def check(measured: Measurements, found: Found) -> Finding:
         f"number of steps or the returned iterate is chosen during training. {_CHOICE}",
         **seen,
     )
+
+
+def _in_last_step(
+    measured: Measurements, gradient: Array, along: Array
+) -> tuple[list[int], list[float]]:
+    """How often each training read the canary, and the effect of the canary in the last step.
+
+    Under some seeds a sampled canary is not in the last step: these have no effect in the list.
+    """
+    subject, steps = measured.subject, measured.subject.steps
+    assert isinstance(subject, TrainingSubject)
+    reads, effects, last = [], [], steps - 1
+    for place, seed in enumerate(measured.seeds[:_SEEDS]):
+        beside = _companions(measured, place)
+        outputs = []
+        for sign in (1.0, -1.0):
+            try:
+                one = subject.output(sign * gradient, seed, steps, only=last, companions=beside)
+            except UserCodeFailed:  # the training expects exactly one row
+                one = subject.output(sign * gradient, seed, steps, only=last)
+            outputs.append(one)
+            reads.append(subject.reads)
+        if subject.canary_took_part:
+            effects.append(abs(float((outputs[0] - outputs[1]) @ along)) / 2)
+    return reads, effects
 
 
 def _companions(measured: Measurements, drawing: int) -> Array:
