@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit._files import write_whole
 from dpaudit.errors import InvalidInput, InvalidScores, MissingExtra
+from dpaudit.scores.dataframes import OPTIONAL, REQUIRED
 from dpaudit.scores.table import Scores
 
 Format = Literal["csv", "parquet"]
@@ -24,7 +25,6 @@ Format = Literal["csv", "parquet"]
 _FORMATS = ("csv", "parquet")
 # So many different rows that all occur equally often are copies, not chance.
 _MANY_VALUES = 20
-_NEEDED, _OPTIONAL = ("score", "inserted"), ("run", "canary")
 _CHUNK = 65_536  # rows converted at once: fast, and little memory beside the result
 _MOST_ROWS = 200_000_000
 _HEADER = "score,inserted,run,canary\n"
@@ -162,10 +162,10 @@ def _table(columns: dict[str, NDArray[Any]], name: str) -> Scores:
 
 def _find_columns(header: list[str], name: str) -> dict[str, int]:
     """Where the columns we read stand in the header."""
-    for column in (*_NEEDED, *_OPTIONAL):
+    for column in (*REQUIRED, *OPTIONAL):
         if header.count(column) > 1:
             raise InvalidScores(f"{name} has {header.count(column)} columns named {column!r}")
-    missing = [column for column in _NEEDED if column not in header]
+    missing = [column for column in REQUIRED if column not in header]
     if missing:
         there = ", ".join(map(repr, header)) if any(header) else "nothing"
         remedy = ""
@@ -175,7 +175,7 @@ def _find_columns(header: list[str], name: str) -> dict[str, int]:
             f"{name} has no column {' and no column '.join(map(repr, missing))}; "
             f"its header has {there}{remedy}"
         )
-    return {c: header.index(c) for c in (*_NEEDED, *_OPTIONAL) if c in header}
+    return {c: header.index(c) for c in (*REQUIRED, *OPTIONAL) if c in header}
 
 
 class _Labels(dict[str, bool]):
@@ -301,7 +301,7 @@ def _read_parquet(stream: IO[Any], name: str) -> Scores:
 
 def _write_parquet(scores: Scores, path: Path) -> None:
     arrow, parquet = _pyarrow()
-    columns = {c: getattr(scores, c) for c in (*_NEEDED, *_OPTIONAL)}
+    columns = {c: getattr(scores, c) for c in (*REQUIRED, *OPTIONAL)}
     parquet.write_table(arrow.table(columns), path)
 
 
