@@ -360,9 +360,9 @@ def lower_methods(*, clustered: bool) -> tuple[str, ...]:
 def lower_bounds(scores: Scores, *, delta: float, confidence: float, seed: int) -> Bounds:
     """The lower bounds of an audit; with several canaries per run, those for one run as well."""
     methods = lower_methods(clustered=scores.clustered)
-    asked = {"delta": delta, "confidence": confidence, "seed": seed}
-    found = estimate_all(scores, methods=methods, **asked)  # type: ignore[arg-type]
-    everywhere = estimate(scores, method="clopper-pearson", threshold="simultaneous", **asked)  # type: ignore[arg-type]
+    asked: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": seed}
+    found = estimate_all(scores, methods=methods, **asked)
+    everywhere = estimate(scores, method="clopper-pearson", threshold="simultaneous", **asked)
     names = [bound.method for bound in found]
     second = names.index("clopper-pearson") + 1 if "clopper-pearson" in names else 0
     return replace(found, bounds=(*found.bounds[:second], everywhere, *found.bounds[second:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -49,40 +50,33 @@ def growth(
     per_unit = len(scores) / max(whole, 1)
     if len(scores) < 2 * _FEWEST:
         return None
+    asked = partial(estimate, delta=delta, confidence=confidence, seed=seed)
     first = max(2, math.ceil(_FEWEST / per_unit))
-    sizes = np.unique(np.geomspace(min(first, whole), whole, _POINTS).round().astype(int))
-    asked = {"delta": delta, "confidence": confidence, "seed": seed}
-    bounds, free, kept = [], [], []
-    for size in sizes:
+    sizes, bounds, free = [], [], []
+    for size in np.unique(np.geomspace(min(first, whole), whole, _POINTS).round().astype(int)):
         part = scores if size == whole else scores.where(order < size)
+        known = size == whole and leading.method == method
         try:
-            bound = (
-                leading
-                if size == whole and leading.method == method
-                else estimate(part, method=method, **asked)  # type: ignore[arg-type]
-            )
+            bound = leading if known else asked(part, method=method)
             if len(part) <= _MOST_FREE:
-                other = estimate(part, method="clopper-pearson", threshold="simultaneous", **asked)  # type: ignore[arg-type]
+                other = asked(part, method="clopper-pearson", threshold="simultaneous")
                 free.append(other.epsilon)
         except DpauditError:
             continue  # too early: one group has no score yet, or the pilot is too small
-        kept.append(size)
+        sizes.append(size)
         bounds.append(bound.epsilon)
-    if not kept:
+    if not sizes:
         return None
-    further = np.geomspace(kept[0], TIMES * whole, 13)
+    further = np.geomspace(sizes[0], TIMES * whole, 13)
 
     def expected(mu: float | None) -> Curve | None:
         if mu is None or not 0 < mu < 1e3:
             return None
-        counts = [round(size * per_unit) for size in further]
-        values = [
-            expected_bound(mu, scores=n, delta=delta, confidence=confidence, method=method).epsilon
-            for n in counts
-        ]
+        bound = partial(expected_bound, mu, delta=delta, confidence=confidence, method=method)
+        values = [bound(scores=round(size * per_unit)).epsilon for size in further]
         return Curve(x=further, y=np.asarray(values))
 
-    places = np.asarray(kept, dtype=float)
+    places = np.asarray(sizes, dtype=float)
     as_they_look, as_claimed = expected(fitted_mu), expected(claimed_mu)
     return Growth(
         unit=unit,
