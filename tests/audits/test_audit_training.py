@@ -377,6 +377,23 @@ def test_failures_alone_never_make_a_violation_or_a_bound():
     assert any("counted as lowest scores" in note for note in result.test.notes)
 
 
+def test_a_training_that_cannot_run_at_all_can_be_repaired_and_audited(tmp_path):
+    """The runs that check the training fail first: they are not stored either."""
+    data = tmp_path / "data"
+
+    def train(canary, inserted, seed):
+        return float(data.read_text()) + inserted + np.random.default_rng(seed).normal()
+
+    with Store.open(":memory:") as store:
+        with pytest.raises(TrainingFailed, match="all failed"):
+            audit_training(train, claim=CLAIM, runs=40, store=store)
+        (record,) = store.audits()
+        assert not record.finished_tiles()
+        data.write_text("0")
+        result = audit_training(train, claim=CLAIM, runs=40, store=store)
+        assert (result.audit, result.failures) == (record.id, ())
+
+
 def test_a_training_that_always_fails_with_the_canary_is_given_up(tmp_path):
     calls: list = []
 

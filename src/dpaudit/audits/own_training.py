@@ -14,7 +14,7 @@ from dpaudit.audits.description import (
     Description,
 )
 from dpaudit.audits.failures import FailurePolicy
-from dpaudit.audits.playing import Tiles
+from dpaudit.audits.playing import Results, Tiles
 from dpaudit.audits.progress import Progress
 from dpaudit.audits.recording import begin
 from dpaudit.audits.result import AuditResult
@@ -27,7 +27,7 @@ from dpaudit.claims.fixed_sample import MOST_SCORES, scores_to_refute
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import Executor, Lost, check_pickles, refuse_in_worker
 from dpaudit.privacy import DETECT, LEAST_POWER
-from dpaudit.scores import AuditRecord, Store
+from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Store
 from dpaudit.trainings.identity import Identity, digest, name_of
 from dpaudit.trainings.liveness import DeadCanary, Liveness, check_function
 from dpaudit.trainings.parameters import flat_parameters
@@ -214,32 +214,31 @@ def _train(
     watcher: Watcher | None,
 ) -> None:
     """Check the training on the first missing runs, then play the others."""
-    missing = tuple(tiles.missing)
-    kept = (record.summary or {}).get("adversary")
+    kept, probed = (record.summary or {}).get("adversary"), dict[int, ScoreBlock | Failure]()
     if kept is None:
-        player = TrainingPlayer(job=job, runs=missing)
+        player = TrainingPlayer(job=job, runs=tuple(tiles.missing))
         (found,) = (result for _, result in executor.play(player, [PROBE], lambda text: None))
         if isinstance(found, Lost):
-            run = missing[0]
+            run = tiles.missing[0]
             found = Liveness(results={run: job.failure(run, _lost(found))})
         if found.problem:
             raise DeadCanary(found.problem)
-        if found.kind is not None:
+        kept, probed = found.kind, found.results
+        if kept is not None:
             record.annotate(
-                {"adversary": found.kind, "doubts": list(found.doubts), "covers": found.covers}
+                {"adversary": kept, "doubts": list(found.doubts), "covers": found.covers}
             )
-            job = job.pinned(found.kind)
-        tiles.keep(iter(found.results.items()), policy, watcher)
-        missing = tuple(run for run in missing if run not in found.results)
-        if watcher is not None and watcher.refuted:
-            return
-    else:
+    if kept is not None:
         job = job.pinned(kept)
-    results = (
-        (run, job.failure(run, _lost(result)) if isinstance(result, Lost) else result)
-        for run, result in executor.play(TrainingPlayer(job=job), missing, lambda text: None)
-    )
-    tiles.keep(results, policy, watcher)
+
+    def results() -> Results:
+        yield from probed.items()
+        rest = [run for run in tiles.missing if run not in probed]
+        for run, result in executor.play(TrainingPlayer(job=job), rest, lambda text: None):
+            yield run, job.failure(run, _lost(result)) if isinstance(result, Lost) else result
+
+    # At once, because a failure is stored only after a success, or when all runs are done.
+    tiles.keep(results(), policy, watcher)
 
 
 def _lost(lost: Lost) -> str:
