@@ -44,7 +44,7 @@ def cover_of_scales(measured: Measurements) -> float:
     trained = scaled[0] > 0
     places, claimed = measured.spread[trained], subject.noise_multiplier * scaled[0][trained]
     if isinstance(subject, StepSubject):
-        noise = measured.noise()[:, np.searchsorted(measured.watched, places)]
+        noise = measured.noise()[:, measured.columns(places)]
         return _deviation(noise / claimed)
     if not subject.steps_can_vary or subject.places_per_step is None:
         return 1.0

@@ -54,9 +54,7 @@ class Measurements:
         self.axis = axis
         self.steps = 1 if subject.steps_can_vary else subject.steps
         self.insertions = 1 if subject.steps_can_vary else subject.insertions
-        count = subject.parameters
-        self.watched = np.unique(np.linspace(0, count - 1, min(count, _WATCHED)).astype(np.int64))
-        self._signs = np.random.default_rng(7).choice([-1.0, 1.0], size=count)
+        self._signs = np.random.default_rng(7).choice([-1.0, 1.0], size=subject.parameters)
         self.seeds = self._with_effect_first([seed + offset for offset in offsets(runs)])
         self._outputs: dict[int, Array] = {}
         self._noises: dict[int, Array] = {}
@@ -96,6 +94,21 @@ class Measurements:
             if tensor.size
         ]
         return np.unique(np.concatenate([everywhere, *some]).astype(np.int64))
+
+    @cached_property
+    def watched(self) -> NDArray[np.int64]:
+        """Coordinates whose noise is kept: evenly spread ones, then the axis and ``spread``.
+
+        The even ones come first and in order, so that noise can be compared at fixed distances.
+        """
+        count = self.subject.parameters
+        even = np.unique(np.linspace(0, count - 1, min(count, _WATCHED)).astype(np.int64))
+        return np.concatenate([even, np.setdiff1d([*self.spread, self.axis], even)])
+
+    def columns(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where some coordinates of ``spread`` stand among the watched ones."""
+        order = np.argsort(self.watched)
+        return np.asarray(order[np.searchsorted(self.watched, places, sorter=order)])
 
     def tensor_at(self, index: int) -> Tensor:
         """The tensor of a coordinate."""

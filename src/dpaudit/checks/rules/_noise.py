@@ -62,7 +62,7 @@ def noise_size(
     steps = measured.steps if steps is None else steps
     insertions = measured.insertions if steps == measured.steps else steps
     trained = scales > 0
-    columns = np.searchsorted(measured.watched, measured.spread[trained])
+    columns = measured.columns(measured.spread[trained])
     if with_example:
         noise = measured.noise_with_example[:, columns]
     elif sample is not None and steps == measured.steps:

@@ -33,7 +33,7 @@ def check(measured: Measurements, found: Found) -> Finding:
             allowed=allowed,
         )
     trained = measured.spread[scaled[0] > 0]
-    columns = np.searchsorted(measured.watched, trained)
+    columns = measured.columns(trained)
     spread = np.sqrt(np.mean(measured.noise()[:, columns] ** 2, axis=0))
     # Less than a millionth of the claim is no noise; anything above is a matter of size.
     claimed = scaled[0][scaled[0] > 0] * measured.subject.noise_multiplier / measured.insertions

@@ -201,7 +201,7 @@ def _coarse(measured: Measurements) -> float | None:
     trained = scaled[0] > 0
     places = measured.spread[trained]
     per_unit = scaled[0][trained] / measured.subject.clip_norm
-    noise = measured.noise()[:2, np.searchsorted(measured.watched, places)]
+    noise = measured.noise()[:2, measured.columns(places)]
     steps = np.abs(noise[1] - noise[0]) / per_unit
     error = measured.rounding[places] / per_unit + scaled[1] * steps
     wild = measured.dense(measured.subject.clip_norm, places)
