@@ -96,6 +96,13 @@ def test_the_supremum_is_that_of_a_dense_grid(name: str, x: int, y: int, each: i
     assert largest + 1e-4 <= seen.p_value(region, curve, 1e-4) <= largest * 1.001 + 1.1e-4
 
 
+@pytest.mark.parametrize("each", [6, 10])
+def test_counts_on_the_curve_do_not_speak_against_it(each: int) -> None:
+    """Their distance from points of the curve is above 0, because the curve lies between them."""
+    for x in range(each + 1):
+        assert curve_p_value(counts_of(x, each - x, each, each), gaussian_curve(0.0)) == 1.0
+
+
 def test_the_probability_of_a_region_is_a_sum_over_its_pairs() -> None:
     curve, seen = gaussian_curve(1.0), _observed(counts_of(3, 4))
     xs, ys = seen.region(curve, 1.0)

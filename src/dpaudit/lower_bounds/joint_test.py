@@ -43,7 +43,7 @@ from dpaudit.tradeoff import approximate_tradeoff, gaussian_tradeoff
 _MOST_TRIALS_OF_BDTR = 10**6
 # Points of the curve in either coordinate, and rows of the region. Fewer rows enlarge the region.
 _POINTS, _ROWS = 128, 160
-# The distance from the points exceeds that from the curve by less than this.
+# The distance from the points exceeds that from the curve by less than this, unless it is small.
 _SLACK = 2e-3
 # The supremum is found on a grid that is refined around its maximum, to this relative accuracy.
 _ROUND_UP = 1 + 2e-4
@@ -98,12 +98,22 @@ class _Observed:
             _transformed(self.positives * beta, self.positives),
         )
 
-    def distance(self, curve: Curve) -> float:
-        """How far the counts lie below the curve; 0 if they do not."""
+    def distance(self, curve: Curve) -> tuple[float, float]:
+        """How far the counts lie below points of the curve, and by how much that is too far.
+
+        The distance is 0 if the counts do not lie below the curve.
+        """
         u, v = self.points(curve)
         x = _transformed(self.false_positives, self.negatives)
         y = _transformed(self.false_negatives, self.positives)
-        return float(np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0)).min())
+        distances = np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0))
+        nearest = int(distances.argmin())
+        distance = float(distances[nearest])
+        around = slice(max(nearest - 1, 0), nearest + 2)
+        gap = float(np.hypot(np.diff(u[around]), np.diff(v[around])).max())
+        # The nearest point of the curve may lie between two of the points.
+        within = float(np.sqrt(max(distance**2 - (gap / 2) ** 2, 0.0)))
+        return distance, max(_SLACK, distance - within)
 
     def region(self, curve: Curve, distance: float) -> tuple[Array, Array]:
         """Counts at least so far below the curve, as steps: x at most xs[i] and y at most ys[i]."""
@@ -171,8 +181,10 @@ def curve_p_value(counts: ErrorCounts, curve: Curve) -> float:
         0.013
     """
     seen = _observed(counts)
-    distance = seen.distance(curve) - _SLACK
-    return 1.0 if distance <= 0 else seen.p_value(seen.region(curve, distance), curve, _GAMMA)
+    distance, slack = seen.distance(curve)
+    if distance <= slack:
+        return 1.0
+    return seen.p_value(seen.region(curve, distance - slack), curve, _GAMMA)
 
 
 def distances(counts: ErrorCounts, curve: Curve) -> Array:
@@ -207,16 +219,19 @@ def _refuted(seen: _Observed, family: Family, significance: float, highest: floa
     gamma = significance / 100
     level = -float(ndtri(min(significance, 0.49)))
     start = min(1.0, highest)
-    distance = seen.distance(family(0.0))
+    distance, slack = seen.distance(family(0.0))
     ordering = 0.0
     if distance > level:
         ordering = sign_change(
-            lambda parameter: level - seen.distance(family(parameter)), 0.0, start, tolerance=1e-7
+            lambda parameter: level - seen.distance(family(parameter))[0],
+            0.0,
+            start,
+            tolerance=1e-7,
         )[1]
-        distance = level
-    if distance <= _SLACK:
+        distance, slack = level, seen.distance(family(ordering))[1]
+    if distance <= slack:
         return 0.0
-    region = seen.region(family(ordering), distance - _SLACK)
+    region = seen.region(family(ordering), distance - slack)
 
     @lru_cache
     def excess(parameter: float) -> float:
