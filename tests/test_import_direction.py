@@ -16,7 +16,17 @@ HEAVY = {"torch", "matplotlib", "pandas", "jax", "opacus", "ray", "dp_accounting
 
 ORDER = (
     ("errors", "_version"),
-    ("_arrays", "_cores", "_validate", "_registry", "_roots", "_files", "_loading", "_torch"),
+    (
+        "_arrays",
+        "_cores",
+        "_validate",
+        "_registry",
+        "_roots",
+        "_files",
+        "_loading",
+        "_torch",
+        "_numbers",
+    ),
     ("privacy", "tradeoff"),
     ("data",),
     ("models", "mechanisms"),

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal, final
 
 from dpaudit import _validate
+from dpaudit._numbers import decimals, percent
 from dpaudit.errors import InvalidInput
 
 Side = Literal["lower", "upper"]
@@ -119,10 +120,10 @@ class Bound:
     def __repr__(self) -> str:
         sign = ">=" if self.side == "lower" else "<="
         if self.quantity == "epsilon":
-            what = f"epsilon {sign} {self.epsilon:.4f} at delta={self.delta:g}"
+            what = f"epsilon {sign} {decimals(self.epsilon, 4)} at delta={self.delta:g}"
         else:
             what = f"delta {sign} {self.delta:.4g} at epsilon={self.epsilon:g}"
-        sure = f"{self.confidence * 100:g}% confidence, " if self.confidence is not None else ""
+        sure = "" if self.confidence is None else f"{percent(self.confidence)}% confidence, "
         return f"Bound({what}, {sure}{self.method})"
 
 

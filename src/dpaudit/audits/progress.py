@@ -11,6 +11,7 @@ from html import escape
 from importlib import import_module
 from typing import Any, Self, final
 
+from dpaudit._numbers import decimals
 from dpaudit.executors import Status
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -168,7 +169,7 @@ class _State:
             if self.done < self.runs:
                 parts.append(f"{duration((self.runs - self.done) / speed)} left")
         if self.epsilon is not None:
-            parts.append(f"epsilon >= {self.epsilon:.2f} so far")
+            parts.append(f"epsilon >= {decimals(self.epsilon, 2)} so far")
         if self.status is not None and self.status.workers:
             parts.append(status_text(self.status))
         return ", ".join(parts)

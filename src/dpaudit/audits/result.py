@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from dpaudit._numbers import decimals
 from dpaudit.audits.assessment import Assessment, AuditVerdict
 from dpaudit.audits.description import Description
 from dpaudit.audits.evidence import collect_evidence
@@ -289,6 +290,7 @@ class AuditResult:
         lower, upper = self.leading, self.least_upper
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return (
-            f"AuditResult({self.verdict}, epsilon >= {lower.epsilon:.2f} shown, <= "
-            f"{upper.epsilon:.2f} claimed, delta = {lower.delta:g}, {self.runs:,} runs{failed})"
+            f"AuditResult({self.verdict}, epsilon >= {decimals(lower.epsilon, 2)} shown, <= "
+            f"{decimals(upper.epsilon, 2)} claimed, delta = {lower.delta:g}, "
+            f"{self.runs:,} runs{failed})"
         )

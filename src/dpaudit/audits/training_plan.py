@@ -12,6 +12,7 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
+from dpaudit._numbers import percent
 from dpaudit.audits.tensors import corrected
 from dpaudit.claims import Claim
 from dpaudit.claims.power import power_of
@@ -61,7 +62,7 @@ class TrainingPlan:
         """The plan in words."""
         wanted = (
             f"noise {1 / self.detect:.3g} times too small with a probability of "
-            f"{100 * self.power:g} %"
+            f"{percent(self.power)} %"
         )
         seen = f"mu = {self.mu:.3g}, from {self.pilot} pilot trainings"
         if self.runs is None:

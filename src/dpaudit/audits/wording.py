@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from dpaudit._numbers import decimals, percent
 from dpaudit.audits.assessment import Assessment
 from dpaudit.claims import ClaimTest
 from dpaudit.privacy import Bound, ThreatModel
@@ -83,12 +84,13 @@ def _tightness(found: Assessment) -> str:
     lower, upper = found.leading, found.least_upper
     if found.tightness is None or not 0 < upper.epsilon < math.inf:
         return ""
-    share = f", {100 * lower.epsilon / upper.epsilon:.0f} % of the upper bound {upper.epsilon:.2f}"
+    most = f"the upper bound {decimals(upper.epsilon, 2)}"
+    share = f", {100 * lower.epsilon / upper.epsilon:.0f} % of {most}"
     match found.tightness:
         case "tight" if lower.epsilon > upper.epsilon:
             return (
-                f", slightly above the upper bound {upper.epsilon:.2f}, as happens by chance; the "
-                "test of the claim finds no violation"
+                f", slightly above {most}, as happens by chance; the test of the claim finds no "
+                "violation"
             )
         case "tight":
             return f"{share}: tight, for {_SEES[found.threat_model]}"
@@ -121,8 +123,8 @@ def unfinished(found: Assessment, runs: int, asked: int) -> str:
 
 def _shown(found: Assessment) -> str:
     lower = found.leading
-    sure = f"{lower.method}, {100 * (lower.confidence or 0):g} % confidence"
-    return f"epsilon >= {lower.epsilon:.2f} at delta = {lower.delta:g} ({sure})"
+    sure = f"{lower.method}, {percent(lower.confidence or 0)} % confidence"
+    return f"epsilon >= {decimals(lower.epsilon, 2)} at delta = {lower.delta:g} ({sure})"
 
 
 def summary(found: Assessment, conclusion: str) -> str:
@@ -154,7 +156,7 @@ def _test_lines(found: Assessment) -> Iterator[str]:
 
 def _line(bound: Bound) -> str:
     sign = "<=" if bound.side == "upper" else ">="
-    value = "infinite" if math.isinf(bound.epsilon) else f"{bound.epsilon:.4f}"
+    value = "infinite" if math.isinf(bound.epsilon) else decimals(bound.epsilon, 4)
     rule = bound.details.get("threshold_rule")
     how = f"{bound.method} ({rule})" if rule else bound.method
     return f"epsilon {sign} {value:>8}  {how}"

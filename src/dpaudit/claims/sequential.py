@@ -89,7 +89,7 @@ class AnytimeTest:
     @property
     def p_value(self) -> float:
         """The anytime-valid p-value: one over the largest wealth so far."""
-        return math.exp(-self._largest)
+        return math.exp(-min(self._largest, 700.0))
 
     @property
     def refuted_at(self) -> int | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from dpaudit._numbers import percent
 from dpaudit.cli._bounds_table import print_bounds
 from dpaudit.cli._render import console
 from dpaudit.privacy import Bound, Unavailable
@@ -88,7 +89,7 @@ def print_side_by_side(
     what: str = "",
 ) -> None:
     """Print upper and lower bounds at one delta and confidence."""
-    sure = f"{100 * (leading.confidence or 0):g} %"
+    sure = f"{percent(leading.confidence or 0)} %"
     title = f"epsilon at delta = {leading.delta:g}, lower bounds at {sure} confidence{what}"
     hide = ("delta", "confidence", "error")
     print_bounds(screen, bounds, title, unavailable=unavailable, leading=leading, hide=hide)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dpaudit._numbers import decimals, percent
 from dpaudit.cli._render import by_text
 from dpaudit.privacy import Bound, Unavailable
 
@@ -88,7 +89,7 @@ class _Column:
 
 
 def _epsilon(bound: Bound) -> str | Text:
-    epsilon = "∞" if math.isinf(bound.epsilon) else f"{bound.epsilon:.4f}"
+    epsilon = "∞" if math.isinf(bound.epsilon) else decimals(bound.epsilon, 4)
     if bound.quantity != "epsilon":
         return epsilon
     return Text(f"{_sign(bound)} {epsilon}", style="bold")
@@ -105,11 +106,11 @@ def _sign(bound: Bound) -> str:
 
 
 def _confidence(bound: Bound) -> str:
-    return "" if bound.confidence is None else f"{100 * bound.confidence:g} %"
+    return "" if bound.confidence is None else f"{percent(bound.confidence)} %"
 
 
 def _mu(bound: Bound) -> str:
-    return "" if bound.mu is None or math.isinf(bound.mu) else f"{bound.mu:.4f}"
+    return "" if bound.mu is None or math.isinf(bound.mu) else decimals(bound.mu, 4)
 
 
 def _numerical_error(bound: Bound) -> str:

@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from dpaudit._numbers import decimals
 from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
 from dpaudit.cli._audit_table import print_result
 from dpaudit.cli._option import Json
@@ -159,7 +160,7 @@ def _what(entry: Mapping[str, Any]) -> str:
 
 
 def _number(value: float | str | None) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else "∞" if value == "inf" else ""
+    return decimals(value, 2) if isinstance(value, float) else "∞" if value == "inf" else ""
 
 
 def setting_lines(configuration: Mapping[str, Any], indent: str = "") -> Iterator[str]:

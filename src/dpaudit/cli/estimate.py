@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from dpaudit._numbers import percent
 from dpaudit.cli._exit import VERDICT_CODES
 from dpaudit.cli._option import Json, option, option_name
 from dpaudit.cli._render import console, print_json
@@ -237,7 +238,7 @@ def _print_table(result: Any, verdict: Any, source: str) -> None:
 
     screen = console()
     levels = {bound.confidence for bound in result.bounds}
-    alike = f", {100 * next(iter(levels)):g} % confidence" if len(levels) == 1 else ""
+    alike = f", {percent(next(iter(levels)))} % confidence" if len(levels) == 1 else ""
     print_bounds(
         screen,
         result.bounds,
@@ -252,7 +253,7 @@ def _print_table(result: Any, verdict: Any, source: str) -> None:
     if verdict is not None:
         line = Text.assemble((verdict.verdict, terminal_style(verdict.verdict)))
         line.append(f" · claim: {verdict.claim.description} · p = {verdict.p_value:.3g}")
-        line.append(f" · tested at {100 * verdict.confidence:g} % confidence")
+        line.append(f" · tested at {percent(verdict.confidence)} % confidence")
         screen.print(line)
         for note in (*filter(None, [verdict.bare_line]), *verdict.notes):
             screen.print(Text(note, style="dim"))

@@ -12,6 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from dpaudit import _validate
+from dpaudit._numbers import decimals
 from dpaudit.cli._bounds_table import print_bounds
 from dpaudit.cli._option import Json, option
 from dpaudit.cli._render import console, print_json
@@ -241,8 +242,8 @@ def _print_text(result: Any, shape: str, audited: Any, found: Any) -> None:
         grid.add_row(
             f"{step:,}",
             str(process.insertions(step)),
-            Text(f"{result.epsilon[step - 1]:.4f}", style="bold"),
-            f"{result.gdp_rule[step - 1]:.4f}",
+            Text(f"{decimals(result.epsilon[step - 1], 4)}", style="bold"),
+            f"{decimals(result.gdp_rule[step - 1], 4)}",
         )
     # Not the grid's title, which could be no wider than the grid.
     screen.print(Text(setting, style="bold"))
@@ -268,10 +269,11 @@ def _sentence(result: Any) -> str:
     error = f" (two grids agree to {result.error:.0e})" if result.error else ""
     text = (
         f"After step {result.process.steps:,} the released position has {exactly} "
-        f"epsilon = {last:.4f}{error}: {kept} of the accountant's {result.accountant:.4f}."
+        f"epsilon = {decimals(last, 4)}{error}: {kept} of the accountant's "
+        f"{decimals(result.accountant, 4)}."
     )
     if claimed > last * 1.01 + 1e-4:
-        text += f" The GDP rule gives {claimed:.4f}, which is more than the exact value."
+        text += f" The GDP rule gives {decimals(claimed, 4)}, which is more than the exact value."
     return text
 
 

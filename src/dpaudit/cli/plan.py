@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from dpaudit._loading import uncollected
+from dpaudit._numbers import decimals
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._claims import claim_from
 from dpaudit.cli._executors import with_signature
@@ -211,7 +212,7 @@ def _print_plan(found: Any, title: str) -> None:
     expected = (*found.uppers, *found.lower)
     print_side_by_side(screen, expected, leading=found.lower.bounds[0])
     lines = [
-        f"Infinitely many runs should prove {found.epsilon:.2f} (mu = {found.mu:.3f}), if "
+        f"Infinitely many runs should prove {decimals(found.epsilon, 2)} (mu = {found.mu:.3f}), if "
         f"{PREDICTION}.",
         *(
             f"{100 * share:.0f} % of that takes "

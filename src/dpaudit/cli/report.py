@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dpaudit._numbers import decimals
 from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
 from dpaudit.cli._exit import printable
 from dpaudit.cli._option import Json, option
@@ -116,7 +117,7 @@ def _pages(
 
 def _line(page: PageData) -> str:
     """One of several audits; the sentences of all would be a wall of text."""
-    bound = "" if page.lower is None else f", epsilon >= {page.lower.epsilon:.2f}"
+    bound = "" if page.lower is None else f", epsilon >= {decimals(page.lower.epsilon, 2)}"
     return f"{page.identity[:8]}  {page.title}: {page.verdict}{bound}"
 
 

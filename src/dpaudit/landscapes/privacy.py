@@ -19,6 +19,7 @@ from scipy.special import ndtri
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
+from dpaudit._numbers import decimals
 from dpaudit.errors import NumericalError
 from dpaudit.landscapes.clock import ChainLandscape
 from dpaudit.landscapes.composition import accountant_mu
@@ -77,9 +78,9 @@ class ExactPrivacy:
 
     def __repr__(self) -> str:
         return (
-            f"ExactPrivacy(epsilon={self.epsilon[-1]:.4f} at step {self.process.steps} and "
-            f"delta={self.delta:g}, accountant {self.accountant:.4f}, error {self.error:.0e}, "
-            f"{self.method})"
+            f"ExactPrivacy(epsilon={decimals(self.epsilon[-1], 4)} at step {self.process.steps} "
+            f"and delta={self.delta:g}, accountant {decimals(self.accountant, 4)}, "
+            f"error {self.error:.0e}, {self.method})"
         )
 
 

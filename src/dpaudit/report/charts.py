@@ -13,6 +13,7 @@ from typing import final
 import numpy as np
 
 from dpaudit._arrays import Array
+from dpaudit._numbers import decimals, percent
 from dpaudit.report.data import (
     SMALLEST_DELTA,
     SMALLEST_RATE,
@@ -193,7 +194,7 @@ def tradeoff_chart(shown: TradeoffCurves) -> Chart:
         marks.append(Mark(role="fitted", label=label, path=_line(shown.fitted, axis, axis)))
     path = _line(staircase(shown.seen), axis, axis)
     marks.append(Mark(role="others", label="observed", path=path))
-    label = f"proven: the true curve is below ({100 * shown.confidence:g} %)"
+    label = f"proven: the true curve is below ({percent(shown.confidence)} %)"
     path = _line(staircase(shown.proven), axis, axis)
     marks.append(Mark(role="proven", label=label, path=path))
     return replace(overlay_axes(), marks=tuple(marks))
@@ -244,7 +245,7 @@ def profile_chart(shown: ProfileCurves) -> Chart:
         label = "shown: at least, if the trade-off function is Gaussian"
         path = _line(_ended(shown.gaussian), x, y)
         marks.append(Mark(role="fitted", label=label, path=path))
-    label = f"proven: at least ({100 * shown.confidence:g} %)"
+    label = f"proven: at least ({percent(shown.confidence)} %)"
     marks.append(Mark(role="proven", label=label, path=_line(_ended(shown.proven), x, y)))
     references = y.ticks([shown.delta], lambda delta: f"delta = {delta:g}")
     return Chart(
@@ -275,7 +276,9 @@ def growth_chart(shown: Growth, claimed: float | None) -> Chart:
         marks.append(Mark(role="fitted", label=label, path=_line(shown.expected, x, y)))
     marks.append(_dotted("proven", "shown by the runs so far", shown.bounds, x, y))
     marks.append(_dotted("free", "the same without an assumption", shown.free, x, y))
-    references = () if claimed is None else y.ticks([claimed], lambda e: f"claimed: {e:.2f}")
+    references = (
+        () if claimed is None else y.ticks([claimed], lambda e: f"claimed: {decimals(e, 2)}")
+    )
     return Chart(
         alternative=f"Lower bound against the number of {shown.unit}",
         x_label=shown.unit,

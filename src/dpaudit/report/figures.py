@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from dpaudit import _validate
+from dpaudit._numbers import decimals, percent
 from dpaudit.errors import MissingExtra
 from dpaudit.privacy import Bound
 from dpaudit.report.charts import staircase
@@ -62,7 +63,7 @@ def draw_tradeoff(shown: TradeoffCurves, *, ax: Any) -> None:
         ax.plot(shown.fitted.x, fitted, color=FITTED.light, ls=":", label="Gaussian fit")
     for curve, role, label in (
         (shown.seen, OTHERS, "observed"),
-        (shown.proven, PROVEN, f"proven ({100 * shown.confidence:g} %)"),
+        (shown.proven, PROVEN, f"proven ({percent(shown.confidence)} %)"),
     ):
         steps = staircase(curve)
         inside = [np.clip(rate, smallest, 1 - smallest) for rate in (steps.x, steps.y)]
@@ -83,7 +84,7 @@ def draw_profile(shown: ProfileCurves, *, ax: Any) -> None:
     for curve, role, style, label in (
         (shown.claimed, CLAIMED, "--", "claimed: at most"),
         (shown.gaussian, FITTED, ":", "shown, if Gaussian"),
-        (shown.proven, PROVEN, "-", f"proven ({100 * shown.confidence:g} %)"),
+        (shown.proven, PROVEN, "-", f"proven ({percent(shown.confidence)} %)"),
     ):
         if curve is not None:
             height = np.where(curve.y > 0, curve.y, SMALLEST_DELTA / 10)
@@ -126,13 +127,15 @@ def draw_bounds(lower: Iterable[Bound], *, ax: Any, upper: Bound | None = None) 
     furthest = max([*epsilons, 0.1])
     if upper is not None and math.isfinite(upper.epsilon):
         furthest = max(furthest, upper.epsilon)
-        label = f"claimed: {upper.epsilon:.2f}"
+        label = f"claimed: {decimals(upper.epsilon, 2)}"
         ax.axvline(upper.epsilon, color=CLAIMED.light, linestyle="--", label=label)
         _legend_above(ax, columns=1)
     ax.set_xlim(0, 1.2 * furthest)
     inside = [epsilon > 0.3 * furthest for epsilon in epsilons]  # short bars have no room
     for kind, padding, chosen in (("center", 0, True), ("edge", 3, False)):
-        labels = [f"{e:.2f}" if i is chosen else "" for e, i in zip(epsilons, inside, strict=True)]
+        labels = [
+            decimals(e, 2) if i is chosen else "" for e, i in zip(epsilons, inside, strict=True)
+        ]
         ax.bar_label(bars, labels=labels, label_type=kind, padding=padding)
     if bounds:
         ax.set(xlabel=f"epsilon at delta = {bounds[0].delta:g}")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from dpaudit._numbers import decimals
 from dpaudit.privacy import Bound
 from dpaudit.report import palette
 from dpaudit.report.words import assumed, method_name, verdict_word
@@ -39,6 +40,6 @@ def result_html(*, title: str, verdict: str, sentence: str, bounds: Sequence[Bou
 
 def _row(bound: Bound) -> str:
     sign = "≤" if bound.side == "upper" else "≥"
-    value = "∞" if math.isinf(bound.epsilon) else f"{bound.epsilon:.2f}"
+    value = "∞" if math.isinf(bound.epsilon) else decimals(bound.epsilon, 2)
     cells = (f"{sign} {value}", method_name(bound), assumed(bound))
     return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"

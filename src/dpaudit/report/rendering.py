@@ -15,6 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from dpaudit._files import write_text
+from dpaudit._numbers import decimals, percent
 from dpaudit._version import __version__
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.report import charts, palette
@@ -177,7 +178,7 @@ def _rows(found: AuditEvidence, axis: charts.Axis) -> list[_Row]:
         _Row(
             label=method_name(bound),
             assumes=assumed(bound),
-            value=f"{bound.epsilon:.2f}",
+            value=decimals(bound.epsilon, 2),
             place=_percent(axis, bound.epsilon),
             leading=bound is found.leading,
         )
@@ -265,6 +266,7 @@ def _template() -> Any:
     environment.filters |= {
         "number": _number,
         "rate": lambda value: f"{100 * value:.3g} %",
+        "percent": percent,
         "typeset": typeset,
         "label": method_name,
         "assumed": assumed,
@@ -277,4 +279,4 @@ def _template() -> Any:
 def _number(value: float | None) -> str:
     if value is None:
         return ""
-    return "∞" if math.isinf(value) else f"{value:.2f}"
+    return "∞" if math.isinf(value) else decimals(value, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from dpaudit._numbers import decimals, percent
 from dpaudit.privacy import Bound
 from dpaudit.report.data import AuditEvidence, PageData
 
@@ -82,14 +83,18 @@ ADVICE = {
 def _claimed(found: AuditEvidence) -> str:
     claim = "" if found.test is None else found.test.claim.description
     least = found.least_upper
-    bound = "" if least is None else f"epsilon <= {least.epsilon:.2f} at delta = {least.delta:g}"
+    bound = (
+        ""
+        if least is None
+        else f"epsilon <= {decimals(least.epsilon, 2)} at delta = {least.delta:g}"
+    )
     return f"{'. That is, '.join(part for part in (claim, bound) if part)}."
 
 
 def _shown(page: PageData, found: AuditEvidence) -> str:
     leading = found.leading
-    sure = f"{100 * (leading.confidence or 0.95):g} % confidence"
-    bound = f"epsilon >= {leading.epsilon:.2f} at delta = {leading.delta:g}, with {sure}"
+    sure = f"{percent(leading.confidence or 0.95)} % confidence"
+    bound = f"epsilon >= {decimals(leading.epsilon, 2)} at delta = {leading.delta:g}, with {sure}"
     if page.verdict == "violation" and found.test is not None:
         p_value = f"{found.test.p_value:.2g}"
         return (
@@ -156,7 +161,7 @@ def _violation(evidence: AuditEvidence) -> list[str]:
 def _above_by_chance(evidence: AuditEvidence) -> str:
     """The leading bound exceeds the upper bound, but the test of the claim does not reject."""
     least = evidence.least_upper
-    upper = "" if least is None else f" ({least.epsilon:.2f})"
+    upper = "" if least is None else f" ({decimals(least.epsilon, 2)})"
     wrong = 100 * (1 - (evidence.leading.confidence or 0.95))
     test = ""
     if evidence.test is not None:

@@ -1,0 +1,26 @@
+"""Numbers as text that never rounds to a different statement."""
+
+from __future__ import annotations
+
+
+def decimals(value: float, places: int) -> str:
+    """A number with so many decimals, or two significant digits if that would print zero.
+
+    Example:
+        >>> decimals(1.23456, 2), decimals(0.0, 2), decimals(2e-5, 2)
+        ('1.23', '0.00', '2e-05')
+    """
+    text = f"{value:.{places}f}"
+    return text if value == 0 or float(text) != 0 else f"{value:.2g}"
+
+
+def percent(share: float, digits: int = 6) -> str:
+    """A share in per cent, with more digits where fewer would print all of it.
+
+    Example:
+        >>> percent(0.95), percent(1 - 1e-12), percent(0.9996, 3), percent(1.0)
+        ('95', '99.9999999999', '99.96', '100')
+    """
+    while digits < 17 and share < 1 <= float(f"{100 * share:.{digits}g}") / 100:
+        digits += 1
+    return f"{100 * share:.{digits}g}"
