@@ -242,8 +242,8 @@ def _print_text(result: Any, shape: str, audited: Any, found: Any) -> None:
         grid.add_row(
             f"{step:,}",
             str(process.insertions(step)),
-            Text(f"{decimals(result.epsilon[step - 1], 4)}", style="bold"),
-            f"{decimals(result.gdp_rule[step - 1], 4)}",
+            Text(decimals(result.epsilon[step - 1], 4), style="bold"),
+            decimals(result.gdp_rule[step - 1], 4),
         )
     # Not the grid's title, which could be no wider than the grid.
     screen.print(Text(setting, style="bold"))
