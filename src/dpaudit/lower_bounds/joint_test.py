@@ -43,7 +43,9 @@ from dpaudit.tradeoff import approximate_tradeoff, gaussian_tradeoff
 _MOST_TRIALS_OF_BDTR = 10**6
 # Points of the curve in either coordinate, and rows of the region. Fewer rows enlarge the region.
 _POINTS, _ROWS = 128, 160
-# The distance from the points exceeds that from the curve by less than this, unless it is small.
+# Points around the nearest one.
+_REFINED = 65
+# The distance exceeds that from the curve by less than this.
 _SLACK = 2e-3
 # The supremum is found on a grid that is refined around its maximum, to this relative accuracy.
 _ROUND_UP = 1 + 2e-4
@@ -85,35 +87,35 @@ class _Observed:
             _upper_rate(self.false_negatives, self.positives, tail),
         )
 
-    def points(self, curve: Curve) -> tuple[Array, Array]:
-        """Points of the curve near the counts, transformed; dense in either coordinate."""
+    def points(self, curve: Curve) -> Array:
+        """False-positive rates of points near the counts; dense in either coordinate."""
         highest, other = self.limits(1e-14)
         here = _even(float(curve.tradeoff(np.array(other))), highest, _POINTS)
         there = _even(float(curve.tradeoff(np.array(highest))), other, _POINTS)
         alpha = np.concatenate([here, curve.tradeoff(there), curve.kinks])
-        alpha = np.sort(np.clip(alpha, 0.0, 1.0))
-        beta = curve.tradeoff(alpha)
+        return np.sort(np.clip(alpha, 0.0, 1.0))
+
+    def placed(self, curve: Curve, alpha: Array) -> tuple[Array, Array]:
+        """Points of the curve, transformed."""
         return (
             _transformed(self.negatives * alpha, self.negatives),
-            _transformed(self.positives * beta, self.positives),
+            _transformed(self.positives * curve.tradeoff(alpha), self.positives),
         )
 
-    def distance(self, curve: Curve) -> tuple[float, float]:
-        """How far the counts lie below points of the curve, and by how much that is too far.
-
-        The distance is 0 if the counts do not lie below the curve.
-        """
-        u, v = self.points(curve)
+    def distance(self, curve: Curve) -> float:
+        """How far the counts lie below the curve; 0 if they do not."""
         x = _transformed(self.false_positives, self.negatives)
         y = _transformed(self.false_negatives, self.positives)
-        distances = np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0))
-        nearest = int(distances.argmin())
-        distance = float(distances[nearest])
-        around = slice(max(nearest - 1, 0), nearest + 2)
-        gap = float(np.hypot(np.diff(u[around]), np.diff(v[around])).max())
+        alpha = self.points(curve)
+        for _ in range(2):  # all points, then more around the nearest one
+            u, v = self.placed(curve, alpha)
+            distances = np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0))
+            nearest = int(distances.argmin())
+            around = slice(max(nearest - 1, 0), nearest + 2)
+            gap = float(np.hypot(np.diff(u[around]), np.diff(v[around])).max())
+            alpha = np.linspace(alpha[around][0], alpha[around][-1], _REFINED)
         # The nearest point of the curve may lie between two of the points.
-        within = float(np.sqrt(max(distance**2 - (gap / 2) ** 2, 0.0)))
-        return distance, max(_SLACK, distance - within)
+        return float(np.sqrt(max(float(distances[nearest]) ** 2 - (gap / 2) ** 2, 0.0)))
 
     def region(self, curve: Curve, distance: float) -> tuple[Array, Array]:
         """Counts at least so far below the curve, as steps: x at most xs[i] and y at most ys[i]."""
@@ -123,7 +125,7 @@ class _Observed:
         first = max(0, int(self.negatives * lowest * 0.8 - spread[0]))
         last = min(self.negatives, int(self.negatives * highest + spread[1]))
         rows = np.unique(np.linspace(first, last, _ROWS).astype(np.int64))
-        u, v = self.points(curve)
+        u, v = self.placed(curve, self.points(curve))
         gap = np.maximum(u - _transformed(rows, self.negatives)[:, None], 0)
         within = np.sqrt(np.maximum(distance**2 - gap**2, 0))
         edge = np.where(gap < distance, v - within, np.inf).min(axis=1)
@@ -181,10 +183,8 @@ def curve_p_value(counts: ErrorCounts, curve: Curve) -> float:
         0.013
     """
     seen = _observed(counts)
-    distance, slack = seen.distance(curve)
-    if distance <= slack:
-        return 1.0
-    return seen.p_value(seen.region(curve, distance - slack), curve, _GAMMA)
+    distance = seen.distance(curve) - _SLACK
+    return 1.0 if distance <= 0 else seen.p_value(seen.region(curve, distance), curve, _GAMMA)
 
 
 def distances(counts: ErrorCounts, curve: Curve) -> Array:
@@ -219,19 +219,16 @@ def _refuted(seen: _Observed, family: Family, significance: float, highest: floa
     gamma = significance / 100
     level = -float(ndtri(min(significance, 0.49)))
     start = min(1.0, highest)
-    distance, slack = seen.distance(family(0.0))
+    distance = seen.distance(family(0.0))
     ordering = 0.0
     if distance > level:
         ordering = sign_change(
-            lambda parameter: level - seen.distance(family(parameter))[0],
-            0.0,
-            start,
-            tolerance=1e-7,
+            lambda parameter: level - seen.distance(family(parameter)), 0.0, start, tolerance=1e-7
         )[1]
-        distance, slack = level, seen.distance(family(ordering))[1]
-    if distance <= slack:
+        distance = level
+    if distance <= _SLACK:
         return 0.0
-    region = seen.region(family(ordering), distance - slack)
+    region = seen.region(family(ordering), distance - _SLACK)
 
     @lru_cache
     def excess(parameter: float) -> float:
