@@ -46,7 +46,7 @@ def lower_bound(
         >>> random = np.random.default_rng(0)
         >>> there, not_there = random.normal(2, 1, 2000), random.normal(0, 1, 2000)
         >>> lower_bound(there, not_there, delta=1e-5, method="gaussian-dp")
-        Bound(epsilon >= 9.1627 at delta=1e-05, 95% confidence, gaussian-dp)
+        Bound(epsilon >= 9.1626 at delta=1e-05, 95% confidence, gaussian-dp)
     """
     return estimate(
         Scores.from_samples(inserted, not_inserted),
