@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpaudit._arrays import Array
-from dpaudit._numbers import decimals
+from dpaudit._numbers import percent
 from dpaudit.scores import Failure, Scores
 
 TOO_MANY = 0.2
@@ -53,7 +53,7 @@ def failure_doubts(scores: Scores, failures: Sequence[Failure]) -> tuple[str, ..
                 "show it. Find out why these runs fail, and repeat the audit."
             )
     if len(failures) > TOO_MANY * runs:
-        share = f"{decimals(100 * len(failures) / runs, 0)} %"
+        share = f"{percent(len(failures) / runs, 2)} %"
         doubts.append(f"{share} of the runs failed: repair this, and repeat the audit.")
     return tuple(doubts)
 

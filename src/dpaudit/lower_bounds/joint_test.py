@@ -47,8 +47,9 @@ _POINTS, _ROWS = 128, 160
 _REFINED = 65
 # The distance exceeds that from the curve by less than this.
 _SLACK = 2e-3
-# The supremum is found on a grid that is refined around its maximum, to this relative accuracy.
-_ROUND_UP = 1 + 2e-4
+# The supremum is found on a grid that is refined around all peaks of at least this share of the
+# highest one, to this relative accuracy.
+_HIGH, _ROUND_UP = 0.95, 1 + 2e-4
 # Part of a p-value: the error probability of the confidence set of Berger and Boos.
 _GAMMA = 1e-5
 
@@ -161,10 +162,13 @@ class _Observed:
         alpha, best = np.clip(alpha, lowest, highest), 0.0
         for _ in range(3):
             values = self.probability(region, alpha, curve.tradeoff(alpha))
-            place = int(values.argmax())
-            best = max(best, float(values[place]))
-            ends = alpha[max(place - 1, 0)], alpha[min(place + 1, len(alpha) - 1)]
-            alpha = np.linspace(*ends, 7)
+            highest_here = float(values.max())
+            best = max(best, highest_here)
+            # A kink makes a peak of its own, beside which the highest one may stand.
+            left, right = np.diff(values, prepend=-1.0) > 0, np.diff(values, append=-1.0) <= 0
+            peaks = np.flatnonzero(left & right & (values >= _HIGH * highest_here))
+            ends = np.maximum(peaks - 1, 0), np.minimum(peaks + 1, len(alpha) - 1)
+            alpha = np.sort(np.linspace(alpha[ends[0]], alpha[ends[1]], 7).ravel())
         return min(1.0, best * _ROUND_UP + gamma)
 
 
