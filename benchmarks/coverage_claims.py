@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.claims import Claim, test_claim
+from dpaudit.curves import gaussian_epsilon, gaussian_mu
 from dpaudit.lower_bounds import estimate
 from dpaudit.scores import Scores
-from dpaudit.tradeoff import gaussian_epsilon, gaussian_mu
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "mathematics"))
 from families import Gaussian, RandomisedResponse, draw_sampled_steps

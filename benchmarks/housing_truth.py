@@ -20,10 +20,10 @@ from typing import Any
 
 from dpaudit.adversaries import ADVERSARIES
 from dpaudit.audits import Bar, audit
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.lower_bounds.prediction import predicted_mu
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.presets import INSERTIONS, preset
-from dpaudit.tradeoff import gaussian_epsilon
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "housing_truth.json"

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.landscapes import (
     Clock,
     Constant,
@@ -44,7 +45,6 @@ from dpaudit.landscapes.clock import rounding_unit
 from dpaudit.lower_bounds import estimate
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
 from dpaudit.scores import Scores
-from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit_paper import landscape_drawing as figures
 from dpaudit_paper.landscape_sweep import sweep
 

@@ -15,6 +15,7 @@ from dpaudit._numbers import decimals, percent
 from dpaudit.errors import InvalidInput
 
 Side = Literal["lower", "upper"]
+Guarantee = Literal["confidence", "credible", "none"]
 
 DETECT, LEAST_POWER = 0.5, 0.8
 """An audit is ``consistent`` with a claim only if noise `DETECT` times as large as claimed would
@@ -47,8 +48,12 @@ class Bound:
         delta: The delta of (epsilon, delta)-DP, in [0, 1].
         side: ``"lower"`` for an audit, ``"upper"`` for an accountant.
         method: The name of the estimator or accountant.
-        confidence: Probability, over the randomness of the audit, that a lower bound holds; `None`
-            for an upper bound, which always holds.
+        confidence: Probability that a lower bound holds, in the sense of ``guarantee``; `None` for
+            an upper bound, which always holds.
+        guarantee: Of a lower bound: ``"confidence"`` if a theorem says that it holds in this share
+            of all audits, ``"credible"`` if it is a posterior probability, and ``"none"`` if the
+            method or the choice of the threshold has no theorem. Bounds of the last two kinds are
+            for comparison with papers.
         assumptions: What must be true for the bound to hold; empty if nothing is assumed.
         sample_size: Number of scores behind a lower bound; `None` for an upper bound.
         quantity: Which of the two numbers is the result.
@@ -67,13 +72,14 @@ class Bound:
     side: Side
     method: str
     confidence: float | None = None
+    guarantee: Guarantee = "confidence"
     assumptions: tuple[str, ...] = ()
     sample_size: int | None = None
     quantity: Literal["epsilon", "delta"] = "epsilon"
     mu: float | None = None
     numerical_error: float | None = None
     notes: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         # A NaN could be read as "no leak".
@@ -97,6 +103,19 @@ class Bound:
         """The bounded number: epsilon, or delta if epsilon was given."""
         return self.epsilon if self.quantity == "epsilon" else self.delta
 
+    @property
+    def level(self) -> str:
+        """The confidence in words; empty for an upper bound.
+
+        "95 % confidence", "95 % credible", or "nominally 95 %" where nothing is guaranteed.
+        """
+        if self.confidence is None:
+            return ""
+        share = f"{percent(self.confidence)} %"
+        if self.guarantee == "none":
+            return f"nominally {share}"
+        return f"{share} {self.guarantee}"
+
     def to_dict(self) -> dict[str, Any]:
         """The bound as plain data, as ``--json`` prints it; infinity becomes "inf"."""
         fields: dict[str, Any] = {
@@ -106,6 +125,7 @@ class Bound:
             "epsilon": _finite(self.epsilon),
             "delta": self.delta,
             "confidence": self.confidence,
+            "guarantee": self.guarantee if self.side == "lower" else None,
             "assumptions": list(self.assumptions),
             "sample_size": self.sample_size,
         }
@@ -123,8 +143,9 @@ class Bound:
             what = f"epsilon {sign} {decimals(self.epsilon, 4)} at delta={self.delta:g}"
         else:
             what = f"delta {sign} {self.delta:.4g} at epsilon={self.epsilon:g}"
-        sure = "" if self.confidence is None else f"{percent(self.confidence)}% confidence, "
-        return f"Bound({what}, {sure}{self.method})"
+        return (
+            f"Bound({', '.join(filter(None, [what, self.level.replace(' %', '%'), self.method]))})"
+        )
 
 
 @final

@@ -9,9 +9,9 @@ from itertools import product
 import numpy as np
 
 from dpaudit._arrays import Array
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.landscapes import Constant, ExactPrivacy, exact_privacy, named_landscape
 from dpaudit.mechanisms.landscape import LandscapeProcess, Scaling
-from dpaudit.tradeoff import gaussian_epsilon
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dpaudit.tradeoff import gaussian_epsilon
+from dpaudit.curves import gaussian_epsilon
 from dpaudit_paper.networks import TITLES, flipped_labels, one_training
 from dpaudit_paper.readings import DELTA, Line, final_rows
 from dpaudit_paper.table import Table

@@ -16,6 +16,7 @@ from scipy.special import ndtr
 
 from dpaudit._arrays import Array
 from dpaudit.adversaries.crafting import check_room, generator, move_along_dimensions
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.presets import preset
 from dpaudit.threat_models import (
     Canaries,
@@ -23,7 +24,6 @@ from dpaudit.threat_models import (
     HiddenStateAdversary,
     HiddenStateView,
 )
-from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit_paper.readings import DELTA
 from dpaudit_paper.trainings import Weights
 

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from browser_tools import emulate
 
+from dpaudit.curves import epsilon_of_errors, gaussian_epsilon, mu_of_errors
 from dpaudit.lower_bounds import ErrorCounts
 from dpaudit.lower_bounds.bands import upper_rate
-from dpaudit.lower_bounds.clopper_pearson import epsilon_of_errors
 from dpaudit.report import PageData
 from dpaudit.scores import Scores
-from dpaudit.tradeoff import gaussian_epsilon, mu_of_errors
 
 LIVE = (
     "threshold",

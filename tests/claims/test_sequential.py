@@ -13,8 +13,8 @@ from dpaudit.claims.anytime_bounds import anytime_bounds
 from dpaudit.claims.bets import Bets, supporting_lines
 from dpaudit.claims.sequential import AnytimeTest, pairs_to_refute
 from dpaudit.claims.strategies import Portfolio
+from dpaudit.curves import gaussian_tradeoff
 from dpaudit.errors import InvalidScores
-from dpaudit.tradeoff import gaussian_tradeoff
 
 CLAIMS = {
     "no leak": lambda: Claim.from_mu(0.0),

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes import (
     Clock,
@@ -23,7 +24,6 @@ from dpaudit.landscapes import (
 from dpaudit.landscapes.clock import ChainLandscape, rounding_unit
 from dpaudit.landscapes.pair import DiscretePair
 from dpaudit.mechanisms.landscape import LandscapeProcess
-from dpaudit.tradeoff import gaussian_epsilon
 
 DELTA = 1e-5
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import NumericalError
 from dpaudit.landscapes import Constant, Literal, Resolution, Staircase, Threshold, Wells, densities
 from dpaudit.landscapes.pair import DensityPair
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
-from dpaudit.tradeoff import gaussian_epsilon
 
 
 def _process(

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpaudit.curves import gaussian_delta, gaussian_epsilon, gaussian_tradeoff
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes import Constant, DiscretePair, GaussianPair, Threshold, densities
 from dpaudit.landscapes.pair import normal_mass
 from dpaudit.mechanisms.landscape import LandscapeProcess
-from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon, gaussian_tradeoff
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 3.952847])

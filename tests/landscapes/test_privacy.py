@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpaudit.curves import gaussian_mu
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes import (
     Constant,
@@ -19,7 +20,6 @@ from dpaudit.landscapes import (
     pairs,
 )
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess, Scaling
-from dpaudit.tradeoff import gaussian_mu
 from dpaudit_paper.landscape_sweep import sweep
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import dpaudit
 from dpaudit import Bound, ErrorCounts, Scores, estimate, estimate_all, lower_bound
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import DpauditError, InvalidInput, InvalidScores
 from dpaudit.lower_bounds import METHODS
 from dpaudit.lower_bounds.evidence import with_failures
 from dpaudit.scores.failures import Failure
-from dpaudit.tradeoff import gaussian_epsilon
 
 RULES = ("pilot", "simultaneous", "bonferroni", "best", "fixed=0.5")
 
@@ -320,3 +320,23 @@ def test_methods_of_another_type_are_refused(methods):
     if isinstance(methods, list):
         with pytest.raises(InvalidInput, match="method"):
             estimate(scores, delta=1e-5, method=methods[0])
+
+
+@pytest.mark.parametrize(
+    ("method", "threshold", "guarantee"),
+    [
+        ("clopper-pearson", "pilot", "confidence"),
+        ("clopper-pearson", "best", "none"),
+        ("gaussian-dp", "bonferroni", "none"),
+        ("jeffreys", "fixed=1", "credible"),
+        ("joint-beta", "best", "none"),
+        ("katz-log", "pilot", "none"),
+        ("one-run", "pilot", "confidence"),
+        ("profile", "pilot", "confidence"),
+    ],
+)
+def test_only_a_theorem_is_called_confidence(method: str, threshold: str, guarantee: str) -> None:
+    random = np.random.default_rng(0)
+    coins = random.random(401) < 0.5
+    scores = Scores(score=random.normal(size=401) + 2 * coins, inserted=coins)
+    assert estimate(scores, delta=1e-5, method=method, threshold=threshold).guarantee == guarantee

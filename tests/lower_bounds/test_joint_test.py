@@ -6,16 +6,16 @@ from scipy.special import ndtri
 from scipy.stats import binom
 
 from dpaudit import Claim, ErrorCounts
-from dpaudit.errors import InvalidInput
-from dpaudit.lower_bounds.joint_test import (
+from dpaudit.curves import (
     Curve,
-    _at_most,
-    _observed,
+    GaussianCurves,
+    PairsAtDelta,
+    PairsAtEpsilon,
     approximate_curve,
-    curve_p_value,
     gaussian_curve,
-    refuted,
 )
+from dpaudit.errors import InvalidInput
+from dpaudit.lower_bounds.joint_test import _at_most, _observed, curve_p_value, refuted
 
 NEGATIVES, POSITIVES = 24, 31
 CURVES = {
@@ -66,16 +66,17 @@ def test_the_p_value_has_every_level_everywhere_on_the_curve(name: str) -> None:
 @pytest.mark.parametrize(
     ("family", "truths"),
     [
-        (gaussian_curve, (0.0, 0.5, 1.0, 2.0, 3.5)),
-        (lambda epsilon: approximate_curve(epsilon, 0.02), (0.0, 0.5, 1.0, 2.5)),
+        (GaussianCurves(), (0.0, 0.5, 1.0, 2.0, 3.5)),
+        (PairsAtDelta(0.02), (0.0, 0.5, 1.0, 2.5)),
+        (PairsAtEpsilon(0.5), (0.0, 0.1, 0.4, 0.8)),
     ],
-    ids=["mu", "epsilon"],
+    ids=["mu", "epsilon", "delta"],
 )
 def test_bounds_exceed_the_truth_with_at_most_their_level(family, truths) -> None:
     bounds = every_pair(lambda counts: refuted(counts, family, 0.05))
     largest = 0.0
     for truth in truths:
-        curve = family(truth)
+        curve = family.curve(truth)
         alphas = np.unique(np.concatenate([np.linspace(0, 1, 201), curve.kinks]))
         for alpha, beta in zip(alphas, curve.tradeoff(alphas), strict=True):
             largest = max(largest, weights(alpha, beta)[bounds > truth].sum())
@@ -117,7 +118,7 @@ def test_the_probability_of_a_region_is_a_sum_over_its_pairs() -> None:
 
 def test_no_error_at_all_is_the_closed_form() -> None:
     # At the corner of (epsilon, 0)-DP no error has probability (1 - c)^(2 n).
-    bound = refuted(counts_of(0, 0, 2250, 2250), lambda e: approximate_curve(e, 0.0), 0.05)
+    bound = refuted(counts_of(0, 0, 2250, 2250), PairsAtDelta(0.0), 0.05)
     corner = 1 - (0.05 - 5e-4) ** (1 / 4500)
     assert bound == pytest.approx(np.log(1 / corner - 1), abs=1e-3)
     assert bound >= 7.2
@@ -126,7 +127,7 @@ def test_no_error_at_all_is_the_closed_form() -> None:
 @pytest.mark.parametrize("each", [1, 2, 10, 10**4, 10**6, 10**7])
 def test_any_size_gives_a_bound_near_the_rates(each: int) -> None:
     errors = each // 10
-    mu = refuted(counts_of(errors, errors, each, each), gaussian_curve, 0.05)
+    mu = refuted(counts_of(errors, errors, each, each), GaussianCurves(), 0.05)
     assert 0 <= mu < 2.563103
     if each >= 10**4:
         assert mu > 2.563103 - 8 / np.sqrt(each)
@@ -146,7 +147,7 @@ def test_binomial_p_values_at_every_size(trials: int) -> None:
 @pytest.mark.parametrize("size", [10**8, 10**12, 10**15])
 def test_many_scores_come_close_to_the_truth_from_below(size: int) -> None:
     truth = 2 * ndtri(0.75)
-    bound = refuted(counts_of(size // 4, size // 4, size, size), gaussian_curve, 0.05)
+    bound = refuted(counts_of(size // 4, size // 4, size, size), GaussianCurves(), 0.05)
     assert truth - 20 / np.sqrt(size) - 3e-6 < bound < truth
 
 

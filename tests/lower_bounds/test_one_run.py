@@ -9,6 +9,7 @@ import pytest
 from scipy.special import expit, gammaln, ndtr
 
 from dpaudit import Scores, estimate
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, count_guesses
 from dpaudit.lower_bounds.one_run import (
@@ -18,7 +19,6 @@ from dpaudit.lower_bounds.one_run import (
     one_run_p_value,
 )
 from dpaudit.lower_bounds.one_run_method import check_fair_coins
-from dpaudit.tradeoff import gaussian_epsilon
 
 
 def binomial(trials: int, success: float) -> np.ndarray:

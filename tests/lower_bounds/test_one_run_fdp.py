@@ -9,10 +9,10 @@ import pytest
 from scipy.optimize import linprog
 from scipy.special import ndtr, ndtri
 
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, count_guesses
 from dpaudit.lower_bounds.one_run_fdp import choose_gaussian_guesses, one_run_gaussian_mu
-from dpaudit.tradeoff import gaussian_epsilon
 
 
 def largest_probability(mu: float, correct: int, guesses: int, canaries: int) -> float:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dpaudit.claims import Claim
+from dpaudit.curves import gaussian_delta, gaussian_epsilon, gaussian_mu
 from dpaudit.lower_bounds import estimate, prediction
 from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
 from dpaudit.scores import Scores
-from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon, gaussian_mu
 
 
 @pytest.mark.parametrize(("period", "epsilon"), [(1, 23.995), (5, 8.596), (25, 3.341)])

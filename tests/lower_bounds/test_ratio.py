@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln, ndtri, xlogy
 
+from dpaudit.curves import epsilon_of_errors
 from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.lower_bounds.clopper_pearson import epsilon_of_errors
 from dpaudit.lower_bounds.ratio import (
     adjusted_log_ratio,
     bailey_ratio,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from dpaudit.tradeoff import gaussian_delta
+from dpaudit.curves import gaussian_delta
 
 Array = NDArray[np.float64]
 Coins = NDArray[np.bool_]

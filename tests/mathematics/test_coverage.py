@@ -24,8 +24,7 @@ from scipy.special import bdtr
 
 from dpaudit import Bound, Claim, ErrorCounts, Scores, estimate, proven_curve, test_claim
 from dpaudit.claims.fixed_sample import claim_p_value
-from dpaudit.lower_bounds.clopper_pearson import epsilon_of_errors
-from dpaudit.tradeoff import mu_of_errors
+from dpaudit.curves import epsilon_of_errors, mu_of_errors
 
 # Fewer of the large audits, which take longest; benchmarks/coverage.py has many more.
 AUDITS = {50: 200, 100: 200, 500: 80, 1000: 120}

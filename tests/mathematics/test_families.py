@@ -14,7 +14,7 @@ from families import (
     draw_sampled_steps,
 )
 
-from dpaudit.tradeoff import approximate_tradeoff
+from dpaudit.curves import approximate_tradeoff
 from dpaudit.upper_bounds import privacy_profile
 
 FAMILIES = [

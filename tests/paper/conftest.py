@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.data import Examples
 from dpaudit.presets import cross_entropy
 from dpaudit.scores import Scores
-from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit_paper import trainings as trainings_module
 from dpaudit_paper.readings import DELTA
 from dpaudit_paper.trainings import Trainings

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.engine.evaluate import clipped_gradients
 from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.landscapes import exact_privacy
 from dpaudit.mechanisms.landscape import LandscapeProcess
 from dpaudit.testing import easy_training
-from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit.upper_bounds.hidden_state_lipschitz import shifted_mu
 from dpaudit_paper.lipschitz import jacobian_norm
 from dpaudit_paper.smooth_wells import LinearMaps

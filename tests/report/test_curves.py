@@ -12,10 +12,10 @@ from scipy.special import ndtri
 import dpaudit
 from dpaudit.audits.evidence import curves
 from dpaudit.claims import Claim
+from dpaudit.curves import gaussian_delta, gaussian_tradeoff
 from dpaudit.lower_bounds import ErrorCounts, estimate, proven_curve
 from dpaudit.report.charts import staircase
 from dpaudit.scores import Scores
-from dpaudit.tradeoff import gaussian_delta, gaussian_tradeoff
 
 some_scores = st.lists(
     st.sampled_from([-3.0, -1.0, 0.0, 0.5, 0.50001, 2.0, 1e9, np.inf, -np.inf]), min_size=1

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import pytest
 
+from dpaudit.curves import gaussian_delta, gaussian_epsilon
 from dpaudit.errors import NumericalError
 from dpaudit.testing import accountants as contract
 from dpaudit.testing import check_accountant
-from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
 from dpaudit.upper_bounds import ACCOUNTANTS, Accountant, Answer, NoisySteps, PldAccountant
 
 CHECKS: list[Callable[[Accountant, NoisySteps], None]] = [

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from dpaudit.curves import gaussian_delta
 from dpaudit.errors import InvalidInput
-from dpaudit.tradeoff import gaussian_delta
 from dpaudit.upper_bounds import NoisySteps, privacy_profile
 from dpaudit.upper_bounds.composition import composed_profile
 

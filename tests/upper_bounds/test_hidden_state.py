@@ -11,9 +11,9 @@ import pytest
 from scipy.optimize import isotonic_regression
 
 import dpaudit
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput
 from dpaudit.testing import check_hidden_state_accountant
-from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit.upper_bounds import (
     HIDDEN_STATE_ACCOUNTANTS,
     HiddenState,

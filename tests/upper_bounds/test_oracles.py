@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpaudit.tradeoff import gaussian_tradeoff
+from dpaudit.curves import gaussian_tradeoff
 from dpaudit.upper_bounds import (
     NoisySteps,
     PrvAccountant,

@@ -9,9 +9,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import ndtr
 
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput
 from dpaudit.testing.accountants import exact_delta
-from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit.upper_bounds import NoisySteps, PldAccountant, privacy_profile, upper_bound
 
 COARSE = PldAccountant(interval=1e-3)

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput, MissingExtra, NumericalError
-from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit.upper_bounds import NoisySteps, PrvAccountant, all_upper_bounds, prv, upper_bound
 
 

@@ -16,6 +16,7 @@ from dpaudit.audits.tensors import combined, corrected, failures_of, scores_of, 
 from dpaudit.audits.watching import Watcher
 from dpaudit.claims import Claim, ClaimTest, Verdict, test_claim
 from dpaudit.claims.power import Power, detection_power
+from dpaudit.curves import gaussian_mu
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds import ProvenCurve, estimate, estimate_all, proven_curve
 from dpaudit.lower_bounds.evidence import with_failures
@@ -23,7 +24,6 @@ from dpaudit.lower_bounds.gaussian_fit import chance_of_looking_closer
 from dpaudit.lower_bounds.prediction import expected_bound
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.scores import Failure, Scores
-from dpaudit.tradeoff import gaussian_mu
 from dpaudit.upper_bounds import all_upper_bounds, upper_bound
 
 AuditVerdict = Verdict | Literal["no-claim", "unfinished"]

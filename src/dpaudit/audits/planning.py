@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from dpaudit.audits.assessment import lower_methods
 from dpaudit.audits.auditing import make_game
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import DpauditError
 from dpaudit.executors import Executor, Lost, Player, PlayTile
 from dpaudit.lower_bounds import METHODS
@@ -20,7 +21,6 @@ from dpaudit.mechanisms.final_model import noise_of_released_model
 from dpaudit.mechanisms.optimizers import SGD
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.threat_models import Adversary
-from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit.upper_bounds import upper_bound
 
 if TYPE_CHECKING:

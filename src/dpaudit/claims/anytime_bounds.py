@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dpaudit._arrays import Array
 from dpaudit.claims.claim import Claim
 from dpaudit.claims.sequential import AnytimeTest
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
 from dpaudit.privacy import Bound, Bounds, Unavailable
-from dpaudit.tradeoff import gaussian_epsilon
 
 STEP = 0.05
 LARGEST = 30.0

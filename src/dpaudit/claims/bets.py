@@ -35,7 +35,7 @@ from scipy.special import expit, ndtr
 
 from dpaudit._arrays import Array
 from dpaudit.claims.claim import Claim
-from dpaudit.tradeoff import gaussian_delta
+from dpaudit.curves import gaussian_delta
 
 LINES = 31
 SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 0.99)

@@ -19,16 +19,16 @@ from scipy.special import ndtr
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
-from dpaudit.errors import InvalidInput
-from dpaudit.lower_bounds.joint_test import Curve
-from dpaudit.mechanisms.correlation import CorrelatedNoise
-from dpaudit.tradeoff import (
+from dpaudit.curves import (
+    Curve,
     approximate_tradeoff,
     gaussian_epsilon,
     gaussian_mu,
     gaussian_tradeoff,
     kinks_of,
 )
+from dpaudit.errors import InvalidInput
+from dpaudit.mechanisms.correlation import CorrelatedNoise
 
 Verdict = Literal["violation", "consistent", "inconclusive"]
 """``violation``: the claim is refuted at the confidence asked for. ``consistent``: it is not,

@@ -17,6 +17,7 @@ import numpy as np
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit.claims.claim import Claim, Verdict
+from dpaudit.curves import mu_of_errors
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.evidence import Evidence, dependence_of, evidence_of
@@ -31,7 +32,6 @@ from dpaudit.lower_bounds.thresholds import (
     ThresholdRule,
     threshold_rule,
 )
-from dpaudit.tradeoff import mu_of_errors
 
 
 @final

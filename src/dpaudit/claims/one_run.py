@@ -66,10 +66,7 @@ def one_run_claim_p_value(seen: Guesses, claim: Claim) -> float:
     """
 
     def kept(significance: float) -> float:
-        def needed(right: float) -> float:
-            return float(claim.tradeoff(1 - right))
-
-        return 1.0 if guesses_refute(needed, seen, significance) else -1.0
+        return 1.0 if guesses_refute(claim.curve, seen, significance) else -1.0
 
     if seen.correct == 0 or kept(1 - 1e-9) < 0:
         return 1.0

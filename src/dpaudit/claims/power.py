@@ -25,8 +25,9 @@ from dpaudit.claims.bets import Bets
 from dpaudit.claims.claim import Claim
 from dpaudit.claims.fixed_sample import ClaimTest
 from dpaudit.claims.sequential import AnytimeTest
+from dpaudit.curves import Curve
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.joint_test import Curve, curve_p_value, distances
+from dpaudit.lower_bounds.joint_test import curve_p_value, distances
 from dpaudit.lower_bounds.thresholds import Pilot, ThresholdRule
 from dpaudit.privacy import DETECT, LEAST_POWER
 from dpaudit.scores import Scores

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit._numbers import decimals, percent
+from dpaudit._numbers import decimals
 from dpaudit.cli._render import by_text
 from dpaudit.privacy import Bound, Unavailable
 
@@ -106,7 +106,7 @@ def _sign(bound: Bound) -> str:
 
 
 def _confidence(bound: Bound) -> str:
-    return "" if bound.confidence is None else f"{percent(bound.confidence)} %"
+    return bound.level.removesuffix(" confidence")
 
 
 def _mu(bound: Bound) -> str:

@@ -237,8 +237,8 @@ def _print_table(result: Any, verdict: Any, source: str) -> None:
     from dpaudit.report.palette import terminal_style
 
     screen = console()
-    levels = {bound.confidence for bound in result.bounds}
-    alike = f", {percent(next(iter(levels)))} % confidence" if len(levels) == 1 else ""
+    levels = {bound.level for bound in result.bounds}
+    alike = f", {levels.pop()}" if len(levels) == 1 else ""
     print_bounds(
         screen,
         result.bounds,

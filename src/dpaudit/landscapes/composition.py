@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.mechanisms.landscape import LandscapeProcess
-from dpaudit.tradeoff import gaussian_epsilon
 
 
 def accountant_mu(process: LandscapeProcess, step: int) -> float:

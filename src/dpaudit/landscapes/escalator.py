@@ -25,12 +25,12 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes.clock import ChainLandscape
 from dpaudit.landscapes.landscapes import inside
 from dpaudit.landscapes.pair import DiscretePair, normal_mass
 from dpaudit.mechanisms.landscape import LandscapeProcess
-from dpaudit.tradeoff import gaussian_epsilon
 
 MOST_LANES = 120  # a fit's limit: more change nothing for a few hundred insertions
 

@@ -20,6 +20,7 @@ from scipy.special import ndtri
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._numbers import decimals
+from dpaudit.curves import gaussian_delta, gaussian_epsilon
 from dpaudit.errors import NumericalError
 from dpaudit.landscapes.clock import ChainLandscape
 from dpaudit.landscapes.composition import accountant_mu
@@ -28,7 +29,6 @@ from dpaudit.landscapes.landscapes import Constant
 from dpaudit.landscapes.pair import GaussianPair, Pair
 from dpaudit.landscapes.reading_wells import ReadingWells
 from dpaudit.mechanisms.landscape import LandscapeProcess
-from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
 
 ExactMethod = Literal["closed form", "densities", "chain"]
 
@@ -205,7 +205,7 @@ def _closed_form(process: LandscapeProcess, delta: float) -> ExactPrivacy:
 
 
 def gaussian_epsilons(delta: float, mu: Array) -> Array:
-    r"""`dpaudit.tradeoff.gaussian_epsilon` for many mu at once.
+    r"""`dpaudit.curves.gaussian_epsilon` for many mu at once.
 
     The root lies below :math:`\mu^2/2 + \mu\Phi^{-1}(1-\delta)`, since
     :math:`\delta(\epsilon) \le \Phi(\mu/2 - \epsilon/\mu)`.

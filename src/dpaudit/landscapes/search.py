@@ -16,6 +16,7 @@ from scipy.optimize import minimize
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes.adjoint import DriftGrid
 from dpaudit.landscapes.clock import ChainLandscape
@@ -26,7 +27,6 @@ from dpaudit.landscapes.privacy import ExactPrivacy, exact_privacy
 from dpaudit.landscapes.table import Table
 from dpaudit.landscapes.thresholds import best_threshold, final_epsilon
 from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
-from dpaudit.tradeoff import gaussian_epsilon
 
 SWEEPS = 25
 DESCENTS = 40  # iterations of the quasi-Newton method

@@ -19,7 +19,7 @@ from dpaudit.lower_bounds.levels import Pointwise
 from dpaudit.lower_bounds.questions import Answer, AtDelta, Question
 from dpaudit.lower_bounds.task import Task
 from dpaudit.lower_bounds.thresholds import Chosen, Fixed, Ranking, Sample
-from dpaudit.privacy import Bound
+from dpaudit.privacy import Bound, Guarantee
 from dpaudit.scores import Scores
 
 
@@ -30,6 +30,8 @@ class Method(ABC):
     paper: ClassVar[str]
     # What must be true for the bound to hold; empty if nothing is assumed.
     assumptions: ClassVar[tuple[str, ...]] = ()
+    # In which sense the stated confidence holds, at a threshold chosen without the scores.
+    guarantee: ClassVar[Guarantee] = "confidence"
     # Whether epsilon is infinite at delta 0, as it is for every Gaussian trade-off function.
     needs_positive_delta: ClassVar[bool] = False
 
@@ -80,7 +82,7 @@ class CountMethod(Method, Ranking):
     @final
     def from_counts(self, counts: ErrorCounts, task: Task) -> Bound:
         chosen = Chosen(counts=counts, levels=Pointwise(task.significance, joint=True))
-        return self._read(chosen, task, assumptions=Fixed.assumptions)
+        return self._read(chosen, task, assumptions=Fixed.assumptions, guarantee=self.guarantee)
 
     @final
     def from_scores(self, scores: Scores, task: Task) -> Bound:
@@ -93,6 +95,7 @@ class CountMethod(Method, Ranking):
         )
         chosen = task.rule.choose(self, sample)
         assumptions = (*task.rule.assumptions, *dependence)
+        guarantee = self.guarantee if task.rule.has_theorem else "none"
         if chosen is None:
             reason = "nothing can be claimed: all scores are equal, so no threshold separates them"
             return task.bound(
@@ -100,6 +103,7 @@ class CountMethod(Method, Ranking):
                 self.answer(0.0, task.question),
                 sample_size=len(scores),
                 assumptions=(*self.assumptions, *assumptions),
+                guarantee=guarantee,
                 notes=(reason, *notes),
                 threshold_rule=task.rule.name,
             )
@@ -107,6 +111,7 @@ class CountMethod(Method, Ranking):
             chosen,
             task,
             assumptions=assumptions,
+            guarantee=guarantee,
             notes=(*chosen.notes, *notes, *wrong_way(scores)),
             threshold_rule=task.rule.name,
             threshold=chosen.threshold if np.isfinite(chosen.threshold) else None,
@@ -118,6 +123,7 @@ class CountMethod(Method, Ranking):
         task: Task,
         *,
         assumptions: tuple[str, ...],
+        guarantee: Guarantee,
         notes: tuple[str, ...] = (),
         **details: Any,
     ) -> Bound:
@@ -131,6 +137,7 @@ class CountMethod(Method, Ranking):
             self.answer(merit, task.question),
             sample_size=counts.sample_size,
             assumptions=(*self.assumptions, *assumptions),
+            guarantee=guarantee,
             notes=notes,
             **details,
             true_positives=counts.positives - false_negatives,

@@ -32,9 +32,9 @@ from scipy.special import betaincinv, ndtr, ndtri
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
+from dpaudit.curves import epsilon_of_errors, pairs_family
 from dpaudit.errors import NumericalError
 from dpaudit.lower_bounds._joint_posterior import RatePosterior, kept_probability
-from dpaudit.lower_bounds.clopper_pearson import answer_of_errors, epsilon_of_errors
 from dpaudit.lower_bounds.counts import broadcast_counts
 from dpaudit.lower_bounds.questions import AtDelta, Question
 
@@ -79,7 +79,7 @@ def jeffreys(*counts: ArrayLike, question: Question, significance: float) -> Arr
     # every decision was wrong the interval reaches 1, or its coverage would sink to 0 there.
     alpha = np.where(fp == n, 1.0, 1 - betaincinv(n - fp + 0.5, fp + 0.5, tail))
     beta = np.where(fn == p, 1.0, 1 - betaincinv(p - fn + 0.5, fn + 0.5, tail))
-    return np.where((n > 0) & (p > 0), answer_of_errors(alpha, beta, question), 0.0)
+    return np.where((n > 0) & (p > 0), pairs_family(question).through(alpha, beta), 0.0)
 
 
 def joint_beta(*counts: ArrayLike, question: Question, significance: float) -> Array:

@@ -37,6 +37,7 @@ class CountFormula(CountMethod):
 
 
 class _Bayesian(CountFormula):
+    guarantee = "credible"
     paper = "Zanella-Béguelin et al. 2023"
     assumptions = (
         "error rates have Jeffreys priors; the level is a posterior probability, not a confidence",
@@ -64,6 +65,7 @@ class JointBeta(_Bayesian):
 
 
 class _Ratio(CountFormula):
+    guarantee = "none"
     paper = "Lu et al. 2022"
     assumptions = ("counts are large enough for an asymptotic interval of a ratio of rates",)
     limit: ClassVar[ratio.Limit]

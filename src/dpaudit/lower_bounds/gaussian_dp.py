@@ -19,12 +19,12 @@ from typing import final
 import numpy as np
 
 from dpaudit._arrays import Array
+from dpaudit.curves import GaussianCurves
 from dpaudit.lower_bounds.base import CountMethod
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.joint_test import gaussian_curve, refuted
+from dpaudit.lower_bounds.joint_test import refuted
 from dpaudit.lower_bounds.levels import Levels, Pointwise
 from dpaudit.lower_bounds.questions import Answer, Question
-from dpaudit.tradeoff import mu_of_errors
 
 GAUSSIAN_TRADE_OFF = "the mechanism's trade-off curve is Gaussian (mu-GDP)"
 
@@ -42,9 +42,8 @@ class GaussianDP(CountMethod):
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
         if isinstance(levels, Pointwise) and levels.joint:
-            return np.array([refuted(one, gaussian_curve, levels.significance) for one in counts])
-        # At a rate of 1 mu is minus infinity, which never wins.
-        return mu_of_errors(*levels.upper_rates(counts))
+            return np.array([refuted(one, GaussianCurves(), levels.significance) for one in counts])
+        return GaussianCurves().through(*levels.upper_rates(counts))
 
     def answer(self, merit: float, question: Question) -> Answer:
         return Answer.of_mu(merit, question)

@@ -24,7 +24,6 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
@@ -35,9 +34,9 @@ from scipy.special import bdtr, betaincc, ndtr, ndtri
 
 from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
+from dpaudit.curves import Curve, Family
 from dpaudit.lower_bounds.bands import upper_rate
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.tradeoff import approximate_tradeoff, gaussian_tradeoff
 
 # Up to here scipy's bdtr is right to 1e-8; at 1e8 trials it is wrong by 0.1, past 2**31 it is NaN.
 _MOST_TRIALS_OF_BDTR = 10**6
@@ -52,23 +51,6 @@ _SLACK = 2e-3
 _HIGH, _ROUND_UP = 0.95, 1 + 2e-4
 # Part of a p-value: the error probability of the confidence set of Berger and Boos.
 _GAMMA = 1e-5
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Curve:
-    """A trade-off function that is its own inverse.
-
-    Arguments:
-        tradeoff: The smallest false-negative rate at each false-positive rate.
-        kinks: False-positive rates at which the function has a kink.
-    """
-
-    tradeoff: Callable[[Array], Array]
-    kinks: tuple[float, ...] = ()
-
-
-Family = Callable[[float], Curve]
 
 
 @final
@@ -180,6 +162,7 @@ def curve_p_value(counts: ErrorCounts, curve: Curve) -> float:
         curve: The trade-off function.
 
     Example:
+        >>> from dpaudit.curves import gaussian_curve
         >>> counts = ErrorCounts.given(
         ...     true_positives=470, false_negatives=30, false_positives=20, true_negatives=480
         ... )
@@ -202,41 +185,40 @@ def distances(counts: ErrorCounts, curve: Curve) -> Array:
     return np.asarray(np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0)).min(axis=1))
 
 
-def refuted(
-    counts: ErrorCounts, family: Family, significance: float, *, highest: float = np.inf
-) -> float:
+def refuted(counts: ErrorCounts, family: Family, significance: float) -> float:
     """The largest parameter of a family of falling curves that the counts refute; 0 if none.
 
     Arguments:
         counts: The errors at one threshold that was fixed without these scores.
-        family: The curve of each parameter from 0 to ``highest``; it falls with the parameter. It
-            must be hashable, and equal families must have equal curves.
+        family: The curve of each parameter.
         significance: Error probability of the bound.
-        highest: Largest parameter, whose curve allows everything.
     """
-    return _refuted(_observed(counts), family, significance, highest)
+    return _refuted(_observed(counts), family, significance)
 
 
 @lru_cache(maxsize=4096)
-def _refuted(seen: _Observed, family: Family, significance: float, highest: float) -> float:
+def _refuted(seen: _Observed, family: Family, significance: float) -> float:
     """`refuted`, remembered: audits of few scores often have the same counts."""
     gamma = significance / 100
     level = -float(ndtri(min(significance, 0.49)))
-    start = min(1.0, highest)
-    distance = seen.distance(family(0.0))
+    start = min(1.0, family.highest)
+    distance = seen.distance(family.curve(0.0))
     ordering = 0.0
     if distance > level:
         ordering = sign_change(
-            lambda parameter: level - seen.distance(family(parameter)), 0.0, start, tolerance=1e-7
+            lambda parameter: level - seen.distance(family.curve(parameter)),
+            0.0,
+            start,
+            tolerance=1e-7,
         )[1]
         distance = level
     if distance <= _SLACK:
         return 0.0
-    region = seen.region(family(ordering), distance - _SLACK)
+    region = seen.region(family.curve(ordering), distance - _SLACK)
 
     @lru_cache
     def excess(parameter: float) -> float:
-        p = seen.p_value(region, family(parameter), gamma)
+        p = seen.p_value(region, family.curve(parameter), gamma)
         return float(np.log(p / significance))
 
     low = 0.93 * ordering
@@ -244,42 +226,7 @@ def _refuted(seen: _Observed, family: Family, significance: float, highest: floa
         low = 0.0
         if excess(low) > 0:
             return 0.0
-    return sign_change(excess, low, min(1.03 * ordering + 1e-3, highest), tolerance=1e-6)[0]
-
-
-def gaussian_curve(mu: float) -> Curve:
-    """The trade-off function of mu-GDP."""
-    return Curve(tradeoff=lambda alpha: gaussian_tradeoff(alpha, mu))
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class CurvesAtDelta:
-    """The family of (epsilon, delta)-DP with one delta; its parameter is epsilon."""
-
-    delta: float
-
-    def __call__(self, epsilon: float) -> Curve:
-        return approximate_curve(epsilon, self.delta)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class CurvesAtEpsilon:
-    """The family of (epsilon, delta)-DP with one epsilon; its parameter is delta."""
-
-    epsilon: float
-
-    def __call__(self, delta: float) -> Curve:
-        return approximate_curve(self.epsilon, delta)
-
-
-def approximate_curve(epsilon: float, delta: float) -> Curve:
-    """The trade-off function of (epsilon, delta)-DP."""
-    corner = (1 - delta) / (1 + np.exp(min(epsilon, 700.0)))
-    return Curve(
-        tradeoff=lambda alpha: approximate_tradeoff(alpha, epsilon, delta), kinks=(float(corner),)
-    )
+    return sign_change(excess, low, min(1.03 * ordering + 1e-3, family.highest), tolerance=1e-6)[0]
 
 
 def _observed(counts: ErrorCounts) -> _Observed:

@@ -31,9 +31,10 @@ from scipy.special import betainc, betaincinv, expit, gammaln, logit
 from dpaudit import _validate
 from dpaudit._arrays import Array, Integers
 from dpaudit._roots import sign_change
+from dpaudit.curves import PairsAtDelta
 from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, best_plan, candidate_plans
 from dpaudit.lower_bounds.one_run_method import FAIR_COINS, OneRunMethod
-from dpaudit.lower_bounds.one_run_recursion import Needed, approximate_needed, largest_refuted
+from dpaudit.lower_bounds.one_run_recursion import largest_refuted
 from dpaudit.lower_bounds.questions import Answer, AtDelta
 from dpaudit.lower_bounds.task import Task
 
@@ -119,11 +120,7 @@ def recursion_epsilon(seen: Guesses, *, delta: float, significance: float) -> fl
     """
     delta = _validate.delta(delta)
     level = _validate.between("significance", significance, 0, 1)
-
-    def family(epsilon: float) -> Needed:
-        return approximate_needed(epsilon, delta)
-
-    return largest_refuted(family, seen, significance=level, tolerance=1e-10)
+    return largest_refuted(PairsAtDelta(delta), seen, significance=level, tolerance=1e-10)
 
 
 def one_run_delta(seen: Guesses, *, epsilon: float, significance: float) -> float:

@@ -23,10 +23,11 @@ from scipy.special import ndtri
 
 from dpaudit import _validate
 from dpaudit._arrays import Array, Integers
+from dpaudit.curves import GaussianCurves, gaussian_curve
 from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
 from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, best_plan, candidate_plans
 from dpaudit.lower_bounds.one_run_method import FAIR_COINS, OneRunMethod
-from dpaudit.lower_bounds.one_run_recursion import gaussian_needed, guesses_refute, largest_refuted
+from dpaudit.lower_bounds.one_run_recursion import guesses_refute, largest_refuted
 from dpaudit.lower_bounds.questions import Answer
 from dpaudit.lower_bounds.task import Task
 
@@ -36,7 +37,7 @@ def one_run_gaussian_mu(seen: Guesses, *, significance: float) -> float:
 
     The largest mu that the number of correct guesses refutes, or 0. If the mechanism is
     :math:`\mu`-GDP, the result exceeds :math:`\mu` with probability at most ``significance``.
-    :func:`dpaudit.tradeoff.gaussian_epsilon` converts it to epsilon.
+    :func:`dpaudit.curves.gaussian_epsilon` converts it to epsilon.
 
     See also: :func:`dpaudit.lower_bounds.one_run.one_run_epsilon`, which assumes no function.
 
@@ -47,13 +48,13 @@ def one_run_gaussian_mu(seen: Guesses, *, significance: float) -> float:
         significance: Accepted probability that the bound is false, in (0, 1).
 
     Example:
-        >>> from dpaudit.tradeoff import gaussian_epsilon
+        >>> from dpaudit.curves import gaussian_epsilon
         >>> mu = one_run_gaussian_mu(Guesses(379, 406, 20_000), significance=0.05 / 386)
         >>> round(gaussian_epsilon(1e-6, mu), 5)
         2.16475
     """
     level = _validate.between("significance", significance, 0, 1)
-    return largest_refuted(gaussian_needed, seen, significance=level, tolerance=1e-12)
+    return largest_refuted(GaussianCurves(), seen, significance=level, tolerance=1e-12)
 
 
 def choose_gaussian_guesses(
@@ -82,7 +83,7 @@ def choose_gaussian_guesses(
     return best_plan(
         plans,
         ceilings=np.where(plans.correct == 0, 0.0, np.where(wrong == 0, np.inf, ceilings)),
-        refutes=lambda seen, mu: guesses_refute(gaussian_needed(mu), seen, significance),
+        refutes=lambda seen, mu: guesses_refute(gaussian_curve(mu), seen, significance),
         bound=lambda seen: one_run_gaussian_mu(seen, significance=significance),
     )
 

@@ -19,30 +19,12 @@ References:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
-from scipy.special import ndtr, ndtri
-
 from dpaudit._roots import sign_change
+from dpaudit.curves import Curve, Family
 from dpaudit.lower_bounds.guesses import Guesses
 
-Needed = Callable[[float], float]
-"""The smallest probability of wrong guesses, f(1 - right), for a probability of right ones."""
 
-
-def gaussian_needed(mu: float) -> Needed:
-    """For mu-GDP; accurate at the small probabilities at which the recursion starts."""
-    return lambda right: float(ndtr(ndtri(right) - mu))
-
-
-def approximate_needed(epsilon: float, delta: float) -> Needed:
-    """For (epsilon, delta)-DP."""
-    growth = math.exp(min(epsilon, 700.0))
-    return lambda right: max(0.0, 1 - delta - growth * (1 - right), (right - delta) / growth)
-
-
-def guesses_refute(needed: Needed, seen: Guesses, significance: float) -> bool:
+def guesses_refute(curve: Curve, seen: Guesses, significance: float) -> bool:
     """Whether so many right guesses have probability below ``significance``.
 
     Lower bounds ``right`` and ``wrong`` on :math:`R_i` and :math:`H_i`, for i from the number of
@@ -53,7 +35,7 @@ def guesses_refute(needed: Needed, seen: Guesses, significance: float) -> bool:
     wrong = significance * (guesses - correct) / canaries
     everything = guesses / canaries
     for i in range(correct - 1, -1, -1):
-        least = needed(right)
+        least = curve.at_complement(right)
         if least <= wrong:
             return False  # the inequality holds without more mass, here and at every smaller i
         right += i / (guesses - i) * (least - wrong)
@@ -64,19 +46,19 @@ def guesses_refute(needed: Needed, seen: Guesses, significance: float) -> bool:
 
 
 def largest_refuted(
-    family: Callable[[float], Needed], seen: Guesses, *, significance: float, tolerance: float
+    family: Family, seen: Guesses, *, significance: float, tolerance: float
 ) -> float:
     """The largest parameter of a family of trade-off functions that the guesses refute, or 0.
 
     Arguments:
-        family: The function of each parameter; it allows more as the parameter grows.
+        family: The curve of each parameter.
         seen: The guesses of the run.
         significance: Error probability of the bound.
         tolerance: Relative accuracy of the parameter.
     """
 
     def excess(parameter: float) -> float:
-        return -1.0 if guesses_refute(family(parameter), seen, significance) else 1.0
+        return -1.0 if guesses_refute(family.curve(parameter), seen, significance) else 1.0
 
     if seen.correct == 0 or excess(0.0) > 0:
         return 0.0

@@ -19,6 +19,7 @@ from scipy.special import ndtri
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.lower_bounds.estimating import estimate
 from dpaudit.lower_bounds.thresholds import (
     Chosen,
@@ -29,7 +30,6 @@ from dpaudit.lower_bounds.thresholds import (
 )
 from dpaudit.privacy import Bound
 from dpaudit.scores import Scores
-from dpaudit.tradeoff import gaussian_epsilon
 
 MOST_SCORES = 1_000_000
 """Largest number of scores that `scores_needed` considers and `expected_bound` computes with."""

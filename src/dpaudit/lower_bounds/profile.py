@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
+from dpaudit.curves import epsilon_of_errors
 from dpaudit.lower_bounds.base import ScoreMethod
-from dpaudit.lower_bounds.clopper_pearson import epsilon_of_errors
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.evidence import dependence_of, wrong_way
 from dpaudit.lower_bounds.levels import Everywhere

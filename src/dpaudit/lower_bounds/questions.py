@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from dpaudit.curves import gaussian_delta, gaussian_epsilon
 from dpaudit.privacy import AtDelta, AtEpsilon, Question, question_of
-from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
 
 __all__ = ["Answer", "AtDelta", "AtEpsilon", "Question", "question_of"]
 

@@ -8,7 +8,7 @@ from typing import Any, final
 from dpaudit import _validate
 from dpaudit.lower_bounds.questions import Answer, Question, question_of
 from dpaudit.lower_bounds.thresholds import Pilot, ThresholdRule, threshold_rule
-from dpaudit.privacy import Bound
+from dpaudit.privacy import Bound, Guarantee
 
 
 @final
@@ -54,6 +54,7 @@ class Task:
         *,
         sample_size: int,
         assumptions: tuple[str, ...],
+        guarantee: Guarantee = "confidence",
         notes: tuple[str, ...] = (),
         **details: Any,
     ) -> Bound:
@@ -65,6 +66,7 @@ class Task:
             side="lower",
             method=method,
             confidence=self.confidence,
+            guarantee=guarantee,
             assumptions=assumptions,
             sample_size=sample_size,
             mu=answer.mu,

@@ -87,6 +87,8 @@ class ThresholdRule(ABC):
 
     name: ClassVar[str]
     assumptions: ClassVar[tuple[str, ...]] = ()
+    # Whether a theorem says that the bound accounts for the choice.
+    has_theorem: ClassVar[bool] = True
 
     @abstractmethod
     def choose(self, ranking: Ranking, sample: Sample) -> Chosen | None:
@@ -159,6 +161,7 @@ class Bonferroni(ThresholdRule):
     """
 
     name: ClassVar[str] = "bonferroni"
+    has_theorem: ClassVar[bool] = False
     assumptions: ClassVar[tuple[str, ...]] = (
         "the thresholds that the union bound runs over, the hull of the error counts, "
         "are as good as fixed beforehand",
@@ -180,6 +183,7 @@ class Best(ThresholdRule):
     """The best threshold on the same scores, uncorrected: the paper's rule."""
 
     name: ClassVar[str] = "best"
+    has_theorem: ClassVar[bool] = False
     assumptions: ClassVar[tuple[str, ...]] = (
         "the threshold was fixed before the scores were seen (it was not: selection is not "
         "accounted for)",

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from dpaudit._arrays import Array
 from dpaudit._files import write_whole
+from dpaudit.curves import gaussian_delta
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes import ChainLandscape, DensityPair, ExactPrivacy, accountant_mu
 from dpaudit.mechanisms.landscape import LandscapeProcess
 from dpaudit.report.figures import figure_style
 from dpaudit.report.palette import BLUE, GREY, INSERTED, ORANGE, OTHERS
-from dpaudit.tradeoff import gaussian_delta
 
 WIDTH = 7.0  # inches: the text width of a page
 

@@ -11,9 +11,9 @@ import math
 
 from scipy.special import log_ndtr
 
+from dpaudit.curves import gaussian_delta
 from dpaudit.errors import InvalidInput
 from dpaudit.testing._requiring import requiring
-from dpaudit.tradeoff import gaussian_delta
 from dpaudit.upper_bounds.base import Accountant, NoisySteps
 
 WITHOUT_SAMPLING = (

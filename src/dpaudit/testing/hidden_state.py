@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from dpaudit.curves import gaussian_delta, gaussian_epsilon
 from dpaudit.errors import InvalidInput
 from dpaudit.landscapes import (
     Table,
@@ -22,7 +23,6 @@ from dpaudit.landscapes import (
 )
 from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess
 from dpaudit.testing._requiring import requiring
-from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
 from dpaudit.upper_bounds.hidden_state import HiddenState, HiddenStateAccountant, HiddenSteps
 
 _DELTA = 1e-5

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import DpauditError, InvalidScores
 from dpaudit.lower_bounds.base import Method
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.task import Task
 from dpaudit.scores import Scores
 from dpaudit.testing._requiring import requiring
-from dpaudit.tradeoff import gaussian_epsilon
 
 _DELTA = 1e-5
 

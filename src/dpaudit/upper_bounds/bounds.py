@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpaudit._arrays import Array
+from dpaudit.curves import gaussian_delta
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import Bound, Bounds, Question, question_of
-from dpaudit.tradeoff import gaussian_delta
 from dpaudit.upper_bounds.base import Accountant, NoisySteps, every_bound
 from dpaudit.upper_bounds.gaussian import GaussianAccountant
 from dpaudit.upper_bounds.hidden_state import HIDDEN_STATE_ACCOUNTANTS, HiddenState, HiddenSteps

@@ -8,8 +8,8 @@ from functools import cache
 
 from dpaudit import _validate
 from dpaudit._roots import sign_change
+from dpaudit.curves import gaussian_mu
 from dpaudit.errors import InvalidInput, NumericalError
-from dpaudit.tradeoff import gaussian_mu
 from dpaudit.upper_bounds.base import Accountant
 from dpaudit.upper_bounds.bounds import upper_bound
 

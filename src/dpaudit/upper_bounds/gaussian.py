@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+from dpaudit.curves import gaussian_delta, gaussian_epsilon
 from dpaudit.errors import InvalidInput
-from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
 from dpaudit.upper_bounds.base import Accountant, Answer, NoisySteps
 
 
@@ -19,7 +19,7 @@ class GaussianAccountant(Accountant):
     r"""The exact closed form for composed Gaussian steps without sampling.
 
     See also:
-        `dpaudit.tradeoff.gaussian_epsilon`, the formula.
+        `dpaudit.curves.gaussian_epsilon`, the formula.
 
     References:
         Dong, Roth, Su: *Gaussian Differential Privacy* (JRSS-B 2022, arXiv 1905.02383v3),

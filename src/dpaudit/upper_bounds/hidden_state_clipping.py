@@ -28,8 +28,8 @@ from scipy.interpolate import CubicSpline
 from scipy.special import logsumexp, ndtr
 
 from dpaudit._arrays import Array
+from dpaudit.curves import gaussian_delta, gaussian_epsilon
 from dpaudit.errors import InvalidInput
-from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
 from dpaudit.upper_bounds.base import Answer, NoisySteps
 from dpaudit.upper_bounds.hidden_state import HiddenStateAccountant, HiddenSteps
 from dpaudit.upper_bounds.privacy_loss import MOST_POINTS, Curve, composed_range

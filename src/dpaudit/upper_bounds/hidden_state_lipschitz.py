@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpaudit._arrays import Array
+from dpaudit.curves import gaussian_delta, gaussian_epsilon
 from dpaudit.errors import InvalidInput
-from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon
 from dpaudit.upper_bounds.base import Answer
 from dpaudit.upper_bounds.hidden_state import HiddenStateAccountant, HiddenSteps
 

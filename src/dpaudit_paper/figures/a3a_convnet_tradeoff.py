@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpaudit.curves import gaussian_tradeoff
 from dpaudit.lower_bounds import estimate
 from dpaudit.scores import Scores
-from dpaudit.tradeoff import gaussian_tradeoff
 from dpaudit_paper.base import Cost, Figure, Need
 from dpaudit_paper.networks import one_training
 from dpaudit_paper.readings import DELTA, mu_by_moments

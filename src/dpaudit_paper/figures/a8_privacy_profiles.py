@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpaudit.curves import gaussian_delta
 from dpaudit.lower_bounds import estimate, proven_curve
-from dpaudit.tradeoff import gaussian_delta
 from dpaudit_paper import style
 from dpaudit_paper.base import Cost, Figure, Need
 from dpaudit_paper.networks import one_training

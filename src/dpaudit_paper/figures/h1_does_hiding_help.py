@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.landscapes import ReadingWells
 from dpaudit.report.palette import ADVERSARIES
-from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit.upper_bounds import HiddenState, upper_bound
 from dpaudit_paper import style
 from dpaudit_paper.base import Cost, Figure

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.landscapes import Constant
 from dpaudit.mechanisms.landscape import LandscapeProcess
-from dpaudit.tradeoff import gaussian_epsilon
 from dpaudit.upper_bounds import HiddenState, upper_bound
 from dpaudit_paper import style
 from dpaudit_paper.base import Cost, Figure

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dpaudit.audits.evidence import curves
 from dpaudit.audits.evidence.growth import growth
 from dpaudit.claims import Claim, ClaimTest
+from dpaudit.curves import gaussian_mu
 from dpaudit.errors import DpauditError
 from dpaudit.lower_bounds import proven_curve
 from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES
@@ -16,7 +17,6 @@ from dpaudit.lower_bounds.one_run_method import FAIR_COINS
 from dpaudit.privacy import Bound, Bounds
 from dpaudit.report.data import MOST_THRESHOLDS, AuditEvidence
 from dpaudit.scores import Scores
-from dpaudit.tradeoff import gaussian_mu
 
 
 def collect_evidence(

@@ -8,8 +8,14 @@ from scipy.special import ndtr, ndtri
 
 from dpaudit._arrays import Array
 from dpaudit.claims import Claim
+from dpaudit.curves import (
+    epsilon_of_errors,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_tradeoff,
+    mu_of_errors,
+)
 from dpaudit.lower_bounds.bands import upper_rate
-from dpaudit.lower_bounds.clopper_pearson import epsilon_of_errors
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.profile import ProvenCurve
 from dpaudit.report.data import (
@@ -23,7 +29,6 @@ from dpaudit.report.data import (
     TradeoffCurves,
 )
 from dpaudit.scores import Scores
-from dpaudit.tradeoff import gaussian_delta, gaussian_epsilon, gaussian_tradeoff, mu_of_errors
 
 _MOST_BINS = 60
 _POINTS = 400

@@ -1,0 +1,299 @@
+r"""Trade-off functions: the smallest false-negative rate at every false-positive rate.
+
+A mechanism is f-DP if no membership inference test with false-positive rate ``alpha`` has a
+false-negative rate below ``f(alpha)``. A `Curve` is such a function. A `Family` is a set of curves
+that fall as one parameter grows: epsilon at a fixed delta, delta at a fixed epsilon, or mu. A lower
+bound is the largest parameter of a family that a test refutes.
+
+References:
+    Dong, Roth, Su: *Gaussian Differential Privacy* (JRSS-B 2022, arXiv 1905.02383v3).
+    Kairouz, Oh, Viswanath: *The composition theorem for differential privacy* (2015), Theorem 2.1:
+    the error rates that (epsilon, delta)-DP allows.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import log_ndtr, ndtr, ndtri
+
+from dpaudit import _validate
+from dpaudit._arrays import Array
+from dpaudit._roots import sign_change
+from dpaudit.privacy import AtDelta, Question
+
+
+def gaussian_delta(epsilon: ArrayLike, mu: ArrayLike) -> Array:
+    r"""The privacy profile of :math:`\mu`-GDP.
+
+    .. math::
+        \delta(\epsilon) = \Phi(-\epsilon/\mu + \mu/2)
+            - e^\epsilon \Phi(-\epsilon/\mu - \mu/2)
+
+    Dong et al. 2022, Corollary 2.13. Both terms are computed in log space, since
+    :math:`e^\epsilon` overflows at large epsilon while the product is tiny.
+
+    Example:
+        >>> float(gaussian_delta(1.0, 1.0).round(6))
+        0.126937
+    """
+    epsilon, mu = np.asarray(epsilon, dtype=float), np.asarray(mu, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        plus = log_ndtr(-epsilon / mu + mu / 2)
+        minus = epsilon + log_ndtr(-epsilon / mu - mu / 2)
+        delta = np.exp(plus) * np.abs(np.expm1(np.minimum(minus - plus, 0.0)))  # never -0.0
+    nothing = (mu == 0) | np.isneginf(plus)  # below the smallest number
+    delta = np.where(nothing, 0.0, np.where(np.isinf(mu), 1.0, delta))
+    return np.asarray(np.where(np.isinf(epsilon), 0.0, delta))
+
+
+def gaussian_epsilon(delta: float, mu: float) -> float:
+    r"""Smallest epsilon for which :math:`\mu`-GDP implies (epsilon, delta)-DP.
+
+    Infinite where delta is 0 and mu is not. Never negative.
+
+    Example:
+        >>> round(gaussian_epsilon(1e-5, 250**0.5 / 4), 6)
+        23.995359
+    """
+    delta, mu = _validate.delta(delta), float(mu)
+    if mu <= 0 or gaussian_delta(0.0, mu) <= delta:
+        return 0.0
+    if delta == 0 or math.isinf(mu):
+        return math.inf
+    target = math.log(delta)
+
+    def excess(epsilon: float) -> float:
+        here = float(gaussian_delta(epsilon, mu))
+        return math.inf if here == 0 else target - math.log(here)
+
+    return sign_change(excess, 0.0, mu * mu / 2 + mu)[1]
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    r"""Largest mu for which :math:`\mu`-GDP implies (epsilon, delta)-DP; inverse of the above.
+
+    Example:
+        >>> round(gaussian_mu(gaussian_epsilon(1e-5, 2.5), 1e-5), 9)
+        2.5
+    """
+    epsilon = _validate.non_negative("epsilon", epsilon)
+    delta = _validate.between("delta", delta, 0, 1)
+    return sign_change(lambda mu: float(gaussian_delta(epsilon, mu)) - delta, 0.0, 1.0)[0]
+
+
+def gaussian_tradeoff(alpha: ArrayLike, mu: float) -> Array:
+    r"""The Gaussian trade-off function :math:`G_\mu(\alpha) = \Phi(\Phi^{-1}(1-\alpha) - \mu)`.
+
+    Example:
+        >>> float((1 - gaussian_tradeoff(0.1, 1.0)).round(5))
+        0.38914
+    """
+    return np.asarray(ndtr(-ndtri(np.asarray(alpha, dtype=float)) - mu))
+
+
+def mu_of_errors(false_positive_rate: ArrayLike, false_negative_rate: ArrayLike) -> Array:
+    r"""The mu whose Gaussian trade-off curve passes through one pair of error rates.
+
+    :math:`\mu = \Phi^{-1}(1-\alpha) - \Phi^{-1}(\beta)`; negative if the test is worse than a coin.
+    """
+    alpha = np.asarray(false_positive_rate, dtype=float)
+    beta = np.asarray(false_negative_rate, dtype=float)
+    return np.asarray(-ndtri(alpha) - ndtri(beta))
+
+
+def kinks_of(epsilon: ArrayLike, delta: ArrayLike) -> tuple[float, ...]:
+    """False-positive rates at which the function of `approximate_tradeoff` has a kink.
+
+    Example:
+        >>> [round(kink, 4) for kink in kinks_of([0.0, 1.0], [0.2, 0.0])]
+        [0.1164, 0.6836]
+    """
+    pairs = zip(np.atleast_1d(epsilon).tolist(), np.atleast_1d(delta).tolist(), strict=True)
+    # Lines with slope -growth; the upper envelope is walked from the steepest to the flattest.
+    lines = {(math.exp(min(e, 700.0)), 1 - d) for e, d in pairs}
+    lines |= {(1 / growth, height / growth) for growth, height in lines} | {(0.0, 0.0)}
+    kinks: list[float] = []
+    hull: list[tuple[float, float]] = []
+    for growth, height in sorted(lines, key=lambda line: (-line[0], line[1])):
+        if hull and hull[-1][0] == growth:
+            hull.pop()
+            kinks = kinks[: max(len(hull) - 1, 0)]
+        while hull:
+            meeting = (hull[-1][1] - height) / (hull[-1][0] - growth)
+            if not kinks or meeting > kinks[-1]:
+                kinks.append(meeting)
+                break
+            kinks.pop()
+            hull.pop()
+        hull.append((growth, height))
+    return tuple(kink for kink in kinks if 0 < kink < 1)
+
+
+def approximate_tradeoff(alpha: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Array:
+    r"""The trade-off function of (epsilon, delta)-DP, the largest over several such pairs.
+
+    :math:`f(\alpha) = \max\{0, 1-\delta-e^\epsilon\alpha, e^{-\epsilon}(1-\delta-\alpha)\}`,
+    Dong et al. 2022, Proposition 2.5. With arrays the mechanism satisfies all pairs together.
+    """
+    alpha = np.asarray(alpha, dtype=float)[..., None]
+    epsilon = np.atleast_1d(np.asarray(epsilon, dtype=float))
+    delta = np.atleast_1d(np.asarray(delta, dtype=float))
+    with np.errstate(over="ignore", invalid="ignore"):
+        # alpha * e^eps is 0 * inf where alpha = 0 and epsilon is huge; the product is 0 there.
+        steep = 1 - delta - np.where(alpha == 0, 0.0, np.exp(epsilon) * alpha)
+        flat = np.exp(-epsilon) * (1 - delta - alpha)
+    return np.asarray(np.maximum(0.0, np.maximum(steep, flat)).max(axis=-1))
+
+
+def epsilon_of_errors(alpha: Array, beta: Array, delta: float) -> Array:
+    """Smallest epsilon at ``delta`` that allows both error rates, both directions; at least 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        forth = np.log(np.maximum(1 - delta - beta, 0)) - np.log(alpha)
+        back = np.log(np.maximum(1 - delta - alpha, 0)) - np.log(beta)
+    return np.asarray(np.maximum(np.nan_to_num(np.maximum(forth, back), nan=0.0), 0.0))
+
+
+def delta_of_errors(alpha: Array, beta: Array, epsilon: float) -> Array:
+    """Smallest delta at ``epsilon`` that allows both error rates, both directions; at least 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        growth = np.exp(min(epsilon, 700.0))
+        forth, back = 1 - beta - growth * alpha, 1 - alpha - growth * beta
+    return np.asarray(np.maximum(np.maximum(forth, back), 0.0))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One trade-off function.
+
+    Arguments:
+        tradeoff: The smallest false-negative rate at each false-positive rate.
+        inverse: The smallest false-positive rate at each false-negative rate. By default the
+            function is its own inverse, as it is for a mechanism that protects both neighbours
+            alike.
+        kinks: False-positive rates at which the function has a kink.
+        at_complement: ``tradeoff(1 - x)`` of one number, accurate where x is small.
+    """
+
+    tradeoff: Callable[[Array], Array]
+    inverse: Callable[[Array], Array] = None  # type: ignore[assignment]  # filled in below
+    kinks: tuple[float, ...] = ()
+    at_complement: Callable[[float], float] = None  # type: ignore[assignment]  # filled in below
+
+    def __post_init__(self) -> None:
+        if self.inverse is None:
+            object.__setattr__(self, "inverse", self.tradeoff)
+        if self.at_complement is None:
+            object.__setattr__(self, "at_complement", lambda x: float(self.tradeoff(1 - x)))
+
+
+def gaussian_curve(mu: float) -> Curve:
+    """The trade-off function of mu-GDP."""
+    return Curve(
+        tradeoff=lambda alpha: gaussian_tradeoff(alpha, mu),
+        at_complement=lambda x: float(ndtr(ndtri(x) - mu)),
+    )
+
+
+def approximate_curve(epsilon: float, delta: float) -> Curve:
+    """The trade-off function of (epsilon, delta)-DP."""
+    growth = math.exp(min(epsilon, 700.0))
+    return Curve(
+        tradeoff=lambda alpha: approximate_tradeoff(alpha, epsilon, delta),
+        kinks=((1 - delta) / (1 + growth),),
+        at_complement=lambda x: max(0.0, 1 - delta - growth * (1 - x), (x - delta) / growth),
+    )
+
+
+class Family(ABC):
+    """Trade-off functions that fall as a parameter grows from 0; equal families have equal curves.
+
+    Subclasses are frozen dataclasses, so that tests can remember what they computed.
+    """
+
+    # The largest parameter, whose curve allows everything.
+    highest: ClassVar[float] = math.inf
+
+    @abstractmethod
+    def curve(self, parameter: float) -> Curve:
+        """The trade-off function of one parameter."""
+
+    @abstractmethod
+    def through(self, alpha: Array, beta: Array) -> Array:
+        """The smallest parameter whose curve allows both error rates; not above 0 if all do."""
+
+    @abstractmethod
+    def answer(self, parameter: float, question: Question) -> float:
+        """The epsilon, or delta, of a mechanism that has this curve."""
+
+
+@final
+@dataclass(frozen=True)
+class PairsAtDelta(Family):
+    """(epsilon, delta)-DP at one delta; the parameter is epsilon."""
+
+    delta: float
+
+    def curve(self, parameter: float) -> Curve:
+        return approximate_curve(parameter, self.delta)
+
+    def through(self, alpha: Array, beta: Array) -> Array:
+        return epsilon_of_errors(alpha, beta, self.delta)
+
+    def answer(self, parameter: float, question: Question) -> float:
+        return parameter
+
+
+@final
+@dataclass(frozen=True)
+class PairsAtEpsilon(Family):
+    """(epsilon, delta)-DP at one epsilon; the parameter is delta."""
+
+    epsilon: float
+    highest: ClassVar[float] = 1.0
+
+    def curve(self, parameter: float) -> Curve:
+        return approximate_curve(self.epsilon, parameter)
+
+    def through(self, alpha: Array, beta: Array) -> Array:
+        return delta_of_errors(alpha, beta, self.epsilon)
+
+    def answer(self, parameter: float, question: Question) -> float:
+        return parameter
+
+
+@final
+@dataclass(frozen=True)
+class GaussianCurves(Family):
+    """mu-GDP; the parameter is mu.
+
+    The epsilon, or delta, at which the curve is read may lie far beyond the error rates that were
+    observed. If the mechanism's trade-off function is not Gaussian, it is not a lower bound.
+    """
+
+    def curve(self, parameter: float) -> Curve:
+        return gaussian_curve(parameter)
+
+    def through(self, alpha: Array, beta: Array) -> Array:
+        # At a rate of 1 mu is minus infinity, which never is the largest.
+        return mu_of_errors(alpha, beta)
+
+    def answer(self, parameter: float, question: Question) -> float:
+        mu = max(parameter, 0.0)
+        if isinstance(question, AtDelta):
+            return gaussian_epsilon(question.delta, mu)
+        return float(gaussian_delta(question.epsilon, mu))
+
+
+def pairs_family(question: Question) -> Family:
+    """The family of (epsilon, delta)-DP whose parameter is what is asked for."""
+    if isinstance(question, AtDelta):
+        return PairsAtDelta(question.delta)
+    return PairsAtEpsilon(question.epsilon)
