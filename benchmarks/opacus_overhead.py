@@ -47,7 +47,6 @@ class Case:
     batch: int
     canaries: int
     through_clipping: bool
-    apart: bool | None
     sampling: str | float
     steps: int
     loader: bool
@@ -55,7 +54,6 @@ class Case:
     @property
     def name(self) -> str:
         where = "through the clipping" if self.through_clipping else "after the clipping"
-        where += ", always in the batch" if self.apart is False else ""
         sampled = "" if self.sampling == "every step" else f", sampled at rate {self.sampling}"
         loader = "" if self.loader else ", no loader"
         return f"{self.model}, B={self.batch}: {self.canaries:,} {where}{sampled}{loader}"
@@ -68,7 +66,6 @@ def cases() -> list[Case]:
         through: bool,
         sampling: str | float = "every step",
         loader: bool = True,
-        apart: bool | None = None,
     ) -> Case:
         batch, steps = {"fcnn": (400, 40), "convnet": (128, 3)}[model]
         return Case(
@@ -79,7 +76,6 @@ def cases() -> list[Case]:
             sampling=sampling,
             steps=steps,
             loader=loader,
-            apart=apart,
         )
 
     return [
@@ -90,7 +86,6 @@ def cases() -> list[Case]:
         case("fcnn", 1, True, loader=False),
         case("fcnn", 68, False, loader=False),
         case("convnet", 1, True),
-        case("convnet", 1, True, apart=False),
         case("convnet", 1, False),
         case("convnet", 10_000, False),
         case("convnet", 10_000, False, 0.5),
@@ -139,7 +134,6 @@ def measure(case: Case, pairs: int) -> dict[str, object]:
             seed=0,
             sampling=case.sampling,
             through_clipping=case.through_clipping,
-            apart=case.apart,
         )
 
     order = random.Random(0)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 import dpaudit
-from dpaudit.integrations.optax import append_rows, canary_for, claim_of
+from dpaudit.integrations.jax import append_rows, canary_for, claim_of
 
 STEPS, BATCH, CLIP, NOISE, RATE = 20, 64, 1.0, 4.0, 0.1
 

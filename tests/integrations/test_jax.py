@@ -14,7 +14,7 @@ import dpaudit  # noqa: E402
 from dpaudit.claims import Claim  # noqa: E402
 from dpaudit.errors import InvalidInput  # noqa: E402
 from dpaudit.integrations import INTEGRATIONS, integration_of  # noqa: E402
-from dpaudit.integrations.trees import append_rows, canary_for, record_gradient  # noqa: E402
+from dpaudit.integrations.jax import append_rows, canary_for, record_gradient  # noqa: E402
 from dpaudit.mechanisms import CorrelatedNoise  # noqa: E402
 from dpaudit.trainings.parameters import flat_parameters  # noqa: E402
 from dpaudit.trainings.private_gradients import PrivateGradients  # noqa: E402
@@ -33,7 +33,7 @@ LABELS = jnp.array([0, 1, 0, 1, 1, 0])
 
 
 class TestOptax:
-    from dpaudit.integrations import optax as integration
+    from dpaudit.integrations import jax as integration
 
     def private(self, noise=4.0):
         return optax.contrib.differentially_private_aggregate(CLIP, noise, jax.random.key(0))
@@ -216,10 +216,10 @@ class TestJaxPrivacy:
         """Sensitivity is twice the clip norm if neighbouring data sets replace a record."""
         import dp_accounting
 
-        from dpaudit.integrations.jax_privacy import step
+        from dpaudit.integrations import jax_privacy
 
         claims = []
-        monkeypatch.setattr(step, "check_step", lambda _, **claim: claims.append(claim))
+        monkeypatch.setattr(jax_privacy, "check_step", lambda _, **claim: claims.append(claim))
         replace, zero = (
             dp_accounting.rdp.RdpAccountant(neighboring_relation=relation)
             for relation in (
@@ -228,11 +228,11 @@ class TestJaxPrivacy:
             )
         )
         config = self.config(strategy=[2.0, 1.5], l2_clip_norm=CLIP, accountant=replace)
-        step.check(config, clip_norm=None)
+        jax_privacy.check(config, clip_norm=None)
         assert claims[0]["clip_norm"] == CLIP
         assert claims[0]["noise_multiplier"] == pytest.approx(2.0 * 2 * 2.5 / 2)
         budget = {"noise_multiplier": None, "epsilon": 1.0, "delta": 1e-3}
-        step.check(dataclasses.replace(self.config(), accountant=zero, **budget))
+        jax_privacy.check(dataclasses.replace(self.config(), accountant=zero, **budget))
         mu = math.sqrt(12) / claims[1]["noise_multiplier"]
         assert Claim.from_mu(mu).epsilon(1e-3) == pytest.approx(1.0, abs=0.2)
 

@@ -13,7 +13,7 @@ from opacus_trainings import EXAMPLES, OPACUS_WARNINGS, fit, flat, network, priv
 from torch import nn
 
 from dpaudit.errors import DpauditError, InvalidInput
-from dpaudit.integrations.opacus import canary_for, insert_canary, inserting
+from dpaudit.integrations.opacus import canary_for, insert_canary
 from dpaudit.trainings import GradientCanary
 from dpaudit.trainings.parameters import flat_parameters
 
@@ -32,8 +32,6 @@ ONE_STEP = {"batch": EXAMPLES, "noise": 1.0}
 
 WAYS = {
     "through": {},
-    "together": {"through_clipping": True, "apart": False},
-    "apart": {"through_clipping": True, "apart": True},
     "after": {"through_clipping": False},
 }
 
@@ -141,13 +139,12 @@ class Spread:
         return row[np.atleast_1d(inserted)]
 
 
-@pytest.mark.parametrize("way", ["through", "together", "apart"])
 @pytest.mark.parametrize(
     ("options", "lengths"),
     [({}, [CLIP / 2] * 4), ({"clipping": "per_layer", "clip": PER_LAYER}, PER_LAYER)],
 )
-def test_a_canary_over_all_layers_moves_by_the_whole_sensitivity(way, options, lengths):
-    moved, canary = moved_by_canary(lambda _: Spread(), way=way, **options)
+def test_a_canary_over_all_layers_moves_by_the_whole_sensitivity(options, lengths):
+    moved, canary = moved_by_canary(lambda _: Spread(), **options)
     expected = torch.zeros(26)
     expected[list(canary.axes)] = RATE / EXAMPLES * torch.tensor(lengths)
     torch.testing.assert_close(moved, expected, rtol=1e-4, atol=2e-7)
@@ -340,16 +337,6 @@ class NeverClips(DPOptimizer):
             p.summed_grad = p.grad_sample.sum(0)
 
 
-class ClipsTheMean(DPOptimizer):
-    """The batch's mean gradient is clipped in place of each example's."""
-
-    def clip_and_accumulate(self):
-        means = [p.grad_sample.mean(0) for p in self.params]
-        norm = torch.stack([mean.norm() for mean in means]).norm()
-        for p, mean in zip(self.params, means, strict=True):
-            p.summed_grad = len(p.grad_sample) * mean * (self.max_grad_norm / norm).clamp(max=1.0)
-
-
 class NeverClears(DPOptimizer):
     """Gradients are not zeroed: old sums count again, and nobody checks."""
 
@@ -415,23 +402,7 @@ def test_bugs_of_a_fork_show_in_the_canary(kind, length):
     torch.testing.assert_close(difference, torch.tensor([length]), rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("kind", "rows"),
-    [(DPOptimizer, [9, 8, 8]), (NeverClips, [9, 9, 9]), (ClipsTheMean, [9, 9, 9])],
-)
-def test_canaries_leave_the_batch_only_where_rows_are_clipped_one_by_one(kind, rows, monkeypatch):
-    monkeypatch.setattr(inserting, "WORTH_SPARING", 0)
-    training = wrapped_in(kind, private(batch=BATCH))
-    seen = []
-    training.optimizer.attach_step_hook(lambda made: seen.append(len(made.grad_samples[0])))
-    canary = canary_for(training.optimizer)
-    with insert_canary(training.optimizer, canary, True, seed=0, sampling="every step"):
-        fit(training)
-    assert seen == rows
-
-
-def test_rows_that_were_not_cleared_contain_the_canary_again(monkeypatch):
-    monkeypatch.setattr(inserting, "WORTH_SPARING", 0)
+def test_rows_that_were_not_cleared_contain_the_canary_again():
     ends = []
     for inserted in (False, True):
         training = wrapped_in(NeverClears, private(batch=BATCH))
@@ -447,8 +418,7 @@ def test_rows_that_were_not_cleared_contain_the_canary_again(monkeypatch):
 
 
 @pytest.mark.parametrize("options", [{}, {"clipping": "per_layer", "clip": PER_LAYER}])
-def test_every_way_of_clipping_gives_the_same_training(options, monkeypatch):
-    monkeypatch.setattr(inserting, "WORTH_SPARING", 0)
+def test_both_ways_of_insertion_give_the_same_training(options):
     ends = []
     for way in WAYS.values():
         training = private(noise=1.0, **options)
@@ -522,7 +492,6 @@ def test_says_when_nothing_was_audited():
         ({"optimizer": torch.optim.SGD(network().parameters())}, "must be a DPOptimizer"),
         ({"canary": GradientCanary.draw(9, clip_norm=1.0)}, "drawn for 9 parameters"),
         ({"memory": 10}, "through_clipping=False"),
-        ({"apart": True, "through_clipping": False}, "needs through_clipping=True"),
         ({"sampling": 1.5}, "sampling must be in"),
         ({"sampling": "sometimes"}, "sampling must be one of"),
         ({"model": nn.Linear(2, 2)}, "must hold every parameter"),

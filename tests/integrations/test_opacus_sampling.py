@@ -7,7 +7,7 @@ from opacus_trainings import EXAMPLES, OPACUS_WARNINGS, fit, flat, private
 
 from dpaudit.errors import InvalidInput
 from dpaudit.integrations.opacus import canary_for, insert_canary
-from dpaudit.integrations.opacus.sampling import participation
+from dpaudit.integrations.opacus.canaries import Participation
 
 pytestmark = OPACUS_WARNINGS
 
@@ -145,7 +145,7 @@ def test_no_accountant_no_default():
 
 
 def test_a_batch_of_everything_is_never_left_out():
-    rule = participation(
+    rule = Participation(
         private(batch=EXAMPLES).optimizer, "from accountant", canaries=np.arange(3), seed=0
     )
     assert all(rule.draw(1) is None for _ in range(20))

@@ -5,6 +5,8 @@ import pytest
 import torch
 from opacus_trainings import OPACUS_WARNINGS, flat, private
 
+from dpaudit import integrations
+from dpaudit._registry import Registry
 from dpaudit.errors import InvalidInput
 from dpaudit.integrations import INTEGRATIONS, Integration, integration_of
 from dpaudit.testing import check_integration
@@ -76,6 +78,16 @@ def test_objects_lead_to_their_integration():
         integration_of(torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=1.0))
     with pytest.raises(InvalidInput, match="ndarray"):
         integration_of(np.zeros(3))
+
+
+def test_a_library_that_is_not_installed_is_skipped(monkeypatch):
+    """``dpaudit[jax]`` does not install torch, which the integration of Opacus imports."""
+    absent = Registry("integration", "dpaudit.none", {
+        "absent": "a_library_that_is_not_there:Integration",
+        "opacus": "dpaudit.integrations.opacus:OpacusIntegration",
+    })  # fmt: skip
+    monkeypatch.setattr(integrations, "INTEGRATIONS", absent)
+    assert integration_of(private(noise=1.0).optimizer).name == "opacus"
 
 
 def test_an_integration_is_abstract_until_every_method_is_there():

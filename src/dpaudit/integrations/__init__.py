@@ -25,9 +25,9 @@ INTEGRATIONS: Registry[type[Integration]] = Registry(
     "integration",
     "dpaudit.integrations",
     {
-        "opacus": "dpaudit.integrations.opacus.integration:OpacusIntegration",
-        "jax-privacy": "dpaudit.integrations.jax_privacy.integration:JaxPrivacyIntegration",
-        "optax": "dpaudit.integrations.optax:OptaxIntegration",
+        "opacus": "dpaudit.integrations.opacus:OpacusIntegration",
+        "jax-privacy": "dpaudit.integrations.jax_privacy:JaxPrivacyIntegration",
+        "optax": "dpaudit.integrations.jax:OptaxIntegration",
     },
 )
 
@@ -38,8 +38,11 @@ def integration_of(source: Any) -> Integration:
     Arguments:
         source: An object of a library of private training.
     """
-    for kind in INTEGRATIONS.values():
-        integration = kind()
+    for name in INTEGRATIONS:
+        try:
+            integration = INTEGRATIONS[name]()
+        except ImportError:  # its library is not installed, so this is no object of it
+            continue
         if integration.recognises(source):
             return integration
     raise InvalidInput(

@@ -8,8 +8,8 @@ from typing import Any, final
 from numpy.typing import ArrayLike
 
 from dpaudit.errors import InvalidInput, MissingExtra
-from dpaudit.integrations.opacus.inserting import insert_canary
-from dpaudit.integrations.opacus.layout import Canary
+from dpaudit.integrations.opacus.canaries import insert_canary
+from dpaudit.integrations.opacus.optimizer import Canary
 from dpaudit.trainings.private_gradients import PrivateGradients
 
 try:

@@ -9,8 +9,8 @@ from typing import Any
 from dpaudit import _validate
 from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
-from dpaudit.integrations.histories import curve_of, in_words, merged
-from dpaudit.integrations.opacus.sampling import hook_variables
+from dpaudit.integrations.base import curve_of, in_words, merged
+from dpaudit.integrations.opacus.optimizer import hook_variables
 
 
 def claim_of(
