@@ -156,6 +156,7 @@ class Trainings:
                 speed=speed,
                 progress=setting.progress,
                 executor=setting.executor,
+                reuse=True,
             )
         setting.ledger.add(name, result)
         return result

@@ -16,7 +16,6 @@ import dpaudit
 from dpaudit import Claim, GradientCanary, Predictions, Store, ThreatModel, audit_training
 from dpaudit.audits import read_result
 from dpaudit.errors import (
-    ConfigurationChanged,
     DpauditError,
     InvalidInput,
     StoreError,
@@ -322,28 +321,6 @@ def test_failures_that_reveal_the_canary_are_never_consistent(only_inserted):
     assert again.sentence == result.sentence
 
 
-def test_doubts_about_failures_are_those_of_all_runs(tmp_path):
-    """More runs of an anytime-valid audit replace the doubts of its first runs."""
-
-    full = tmp_path / "full"
-
-    def train(canary, inserted, seed):
-        if full.exists() and seed % 3 == 0:
-            raise OSError("no space left")
-        return 1.0 * inserted + np.random.default_rng(seed).normal()
-
-    asked = {"claim": Claim.from_mu(3.0), "until_violation": True}
-    with Store.open(":memory:") as store:
-        full.touch()
-        few = audit_training(train, runs=40, store=store, **asked)
-        full.unlink()
-        more = audit_training(train, runs=400, store=store, **asked)
-    assert few.final.doubts
-    assert more.resumed == 40
-    assert len(more.failures) == len(few.failures) > 8
-    assert not more.final.doubts
-
-
 def test_a_traceback_begins_with_the_users_code_also_beside_the_package():
     """A folder whose name begins like that of dpaudit is the user's."""
     names, file = {}, f"{Path(dpaudit.__file__).parent}_of_mine/train.py"
@@ -461,10 +438,11 @@ def test_doubts_are_stored_with_the_audit(tmp_path):
         np.random.default_rng(seed)
         return gaussian(1.0)(canary, inserted, 0)
 
-    settings = {"canary": CANARY, "claim": CLAIM, "runs": 8, "store": tmp_path / "audits.sqlite"}
-    first, again = (audit_training(fixed_noise, **settings) for _ in range(2))
-    assert again.resumed == 8
-    assert again.final.doubts == first.final.doubts != ()
+    store = tmp_path / "audits.sqlite"
+    played = audit_training(fixed_noise, canary=CANARY, claim=CLAIM, runs=8, store=store)
+    with Store.open(store) as opened:
+        read = read_result(opened.audits()[0])
+    assert read.final.doubts == played.final.doubts != ()
 
 
 def test_trainings_that_no_audit_can_judge_are_refused_with_the_reason():
@@ -610,24 +588,17 @@ def test_one_run_of_many_canaries_may_be_watched_too():
     assert any("independent" in text for text in result.test.assumptions)
 
 
-def test_resumed_audits_train_only_what_is_missing(tmp_path):
+def test_a_finished_audit_is_played_again_and_read_by_its_identity(tmp_path):
     calls: list = []
-    train = gaussian(0.2, calls)
     options = {"canary": CANARY, "claim": CLAIM, "runs": 60, "store": tmp_path / "a.sqlite"}
-    first = audit_training(train, **options)
-    assert len(calls) == 61
-    again = audit_training(train, **options, confidence=0.99)
-    assert len(calls) == 61
-    assert again.resumed == 60
-    assert again.adversary == "parameters"
+    first, again = (audit_training(gaussian(0.2, calls), **options) for _ in range(2))
+    assert (len(calls), again.resumed) == (2 * 61, 0)
+    assert first.audit != again.audit
     assert again.scores.score.tobytes() == first.scores.score.tobytes()
-    # Another claim and a look at the scores as they come cost no training either.
-    watched = audit_training(train, **options, until_violation=True)
-    assert len(calls) == 61
-    assert watched.stopped_at < 60
-    # Every question has its own verdict; none is overwritten.
     with Store.open(options["store"]) as store:
-        assert len({record.id for record in store.audits()}) == 3
+        read = read_result(store.audit(first.audit), confidence=0.99)
+    assert len(calls) == 2 * 61
+    assert (read.verdict, read.leading.confidence) == ("violation", 0.99)
 
 
 def test_trainings_of_one_source_differ_by_their_captured_values(tmp_path):
@@ -646,29 +617,11 @@ def test_trainings_of_one_source_differ_by_their_captured_values(tmp_path):
     assert one.audit != two.audit
 
 
-def test_an_audit_until_a_violation_may_be_given_more_runs(tmp_path):
-    calls: list = []
-    train = gaussian(0.8, calls)
-    options = {"canary": CANARY, "claim": CLAIM, "store": tmp_path / "a.sqlite", "name": "a"}
-    first = audit_training(train, **options, runs=10, until_violation=True)
-    assert (first.verdict, len(calls)) == ("inconclusive", 11)
-    more = audit_training(train, **options, runs=60, until_violation=True)
-    assert (more.runs, more.resumed, len(calls)) == (60, 10, 61)
-    fewer = audit_training(train, **options, runs=10, until_violation=True)
-    assert fewer.test == first.test
-    assert repr(fewer).startswith("AuditResult(inconclusive")
-    # A test for a fixed number of runs must not reuse runs whose number was chosen by a look.
-    with pytest.raises(ConfigurationChanged, match=r"runs: 10 -> 80"):
-        audit_training(train, **options, runs=80)
-    fixed = audit_training(train, **{**options, "name": "b"}, runs=60)
-    assert (fixed.resumed, len(calls)) == (0, 61 + 61)
-
-
-def test_another_training_is_not_mixed_with_an_unfinished_one(tmp_path):
-    store = tmp_path / "a.sqlite"
+def test_only_an_unfinished_audit_of_the_same_settings_is_resumed(tmp_path):
+    store, stop = tmp_path / "a.sqlite", [True]
 
     def interrupted(canary, inserted, seed):
-        if len(calls) == 4:
+        if len(calls) == 4 and stop[0]:
             raise KeyboardInterrupt
         calls.append(seed)
         return inserted + np.random.default_rng(seed).normal()
@@ -678,13 +631,12 @@ def test_another_training_is_not_mixed_with_an_unfinished_one(tmp_path):
         audit_training(interrupted, claim=CLAIM, store=store, runs=20)
     with Store.open(store) as opened:
         assert len(opened.audits()[0].finished_tiles()) == 3
-    with pytest.raises(ConfigurationChanged, match=r"unfinished audit .* runs: 20 -> 30"):
-        audit_training(interrupted, claim=CLAIM, store=store, runs=30)
+    stop[0] = False
+    other = audit_training(interrupted, claim=CLAIM, store=store, runs=30)
+    same = audit_training(interrupted, claim=CLAIM, store=store, runs=20)
+    assert (other.resumed, same.resumed) == (0, 3)
     with Store.open(store) as opened:
-        audit_training(gaussian(1.0), canary=CANARY, claim=CLAIM, store=opened, runs=6, name="b")
-        other = GradientCanary.draw(PARAMETERS, clip_norm=2.0)
-        with pytest.raises(ConfigurationChanged, match="canary:"):
-            audit_training(gaussian(1.0), canary=other, claim=CLAIM, store=opened, runs=6, name="b")
+        assert [record.finished is None for record in opened.audits()] == [False, False]
 
 
 def test_no_torch_is_needed():

@@ -83,10 +83,11 @@ def test_strict_fails_for_an_inconclusive_audit(run: Run) -> None:
     assert run("audit", "--runs", "20", *SMALL, "--noise-multiplier", "0", "--strict")[0] == 3
 
 
-def test_the_same_command_again_reads_the_store(run: Run) -> None:
+def test_the_same_command_plays_again(run: Run) -> None:
     first = _json(run("audit", "--runs", "40", *SMALL, "--json"))
     again = _json(run("audit", "--runs", "40", *SMALL, "--json"))
-    assert (first["resumed_runs"], again["resumed_runs"]) == (0, 40)
+    assert (first["resumed_runs"], again["resumed_runs"]) == (0, 0)
+    assert first["audit"] != again["audit"]
     assert again["lower"] == first["lower"]
 
 
@@ -148,11 +149,6 @@ def test_a_configuration_file(run: Run) -> None:
     printed = _json(run("audit", "mine.toml", "--seed", "4", "--json"))
     assert (printed["name"], printed["configuration"]["seed"]) == ("mine", 4)
     assert [entry["steps"] for entry in printed["horizons"]] == [10]
-    Path("mine.toml").write_text(text.replace("seed = 3", "seed = 4\nlearning_rate = 0.2"))
-    code, _, err = run("audit", "mine.toml")
-    assert code == 2
-    assert "'mine'" in err
-    assert "mechanism.learning_rate: 0.1 -> 0.2" in err
 
 
 def test_list_and_show(run: Run) -> None:
@@ -232,8 +228,7 @@ def test_an_audit_has_its_own_confidence_everywhere(run: Run) -> None:
         assert found["confidence"] == 0.8
         assert {bound["confidence"] for bound in found["lower"]} == {0.8}
     assert {bound["confidence"] for bound in planned["expected_lower"]} == {0.8}
-    more = _json(run("audit", "--runs", "40", *SMALL, "--confidence", "0.99", "--json"))
-    assert more["resumed_runs"] == 40
+    more = _json(run("show", "--confidence", "0.99", "--json"))
     assert more["lower"][0]["epsilon"] <= played["lower"][0]["epsilon"]
 
 
@@ -313,7 +308,7 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert not Path("dpaudit.sqlite").exists()
 
 
-def test_an_unfinished_audit_is_not_replaced(run: Run, tmp_path: Path) -> None:
+def test_an_interrupted_audit_keeps_its_finished_runs(run: Run, tmp_path: Path) -> None:
     """Interrupted from the keyboard: exit code 130, and finished runs are kept.
 
     So many runs that they are not done in time, and so few that nothing is compiled.
@@ -340,11 +335,6 @@ def test_an_unfinished_audit_is_not_replaced(run: Run, tmp_path: Path) -> None:
 
     code, out, _ = run("show", _first(tmp_path / "here.sqlite"), "--store", "here.sqlite")
     assert (code, "Unfinished" in out) == (0, True)
-    changed = [*arguments[:-1], "2", "--store", "here.sqlite"]
-    code, _, err = run(*changed)
-    assert code == 2
-    assert "seed: 1 -> 2" in err
-    assert "give this audit a name or another store" in err
 
 
 def _first(store: Path) -> str:

@@ -70,7 +70,6 @@ def test_a_violation_ends_with_1(module, monkeypatch, capsys):
     assert found["threat_model"] == "hidden state"
     assert call(monkeypatch, f"{module}:broken", *claim) == 1
     printed = capsys.readouterr().out
-    assert printed.startswith("60 stored runs of ")
     assert "the training prints" not in printed
 
 

@@ -14,7 +14,7 @@ from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import DpauditError, InvalidInput, InvalidScores
 from dpaudit.lower_bounds import METHODS
 from dpaudit.lower_bounds.evidence import with_failures
-from dpaudit.scores.failures import Failure
+from dpaudit.scores import Failure
 
 RULES = ("pilot", "simultaneous", "bonferroni", "best", "fixed=0.5")
 

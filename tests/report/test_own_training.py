@@ -123,24 +123,6 @@ def command(monkeypatch, capsys, *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_no_verdict_is_overwritten_and_runs_are_those_that_were_used(
-    played, monkeypatch, capsys
-) -> None:
-    first = played(runs=200, claim=WATCHED["claim"])
-    assert (first.name, first.runs, first.resumed) == ("own", 200, 0)
-    watched = played(**{**WATCHED, "runs": 200})
-    assert (watched.name, watched.resumed) == ("own-2", 200)
-    assert watched.runs < 200
-    assert any("are used" in notice for notice in watched.notices)
-    listed = json.loads(command(monkeypatch, capsys, "list", "--json"))["audits"]
-    assert [(one["name"], one["runs"], one["runs_asked"]) for one in listed] == [
-        ("own", 200, 200),
-        ("own-2", watched.runs, 200),
-    ]
-    (entry,) = json.loads(command(monkeypatch, capsys, "report", "own-2", "--json"))["audits"]
-    assert (entry["runs"], entry["runs_asked"]) == (watched.runs, 200)
-
-
 @pytest.mark.parametrize("options", [{"claim": DPSGD, "runs": 80}, WATCHED])
 def test_show_prints_bounds_at_the_delta_and_confidence_asked(
     played, options, monkeypatch, capsys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpaudit.errors import ConfigurationChanged, InvalidInput, StoreError
+from dpaudit.errors import InvalidInput, StoreError
 from dpaudit.scores import Failure, ScoreBlock, Store
-from dpaudit.scores.database import Database
+from dpaudit.scores.store import canonical_json
 
 CONFIGURATION = {"mechanism": {"steps": 250, "noise_multiplier": 4}, "runs": 8, "seed": 0}
 VERSIONS = {"dpaudit": "0.1.0", "torch": "2.13.0", "device": "cpu"}
@@ -70,22 +71,33 @@ def test_a_tile_twice_is_a_tile_once(path: Path) -> None:
         assert len(record.scores()) == 4
 
 
-def test_changed_settings_are_refused_and_shown(path: Path) -> None:
+def test_other_settings_and_another_name_are_other_audits(path: Path) -> None:
     with Store.open(path) as store:
-        store.begin("housing", CONFIGURATION, VERSIONS)
-        changed = {"mechanism": {"steps": 500, "noise_multiplier": 4.0}, "runs": 8, "seed": 1}
-        with pytest.raises(ConfigurationChanged) as error:
-            store.begin("housing", changed, VERSIONS)
-        assert "mechanism.steps: 250 -> 500; seed: 0 -> 1; go back" in str(error.value)
-        assert len(store.audit("housing").versions) == 1  # and the refused session left no trace
+        one = store.begin("housing", CONFIGURATION, VERSIONS)
+        assert store.begin("housing", dict(reversed(CONFIGURATION.items())), VERSIONS) == one
+        assert store.begin("housing", CONFIGURATION | {"seed": 1}, VERSIONS) != one
+        assert store.begin(None, CONFIGURATION, VERSIONS) != one
+        assert len(store.audits()) == 3
 
 
-def test_without_a_name_the_settings_decide(path: Path) -> None:
+def test_a_finished_audit_is_not_continued(path: Path) -> None:
     with Store.open(path) as store:
-        one = store.begin(None, CONFIGURATION, VERSIONS)
-        assert store.begin(None, dict(reversed(CONFIGURATION.items())), VERSIONS) == one
-        assert store.begin(None, CONFIGURATION | {"seed": 1}, VERSIONS) != one
-        assert len(store.audits()) == 2
+        first = store.begin("housing", CONFIGURATION, VERSIONS)
+        first.finish({})
+        second = store.begin("housing", CONFIGURATION, VERSIONS)
+        assert second.id != first.id
+        assert store.audit("housing") == second  # the newest of this name
+
+
+def test_the_runs_that_confirm_a_suspicion_are_kept_apart(path: Path) -> None:
+    with Store.open(path) as store:
+        record = store.begin("housing", CONFIGURATION, VERSIONS)
+        record.add_tiles([(0, block(0))])
+        assert record.add_tiles([(0, block(5)), (1, failure(3))], phase=1) == 2
+        assert (record.finished_tiles(), record.finished_tiles(1)) == ({0}, {0, 1})
+        assert record.scores().run.tolist() == [0, 1, 2, 3]
+        assert record.scores(phase=1).run.tolist() == [20, 21, 22, 23]
+        assert (record.failures(), record.failures(1)) == ((), (failure(3),))
 
 
 def test_audits_are_found_by_name_identity_and_prefix(path: Path) -> None:
@@ -219,7 +231,7 @@ def test_a_file_that_is_no_store_is_refused_and_left_alone(path: Path, kind: str
 def test_a_busy_store_is_waited_for_and_then_reported(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpaudit.scores.database._WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("dpaudit.scores.store._WAIT_SECONDS", 0.05)
     with Store.open(path) as store:
         record = store.begin("housing", CONFIGURATION, VERSIONS)
         other = sqlite3.connect(path, isolation_level=None)
@@ -286,57 +298,45 @@ def test_failed_runs_are_finished_tiles_without_scores(path: Path) -> None:
         assert len(record.scores()) == 8
 
 
-def old_store(path: Path, version: int) -> None:
-    """A store as an earlier version of the schema left it."""
-    with Store.open(path) as store:
-        record = store.begin("housing", CONFIGURATION, VERSIONS)
-        record.add_tile(0, block(0))
-        record.finish({"verdict": "consistent"})
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_store_of_an_earlier_version_is_refused_and_left_alone(path: Path, version: int) -> None:
+    Store.open(path).close()
     old = sqlite3.connect(path)
-    if version == 1:
-        old.execute("DROP TABLE failures")
-    for table in ("audits", "sessions", "tiles", "scores", "failures")[: 3 + version]:
-        old.execute(f"ALTER TABLE {table} DROP COLUMN seal")
-    old.execute("ALTER TABLE audits DROP COLUMN tiles")
-    old.execute("ALTER TABLE tiles DROP COLUMN played_on")
     old.execute(f"PRAGMA user_version = {version}")
-    old.commit()
     old.close()
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_an_old_store_is_brought_up_to_date(path: Path, version: int) -> None:
-    old_store(path, version)
-    with Store.open(path) as store:
-        record = store.audit("housing")
-        assert len(record.scores()) == 4
-        assert record.summary == {"verdict": "consistent"}
-        assert record.versions == (VERSIONS,)
-        assert record.failures() == ()
-        assert record.add_tiles([(1, failure(1))]) == 1
-        assert record.failures() == (failure(1),)
-    with Store.open(path) as store:
-        assert store.audit("housing").finished_tiles() == {0, 1}
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_an_old_store_that_cannot_be_written_is_still_read(
-    path: Path, monkeypatch: pytest.MonkeyPatch, version: int
-) -> None:
-    old_store(path, version)
-    before, connect = path.read_bytes(), Database._connect
-
-    def read_only(self: Database, where: str) -> sqlite3.Connection:
-        connection = connect(self, where)
-        if where != ":memory:":
-            connection.execute("PRAGMA query_only = ON")
-        return connection
-
-    monkeypatch.setattr(Database, "_connect", read_only)
-    with Store.open(path) as store:
-        record = store.audit("housing")
-        assert len(record.scores()) == 4
-        assert record.failures() == ()
-        with pytest.raises(StoreError, match="not writable"):
-            record.add_tile(1, block(1))
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"dpaudit 0\.2 or earlier: read it with that version"):
+        Store.open(path)
     assert path.read_bytes() == before
+
+
+def test_the_spelling_of_settings_does_not_matter() -> None:
+    one = {"clip_norm": 1.0, "steps": 250, "horizons": (10, 20), "deep": {"b": True, "a": None}}
+    two = {
+        "deep": {"a": None, "b": True},
+        "horizons": [10.0, np.int64(20)],
+        "steps": np.int32(250),
+        "clip_norm": np.float32(1),
+    }
+    assert canonical_json(one) == canonical_json(two)
+
+
+def test_different_settings_are_different_text() -> None:
+    variants = [{"a": 1}, {"a": True}, {"a": "1"}, {"a": 1.5}, {"a": None}, {"a": [1]}, {"b": 1}]
+    assert len({canonical_json(variant) for variant in variants}) == len(variants)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "message"),
+    [
+        ({"rate": math.nan}, r"configuration\.rate must be finite, got nan"),
+        ({"a": {"b": [1, math.inf]}}, r"configuration\.a\.b\[1\] must be finite"),
+        ({"a": {1: 2}}, "text as keys, got 1"),
+        ({"model": object()}, r"configuration\.model must be text, .* got a object"),
+        ({"weights": np.zeros(3)}, "got a ndarray"),
+        ({"raw": b"x"}, "got a bytes"),
+    ],
+)
+def test_what_is_no_setting(configuration: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        canonical_json(configuration)

@@ -210,7 +210,7 @@ def test_settings_in_a_dictionary_belong_to_the_training():
     assert Identity.of(made(cache)) == before
 
 
-def test_a_verdict_is_not_returned_for_edited_code_and_stays_in_the_store(project):
+def test_the_verdict_is_that_of_edited_code_and_the_first_one_stays_in_the_store(project):
     settings = {"canary": CANARY, "claim": CLAIM, "runs": 60, "store": project / "audits.sqlite"}
     broken = audit_training(load("train", "my_train.py:train"), **settings)
     assert broken.verdict == "violation"
@@ -218,14 +218,9 @@ def test_a_verdict_is_not_returned_for_edited_code_and_stays_in_the_store(projec
     sys.modules["my_noise"].SIGMA = 1.0
     repaired = audit_training(load("train", "my_train.py:train"), **settings)
     assert repaired.resumed == 0
-    assert any(f"changed since audit {broken.audit[:8]}" in one for one in repaired.notices)
     assert repaired.verdict != "violation"
     with Store.open(settings["store"]) as store:
-        assert len(store.audits()) == 2
-    again = audit_training(load("train", "my_train.py:train"), **settings)
-    assert (again.audit, again.resumed) == (repaired.audit, 60)
-    assert any("stored runs" in one and "--fresh" in one for one in again.notices)
-    assert audit_training(load("train", "my_train.py:train"), **settings, fresh=True).resumed == 0
+        assert [record.id for record in store.audits()] == [broken.audit, repaired.audit]
 
 
 def test_another_number_of_claimed_steps_does_not_overwrite_a_violation(tmp_path):

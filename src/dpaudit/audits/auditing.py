@@ -43,6 +43,7 @@ def audit(
     speed: Speed | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
+    reuse: bool = False,
 ) -> AuditResult:
     r"""Train many models with and without canaries, and compute bounds from the scores.
 
@@ -65,12 +66,13 @@ def audit(
         seed: Random seed.
         horizons: Further numbers of steps to assess; each is the audit of a training that stops
             there.
-        name: The name of the audit in the store; the same name with other settings is refused.
+        name: The name of the audit in the store.
         store: A file, or an open `dpaudit.Store`, in which results are kept. The same call resumes
             an interrupted audit. Without a store nothing is kept.
         speed: Device, precision and other settings that do not affect privacy.
         progress: Progress callback; by default a bar in notebooks, and none elsewhere.
         executor: Schedules the tiles; by default as many processes as ``speed`` has workers.
+        reuse: Read a finished audit of the same name and settings, in place of playing it again.
 
     Example:
         >>> from dpaudit.adversaries import RandomDimension
@@ -105,17 +107,16 @@ def audit(
         ready = prepare(game, asked, capacity)
         device = device_name(ready.speed, capacity)
         left_open = {"tile_size": asked.tile_size is None, "compile": asked.compile == "auto"}
-        record, description, remarks = begin(
+        record, description = begin(
             stack.enter_context(open_store(store)),  # not before everything is checked
             name,
             describe_game(ready),
             versions(device, "torch"),
             open_choices=[choice for choice, is_open in left_open.items() if is_open],
+            reuse=reuse,
         )
         settled = description.speed
         ready = ready.at(replace(ready.speed, tile_size=settled.tile_size, compile=settled.compile))
-        for remark in remarks:
-            notices.notify(remark)
         tiles = Tiles(record, description, progress=notices.progress, delta=delta, runs=game.runs)
         notices.progress.stage("compiling and training" if ready.speed.compile else "training")
         tiles.begin()

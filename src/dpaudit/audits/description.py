@@ -162,7 +162,6 @@ class Description:
         seed: Random seed.
         horizons: Numbers of steps after which scores are taken; empty if the training decides.
         speed: Precision, tile size and compilation.
-        attempt: Counts the audits with otherwise equal settings (``--fresh``).
     """
 
     mechanism: DescribedMechanism | DescribedTraining
@@ -174,7 +173,6 @@ class Description:
     seed: int = 0
     horizons: tuple[int, ...] = ()
     speed: DescribedSpeed = field(default_factory=DescribedSpeed)
-    attempt: int = 1
 
     @property
     def training(self) -> DescribedTraining | None:
@@ -293,8 +291,6 @@ class Description:
         """The description as plain data."""
         kind = "mechanism" if self.training is None else "training"
         plain = {"version": VERSION, "kind": kind, **_plain(self)}
-        if self.attempt == 1:
-            del plain["attempt"]
         if self.training is not None and not self.training.tensors:
             del plain["mechanism"]["tensors"]
         return plain

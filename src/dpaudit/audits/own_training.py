@@ -58,7 +58,6 @@ def audit_training(
     timeout: float | None = None,
     detect: float = DETECT,
     power: float = LEAST_POWER,
-    fresh: bool = False,
 ) -> AuditResult:
     r"""Audit your own training, in any framework, and test its privacy claim.
 
@@ -104,7 +103,6 @@ def audit_training(
         detect: Noise of this fraction of the claimed noise must be detectable for the verdict
             ``consistent``; 0.5 means noise that is halved by mistake.
         power: Probability with which such noise must be detected.
-        fresh: Train again even if the store has the runs of this audit.
 
     Example:
         >>> import numpy as np
@@ -152,15 +150,13 @@ def audit_training(
         seed=seed,
     )
     with open_store(store) as opened, Notices(progress) as notices:
-        record, _, remarks = begin(opened, name, wanted, versions(platform.machine()), fresh=fresh)
+        record, _ = begin(opened, name, wanted, versions(platform.machine()))
         tiles = Tiles(record, wanted, progress=notices.progress, delta=delta, runs=runs)
-        if tiles.resumed and not remarks:
-            remarks = (
-                f"{tiles.resumed:,} stored runs of {record.created} are used (code "
-                f"{described.code or described.source}); --fresh ignores them",
+        if tiles.resumed:
+            notices.notify(
+                f"the unfinished audit {record.label} of {record.created} is resumed, which has "
+                f"{tiles.resumed:,} runs (code {described.code or described.source})"
             )
-        for remark in remarks:
-            notices.notify(remark)
         too_few = "" if until_violation else _too_few_runs(wanted, claim, confidence)
         if tiles.missing and too_few:
             notices.progress.notice(too_few)  # now; in the result the test says it
@@ -169,8 +165,7 @@ def audit_training(
         tiles.begin()
         if tiles.missing and not (watcher is not None and watcher.refuted):
             chosen = executor or executor_of(workers, timeout=timeout)
-            # With fresh, files that an executor kept of an earlier audit are not used either.
-            chosen.label = f"{record.id}-{time.time_ns()}" if fresh else record.id
+            chosen.label = record.id
             notices.progress.watch(chosen.status)
             policy = FailurePolicy(record, canaries=canaries, stop=on_error == "stop")
             _train(job, record, tiles, chosen, policy, watcher)

@@ -104,9 +104,6 @@ def audit_training(
     seed: Annotated[int, option("Random seed.", "S")] = 0,
     on_error: Annotated[str, option("What to do when a training fails.", "record|stop")] = "record",
     store: StoreFile = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Ignore stored runs of this audit and train again.")
-    ] = False,
     name: Name = None,
     scores_out: ScoresOut = None,
     junit: Junit = None,
@@ -166,7 +163,6 @@ def audit_training(
             timeout=timeout,
             detect=detect,
             power=power,
-            fresh=fresh,
             name=name,
             on_error=on_error,
             until_violation=until_violation,

@@ -10,9 +10,8 @@ import numpy as np
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES, within_run_dependence
-from dpaudit.scores import Scores
-from dpaudit.scores.dataframes import is_frame
-from dpaudit.scores.failures import Failure
+from dpaudit.scores import Failure, Scores
+from dpaudit.scores.table import is_frame
 
 Evidence = Scores | ErrorCounts
 

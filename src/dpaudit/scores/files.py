@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit._files import write_whole
 from dpaudit.errors import InvalidInput, InvalidScores, MissingExtra
-from dpaudit.scores.dataframes import OPTIONAL, REQUIRED
-from dpaudit.scores.table import Scores
+from dpaudit.scores.table import OPTIONAL, REQUIRED, Scores
 
 Format = Literal["csv", "parquet"]
 

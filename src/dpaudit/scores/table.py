@@ -6,10 +6,14 @@ an audit than this table.
 
 from __future__ import annotations
 
+import json
+import struct
+import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import cached_property
+from importlib import import_module
 from numbers import Real
 from typing import Any, final
 
@@ -17,8 +21,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit._arrays import Array, Integers
-from dpaudit.errors import InvalidScores
-from dpaudit.scores.dataframes import columns_of, frame_of
+from dpaudit.errors import InvalidScores, MissingExtra
+
+REQUIRED, OPTIONAL = ("score", "inserted"), ("run", "canary")
+"""The columns of a table of scores, in files and data frames."""
+
+_LONGEST_ERROR, _LONGEST_TRACEBACK = 1_000, 20_000
 
 
 @final
@@ -226,6 +234,137 @@ class ScoreBlock:
             run=self.run[rows],
             canary=self.canary[rows],
         )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One training that failed: it raised, ended its process, or its score was not finite.
+
+    Arguments:
+        run: Number of the run in the audit.
+        inserted: Number of its canaries that were inserted.
+        canaries: Number of canaries of the run.
+        error: The exception; long ones are cut in the middle.
+        traceback: Where it was raised; long ones are cut in the middle.
+    """
+
+    run: int
+    inserted: int
+    canaries: int
+    error: str
+    traceback: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", _cut(self.error, _LONGEST_ERROR))
+        object.__setattr__(self, "traceback", _cut(self.traceback, _LONGEST_TRACEBACK))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The failure as plain data."""
+        return asdict(self)
+
+
+_SCORES, _FAILURE = b"dps1", b"dpf1"
+_HEADER = struct.Struct("<4sQQB")  # kind, rows, bytes of the coded columns, bytes of a score
+
+
+def pack(tile: ScoreBlock | Failure) -> bytes:
+    """A tile as bytes, for the store and for the files of jobs: small, exact and plain data.
+
+    Runs, canaries and horizons are stored as differences, which compress well; labels are one bit;
+    scores have single precision where that is exact, as it is for a float32 engine.
+    """
+    if isinstance(tile, Failure):
+        return _FAILURE + json.dumps(tile.to_dict()).encode()
+    counts = np.stack([tile.run, tile.canary, tile.horizon])
+    steps = np.diff(counts, prepend=np.zeros((3, 1), dtype=np.int64))  # may wrap around
+    coded = zlib.compress(steps.astype("<i8").tobytes() + np.packbits(tile.inserted).tobytes(), 1)
+    with np.errstate(over="ignore"):
+        scores = tile.score.astype("<f4")
+    if not np.array_equal(scores.astype(np.float64), tile.score):
+        scores = tile.score.astype("<f8")
+    header = _HEADER.pack(_SCORES, len(tile), len(coded), scores.itemsize)
+    return header + coded + scores.tobytes()
+
+
+def unpack(content: bytes) -> ScoreBlock | Failure:
+    """The tile that `pack` packed; `InvalidScores` if the bytes are damaged.
+
+    Never decompresses more than the tile has.
+    """
+    try:
+        if content[:4] == _FAILURE:
+            return Failure(**json.loads(content[4:]))
+        kind, rows, size, width = _HEADER.unpack_from(content)
+        start, expected = _HEADER.size, 24 * rows + -(-rows // 8)
+        if kind != _SCORES or width not in (4, 8) or rows > len(content):
+            raise ValueError("its header is wrong")
+        coded = zlib.decompressobj().decompress(content[start : start + size], expected + 1)
+        if len(coded) != expected or len(content) != start + size + width * rows:
+            raise ValueError("a column has the wrong length")
+        steps = np.frombuffer(coded, dtype="<i8", count=3 * rows).reshape(3, rows)
+        run, canary, horizon = np.cumsum(steps, axis=1, dtype=np.int64)
+        bits = np.frombuffer(coded, dtype=np.uint8, offset=24 * rows)
+        score = np.frombuffer(content, dtype=f"<f{width}", offset=start + size)
+        return ScoreBlock(
+            run=run,
+            canary=canary,
+            horizon=horizon,
+            inserted=np.unpackbits(bits, count=rows).astype(np.bool_),
+            score=score.astype(np.float64),
+        )
+    except (ValueError, TypeError, struct.error, zlib.error) as error:
+        raise InvalidScores(f"the bytes of a tile are damaged: {error}") from None
+
+
+def is_frame(table: object) -> bool:
+    """Whether this is a data frame: something with named columns.
+
+    Example:
+        >>> is_frame([1.0, 2.0])
+        False
+    """
+    return hasattr(table, "columns") and hasattr(table, "__getitem__")
+
+
+def columns_of(frame: Any) -> dict[str, NDArray[Any]]:
+    """The columns of a data frame that a table of scores has, as arrays; others are ignored.
+
+    Arguments:
+        frame: A data frame with the columns ``score`` and ``inserted``, and perhaps ``run`` and
+            ``canary``.
+    """
+    if not is_frame(frame):
+        raise InvalidScores(
+            f"scores must be a data frame with named columns, got {type(frame).__name__}; use "
+            "Scores(score=..., inserted=...) for arrays"
+        )
+    names = list(getattr(frame, "column_names", frame.columns))
+    missing = [name for name in REQUIRED if name not in names]
+    if missing:
+        raise InvalidScores(
+            f"the data frame must have the columns {' and '.join(REQUIRED)}, got "
+            f"{', '.join(map(str, names)) or 'none'}; rename the column for {missing[0]!r}"
+        )
+    return {name: np.asarray(frame[name]) for name in (*REQUIRED, *OPTIONAL) if name in names}
+
+
+def frame_of(columns: dict[str, NDArray[Any]]) -> Any:
+    """The columns as a pandas data frame, which does not share their memory."""
+    try:
+        pandas = import_module("pandas")
+    except ImportError:
+        raise MissingExtra("a data frame", "pandas") from None
+    return pandas.DataFrame(columns, copy=True)
+
+
+def _cut(text: str, longest: int) -> str:
+    """The text as it can be stored: at most ``longest`` characters, and valid Unicode."""
+    text = text.encode("utf8", "backslashreplace").decode("utf8")
+    if len(text) <= longest:
+        return text
+    half = longest // 2 - 20
+    return f"{text[:half]} … {len(text) - 2 * half} characters … {text[-half:]}"
 
 
 def _store_columns(table: Any, **columns: NDArray[Any]) -> None:
