@@ -27,7 +27,7 @@ import engine_peers as peers
 import numpy as np
 import torch
 
-from dpaudit.adversaries.random_dimension import RandomDimension
+from dpaudit.adversaries import RandomDimension
 from dpaudit.data import Examples
 from dpaudit.engine import Speed
 from dpaudit.engine.compilation import numerics

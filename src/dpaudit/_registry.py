@@ -14,7 +14,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, cast, final
 
 from dpaudit.errors import InvalidInput
 
@@ -28,8 +28,8 @@ class Registry(Mapping[str, T], Generic[T]):
     Arguments:
         argument: The argument or option that names such a plug-in, for error messages.
         group: The entry-point group in which other packages add theirs.
-        shipped: The plug-ins of dpaudit: name to ``"module:object"``.
-        make: Applied to each loaded object, for example to create an instance of a class.
+        shipped: The plug-ins of dpaudit by name; ``"module:object"`` is imported on first use.
+        make: Applied to each object that is imported, for example to instantiate a class.
 
     Example:
         >>> functions = Registry("function", "dpaudit.example", {"root": "math:sqrt"})
@@ -44,15 +44,19 @@ class Registry(Mapping[str, T], Generic[T]):
         self,
         argument: str,
         group: str,
-        shipped: Mapping[str, str],
+        shipped: Mapping[str, T] | Mapping[str, str],
         *,
         make: Callable[[Any], T] | None = None,
     ) -> None:
         self._argument, self._group, self._make = argument, group, make
         self._shipped = {
-            name: EntryPoint(name=name, value=where, group=group) for name, where in shipped.items()
+            name: EntryPoint(name=name, value=str(where), group=group)
+            for name, where in shipped.items()
         }
-        self._loaded: dict[str, T] = {}
+        self._loaded = cast(
+            "dict[str, T]",
+            {name: plug_in for name, plug_in in shipped.items() if not isinstance(plug_in, str)},
+        )
 
     @cached_property
     def _known(self) -> dict[str, EntryPoint]:

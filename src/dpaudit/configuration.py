@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, final
 
 from dpaudit import _validate
-from dpaudit.adversaries.registry import ADVERSARIES, adversary
+from dpaudit.adversaries import ADVERSARIES, adversary
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.presets import INSERTIONS, PRESETS, preset

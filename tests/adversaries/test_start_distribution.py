@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from dpaudit.adversaries import StartDistribution
-from dpaudit.mechanisms.dpsgd import FreshInitialisation, Insertion
+from dpaudit.errors import InvalidInput
+from dpaudit.mechanisms import (
+    SGD,
+    CorrelatedNoise,
+    FreshInitialisation,
+    Insertion,
+    Optimizer,
+    UniformAverage,
+    WarmupDecay,
+)
 from dpaudit.testing import easy_training
 from dpaudit.threat_models import CraftedDimensions, HiddenStateView
 
@@ -61,3 +71,58 @@ def test_values_beyond_the_edge_of_a_uniform_start_give_the_canary_away() -> Non
     assert inside == pytest.approx(0.0, abs=0.3)
     assert beyond > 4
     assert before < -4
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimizer": SGD(momentum=0.8, nesterov=True), "weight_decay": 0.1},
+        {"schedule": WarmupDecay(warmup=3), "averaging": UniformAverage()},
+        {"correlation": CorrelatedNoise(coefficients=(1.0, 0.5))},
+    ],
+    ids="-".join,
+)
+def test_shift_and_noise_follow_the_mechanism(settings: dict[str, Any]) -> None:
+    """A training of one parameter without genuine gradients, step by step, is the oracle."""
+    view = view_of([0.0], period=5, public=True)
+    training = dataclasses.replace(view.mechanism, **settings)
+    steps, unit = 15, 1.0 / 30  # an earlier horizon than the 20 steps
+
+    def released(sums: np.ndarray) -> float:
+        value = average = 0.0
+        state = (0.0,) * training.optimizer.slots
+        for step in range(steps):
+            rate = training.rate(step)
+            value, state = training.optimizer.step(
+                (1 - rate * training.weight_decay) * value,
+                sums[step] * unit,
+                state,
+                rate=rate,
+                count=step + 1,
+            )
+            if training.averaging is not None:
+                average = training.averaging.update(average, value, count=step + 1)
+        return -value if training.averaging is None else -average
+
+    shift = released(np.array([step % 5 == 0 for step in range(steps)], dtype=float))
+    noise_of_steps = np.eye(steps)
+    if training.correlation is not None:
+        noise_of_steps = np.linalg.inv(training.correlation.matrix(steps))
+    variance = sum(released(column) ** 2 for column in noise_of_steps.T)
+    for value in (0.0, shift / 2, shift):
+        final = torch.full((1, 21), -value)
+        played = dataclasses.replace(view, mechanism=training, steps=steps, final=final)
+        score = StartDistribution().score(played, CANARIES)[0, 0].item()
+        assert score == pytest.approx((value - shift / 2) * shift / variance, rel=1e-5, abs=1e-6)
+
+
+def test_an_optimizer_of_which_nothing_is_known_is_refused() -> None:
+    class Sign(Optimizer):
+        slots = 0
+
+        def step(self, parameters, gradient, state, *, rate, count):
+            return parameters - rate * gradient.sign(), ()
+
+    training = dataclasses.replace(easy_training(), optimizer=Sign())
+    with pytest.raises(InvalidInput, match="optimizer must be SGD or Adam for start-distribution"):
+        StartDistribution().craft(training, Insertion(), canaries=1, seed=0)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from torch import Tensor
 
-from dpaudit.adversaries.gradient_attack import GradientAttack
+from dpaudit.adversaries import GradientAttack
 from dpaudit.audits import plan
 from dpaudit.engine import Speed, simulate
 from dpaudit.engine.engine import Engine

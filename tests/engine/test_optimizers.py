@@ -16,7 +16,7 @@ from dpaudit.adversaries import (
     RandomDimension,
     SimulatedDimension,
 )
-from dpaudit.adversaries.inversion import noisy_sums
+from dpaudit.adversaries.sums import noisy_sums
 from dpaudit.engine import Speed
 from dpaudit.engine.evaluate import GenuineSums
 from dpaudit.errors import InvalidInput

@@ -1,24 +1,36 @@
-"""Adversaries, one file each: they craft canaries before training and score them afterwards."""
+"""Adversaries: they craft canaries before training and score them afterwards.
 
-from dpaudit.adversaries.adaptive_poisoning import AdaptivePoisoning
-from dpaudit.adversaries.api_access import ApiAccess
-from dpaudit.adversaries.canife import Canife
-from dpaudit.adversaries.clip_backdoor import ClipBackdoor
-from dpaudit.adversaries.dirac_gradient import DiracGradient
-from dpaudit.adversaries.flipped_label import FlippedLabel
-from dpaudit.adversaries.gradient_attack import GradientAttack
-from dpaudit.adversaries.intermediate_poisoning import IntermediatePoisoning
-from dpaudit.adversaries.malicious_data import MaliciousData
-from dpaudit.adversaries.one_run_black_box import OneRunBlackBox
-from dpaudit.adversaries.one_run_white_box import OneRunWhiteBox
-from dpaudit.adversaries.one_shot_iterates import OneShotIterates
-from dpaudit.adversaries.random_dimension import RandomDimension
-from dpaudit.adversaries.random_direction import RandomDirection
-from dpaudit.adversaries.rare_feature import RareFeature
-from dpaudit.adversaries.registry import ADVERSARIES, adversary
-from dpaudit.adversaries.simulated_dimension import SimulatedDimension
-from dpaudit.adversaries.start_distribution import StartDistribution
-from dpaudit.adversaries.static_poisoning import StaticPoisoning
+One file for each kind of canary: `dimensions` (a gradient in the hidden state threat model), `sums`
+(a gradient, and every iterate), `points` (examples) and `adaptive` (a new example at every step).
+What they may see is fixed by the types of `dpaudit.threat_models`.
+"""
+
+from __future__ import annotations
+
+from dpaudit._registry import Registry
+from dpaudit.adversaries.adaptive import AdaptivePoisoning, Canife
+from dpaudit.adversaries.dimensions import (
+    RandomDimension,
+    RandomDirection,
+    SimulatedDimension,
+    StartDistribution,
+)
+from dpaudit.adversaries.points import (
+    ApiAccess,
+    ClipBackdoor,
+    FlippedLabel,
+    IntermediatePoisoning,
+    OneRunBlackBox,
+    RareFeature,
+    StaticPoisoning,
+)
+from dpaudit.adversaries.sums import (
+    DiracGradient,
+    GradientAttack,
+    MaliciousData,
+    OneRunWhiteBox,
+    OneShotIterates,
+)
 from dpaudit.threat_models import (
     AdaptedGradients,
     AdaptedPoints,
@@ -76,3 +88,42 @@ __all__ = [
     "StaticPoisoning",
     "adversary",
 ]
+
+_SHIPPED: tuple[Adversary, ...] = (
+    RandomDimension(),
+    SimulatedDimension(),
+    RandomDirection(),
+    FlippedLabel(),
+    ClipBackdoor(),
+    ApiAccess(),
+    StaticPoisoning(),
+    IntermediatePoisoning(),
+    AdaptivePoisoning(),
+    GradientAttack(),
+    MaliciousData(),
+    Canife(),
+    DiracGradient(),
+    OneShotIterates(),
+    OneRunBlackBox(),
+    OneRunWhiteBox(),
+    RareFeature(),
+    StartDistribution(),
+)
+
+ADVERSARIES: Registry[Adversary] = Registry(
+    "adversary",
+    "dpaudit.adversaries",
+    {shipped.name: shipped for shipped in _SHIPPED},
+    make=lambda kind: kind(),
+)
+"""Every adversary with its default settings. An entry point of another package names the class."""
+
+
+def adversary(name: str) -> Adversary:
+    """The adversary of that name, with its default settings.
+
+    Example:
+        >>> adversary("simulated-dimension")
+        SimulatedDimension(simulation='noiseless', ranking='per-step', simulations=4)
+    """
+    return ADVERSARIES[name]

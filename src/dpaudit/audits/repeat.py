@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpaudit import adversaries
-from dpaudit.adversaries.registry import ADVERSARIES
+from dpaudit.adversaries import ADVERSARIES
 from dpaudit.audits.description import DescribedMechanism, DescribedTraining, Description
 from dpaudit.presets import PRESETS
 from dpaudit.report.data import Snippet

@@ -1,4 +1,4 @@
-r"""What the released model shows of each step.
+r"""What the released model shows of the start and of each step.
 
 With SGD the released model is a linear function of the noisy gradients, whatever the momentum, the
 schedule, the weight decay and the averaging. If genuine gradients do not react to the canary, this
@@ -17,10 +17,26 @@ from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.mechanisms.optimizers import SGD, Adam, Optimizer
 
 
-def gradient_weights(mechanism: DPSGD) -> Array | None:
+def start_weight(mechanism: DPSGD, steps: int) -> float:
+    """The share of the start in the model after ``steps``: below 1 with weight decay, else 1."""
+    if not mechanism.weight_decay:
+        return 1.0
+    current = average = 1.0
+    for step in range(steps):
+        current *= 1 - mechanism.rate(step) * mechanism.weight_decay
+        if mechanism.averaging is not None:
+            average = mechanism.averaging.update(average, current, count=step + 1)
+    return current if mechanism.averaging is None else average
+
+
+def gradient_weights(mechanism: DPSGD, *, steps: int | None = None) -> Array | None:
     """The weight of the noisy gradient of each step in the released model, shape (steps,).
 
     For Adam the root of the mean square is taken as 1. `None` for an unknown optimizer.
+
+    Arguments:
+        mechanism: The training.
+        steps: The training stops after so many steps; by default all.
 
     Example:
         >>> from dataclasses import replace
@@ -37,12 +53,12 @@ def gradient_weights(mechanism: DPSGD) -> Array | None:
     # the last step back to the first we follow how the released model depends on the first three.
     parameters, velocity, average, gradient = np.eye(4)
     shown = np.array([1.0, 0.0, 0.0]) if averaging is None else np.array([0.0, 0.0, 1.0])
-    weights = np.empty(mechanism.steps)
-    for step in reversed(range(mechanism.steps)):
+    weights = np.empty(mechanism.steps if steps is None else steps)
+    for step in reversed(range(len(weights))):
         rate = mechanism.rate(step)
-        kept = (1 - rate * mechanism.weight_decay) * parameters
+        shrunk = (1 - rate * mechanism.weight_decay) * parameters
         moved, velocity_then = _linear_step(
-            optimizer, kept, gradient, velocity, rate=rate, count=step + 1
+            optimizer, shrunk, gradient, velocity, rate=rate, count=step + 1
         )
         averaged = average
         if averaging is not None:
@@ -50,6 +66,16 @@ def gradient_weights(mechanism: DPSGD) -> Array | None:
         row = shown @ np.stack([moved, velocity_then, averaged])
         shown, weights[step] = row[:3], -row[3]
     return weights
+
+
+def noise_of_weighted_sum(mechanism: DPSGD, weights: Array) -> float:
+    r"""Standard deviation of the noise of all steps with weights, :math:`|C^{-\top} w|`.
+
+    It is in units of the noise of one step. For independent noise it is :math:`|w|`.
+    """
+    if mechanism.correlation is None:
+        return float(np.linalg.norm(weights))
+    return mechanism.correlation.spread_of_weighted_sum(weights)
 
 
 def noise_of_released_model(mechanism: DPSGD, insertion: Insertion) -> float | None:
@@ -74,10 +100,7 @@ def noise_of_released_model(mechanism: DPSGD, insertion: Insertion) -> float | N
     if weights is None:
         return None
     used = [step for step in range(mechanism.steps) if insertion.at(step)]
-    if mechanism.correlation is None:
-        spread = float(np.linalg.norm(weights))
-    else:
-        spread = mechanism.correlation.spread_of_weighted_sum(weights)
+    spread = noise_of_weighted_sum(mechanism, weights)
     share = len(used) * spread / (weights[used].sum() * np.sqrt(mechanism.steps))
     return float(mechanism.noise_multiplier * share)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpaudit.adversaries.registry import ADVERSARIES
+from dpaudit.adversaries import ADVERSARIES
 from dpaudit_paper.base import Cost, Figure
 from dpaudit_paper.prior_work import PRIOR_WORK
 from dpaudit_paper.table import Row, Table

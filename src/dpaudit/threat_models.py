@@ -1,26 +1,144 @@
-"""The base classes of adversaries: one for each threat model."""
+"""Threat models: canaries, what an adversary may see, and the base class of each kind of adversary.
+
+Every threat model is a type with a view of its own:
+
+- `HiddenStateView` has no field for intermediate iterates, so a hidden-state adversary cannot
+  receive one by mistake.
+- `StandardView` has all iterates, and only a `StandardAdversary` takes it. An `AdaptiveAdversary`
+  also sees each iterate during training and chooses the next canary from it.
+- `BlackBoxView` has no parameters, only the answers of the final models to queries.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, final
 
 from dpaudit._torch import torch
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.privacy import ThreatModel
-from dpaudit.threat_models.canaries import Canaries, CanaryPoints
-from dpaudit.threat_models.views import (
-    AdaptedGradients,
-    AdaptedPoints,
-    BlackBoxView,
-    HiddenStateView,
-    Moment,
-    StandardView,
-)
 
 CanaryKind = Literal["gradient", "data point"]
+
+
+class Canaries(ABC):
+    """Several canaries of one kind. Each is inserted or not by a coin of its own."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Number of canaries."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CraftedDimensions(Canaries):
+    """Canary ``i`` is the gradient ``norm * e_d`` with ``d = dimensions[i]``; all d distinct."""
+
+    dimensions: torch.Tensor  # (count,) int64
+    norm: float
+
+    @property
+    def count(self) -> int:
+        return len(self.dimensions)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CraftedGradients(Canaries):
+    """Canary ``i`` is the dense gradient ``gradients[i]``, of norm at most C."""
+
+    gradients: torch.Tensor  # (count, parameters)
+
+    @property
+    def count(self) -> int:
+        return len(self.gradients)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CanaryPoints(Canaries):
+    """Canary ``i`` is an example that is appended to the batch and clipped like any other."""
+
+    features: torch.Tensor  # (count, ...)
+    targets: torch.Tensor  # (count, ...)
+
+    @property
+    def count(self) -> int:
+        return len(self.targets)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class HiddenStateView:
+    """Some runs in the hidden state threat model: the start, if it is public, and the end.
+
+    Parameters are flat, in the order of ``model.parameters()``. The first axis is the run. The
+    insertion steps are public.
+    """
+
+    mechanism: DPSGD
+    steps: int  # the training stopped here: mechanism.steps, or an earlier horizon
+    initial: torch.Tensor | None  # (parameters,), None where the start is not public
+    final: torch.Tensor  # (runs, parameters)
+    insertion: Insertion = field(default_factory=Insertion)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class StandardView:
+    """Some runs in the standard threat model: every iterate, including the first and the last.
+
+    The insertion steps are public, as for every adversary.
+    """
+
+    mechanism: DPSGD
+    iterates: torch.Tensor  # (steps + 1, runs, parameters)
+    insertion: Insertion = field(default_factory=Insertion)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class BlackBoxView:
+    """The answers of the final models to the adversary's queries, without any parameters.
+
+    All queries are fixed before the first answer, so the adversary never holds a model.
+    """
+
+    mechanism: DPSGD
+    steps: int
+    initial_losses: torch.Tensor | None  # (queries,), at the start; None where it is not public
+    losses: torch.Tensor  # (runs, queries)
+    outputs: torch.Tensor  # (runs, queries, ...), the outputs of the models
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """What an adaptive adversary sees before a step: the current parameters of each run."""
+
+    mechanism: DPSGD
+    step: int  # counted from 0
+    current: torch.Tensor  # (runs, parameters)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AdaptedPoints:
+    """The canaries of one step as examples, separate for each run and clipped like any other."""
+
+    features: torch.Tensor  # (runs, count, ...)
+    targets: torch.Tensor  # (runs, count, ...)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AdaptedGradients:
+    """The canaries of one step as gradients of norm at most C, separate for each run."""
+
+    gradients: torch.Tensor  # (runs, count, parameters)
 
 
 class Adversary(ABC):
