@@ -35,6 +35,7 @@ ORDER = (
     ("scores",),
     ("lower_bounds",),
     ("upper_bounds",),
+    ("comparisons",),
     ("claims",),
     ("landscapes",),
     ("threat_models",),

@@ -104,7 +104,7 @@ def test_poisson_sampling_counts_every_step_at_its_rate() -> None:
 
 def test_all_accountants_stand_in_the_upper_bounds() -> None:
     found = _assess(3.953, 100)
-    assert [bound.method for bound in found.upper] == ["gaussian", "pld", "prv", "rdp"]
+    assert [bound.method for bound in found.upper] == ["gaussian", "pld", "rdp", "prv"]
     assert found.least_upper.method == "gaussian"
 
 

@@ -7,8 +7,7 @@ from dpaudit import Claim, ErrorCounts, Scores, test_claim
 from dpaudit.claims.fixed_sample import claim_p_value
 from dpaudit.curves import gaussian_delta, gaussian_tradeoff
 from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.upper_bounds import NoisySteps
-from dpaudit.upper_bounds.privacy_loss import PldAccountant
+from dpaudit.upper_bounds import NoisySteps, PldAccountant
 
 
 def scores_of(mu: float, size: int, seed: int) -> Scores:

@@ -22,7 +22,7 @@ from dpaudit.landscapes import (
     simulate,
 )
 from dpaudit.mechanisms.landscape import LandscapeProcess
-from dpaudit.upper_bounds.hidden_state_clipping import one_clean_step_delta
+from dpaudit.upper_bounds.hidden_state import one_clean_step_delta
 
 DELTA = 1e-5
 

@@ -14,7 +14,7 @@ from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.landscapes import exact_privacy
 from dpaudit.mechanisms.landscape import LandscapeProcess
 from dpaudit.testing import easy_training
-from dpaudit.upper_bounds.hidden_state_lipschitz import shifted_mu
+from dpaudit.upper_bounds.hidden_state import shifted_mu
 from dpaudit_paper.lipschitz import jacobian_norm
 from dpaudit_paper.smooth_wells import LinearMaps
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.upper_bounds import ACCOUNTANTS, bounds
+from dpaudit.upper_bounds import ACCOUNTANTS, accountants
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -17,5 +17,5 @@ sys.path.insert(0, str(Path(__file__).parent))
 def fast_accountants() -> Iterator[None]:
     """The closed form alone: the others take a second each, and have tests of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bounds, "ACCOUNTANTS", {"gaussian": ACCOUNTANTS["gaussian"]})
+        patch.setattr(accountants, "ACCOUNTANTS", {"gaussian": ACCOUNTANTS["gaussian"]})
         yield

@@ -63,7 +63,7 @@ def test_pld_refuses_more_steps_than_it_resolves() -> None:
 
 
 def test_accountants_in_order_of_sharpness() -> None:
-    exact, pld, prv, rdp = all_upper_bounds(**TRAINING, delta=1e-5).bounds
+    exact, pld, rdp, prv = all_upper_bounds(**TRAINING, delta=1e-5).bounds
     assert exact.epsilon <= pld.epsilon <= prv.epsilon <= rdp.epsilon
     assert pld.epsilon - exact.epsilon <= 1e-4
 
@@ -72,7 +72,7 @@ def test_all_of_them_bound_delta_too() -> None:
     result = all_upper_bounds(noise_multiplier=1.0, steps=4, sampling_rate=0.2, epsilon=1.5)
     assert [bound.quantity for bound in result.bounds] == ["delta"] * 3
     assert [entry.method for entry in result.unavailable] == ["gaussian"]
-    pld, prv, rdp = (bound.delta for bound in result.bounds)
+    pld, rdp, prv = (bound.delta for bound in result.bounds)
     assert pld <= prv <= rdp
 
 

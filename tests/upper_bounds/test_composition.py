@@ -7,8 +7,7 @@ import pytest
 
 from dpaudit.curves import gaussian_delta
 from dpaudit.errors import InvalidInput
-from dpaudit.upper_bounds import NoisySteps, privacy_profile
-from dpaudit.upper_bounds.composition import composed_profile
+from dpaudit.upper_bounds import NoisySteps, composed_profile, privacy_profile
 
 EPSILONS = np.array([0.0, 0.25, 1.0, 2.0, 4.0])
 

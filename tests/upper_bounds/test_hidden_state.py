@@ -17,11 +17,14 @@ from dpaudit.testing import check_hidden_state_accountant
 from dpaudit.upper_bounds import (
     HIDDEN_STATE_ACCOUNTANTS,
     HiddenState,
-    HiddenSteps,
+    NoisySteps,
     all_upper_bounds,
 )
-from dpaudit.upper_bounds.hidden_state_clipping import ClippingAccountant, one_clean_step_delta
-from dpaudit.upper_bounds.hidden_state_lipschitz import shifted_mu
+from dpaudit.upper_bounds.hidden_state import (
+    ClippingAccountant,
+    one_clean_step_delta,
+    shifted_mu,
+)
 
 PAPER = {"noise_multiplier": 4.0, "delta": 1e-5}
 
@@ -125,7 +128,7 @@ def test_a_bounded_domain_helps_and_a_huge_one_does_not() -> None:
 
 def shifted_mu_from(c: float, inserted, start: int, *, diameter: float) -> float:
     """The energy of a start at one step, with the diameter as part of its first rise."""
-    from dpaudit.upper_bounds import hidden_state_lipschitz as module
+    from dpaudit.upper_bounds import hidden_state as module
 
     signal = inserted[start:].astype(float)
     signal[0] += c * diameter
@@ -171,7 +174,7 @@ def test_round_off_of_composed_clipping_bounds_is_covered(
 
 
 def test_many_insertions_stay_within_memory() -> None:
-    steps = HiddenSteps(
+    steps = NoisySteps(
         noise_multiplier=4.0, steps=200_000, hidden_state=HiddenState(period=2, batch_size=1)
     )
     bound = ClippingAccountant().epsilon(steps, delta=1e-5)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpaudit.comparisons.prv import PrvAccountant
 from dpaudit.curves import gaussian_tradeoff
 from dpaudit.upper_bounds import (
     NoisySteps,
-    PrvAccountant,
     noise_multiplier_for,
     renyi_divergences,
     upper_bound,

@@ -23,8 +23,7 @@ from dpaudit.mechanisms.correlation import CorrelatedNoise
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.privacy import DETECT, LEAST_POWER, Bound, ThreatModel
 from dpaudit.scores import AuditRecord
-from dpaudit.upper_bounds import HiddenState, HiddenSteps
-from dpaudit.upper_bounds.hidden_state_lipschitz import LipschitzAccountant
+from dpaudit.upper_bounds import HiddenState, upper_bound
 
 VERSION = 2
 """Version of the stored form. Version 1 (dpaudit 0.1) is read, too."""
@@ -277,10 +276,13 @@ class Description:
             step_lipschitz=known["constant"],
             assumption=known["assumption"],
         )
-        training = HiddenSteps(
-            noise_multiplier=mechanism.noise_multiplier, steps=steps, hidden_state=hidden
+        return upper_bound(
+            noise_multiplier=mechanism.noise_multiplier,
+            steps=steps,
+            delta=delta,
+            hidden_state=hidden,
+            accountant="hidden-state-lipschitz",
         )
-        return LipschitzAccountant().epsilon(training, delta=delta)
 
     def _used(self, steps: int) -> list[int]:
         """The steps at which the canary is inserted."""

@@ -12,7 +12,7 @@ from dpaudit.cli._option import Json, option, option_name
 from dpaudit.cli._render import console, print_json
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import Bounds
-from dpaudit.upper_bounds.registry import ACCOUNTANTS
+from dpaudit.upper_bounds.accountants import ACCOUNTANTS
 
 _EVERY = "all"
 

@@ -19,8 +19,7 @@ from dpaudit.checks import CheckResult
 from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
 from dpaudit.trainings import GradientCanary
-from dpaudit.upper_bounds import NoisySteps
-from dpaudit.upper_bounds.composition import composed_profile
+from dpaudit.upper_bounds import NoisySteps, composed_profile
 
 
 class Integration(abc.ABC):

@@ -12,9 +12,8 @@ import math
 from scipy.special import log_ndtr
 
 from dpaudit.curves import gaussian_delta
-from dpaudit.errors import InvalidInput
 from dpaudit.testing._requiring import requiring
-from dpaudit.upper_bounds.base import Accountant, NoisySteps
+from dpaudit.upper_bounds import Accountant, NoisySteps
 
 WITHOUT_SAMPLING = (
     NoisySteps(noise_multiplier=4.0, steps=40),
@@ -49,7 +48,6 @@ def check_accountant(accountant: Accountant, *, sampling: bool | None = None) ->
         check_round_trip(accountant, steps)
         check_truth(accountant, steps)
     check_without_guarantee(accountant)
-    check_refusal(accountant)
 
 
 def cases_of(accountant: Accountant, *, sampling: bool | None = None) -> tuple[NoisySteps, ...]:
@@ -126,18 +124,6 @@ def check_without_guarantee(accountant: Accountant) -> None:
     ):
         _require(math.isinf(bound.epsilon) and bound.notes, bound)
     _require(accountant.delta(silent, epsilon=3.0).delta == 1, silent)
-
-
-def check_refusal(accountant: Accountant) -> None:
-    """An accountant that does not support sampling refuses sampled steps."""
-    if accountant.supports_sampling:
-        return
-    for steps in WITH_SAMPLING:
-        try:
-            bound = accountant.epsilon(steps, delta=1e-5)
-        except InvalidInput:
-            continue
-        _require(False, bound, steps)
 
 
 def exact_delta(steps: NoisySteps, epsilon: float) -> float:

@@ -10,8 +10,7 @@ from dpaudit import _validate
 from dpaudit._roots import sign_change
 from dpaudit.curves import gaussian_mu
 from dpaudit.errors import InvalidInput, NumericalError
-from dpaudit.upper_bounds.base import Accountant
-from dpaudit.upper_bounds.bounds import upper_bound
+from dpaudit.upper_bounds.accountants import Accountant, upper_bound
 
 # Relative accuracy of the noise multiplier; the epsilon asked for is never exceeded.
 _TOLERANCE = 1e-5

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from dpaudit.curves import gaussian_delta, gaussian_epsilon
-from dpaudit.errors import InvalidInput
-from dpaudit.upper_bounds.base import Accountant, Answer, NoisySteps
+from dpaudit.privacy import Bound
+from dpaudit.upper_bounds.accountants import Accountant
+from dpaudit.upper_bounds.steps import NoisySteps
 
 
 @final
@@ -34,22 +35,12 @@ class GaussianAccountant(Accountant):
     name: ClassVar[str] = "gaussian"
     supports_sampling: ClassVar[bool] = False
 
-    def _epsilon(self, steps: NoisySteps, delta: float) -> Answer:
-        _refuse_sampling(steps)
+    def _epsilon(self, steps: NoisySteps, delta: float) -> Bound:
         epsilon = gaussian_epsilon(delta, steps.mu)
         # Tests compare with 60 digits. The curve is flat as delta nears 1, hence 1 - delta.
         error = 1e-12 * max(1.0, epsilon) / (1 - delta)
-        return Answer(value=epsilon, numerical_error=error, mu=steps.mu)
+        return self._bound(steps, "epsilon", epsilon, delta, mu=steps.mu, numerical_error=error)
 
-    def _delta(self, steps: NoisySteps, epsilon: float) -> Answer:
-        _refuse_sampling(steps)
+    def _delta(self, steps: NoisySteps, epsilon: float) -> Bound:
         delta = float(gaussian_delta(epsilon, steps.mu))
-        return Answer(value=delta, numerical_error=1e-14, mu=steps.mu)
-
-
-def _refuse_sampling(steps: NoisySteps) -> None:
-    if steps.subsampled:
-        raise InvalidInput(
-            "accountant gaussian has no closed form under sampling, got sampling_rate="
-            f"{steps.sampling_rate!r}; use pld, prv or rdp, or leave the sampling rate out"
-        )
+        return self._bound(steps, "delta", delta, epsilon, mu=steps.mu, numerical_error=1e-14)

@@ -6,9 +6,11 @@ import sys
 
 import pytest
 
+from dpaudit.comparisons import prv
+from dpaudit.comparisons.prv import PrvAccountant
 from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput, MissingExtra, NumericalError
-from dpaudit.upper_bounds import NoisySteps, PrvAccountant, all_upper_bounds, prv, upper_bound
+from dpaudit.upper_bounds import NoisySteps, all_upper_bounds, upper_bound
 
 
 @pytest.mark.parametrize(("sigma", "count"), [(8.0, 1), (1.0, 10), (0.05, 1), (4.0, 250)])

@@ -21,11 +21,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Literal, final
 
 from dpaudit import _validate
 from dpaudit.errors import MissingExtra, NumericalError
-from dpaudit.upper_bounds.base import Accountant, Answer, NoisySteps
+from dpaudit.privacy import Bound
+from dpaudit.upper_bounds.accountants import Accountant
+from dpaudit.upper_bounds.steps import NoisySteps
 
 # Grid points above which one composition takes a minute and gigabytes.
 _MOST_POINTS = 2**22
@@ -37,7 +39,7 @@ class PrvAccountant(Accountant):
     r"""Privacy random variables from the package ``prv_accountant`` (``dpaudit[prv]``).
 
     See also:
-        `dpaudit.upper_bounds.privacy_loss.PldAccountant`, which needs no error parameters.
+        `dpaudit.upper_bounds.pld.PldAccountant`, which needs no error parameters.
 
     References:
         Gopi, Lee, Wutschitz: *Numerical Composition of Differential Privacy* (NeurIPS 2021,
@@ -66,7 +68,7 @@ class PrvAccountant(Accountant):
         if self.delta_error is not None:
             _validate.between("delta_error", self.delta_error, 0, 1)
 
-    def _epsilon(self, steps: NoisySteps, delta: float) -> Answer:
+    def _epsilon(self, steps: NoisySteps, delta: float) -> Bound:
         delta_error = self._delta_error(steps, 1e-5 * delta)
         if delta_error > delta / 2:
             raise NumericalError(
@@ -76,16 +78,37 @@ class PrvAccountant(Accountant):
         with _reported_failures(steps):
             accountant = _prepared(steps, self.epsilon_error, delta_error)
             bracket = accountant.compute_epsilon(delta, [steps.steps])
-        return _answer("epsilon", bracket, steps)
+        return self._upper_end(steps, "epsilon", bracket, delta)
 
-    def _delta(self, steps: NoisySteps, epsilon: float) -> Answer:
+    def _delta(self, steps: NoisySteps, epsilon: float) -> Bound:
         import numpy as np
 
         with _reported_failures(steps):
             accountant = _prepared(steps, self.epsilon_error, self._delta_error(steps, 1e-12))
             # The package takes e^epsilon: extended precision holds it up to 11,356.
             bracket = accountant.compute_delta(np.longdouble(epsilon), [steps.steps])
-        return _answer("delta", bracket, steps)
+        return self._upper_end(steps, "delta", bracket, epsilon)
+
+    def _upper_end(
+        self,
+        steps: NoisySteps,
+        quantity: Literal["epsilon", "delta"],
+        bracket: tuple[float, float, float],
+        given: float,
+    ) -> Bound:
+        lower, estimate, upper = (max(0.0, float(end)) for end in bracket)
+        if not lower <= estimate <= upper:
+            raise NumericalError(f"accountant prv returned no bracket: {bracket}; use pld")
+        direction = "removing the record is the worse direction (prv_accountant computes no other)"
+        return self._bound(
+            steps,
+            quantity,
+            upper,
+            given,
+            numerical_error=upper - lower,
+            assumptions=(direction,) if steps.subsampled else (),
+            details={f"{quantity}_lower": lower, f"{quantity}_estimate": estimate},
+        )
 
     def _delta_error(self, steps: NoisySteps, default: float) -> float:
         # Not finer than the round-off of the Fourier transform.
@@ -126,19 +149,6 @@ def _prepared(steps: NoisySteps, epsilon_error: float, delta_error: float) -> An
         eps_error=epsilon_error,
         delta_error=delta_error,
         eps_max=float(reach),
-    )
-
-
-def _answer(quantity: str, bracket: tuple[float, float, float], steps: NoisySteps) -> Answer:
-    lower, estimate, upper = (max(0.0, float(end)) for end in bracket)
-    if not lower <= estimate <= upper:
-        raise NumericalError(f"accountant prv returned no bracket: {bracket}; use pld")
-    direction = "removing the record is the worse direction (prv_accountant computes no other)"
-    return Answer(
-        value=upper,
-        numerical_error=upper - lower,
-        assumptions=(direction,) if steps.subsampled else (),
-        details={f"{quantity}_lower": lower, f"{quantity}_estimate": estimate},
     )
 
 

@@ -18,7 +18,9 @@ import numpy as np
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-from dpaudit.upper_bounds.base import Accountant, Answer, NoisySteps
+from dpaudit.privacy import Bound
+from dpaudit.upper_bounds.accountants import Accountant
+from dpaudit.upper_bounds.steps import NoisySteps
 
 # dp-accounting's list starts at 1.1, but with little noise the best order is closer to 1.
 DEFAULT_ORDERS: tuple[float, ...] = (
@@ -61,19 +63,19 @@ class RdpAccountant(Accountant):
     def __post_init__(self) -> None:
         _check_orders(self.orders)
 
-    def _epsilon(self, steps: NoisySteps, delta: float) -> Answer:
+    def _epsilon(self, steps: NoisySteps, delta: float) -> Bound:
         from dp_accounting.rdp import rdp_privacy_accountant
 
         divergences = _rounded_up(steps, self.orders)
         epsilon, order = rdp_privacy_accountant.compute_epsilon(self.orders, divergences, delta)
-        return Answer(value=float(epsilon), details={"order": float(order)})
+        return self._bound(steps, "epsilon", epsilon, delta, details={"order": float(order)})
 
-    def _delta(self, steps: NoisySteps, epsilon: float) -> Answer:
+    def _delta(self, steps: NoisySteps, epsilon: float) -> Bound:
         from dp_accounting.rdp import rdp_privacy_accountant
 
         divergences = _rounded_up(steps, self.orders)
         delta, order = rdp_privacy_accountant.compute_delta(self.orders, divergences, epsilon)
-        return Answer(value=float(delta), details={"order": float(order)})
+        return self._bound(steps, "delta", delta, epsilon, details={"order": float(order)})
 
 
 def renyi_divergences(steps: NoisySteps, orders: Sequence[float]) -> Array:

@@ -1,0 +1,1 @@
+"""Methods and accountants for comparison with papers, each in one file."""
