@@ -118,7 +118,7 @@ class Trainings:
         base = _base(self.preset, data_dir, self.examples)
         build = base.build_model
         if self.weights != "default":
-            from dpaudit.models.initialisations import drawn_by
+            from dpaudit.models import drawn_by
 
             build = functools.partial(drawn_by, self.weights, base.build_model)
         known = FixedInitialisation(seed=self.seed)

@@ -42,9 +42,9 @@ def _read(data_dir: DataDir) -> Examples:
 
 
 def _model(data: Examples) -> Callable[[], torch.nn.Module]:
-    from dpaudit.models.linear import linear
+    from dpaudit.models import linear_from_zero
 
-    return functools.partial(linear, data.features.shape[1], 1)
+    return functools.partial(linear_from_zero, data.features.shape[1], 1)
 
 
 LOGISTIC = Preset(

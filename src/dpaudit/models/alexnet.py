@@ -1,6 +1,6 @@
-"""Fine-tuning: a linear head on the frozen convolutions of an AlexNet trained on ImageNet.
+"""Fine-tuning: the features that a frozen AlexNet, trained on ImageNet, computes of images.
 
-The convolutions never change, so their outputs are computed once and form a new data set. Only the
+The frozen layers never change, so their outputs are computed once and form a new data set. Only a
 head is trained with DP-SGD and audited.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from dpaudit import _validate
@@ -23,32 +23,37 @@ from dpaudit.errors import DataError, InvalidInput, MissingExtra
 # The normalisation with which torchvision's AlexNet was trained.
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-# torchvision's key -> (shape of the weight, stride, padding); then the keys followed by pooling.
-_CONVOLUTIONS = {
-    "features.0": ((64, 3, 11, 11), 4, 2),
-    "features.3": ((192, 64, 5, 5), 1, 2),
-    "features.6": ((384, 192, 3, 3), 1, 1),
-    "features.8": ((256, 384, 3, 3), 1, 1),
-    "features.10": ((256, 256, 3, 3), 1, 1),
-}
-_POOLED = ("features.0", "features.3", "features.10")
 
-# The hidden layers of the classifier: torchvision's key -> shape of the weight.
-_HIDDEN = {"classifier.1": (4096, 9216), "classifier.4": (4096, 4096)}
+@final
+class AlexNet(nn.Module):
+    """AlexNet without its last layer; layers are named as in torchvision, whose weights it loads.
 
+    Paper: Krizhevsky (arXiv 1404.5997), in torchvision's form.
 
-def linear_head(features: int, classes: int) -> nn.Module:
-    """One linear layer with bias: ``(features + 1) * classes`` parameters.
-
-    See also: `alexnet_features`, which computes 2,304 features of an image.
-
-    Example:
-        >>> sum(p.numel() for p in linear_head(2304, 10).parameters())
-        23050
+    Arguments:
+        hidden_layers: Whether to apply the two hidden layers of the classifier.
     """
-    _validate.integer("features", features, at_least=1)
-    _validate.integer("classes", classes, at_least=2)
-    return nn.Linear(features, classes)
+
+    def __init__(self, *, hidden_layers: bool) -> None:
+        super().__init__()
+        relu, pool = nn.ReLU(), nn.MaxPool2d(kernel_size=3, stride=2)
+        self.features = nn.Sequential(
+            *(nn.Conv2d(3, 64, kernel_size=11, stride=4, padding=2), relu, pool),
+            *(nn.Conv2d(64, 192, kernel_size=5, padding=2), relu, pool),
+            *(nn.Conv2d(192, 384, kernel_size=3, padding=1), relu),
+            *(nn.Conv2d(384, 256, kernel_size=3, padding=1), relu),
+            *(nn.Conv2d(256, 256, kernel_size=3, padding=1), relu, pool),
+        )
+        hidden: list[nn.Module] = [
+            *(nn.Dropout(), nn.Linear(9216, 4096), relu),
+            *(nn.Dropout(), nn.Linear(4096, 4096), relu),
+        ]
+        self.avgpool = nn.AdaptiveAvgPool2d((6, 6)) if hidden_layers else nn.Identity()
+        self.classifier = nn.Sequential(*hidden) if hidden_layers else nn.Identity()
+
+    def forward(self, images: Tensor) -> Tensor:
+        values: Tensor = self.classifier(self.avgpool(self.features(images)).flatten(1))
+        return values
 
 
 def alexnet_features(
@@ -89,7 +94,7 @@ def alexnet_features(
     _validate.integer("image_size", image_size, at_least=63, remedy="smaller images vanish")
     _validate.integer("batch_size", batch_size, at_least=1)
     _check_images(images)
-    weights = _load_weights(Path(weights_path).expanduser(), device, hidden_layers)
+    network = _load(Path(weights_path).expanduser(), hidden_layers=hidden_layers).to(device)
     mean = torch.tensor(_IMAGENET_MEAN, device=device).view(3, 1, 1)
     std = torch.tensor(_IMAGENET_STD, device=device).view(3, 1, 1)
     parts = []
@@ -99,32 +104,13 @@ def alexnet_features(
             part = functional.interpolate(
                 part, size=(image_size, image_size), mode="bilinear", align_corners=False
             )
-            part = _convolve((part - mean) / std, weights)
-            part = _classify(part, weights) if hidden_layers else part.flatten(1)
-            parts.append(part.cpu().numpy())
+            parts.append(network((part - mean) / std).cpu().numpy())
     return Examples(
         features=np.concatenate(parts),
         targets=images.targets,
         classes=images.classes,
         name=f"{images.name} alexnet-{image_size}{'-hidden' if hidden_layers else ''}",
     )
-
-
-def _convolve(images: torch.Tensor, weights: dict[str, torch.Tensor]) -> torch.Tensor:
-    for key, (_, stride, padding) in _CONVOLUTIONS.items():
-        images = functional.conv2d(
-            images, weights[f"{key}.weight"], weights[f"{key}.bias"], stride, padding
-        ).relu()
-        if key in _POOLED:
-            images = functional.max_pool2d(images, kernel_size=3, stride=2)
-    return images
-
-
-def _classify(features: torch.Tensor, weights: dict[str, torch.Tensor]) -> torch.Tensor:
-    values = functional.adaptive_avg_pool2d(features, (6, 6)).flatten(1)
-    for key in _HIDDEN:
-        values = functional.linear(values, weights[f"{key}.weight"], weights[f"{key}.bias"]).relu()
-    return values
 
 
 def _check_images(images: Examples) -> None:
@@ -140,27 +126,30 @@ def _check_images(images: Examples) -> None:
         )
 
 
-def _load_weights(path: Path, device: str, hidden_layers: bool) -> dict[str, torch.Tensor]:
-    """The tensors of the layers that are used, after a check of their shapes."""
+def _load(path: Path, *, hidden_layers: bool) -> AlexNet:
+    """The network in evaluation mode with the weights of a file; other tensors are ignored."""
     if not path.is_file():
         raise DataError(f"no AlexNet weights at {path}; give a .safetensors or a torch file")
     tensors = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    with torch.device("meta"):  # without drawing weights that are replaced at once
+        network = AlexNet(hidden_layers=hidden_layers)
     weights = {}
-    shapes: dict[str, tuple[int, ...]] = {key: part[0] for key, part in _CONVOLUTIONS.items()}
-    for key, shape in {**shapes, **(_HIDDEN if hidden_layers else {})}.items():
-        for name, wanted in ((f"{key}.weight", shape), (f"{key}.bias", shape[:1])):
-            tensor = tensors.get(name)
-            if not isinstance(tensor, torch.Tensor):
-                there = ", ".join(sorted(map(str, tensors))[:4]) or "nothing"
-                raise DataError(
-                    f"{path} has no {name}; expected torchvision's AlexNet names, found {there}, …"
-                )
-            if tuple(tensor.shape) != wanted:
-                raise DataError(f"{name} in {path} has shape {tuple(tensor.shape)}, not {wanted}")
-            if not tensor.isfinite().all():
-                raise DataError(f"{name} in {path} has values that are not finite")
-            weights[name] = tensor.detach().to(device=device, dtype=torch.float32)
-    return weights
+    for name, expected in network.state_dict().items():
+        tensor = tensors.get(name)
+        if not isinstance(tensor, Tensor):
+            names = ", ".join(sorted(map(str, tensors))[:4]) or "nothing"
+            raise DataError(
+                f"{path} has no {name}; expected torchvision's AlexNet names, found {names}, …"
+            )
+        if tensor.shape != expected.shape:
+            raise DataError(
+                f"{name} in {path} has shape {tuple(tensor.shape)}, not {tuple(expected.shape)}"
+            )
+        if not tensor.isfinite().all():
+            raise DataError(f"{name} in {path} has values that are not finite")
+        weights[name] = tensor.detach().float()
+    network.load_state_dict(weights, assign=True)
+    return network.eval()
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:
