@@ -23,7 +23,7 @@ from dpaudit._arrays import Array
 from dpaudit.curves import pairs_family
 from dpaudit.lower_bounds.base import CountMethod
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.joint_test import refuted
+from dpaudit.lower_bounds.joint_test import at_one_threshold
 from dpaudit.lower_bounds.levels import Levels, Pointwise
 from dpaudit.lower_bounds.questions import Answer, Question
 
@@ -39,7 +39,7 @@ class ClopperPearson(CountMethod):
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
         if isinstance(levels, Pointwise) and levels.joint:
             family = pairs_family(question)
-            return np.array([refuted(one, family, levels.significance) for one in counts])
+            return np.array([at_one_threshold(one, family, levels.significance) for one in counts])
         return pairs_family(question).through(*levels.upper_rates(counts))
 
     def answer(self, merit: float, question: Question) -> Answer:

@@ -22,7 +22,7 @@ from dpaudit._arrays import Array
 from dpaudit.curves import GaussianCurves
 from dpaudit.lower_bounds.base import CountMethod
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.joint_test import refuted
+from dpaudit.lower_bounds.joint_test import at_one_threshold
 from dpaudit.lower_bounds.levels import Levels, Pointwise
 from dpaudit.lower_bounds.questions import Answer, Question
 
@@ -42,7 +42,9 @@ class GaussianDP(CountMethod):
 
     def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
         if isinstance(levels, Pointwise) and levels.joint:
-            return np.array([refuted(one, GaussianCurves(), levels.significance) for one in counts])
+            return np.array(
+                [at_one_threshold(one, GaussianCurves(), levels.significance) for one in counts]
+            )
         return GaussianCurves().through(*levels.upper_rates(counts))
 
     def answer(self, merit: float, question: Question) -> Answer:

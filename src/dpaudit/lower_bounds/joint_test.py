@@ -1,20 +1,45 @@
-r"""Joint test of both error rates at one threshold against a trade-off function.
+r"""The joint test of both error rates at one threshold, and the bounds that it gives.
 
-Counts of errors at a fixed threshold are two independent binomials with rates :math:`(\alpha,
-\beta)`. A mechanism with trade-off function at least :math:`f` has :math:`\beta \ge f(\alpha)`.
+**Theorem.** Let the scores with and without the canary be independent, and let the threshold be
+chosen without them. (1) If the mechanism's trade-off function is at least :math:`f`, then
+:math:`P(\text{p-value} \le \alpha) \le \alpha` for every :math:`\alpha`. (2) If it is at least the
+curve :math:`f_\theta` of a falling family, then :math:`P(\text{bound} > \theta) \le` significance.
 
-**Order.** Pairs of counts are ordered by how far below the curve they lie: the distance from the
-curve after Anscombe's transformation, which gives both counts a standard deviation of about 1. This
-is close to the order by likelihood ratio, and is computed in closed form. For a family of curves
-that fall with a parameter, the order is by the parameter at which the distance is the normal
-quantile of the level.
+**Proof.** The counts of false positives and false negatives are independent binomials with rates
+:math:`(a, b)` and :math:`b \ge f(a)`. Let :math:`T` be a number that is computed from the counts,
+and :math:`R` a set of pairs of counts that contains all pairs with at least the observed
+:math:`T`, and with a pair all pairs with fewer errors. Then :math:`P_{a,b}(R)` falls as either rate
+grows, so among the rates that the claim allows it is largest on the curve.
 
-**Probability.** The pairs at least as extreme as the observed one form a region that contains, with
-a pair, every pair with fewer errors. Its probability falls as either rate grows, so the largest
-probability under the claim is attained on the curve. By Berger and Boos (1994) only rates that are
-not excluded by upper confidence limits at level :math:`\gamma/2` each need be considered, and
-:math:`\gamma` is added. For a family this gives Buehler's (1957) bound: since the region does not
-depend on the parameter, the p-value rises with it and the inversion is exact.
+(1) By Berger and Boos (1994), only rates below upper confidence limits at level :math:`\gamma/2`
+each need be considered if :math:`\gamma` is added: the limits fail with probability
+:math:`\gamma`, and otherwise the p-value is at least the probability of :math:`R` under the true
+rates. :math:`\gamma` may depend on the level at which the test decides, and does: a smaller one is
+used where the p-value is below `_LADDER`'s steps. An audit whose p-value is at most :math:`\alpha`
+has a p-value of at most :math:`\alpha` with the :math:`\gamma` of the level :math:`\alpha`, too.
+
+(2) Here :math:`T` is a parameter and :math:`R` does not depend on the parameter that is tested
+(Buehler 1957). Curves fall, so the p-value of :math:`f_\theta` rises with :math:`\theta`, and the
+bound exceeds the true parameter only if the p-value there is at most the significance.
+
+**Order.** :math:`T` is the distance of the counts below the curve after Anscombe's transformation,
+which gives both counts a standard deviation of about 1. This is close to the order by likelihood
+ratio, and is computed in closed form. For a family it is the largest parameter whose curve is as
+far away as the normal quantile of the level.
+
+**Numerical allowances**, all on the safe side:
+
+- *Distance.* It is computed on points of the curve. `_proven_below` shows that the curve is nowhere
+  nearer than the number used minus `_SLACK`, and :math:`R` is taken larger by `_SLACK`.
+- *Region.* Few rows and few points of the curve stand for all; both enlarge :math:`R`.
+- *Supremum.* It is searched on a grid. The result, rounded up by `_ROUND_UP`, is then proven by
+  branch and bound, with two upper bounds on a piece of the curve. The simple one is the probability
+  at the corner of both smaller rates. The sharp one uses a lemma: in natural parameters
+  :math:`x = \log\tfrac{a}{1-a}, y = \log\tfrac{b}{1-b}`, the logarithm of :math:`P(R)
+  (1+e^x)^{n} (1+e^y)^{m}` is the logarithm of a sum of exponentials of linear functions, hence
+  convex, and is at most its chord on any segment below the curve. Where the proof fails, the
+  number is raised until it succeeds, and a bound lowered.
+- *Probabilities* are right to a relative 2e-9; the proof demands a margin of `_ROUNDING`.
 
 References:
     Buehler: *Confidence intervals for the product of two binomial parameters* (JASA 1957).
@@ -38,7 +63,7 @@ from dpaudit.curves import Curve, Family
 from dpaudit.lower_bounds.bands import upper_rate
 from dpaudit.lower_bounds.counts import ErrorCounts
 
-# Up to here scipy's bdtr is right to 1e-8; at 1e8 trials it is wrong by 0.1, past 2**31 it is NaN.
+# Up to here scipy's bdtr is right to 2e-9; at 1e8 trials it is wrong by 0.1, past 2**31 it is NaN.
 _MOST_TRIALS_OF_BDTR = 10**6
 # Points of the curve in either coordinate, and rows of the region. Fewer rows enlarge the region.
 _POINTS, _ROWS = 128, 160
@@ -46,11 +71,136 @@ _POINTS, _ROWS = 128, 160
 _REFINED = 65
 # The distance exceeds that from the curve by less than this.
 _SLACK = 2e-3
-# The supremum is found on a grid that is refined around all peaks of at least this share of the
-# highest one, to this relative accuracy.
+# The supremum is searched on a grid that is refined around all peaks of at least this share of the
+# highest one, and rounded up.
 _HIGH, _ROUND_UP = 0.95, 1 + 2e-4
-# Part of a p-value: the error probability of the confidence set of Berger and Boos.
-_GAMMA = 1e-5
+# Boxes in a piece of the curve, and most pieces in a proof.
+_BOXES, _MOST_PIECES = 256, 1000
+# Relative margin for the rounding errors of probabilities; smaller probabilities count as this one.
+_ROUNDING, _TINY = 1e-8, 1e-300
+# Above each p-value, the error probability of the confidence set of Berger and Boos.
+_LADDER = ((1e-3, 1e-5), (1e-5, 1e-7), (1e-7, 1e-9), (1e-9, 1e-11), (0.0, 1e-13))
+# The same for a bound, as a share of its significance.
+_SHARE = 0.01
+
+Region = tuple[Array, Array]
+"""Pairs of counts as steps: x at most xs[i] and y at most ys[i], for some i."""
+
+
+def curve_p_value(counts: ErrorCounts, curve: Curve) -> float:
+    """P-value of the hypothesis that the trade-off function is at least ``curve``.
+
+    See also: `curve_refuted`, faster where only the decision at one level matters.
+
+    Arguments:
+        counts: The errors at one threshold that was fixed without these scores.
+        curve: The trade-off function.
+
+    Example:
+        >>> from dpaudit.curves import gaussian_curve
+        >>> counts = ErrorCounts.given(
+        ...     true_positives=470, false_negatives=30, false_positives=20, true_negatives=480
+        ... )
+        >>> round(curve_p_value(counts, gaussian_curve(3.0)), 3)
+        0.013
+    """
+    observed = _observed(counts)
+    region = observed.region_of(curve)
+    if region is None:
+        return 1.0
+    rungs = 0
+    for least, gamma in _LADDER:
+        rungs += 1
+        largest, alpha = observed.searched(region, curve, gamma)
+        if largest * _ROUND_UP + gamma >= least:
+            break
+    proven = observed.proven_supremum(region, curve, alpha, max(largest * _ROUND_UP, gamma / 1e3))
+    # The smallest level at which the test refutes with the gamma of that level. What is proven with
+    # one gamma holds with every larger one.
+    levels = (max(least, proven + gamma) for least, gamma in _LADDER[:rungs])
+    return min(1.0, *levels)
+
+
+def curve_refuted(counts: ErrorCounts, curve: Curve, significance: float) -> bool:
+    """Whether the p-value of the curve is at most ``significance``; stops at this level.
+
+    Example:
+        >>> from dpaudit.curves import gaussian_curve
+        >>> counts = ErrorCounts.given(
+        ...     true_positives=470, false_negatives=30, false_positives=20, true_negatives=480
+        ... )
+        >>> curve_refuted(counts, gaussian_curve(3.0), 0.05)
+        True
+    """
+    observed = _observed(counts)
+    region = observed.region_of(curve)
+    if region is None:
+        return significance >= 1
+    gamma = next(gamma for least, gamma in _LADDER if significance >= least)
+    return observed.refutes(region, curve, gamma, significance)
+
+
+def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -> float:
+    """The largest parameter of a family that the counts refute; 0 if none.
+
+    Arguments:
+        counts: The errors at one threshold that was fixed without these scores.
+        family: The curve of each parameter.
+        significance: Error probability of the bound.
+    """
+    return _at_one_threshold(_observed(counts), family, significance)
+
+
+def distances(counts: ErrorCounts, curve: Curve) -> Array:
+    """About how far the counts at each threshold lie below the curve, in standard deviations."""
+    alpha = ndtr(np.linspace(-6, 6, 300))
+    alpha = np.concatenate([alpha, curve.inverse(alpha)])
+    u = _transformed(counts.negatives * alpha, counts.negatives)
+    v = _transformed(counts.positives * curve.tradeoff(alpha), counts.positives)
+    x = _transformed(counts.false_positives, counts.negatives)[:, None]
+    y = _transformed(counts.false_negatives, counts.positives)[:, None]
+    return np.asarray(np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0)).min(axis=1))
+
+
+@lru_cache(maxsize=4096)
+def _at_one_threshold(observed: _Observed, family: Family, significance: float) -> float:
+    """`at_one_threshold`, remembered: audits of few scores often have the same counts."""
+    gamma = significance * _SHARE
+    level = -float(ndtri(min(significance, 0.49)))
+    distance, ordering = observed.distance(family.curve(0.0)), 0.0
+    if distance > level:
+
+        def nearer(parameter: float) -> float:
+            return level - observed.distance(family.curve(parameter))
+
+        start = min(1.0, family.highest)
+        ordering, distance = sign_change(nearer, 0.0, start, tolerance=1e-7)[1], level
+    # A smaller parameter is farther away; it costs tightness only.
+    while ordering > 0 and not observed.is_as_far(family.curve(ordering), distance - _SLACK):
+        ordering = ordering * 0.999 if ordering > 1e-6 else 0.0
+    if ordering == 0.0:
+        distance = min(distance, observed.proven_distance(family.curve(0.0)))
+    if distance <= _SLACK:
+        return 0.0
+    region = observed.region(family.curve(ordering), distance - _SLACK)
+
+    @lru_cache
+    def excess(parameter: float) -> float:
+        p_value = observed.searched(region, family.curve(parameter), gamma)[0] * _ROUND_UP + gamma
+        return float(np.log(min(1.0, p_value) / significance))
+
+    low = 0.93 * ordering
+    if excess(low) > 0:  # the p-value rises with the parameter, so 0 is refuted if `low` is
+        low = 0.0
+        if excess(low) > 0:
+            return 0.0
+    high = min(1.03 * ordering + 1e-3, family.highest)
+    bound = sign_change(excess, low, high, tolerance=1e-6)[0]
+    step = 1e-6
+    while bound > 0 and not observed.refutes(region, family.curve(bound), gamma, significance):
+        bound, step = max(bound * (1 - step), 0.0), 2 * step
+        bound = bound if step < 1 else 0.0
+    return bound
 
 
 @final
@@ -73,42 +223,80 @@ class _Observed:
     def points(self, curve: Curve) -> Array:
         """False-positive rates of points near the counts; dense in either coordinate."""
         highest, other = self.limits(1e-14)
-        here = _even(float(curve.tradeoff(np.array(other))), highest, _POINTS)
+        here = _even(float(curve.inverse(np.array(other))), highest, _POINTS)
         there = _even(float(curve.tradeoff(np.array(highest))), other, _POINTS)
-        alpha = np.concatenate([here, curve.tradeoff(there), curve.kinks])
+        alpha = np.concatenate([here, curve.inverse(there), curve.kinks])
         return np.sort(np.clip(alpha, 0.0, 1.0))
 
-    def placed(self, curve: Curve, alpha: Array) -> tuple[Array, Array]:
-        """Points of the curve, transformed."""
+    def placed(self, alpha: Array, beta: Array) -> tuple[Array, Array]:
+        """Error rates, transformed."""
         return (
             _transformed(self.negatives * alpha, self.negatives),
-            _transformed(self.positives * curve.tradeoff(alpha), self.positives),
+            _transformed(self.positives * beta, self.positives),
         )
 
-    def distance(self, curve: Curve) -> float:
-        """How far the counts lie below the curve; 0 if they do not."""
+    def distance_from(self, alpha: Array, beta: Array) -> Array:
+        """How far the counts lie below error rates; 0 if one of them is not above its count."""
+        u, v = self.placed(alpha, beta)
         x = _transformed(self.false_positives, self.negatives)
         y = _transformed(self.false_negatives, self.positives)
+        return np.asarray(np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0)))
+
+    def distance(self, curve: Curve) -> float:
+        """How far the counts lie below the curve, about; 0 if they do not."""
         alpha = self.points(curve)
         for _ in range(2):  # all points, then more around the nearest one
-            u, v = self.placed(curve, alpha)
-            distances = np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0))
+            beta = curve.tradeoff(alpha)
+            distances = self.distance_from(alpha, beta)
             nearest = int(distances.argmin())
             around = slice(max(nearest - 1, 0), nearest + 2)
-            gap = float(np.hypot(np.diff(u[around]), np.diff(v[around])).max())
+            u, v = self.placed(alpha[around], beta[around])
+            gap = float(np.hypot(np.diff(u), np.diff(v)).max())
             alpha = np.linspace(alpha[around][0], alpha[around][-1], _REFINED)
         # The nearest point of the curve may lie between two of the points.
         return float(np.sqrt(max(float(distances[nearest]) ** 2 - (gap / 2) ** 2, 0.0)))
 
-    def region(self, curve: Curve, distance: float) -> tuple[Array, Array]:
-        """Counts at least so far below the curve, as steps: x at most xs[i] and y at most ys[i]."""
+    def is_as_far(self, curve: Curve, distance: float) -> bool:
+        """Whether the curve is proven to be nowhere nearer than this.
+
+        Between two points of the curve, it is at least as far away as the corner of both smaller
+        rates.
+        """
+        alpha = np.concatenate([[0.0], self.points(curve), [1.0]])
+        left, right = alpha[:-1], alpha[1:]
+        while len(left) <= 1000 * _MOST_PIECES:
+            near = self.distance_from(left, curve.tradeoff(right)) < distance
+            left, right = left[near], right[near]
+            if len(left) == 0:
+                return True
+            middle = (left + right) / 2
+            if (middle <= left).any():
+                return False
+            left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
+        return False
+
+    def proven_distance(self, curve: Curve) -> float:
+        """A distance of which all but `_SLACK` is proven; at most `_SLACK` if nothing is."""
+        distance = self.distance(curve)
+        while distance > _SLACK and not self.is_as_far(curve, distance - _SLACK):
+            distance = 0.98 * distance if distance > 0.1 else distance - _SLACK
+        return distance
+
+    def region_of(self, curve: Curve) -> Region | None:
+        """The counts that speak against the curve as much as these; `None` if these do not."""
+        distance = self.proven_distance(curve) - _SLACK
+        return None if distance <= 0 else self.region(curve, distance)
+
+    def region(self, curve: Curve, distance: float) -> Region:
+        """The counts at least so far below the curve, and some more."""
         highest, other = self.limits(1e-14)
-        lowest = float(curve.tradeoff(np.array(min(1.0, 1.2 * other))))
+        lowest = float(curve.inverse(np.array(min(1.0, 1.2 * other))))
         spread = 8 * np.sqrt(self.negatives * np.array([lowest, highest])) + 8
         first = max(0, int(self.negatives * lowest * 0.8 - spread[0]))
         last = min(self.negatives, int(self.negatives * highest + spread[1]))
         rows = np.unique(np.linspace(first, last, _ROWS).astype(np.int64))
-        u, v = self.placed(curve, self.points(curve))
+        alpha = self.points(curve)
+        u, v = self.placed(alpha, curve.tradeoff(alpha))
         gap = np.maximum(u - _transformed(rows, self.negatives)[:, None], 0)
         within = np.sqrt(np.maximum(distance**2 - gap**2, 0))
         edge = np.where(gap < distance, v - within, np.inf).min(axis=1)
@@ -117,13 +305,14 @@ class _Observed:
         most[rows <= self.false_positives] = np.maximum(
             most[rows <= self.false_positives], self.false_negatives
         )
-        # Below the first row everything counts; a row stands for all up to the next one.
+        # Below the first row everything counts; a row stands for all up to the next one, and the
+        # last one for all above.
         most = np.minimum(np.concatenate([[self.positives], most]), self.positives)
-        until = np.concatenate([rows - 1, [last]]).astype(float)
-        kept = (most >= 0) & (until >= 0) & np.append(most[1:] != most[:-1], True)
-        return until[kept], most[kept]
+        until = np.concatenate([rows - 1, [self.negatives]]).astype(float)
+        steps = (most >= 0) & (until >= 0) & np.append(most[1:] != most[:-1], True)
+        return until[steps], most[steps]
 
-    def probability(self, region: tuple[Array, Array], alpha: Array, beta: Array) -> Array:
+    def probability(self, region: Region, alpha: Array, beta: Array) -> Array:
         """Probability of the region at each pair of rates."""
         xs, ys = region
         if len(xs) == 0:
@@ -132,101 +321,107 @@ class _Observed:
         share = np.diff(below, axis=1, prepend=0.0)
         return np.asarray((share * _at_most(ys, self.positives, beta[:, None])).sum(axis=1))
 
-    def p_value(self, region: tuple[Array, Array], curve: Curve, gamma: float) -> float:
-        """The largest probability of the region on the part of the curve not excluded by gamma."""
+    def searched(self, region: Region, curve: Curve, gamma: float) -> tuple[float, Array]:
+        """The largest probability found on the part of the curve not excluded by gamma.
+
+        Returns:
+            The probability, and the false-positive rates where it was computed, ascending.
+        """
         highest, other = self.limits(gamma / 2)
-        lowest = float(curve.tradeoff(np.array(other)))
+        lowest = float(curve.inverse(np.array(other)))
         if lowest >= highest:
-            return gamma
-        there = curve.tradeoff(_even(float(curve.tradeoff(np.array(highest))), other, 14))
+            return 0.0, np.empty(0)
+        there = curve.inverse(_even(float(curve.tradeoff(np.array(highest))), other, 14))
         kinks = np.array([kink for kink in curve.kinks if lowest <= kink <= highest])
         alpha = np.sort(np.concatenate([_even(lowest, highest, 18), there, kinks]))
-        alpha, best = np.clip(alpha, lowest, highest), 0.0
+        alpha, largest, everywhere = np.clip(alpha, lowest, highest), 0.0, []
         for _ in range(3):
+            everywhere.append(alpha)
             values = self.probability(region, alpha, curve.tradeoff(alpha))
             highest_here = float(values.max())
-            best = max(best, highest_here)
+            largest = max(largest, highest_here)
             # A kink makes a peak of its own, beside which the highest one may stand.
             left, right = np.diff(values, prepend=-1.0) > 0, np.diff(values, append=-1.0) <= 0
             peaks = np.flatnonzero(left & right & (values >= _HIGH * highest_here))
             ends = np.maximum(peaks - 1, 0), np.minimum(peaks + 1, len(alpha) - 1)
             alpha = np.sort(np.linspace(alpha[ends[0]], alpha[ends[1]], 7).ravel())
-        return min(1.0, best * _ROUND_UP + gamma)
+        return largest, np.unique(np.concatenate(everywhere))
+
+    def proven_supremum(self, region: Region, curve: Curve, alpha: Array, supposed: float) -> float:
+        """A number, ``supposed`` or larger, that the probability is proven not to exceed."""
+        step = 1e-4
+        while supposed < 1 and not self.proven(region, curve, alpha, supposed):
+            supposed, step = supposed * (1 + step), 2 * step
+        return min(1.0, supposed)
+
+    def refutes(self, region: Region, curve: Curve, gamma: float, significance: float) -> bool:
+        """Whether the p-value is proven to be at most ``significance``."""
+        largest, alpha = self.searched(region, curve, gamma)
+        left = significance - gamma
+        return largest * _ROUND_UP <= left and self.proven(region, curve, alpha, left)
+
+    def proven(self, region: Region, curve: Curve, alpha: Array, limit: float) -> bool:
+        """Whether the region's probability is proven to be at most ``limit`` on the curve.
+
+        Arguments:
+            region: The region.
+            curve: The trade-off function.
+            alpha: False-positive rates, ascending; the proof is for the range between their ends.
+            limit: The number that the probability must not exceed.
+        """
+        left, right = alpha[:-1], alpha[1:]
+        while 0 < len(left) <= _MOST_PIECES:
+            for bounds in (self.interpolated, self.at_corners):
+                larger = ~(bounds(region, curve, left, right) <= limit)  # also where it is NaN
+                left, right = left[larger], right[larger]
+            middle = (left + right) / 2
+            values = self.probability(region, middle, curve.tradeoff(middle))
+            if (values > limit).any() or (middle <= left).any():
+                return False
+            left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
+        return len(left) == 0
+
+    def at_corners(self, region: Region, curve: Curve, left: Array, right: Array) -> Array:
+        """Upper bounds on the probability on pieces of the curve, at the smaller rates."""
+        return self.probability(region, left, curve.tradeoff(right)) * (1 + _ROUNDING)
+
+    def interpolated(self, region: Region, curve: Curve, left: Array, right: Array) -> Array:
+        """Upper bounds on the region's probability on pieces of the curve, by the lemma.
+
+        Each piece is cut into small boxes. A segment, in natural parameters, is placed below the
+        corners of all boxes at which both rates are smallest.
+        """
+        share = np.linspace(0.0, 1.0, _BOXES + 1)
+        alpha = left[:, None] + (right - left)[:, None] * share
+        beta = np.clip(curve.tradeoff(alpha), _TINY, 1 - 1e-16)
+        alpha = np.clip(alpha, _TINY, 1 - 1e-16)
+        first, _last = beta[:, 1:2], beta[:, -1:]
+        with np.errstate(all="ignore"):  # pieces with a rate of 0 or 1 may give NaN
+            x = _logit_change(alpha[:, :1], alpha[:, :-1])
+            y = _logit_change(first, beta[:, 1:])
+            slope, place = y[:, -1:] / x[:, -1:], x / x[:, -1:]
+            start = _moved(first, (y - slope * x).min(axis=1, keepdims=True))
+            y = slope * x
+            ends = (
+                self.probability(region, alpha[:, 0], start[:, 0]),
+                self.probability(region, alpha[:, -2], _moved(start, y[:, -1:])[:, 0]),
+            )
+            logs = [np.log(np.maximum(end, _TINY))[:, None] for end in ends]
+            growth = self.negatives * np.log1p(alpha[:, :1] * np.expm1(x))
+            growth += self.positives * np.log1p(start * np.expm1(y))
+            chord = (1 - place) * logs[0] + place * (logs[1] + growth[:, -1:])
+            return np.asarray(np.exp((chord - growth).max(axis=1)) * (1 + _ROUNDING))
 
 
-def curve_p_value(counts: ErrorCounts, curve: Curve) -> float:
-    """P-value of the hypothesis that the trade-off function is at least ``curve``.
-
-    Arguments:
-        counts: The errors at one threshold that was fixed without these scores.
-        curve: The trade-off function.
-
-    Example:
-        >>> from dpaudit.curves import gaussian_curve
-        >>> counts = ErrorCounts.given(
-        ...     true_positives=470, false_negatives=30, false_positives=20, true_negatives=480
-        ... )
-        >>> round(curve_p_value(counts, gaussian_curve(3.0)), 3)
-        0.013
-    """
-    seen = _observed(counts)
-    distance = seen.distance(curve) - _SLACK
-    return 1.0 if distance <= 0 else seen.p_value(seen.region(curve, distance), curve, _GAMMA)
+def _logit_change(old: Array, new: Array) -> Array:
+    """The difference of two logits, right where the rates hardly differ."""
+    change = new - old
+    return np.asarray(np.log1p(change / old) - np.log1p(-change / (1 - old)))
 
 
-def distances(counts: ErrorCounts, curve: Curve) -> Array:
-    """About how far the counts at each threshold lie below the curve, in standard deviations."""
-    alpha = ndtr(np.linspace(-6, 6, 300))
-    alpha = np.concatenate([alpha, curve.tradeoff(alpha)])
-    u = _transformed(counts.negatives * alpha, counts.negatives)
-    v = _transformed(counts.positives * curve.tradeoff(alpha), counts.positives)
-    x = _transformed(counts.false_positives, counts.negatives)[:, None]
-    y = _transformed(counts.false_negatives, counts.positives)[:, None]
-    return np.asarray(np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0)).min(axis=1))
-
-
-def refuted(counts: ErrorCounts, family: Family, significance: float) -> float:
-    """The largest parameter of a family of falling curves that the counts refute; 0 if none.
-
-    Arguments:
-        counts: The errors at one threshold that was fixed without these scores.
-        family: The curve of each parameter.
-        significance: Error probability of the bound.
-    """
-    return _refuted(_observed(counts), family, significance)
-
-
-@lru_cache(maxsize=4096)
-def _refuted(seen: _Observed, family: Family, significance: float) -> float:
-    """`refuted`, remembered: audits of few scores often have the same counts."""
-    gamma = significance / 100
-    level = -float(ndtri(min(significance, 0.49)))
-    start = min(1.0, family.highest)
-    distance = seen.distance(family.curve(0.0))
-    ordering = 0.0
-    if distance > level:
-        ordering = sign_change(
-            lambda parameter: level - seen.distance(family.curve(parameter)),
-            0.0,
-            start,
-            tolerance=1e-7,
-        )[1]
-        distance = level
-    if distance <= _SLACK:
-        return 0.0
-    region = seen.region(family.curve(ordering), distance - _SLACK)
-
-    @lru_cache
-    def excess(parameter: float) -> float:
-        p = seen.p_value(region, family.curve(parameter), gamma)
-        return float(np.log(p / significance))
-
-    low = 0.93 * ordering
-    if excess(low) > 0:  # the p-value rises with the parameter, so 0 is refuted if `low` is
-        low = 0.0
-        if excess(low) > 0:
-            return 0.0
-    return sign_change(excess, low, min(1.03 * ordering + 1e-3, family.highest), tolerance=1e-6)[0]
+def _moved(rate: Array, change: Array) -> Array:
+    """The rate whose logit is larger by ``change``."""
+    return np.asarray(rate * np.exp(change) / (1 + rate * np.expm1(change)))
 
 
 def _observed(counts: ErrorCounts) -> _Observed:
