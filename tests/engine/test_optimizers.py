@@ -35,7 +35,7 @@ from dpaudit.mechanisms import (
     WarmupDecay,
 )
 from dpaudit.mechanisms.final_model import gradient_weights
-from dpaudit.mechanisms.schedules import LearningRateSchedule
+from dpaudit.mechanisms.optimizers import LearningRateSchedule
 from dpaudit.testing import easy_training
 from dpaudit.threat_models import CraftedDimensions, StandardView
 

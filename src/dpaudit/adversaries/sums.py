@@ -30,8 +30,7 @@ from dpaudit.adversaries.crafting import (
 from dpaudit.adversaries.dimensions import drawn_directions
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
-from dpaudit.mechanisms.optimizers import SGD, Adam
-from dpaudit.mechanisms.schedules import ConstantRate
+from dpaudit.mechanisms.optimizers import SGD, Adam, ConstantRate
 from dpaudit.threat_models import (
     Canaries,
     ChoosesData,

@@ -68,6 +68,31 @@ class Examples:
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "targets", targets)
 
+    @classmethod
+    def of(cls, data: object) -> Examples:
+        """The data as `Examples`, from a pair of features and targets or a ``TensorDataset``.
+
+        Whole numbers as targets are classes, from 0 to the largest; real numbers are regression.
+
+        Example:
+            >>> Examples.of(([[0.5], [1.5], [-2.0]], [0, 2, 1]))
+            Examples('custom', 3 examples of shape (1,), 3 classes)
+        """
+        if isinstance(data, cls):
+            return data
+        pair = getattr(data, "tensors", data)  # of a torch.utils.data.TensorDataset
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise InvalidInput(
+                "data must be dpaudit.data.Examples, a pair (features, targets), or a TensorDataset"
+                f" of two tensors, got {type(data).__name__}; use "
+                "Examples(features=..., targets=..., classes=...)"
+            )
+        features, targets = map(_without_torch, pair)
+        labels = _array("targets", targets)
+        whole = labels.size and np.issubdtype(labels.dtype, np.integer)
+        classes = max(2, int(labels.max()) + 1) if whole else None
+        return cls(features=features, targets=targets, classes=classes)
+
     def __len__(self) -> int:
         return len(self.targets)
 
@@ -100,6 +125,11 @@ class Examples:
             classes=self.classes,
             name=self.name,
         )
+
+
+def _without_torch(values: Any) -> Any:
+    """A tensor as a numpy array, wherever it lies; anything else unchanged."""
+    return values.detach().cpu().numpy() if hasattr(values, "detach") else values
 
 
 def _array(name: str, given: ArrayLike) -> NDArray[Any]:

@@ -10,8 +10,7 @@ from torch import Tensor
 from dpaudit.engine import noise
 from dpaudit.engine.comparing import Quiet
 from dpaudit.engine.training import Training
-from dpaudit.mechanisms.optimizers import SGD
-from dpaudit.mechanisms.schedules import ConstantRate
+from dpaudit.mechanisms.optimizers import SGD, ConstantRate
 
 
 @final

@@ -16,10 +16,9 @@ from dpaudit.engine.reference import clipped_sum
 from dpaudit.engine.starting_points import as_tensor, initial_parameters, known_model, trainable
 from dpaudit.games.coins import insertion_coins
 from dpaudit.games.game import Game
-from dpaudit.mechanisms.augmentation import FlipAndShift
+from dpaudit.mechanisms.clipping import FlipAndShift
 from dpaudit.mechanisms.dpsgd import DPSGD
-from dpaudit.mechanisms.optimizers import SGD, Adam
-from dpaudit.mechanisms.schedules import ExponentialAverage, UniformAverage
+from dpaudit.mechanisms.optimizers import SGD, Adam, ExponentialAverage, UniformAverage
 from dpaudit.threat_models import (
     AdaptedPoints,
     AdaptiveAdversary,

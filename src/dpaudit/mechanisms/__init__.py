@@ -1,6 +1,5 @@
 """Descriptions of the audited mechanisms. Nothing here trains or accounts."""
 
-from dpaudit.mechanisms.augmentation import Augmentation, FlipAndShift
 from dpaudit.mechanisms.batches import (
     BatchPlan,
     FixedBatches,
@@ -9,19 +8,23 @@ from dpaudit.mechanisms.batches import (
     ReshuffledEpochs,
 )
 from dpaudit.mechanisms.clipping import (
+    Augmentation,
     AutomaticClipping,
     Clipping,
     FlatClipping,
+    FlipAndShift,
     NormalisedGradients,
 )
 from dpaudit.mechanisms.correlation import CorrelatedNoise
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
 from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess, Scaling
-from dpaudit.mechanisms.optimizers import SGD, Adam, Optimizer
-from dpaudit.mechanisms.schedules import (
+from dpaudit.mechanisms.optimizers import (
+    SGD,
+    Adam,
     ConstantRate,
     ExponentialAverage,
     LearningRateSchedule,
+    Optimizer,
     UniformAverage,
     WarmupDecay,
     WeightAveraging,

@@ -37,13 +37,11 @@ class BatchPlan(ABC):
 
     @property
     def sampling_rate(self) -> float | None:
-        """The Poisson rate an accountant may use; `None` means no amplification by sampling."""
-        return None
+        """The probability with which the canary takes part in an insertion step, by a secret coin.
 
-    @property
-    @abstractmethod
-    def assumption(self) -> str:
-        """One sentence: what the accountant may assume about this plan."""
+        Accountants use it. `None`: the canary is in every insertion step.
+        """
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +81,6 @@ class FixedBatches(_ShuffledBatches):
     def indices(self, step: int, examples: int) -> Integers:
         return self._batch(0, step % (examples // self.batch_size), examples)
 
-    @property
-    def assumption(self) -> str:
-        return "batches are fixed and known: no amplification by sampling"
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +89,6 @@ class ReshuffledEpochs(_ShuffledBatches):
 
     def indices(self, step: int, examples: int) -> Integers:
         return self._batch(*divmod(step, examples // self.batch_size), examples)
-
-    @property
-    def assumption(self) -> str:
-        return "shuffled, not Poisson: an accountant must not use a sampling rate"
 
 
 @final
@@ -136,10 +126,6 @@ class PoissonBatches(BatchPlan):
     def sampling_rate(self) -> float | None:
         return self.rate if self.rate < 1 else None
 
-    @property
-    def assumption(self) -> str:
-        return f"Poisson sampling at rate {self.rate:g}, with secret coins of the canary"
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -154,10 +140,6 @@ class FullBatch(BatchPlan):
 
     def expected_size(self, examples: int) -> float:
         return float(examples)
-
-    @property
-    def assumption(self) -> str:
-        return "every example at every step: no amplification by sampling"
 
 
 @lru_cache(maxsize=4)  # every step of an epoch asks for the same one

@@ -8,23 +8,29 @@ r"""The description of a DP-SGD training. Nothing is trained or accounted for he
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, final
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, cast, final
 
 from dpaudit import _validate
+from dpaudit.data import Examples
 from dpaudit.errors import InvalidInput
-from dpaudit.mechanisms.augmentation import Augmentation
-from dpaudit.mechanisms.batches import BatchPlan, PoissonBatches
-from dpaudit.mechanisms.clipping import Clipping, FlatClipping
+from dpaudit.mechanisms.batches import BatchPlan
+from dpaudit.mechanisms.clipping import Augmentation, Clipping, FlatClipping
 from dpaudit.mechanisms.correlation import CorrelatedNoise
-from dpaudit.mechanisms.optimizers import SGD, Optimizer
-from dpaudit.mechanisms.schedules import ConstantRate, LearningRateSchedule, WeightAveraging
+from dpaudit.mechanisms.optimizers import (
+    SGD,
+    ConstantRate,
+    LearningRateSchedule,
+    Optimizer,
+    WeightAveraging,
+)
 
 if TYPE_CHECKING:
     import torch
 
-    from dpaudit.data import Examples
     from dpaudit.mechanisms.smoothness import Smoothness
 
 Phase = Literal["first", "last"]
@@ -112,9 +118,10 @@ class DPSGD:
 
     Arguments:
         build_model: A function without arguments that builds the `torch.nn.Module`. dpaudit seeds
-            torch's global generator before calling it, so weights should be drawn from there.
+            torch's global generator before calling it, so weights should be drawn from there. With
+            a public start a module is accepted, too: every run starts from a copy of it.
         loss: ``loss(outputs, targets)`` returns one loss *per example*, shape (batch,).
-        data: The training examples.
+        data: The training examples; a pair of features and targets is converted by `Examples.of`.
         batches: The examples of each step.
         steps: Number of steps :math:`T`.
         learning_rate: Learning rate :math:`\eta`.
@@ -156,6 +163,15 @@ class DPSGD:
     smoothness: Smoothness | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "build_model", _builder(self.build_model, self.initialisation))
+        object.__setattr__(self, "data", Examples.of(self.data))
+        for name, (kind, remedy) in _KINDS.items():
+            value = getattr(self, name)
+            absent = value is None and remedy.endswith("None")
+            if not absent and not isinstance(value, kind):
+                raise InvalidInput(
+                    f"{name} must be of type {kind.__name__}, got {value!r}; use {remedy}"
+                )
         _validate.integer(
             "steps", self.steps, at_least=1, at_most=MOST_STEPS, remedy="train for fewer steps"
         )
@@ -185,18 +201,19 @@ class DPSGD:
         return self.learning_rate * self.schedule.factor(step, self.steps)
 
     def further_settings(self) -> dict[str, object]:
-        """The settings beyond the basic ones that differ from their defaults, by name."""
-        defaults = {
-            "weight_decay": 0.0,
-            "optimizer": SGD(),
-            "schedule": ConstantRate(),
-            "averaging": None,
-            "clipping": FlatClipping(),
-            "augmentation": None,
-            "correlation": None,
-        }
-        given = {name: getattr(self, name) for name in defaults}
-        return {name: value for name, value in given.items() if value != defaults[name]}
+        """The settings beyond the basic ones that differ from their defaults, by name.
+
+        They are found from the fields, so that a new field is never left out of a description.
+        """
+        further = {}
+        for setting in fields(self):
+            if setting.name in _DESCRIBED_APART or not _has_default(setting):
+                continue
+            factory = setting.default_factory
+            default = setting.default if factory is MISSING else factory()
+            if getattr(self, setting.name) != default:
+                further[setting.name] = getattr(self, setting.name)
+        return further
 
     @property
     def is_plain(self) -> bool:
@@ -206,4 +223,43 @@ class DPSGD:
     @property
     def sampling_rate(self) -> float | None:
         """The Poisson rate that the accountant may use, if any."""
-        return self.batches.sampling_rate if isinstance(self.batches, PoissonBatches) else None
+        return self.batches.sampling_rate
+
+
+_DESCRIBED_APART = ("initialisation", "name", "smoothness")
+"""Settings with a default that descriptions of a training have a place of their own for."""
+
+_KINDS: dict[str, tuple[type, str]] = {
+    "batches": (BatchPlan, "FixedBatches(batch_size=...) or another plan of dpaudit.mechanisms"),
+    "optimizer": (Optimizer, "dpaudit.mechanisms.SGD() or Adam()"),
+    "schedule": (LearningRateSchedule, "dpaudit.mechanisms.ConstantRate() or WarmupDecay()"),
+    "averaging": (WeightAveraging, "dpaudit.mechanisms.ExponentialAverage() or None"),
+    "clipping": (Clipping, "dpaudit.mechanisms.FlatClipping()"),
+    "augmentation": (Augmentation, "dpaudit.mechanisms.FlipAndShift() or None"),
+    "correlation": (CorrelatedNoise, "CorrelatedNoise.square_root(bands=...) or None"),
+}
+"""The types of settings that are easily mistaken for others, and what to use."""
+
+
+def _has_default(setting: Field[Any]) -> bool:
+    return setting.default is not MISSING or setting.default_factory is not MISSING
+
+
+def _builder(
+    build_model: Callable[[], torch.nn.Module], initialisation: Initialisation
+) -> Callable[[], torch.nn.Module]:
+    """The function that builds the model; a module is copied for every use."""
+    if not callable(build_model):
+        raise InvalidInput(
+            "build_model must be a function without arguments that builds the torch.nn.Module, got "
+            f"{build_model!r}; use build_model=lambda: ..."
+        )
+    if isinstance(build_model, type) or not hasattr(build_model, "named_parameters"):
+        return build_model
+    if isinstance(initialisation, FreshInitialisation):
+        raise InvalidInput(
+            "build_model must be a function that draws new weights for FreshInitialisation, got a "
+            f"module {type(build_model).__name__}, whose weights are fixed; use "
+            "FixedInitialisation, or a function that builds the model"
+        )
+    return cast("Callable[[], torch.nn.Module]", functools.partial(copy.deepcopy, build_model))
