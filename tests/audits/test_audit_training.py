@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import pickle
 import re
 import subprocess
@@ -258,11 +259,12 @@ def test_a_failure_is_kept_with_its_traceback_and_never_a_score():
     assert not any("depends on the canary" in note for note in result.notes)
 
 
-def test_a_failure_stops_where_that_is_asked_and_is_tried_again(tmp_path):
-    store, broken = tmp_path / "audits.sqlite", [True]
+def test_a_failure_stops_where_that_is_asked_and_is_tried_again(tmp_path, monkeypatch):
+    store = tmp_path / "audits.sqlite"
+    monkeypatch.setenv("BROKEN", "1")  # a value that the training holds would be another training
 
     def train(canary, inserted, seed):
-        if seed % 5 == 0 and broken[0]:
+        if seed % 5 == 0 and os.environ["BROKEN"] == "1":
             raise ZeroDivisionError("for now")
         return gaussian(1.0)(canary, inserted, seed)
 
@@ -270,7 +272,7 @@ def test_a_failure_stops_where_that_is_asked_and_is_tried_again(tmp_path):
         audit_training(
             train, canary=CANARY, claim=CLAIM, runs=40, on_error="stop", store=store, name="a"
         )
-    broken[0] = False
+    monkeypatch.setenv("BROKEN", "0")
     result = audit_training(
         train, canary=CANARY, claim=CLAIM, runs=40, on_error="stop", store=store, name="a"
     )
@@ -617,21 +619,20 @@ def test_trainings_of_one_source_differ_by_their_captured_values(tmp_path):
     assert one.audit != two.audit
 
 
-def test_only_an_unfinished_audit_of_the_same_settings_is_resumed(tmp_path):
-    store, stop = tmp_path / "a.sqlite", [True]
+def test_only_an_unfinished_audit_of_the_same_settings_is_resumed(tmp_path, monkeypatch):
+    store = tmp_path / "a.sqlite"
+    monkeypatch.setenv("STOPS_AT", str(training_seed(3, seed=0)))
 
     def interrupted(canary, inserted, seed):
-        if len(calls) == 4 and stop[0]:
+        if os.environ["STOPS_AT"] == str(seed):
             raise KeyboardInterrupt
-        calls.append(seed)
         return inserted + np.random.default_rng(seed).normal()
 
-    calls: list = []
     with pytest.raises(KeyboardInterrupt):
         audit_training(interrupted, claim=CLAIM, store=store, runs=20)
     with Store.open(store) as opened:
         assert len(opened.audits()[0].finished_tiles()) == 3
-    stop[0] = False
+    monkeypatch.setenv("STOPS_AT", "")
     other = audit_training(interrupted, claim=CLAIM, store=store, runs=30)
     same = audit_training(interrupted, claim=CLAIM, store=store, runs=20)
     assert (other.resumed, same.resumed) == (0, 3)

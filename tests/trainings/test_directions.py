@@ -151,20 +151,6 @@ def test_the_power_is_that_of_the_weakest_tensor():
     assert result.verdict == "inconclusive"
 
 
-def test_a_stored_audit_by_tensors_keeps_its_names(tmp_path):
-    settings = {
-        "canary": dpaudit.GradientCanary.per_tensor(TENSORS, clip_norm=CLIP),
-        "claim": CLAIM,
-        "runs": 40,
-        "store": tmp_path / "audits.sqlite",
-    }
-    train = train_with(by_norm, not_in_the_bias)
-    first = dpaudit.audit_training(train, **settings)
-    again = dpaudit.audit_training(train, **settings)
-    assert again.resumed == 40
-    assert again.to_dict()["tensors"] == first.to_dict()["tensors"]
-
-
 def test_directions_are_orthonormal_and_mistakes_are_named():
     canary = DirectionCanary.draw(30, clip_norm=2.0, count=4, seed=3)
     np.testing.assert_allclose(canary.directions @ canary.directions.T, np.eye(4), atol=1e-12)

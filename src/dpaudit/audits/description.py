@@ -92,11 +92,9 @@ class DescribedTraining:
 
     Arguments:
         name: Module and name of the function.
-        source: Digest of the function and of the values that it holds.
-        code: Digest of the files of the user's project that the function imports, and of the
-            shell program that it starts.
-        files: Names of those files.
-        packages: Versions of the third-party packages that those files import.
+        source: Digest of the user's code and of the values that it holds; see
+            `dpaudit.trainings.identity`.
+        files: Names of the user's modules.
         canary: Digest of the canary.
         initial: Digest of the known start of training, if it was given.
         claim: The claim, as `dpaudit.Claim.to_dict` writes it.
@@ -110,9 +108,7 @@ class DescribedTraining:
 
     name: str
     source: str
-    code: str = ""
     files: tuple[str, ...] = ()
-    packages: Plain = field(default_factory=dict)
     canary: str = ""
     initial: str | None = None
     claim: Plain | None = None

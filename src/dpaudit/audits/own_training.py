@@ -28,9 +28,8 @@ from dpaudit.errors import InvalidInput
 from dpaudit.executors import Executor, Lost, check_pickles, refuse_in_worker
 from dpaudit.privacy import DETECT, LEAST_POWER
 from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Store
-from dpaudit.trainings.identity import Identity, digest, name_of
+from dpaudit.trainings.identity import CodeDigest, code_digest, name_of
 from dpaudit.trainings.liveness import DeadCanary, Liveness, check_function
-from dpaudit.trainings.parameters import flat_parameters
 from dpaudit.trainings.player import PROBE, TrainingPlayer, executor_of
 from dpaudit.trainings.playing import Job, Train
 from dpaudit.trainings.scoring import AdversaryLike, Scorer, names_of
@@ -129,10 +128,13 @@ def audit_training(
     workers = _validate.integer("workers", workers, at_least=1)
     if workers > 1 or executor is not None:
         check_pickles(TrainingPlayer(job=job))
+    code = code_digest(train, **job.held)
     described = DescribedTraining(
-        **vars(Identity.of(train, *(one for one in (canary, adversary) if callable(one)))),
-        canary=digest(canary),
-        initial=None if initial is None else digest(flat_parameters(initial)),
+        name=name_of(train),
+        source=code.value,
+        files=code.modules,
+        canary=code.parts["canary"],
+        initial=None if initial is None else code.parts["initial"],
         claim=claim.to_dict(),
         delta=float(delta),
         confidence=float(confidence),
@@ -155,7 +157,7 @@ def audit_training(
         if tiles.resumed:
             notices.notify(
                 f"the unfinished audit {record.label} of {record.created} is resumed, which has "
-                f"{tiles.resumed:,} runs (code {described.code or described.source})"
+                f"{tiles.resumed:,} runs"
             )
         too_few = "" if until_violation else _too_few_runs(wanted, claim, confidence)
         if tiles.missing and too_few:
@@ -168,7 +170,8 @@ def audit_training(
             chosen.label = record.id
             notices.progress.watch(chosen.status)
             policy = FailurePolicy(record, canaries=canaries, stop=on_error == "stop")
-            _train(job, record, tiles, chosen, policy, watcher)
+            _train(job, code, record, tiles, chosen, policy, watcher)
+            code.require_unedited()
         notices.progress.stage("bounds")
         return finished(
             record,
@@ -202,6 +205,7 @@ def _too_few_runs(description: Description, claim: Claim, confidence: float) -> 
 
 def _train(
     job: Job,
+    code: CodeDigest,
     record: AuditRecord,
     tiles: Tiles,
     executor: Executor,
@@ -211,7 +215,7 @@ def _train(
     """Check the training on the first missing runs, then play the others."""
     kept, probed = (record.summary or {}).get("adversary"), dict[int, ScoreBlock | Failure]()
     if kept is None:
-        player = TrainingPlayer(job=job, runs=tuple(tiles.missing))
+        player = TrainingPlayer(job=job, runs=tuple(tiles.missing), code=code)
         (found,) = (result for _, result in executor.play(player, [PROBE], lambda text: None))
         if isinstance(found, Lost):
             run = tiles.missing[0]
@@ -229,7 +233,9 @@ def _train(
     def results() -> Results:
         yield from probed.items()
         rest = [run for run in tiles.missing if run not in probed]
-        for run, result in executor.play(TrainingPlayer(job=job), rest, lambda text: None):
+        for run, result in executor.play(
+            TrainingPlayer(job=job, code=code), rest, lambda text: None
+        ):
             yield run, job.failure(run, _lost(result)) if isinstance(result, Lost) else result
 
     # At once, because a failure is stored only after a success, or when all runs are done.

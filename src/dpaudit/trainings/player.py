@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from dpaudit.executors import Executor, InProcess, LocalProcesses, Notify, Player, PlayTile
+from dpaudit.trainings.identity import CodeDigest
 from dpaudit.trainings.liveness import probe
 from dpaudit.trainings.playing import Job
 
@@ -25,17 +26,25 @@ class TrainingPlayer(Player):
     Arguments:
         job: The training, its adversary and its seed.
         runs: Numbers of the runs with which the probe begins.
+        code: The digest of the training where the audit started; every process that plays runs
+            computes its own, and refuses to play if they differ.
     """
 
     job: Job
     runs: tuple[int, ...] = ()
+    code: CodeDigest | None = None
 
     def open(self) -> PlayTile:
-        """The runs share nothing."""
-        return self._play
+        """The runs share nothing but their code."""
+        here = self.code and self.code.require_here(self.job.train, **self.job.held)
 
-    def _play(self, tile: int, notify: Notify) -> Any:
-        return probe(self.job, self.runs) if tile == PROBE else self.job.play(tile)
+        def play(tile: int, notify: Notify) -> Any:
+            result = probe(self.job, self.runs) if tile == PROBE else self.job.play(tile)
+            if here is not None:
+                here.require_unedited()
+            return result
+
+        return play
 
 
 def executor_of(workers: int, *, timeout: float | None = None, isolated: bool = False) -> Executor:

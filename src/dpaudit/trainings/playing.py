@@ -36,6 +36,13 @@ class Job:
     scorer: Scorer
     seed: int
 
+    @property
+    def held(self) -> dict[str, Any]:
+        """What decides the scores beside the training, by name."""
+        scorer = self.scorer
+        own = {"adversary": scorer.adversary} if callable(scorer.adversary) else {}
+        return {"canary": scorer.canary, "initial": scorer.initial, **own}
+
     def coins(self, run: int) -> Coins:
         """Which canaries are inserted in this run."""
         return inserted_in(run, canaries=self.scorer.canaries, seed=self.seed)
