@@ -33,7 +33,13 @@ from typing import Any
 RESULTS = Path(__file__).with_suffix(".json")
 SECONDS = 20.0
 
-_LARGE = ("torch", "matplotlib.figure", "dpaudit.audits", "dpaudit.games", "dpaudit.landscapes")
+_LARGE = (
+    "torch",
+    "matplotlib.figure",
+    "dpaudit.audits",
+    "dpaudit.games",
+    "dpaudit_paper.landscapes",
+)
 
 HOSTILE = (
     "", " ", "nan", "inf", "-inf", "-1", "0", "1", "1e300", "1e-300", "-1e300", "9" * 20,

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 
 from dpaudit.engine.evaluate import clipped_gradients
-from dpaudit.landscapes import ReadingWells
-from dpaudit.landscapes.pair import DiscretePair
-from dpaudit.landscapes.panels import Panels, rule
 from dpaudit.models.crafted_network import CraftedDesign
 from dpaudit.presets import preset
+from dpaudit_paper.landscapes import ReadingWells
+from dpaudit_paper.landscapes.pair import DiscretePair
+from dpaudit_paper.landscapes.panels import Panels, rule
 
 SIGMA, INSERTIONS, DELTA, BATCH = 4.0, 250, 1e-5, 128
 LOWEST, HIGHEST = -330, 450  # cells that are followed: ten deviations of both distributions

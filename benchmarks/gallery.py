@@ -59,13 +59,8 @@ OTHERS = (
         "python benchmarks/landscapes.py",
     ),
     (
-        "landscape_search.png",
-        "Share of epsilon that the strongest landscape keeps",
-        "python benchmarks/landscapes.py",
-    ),
-    (
-        "landscape_periodic.png",
-        "Epsilon kept with a canary at every k-th step",
+        "landscape_kept.png",
+        "Share of epsilon that landscapes keep",
         "python benchmarks/landscapes.py",
     ),
 )

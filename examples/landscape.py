@@ -5,9 +5,15 @@ python examples/landscape.py
 
 from __future__ import annotations
 
-from dpaudit.landscapes import Threshold, decision_point, exact_privacy, fitted_wells, simulate
 from dpaudit.lower_bounds import lower_bound
-from dpaudit.mechanisms.landscape import LandscapeProcess
+from dpaudit_paper.landscapes import (
+    LandscapeProcess,
+    Threshold,
+    decision_point,
+    exact_privacy,
+    fitted_wells,
+    simulate,
+)
 
 
 def main() -> None:

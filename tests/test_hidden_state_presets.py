@@ -14,9 +14,9 @@ from dpaudit.adversaries import OneShotIterates, RareFeature
 from dpaudit.engine import Speed
 from dpaudit.engine.evaluate import clipped_gradients
 from dpaudit.errors import InvalidInput
-from dpaudit.landscapes import ReadingWells
 from dpaudit.mechanisms import Insertion, PoissonBatches, SmoothLoss
 from dpaudit.presets import preset
+from dpaudit_paper.landscapes import ReadingWells
 
 CPU = Speed(device="cpu", workers=1)
 

@@ -37,7 +37,6 @@ ORDER = (
     ("upper_bounds",),
     ("comparisons",),
     ("claims",),
-    ("landscapes",),
     ("threat_models",),
     ("engine",),
     ("adversaries",),
@@ -126,9 +125,7 @@ def test_the_core_never_imports_the_paper():
     assert wrong == []
 
 
-@pytest.mark.parametrize(
-    "package", ["lower_bounds", "upper_bounds", "claims", "scores", "landscapes", "report"]
-)
+@pytest.mark.parametrize("package", ["lower_bounds", "upper_bounds", "claims", "scores", "report"])
 def test_statistics_and_reports_never_import_training(package):
     for path in files(f"dpaudit/{package}"):
         roots = {parts[0] for parts in imports_of(path)}

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dpaudit._arrays import Array
-from dpaudit.landscapes import DensityPair, ThresholdSearch
-from dpaudit.mechanisms.landscape import LandscapeProcess
-from dpaudit.report.landscapes import draw_densities, draw_loss, figure_file
-from dpaudit.report.palette import BLUE, GREEN, GREY, ORANGE, SKY
+from dpaudit.report.palette import BLUE, GREEN, GREY, ORANGE
 from dpaudit_paper.landscape_sweep import Sweep
+from dpaudit_paper.landscapes import DensityPair, LandscapeProcess, ThresholdSearch
+from dpaudit_paper.landscapes.drawing import draw_densities, draw_loss, figure_file
 
 
 def draw_landscapes(processes: Sequence[tuple[str, LandscapeProcess]], path: str) -> None:
@@ -118,8 +117,7 @@ def draw_kept_over_ratio(
     looks = {
         "threshold at C/2": (ORANGE, "o"),
         "wells": (GREEN, "^"),
-        "staircase": (SKY, "v"),
-        "searched": (BLUE, "s"),
+        "moving threshold": (BLUE, "s"),
     }
     with figure_file(path, columns=len(panels), height=2.6) as (_, axes):
         for axis, (title, series) in zip(axes, panels, strict=True):
@@ -130,28 +128,3 @@ def draw_kept_over_ratio(
             axis.set(title=title, xlabel="B / sigma", xscale="log", ylim=(0, 1.05))
         axes[0].set_ylabel("epsilon(25) / accountant")
         axes[0].legend(frameon=False)
-
-
-def draw_periodic(
-    panels: Sequence[tuple[str, float, Mapping[str, tuple[Array, Array]]]],
-    accountant: float,
-    path: str,
-) -> None:
-    """Epsilon kept at an insertion period, over the batch size that the landscape needs."""
-    looks = {"clock": (ORANGE, "-"), "escalator": (BLUE, "-")}
-    with figure_file(path, columns=len(panels), height=2.7) as (_, axes):
-        for axis, (title, flat, series) in zip(axes, panels, strict=True):
-            axis.axhline(accountant, color=GREY, linestyle=":", label="accountant")
-            for name, (batch, epsilon) in series.items():
-                colour, style = looks[name]
-                # A larger batch size allows at least as much.
-                last = np.append(batch, 10_000), np.append(epsilon, epsilon[-1])
-                axis.step(*last, where="post", color=colour, linestyle=style, label=name)
-            axis.axhline(flat, color="black", linestyle="--", lw=0.9, label="flat landscape")
-            axis.set(title=title, xlabel="batch size B", xscale="log")
-            axis.set(xlim=(140, 8000), ylim=(0, 1.06 * accountant))
-            ticks = (200, 500, 1000, 2000, 5000)
-            axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-            axis.set_xticks([], minor=True)
-        axes[0].set_ylabel("epsilon at delta = 1e-5")
-        axes[-1].legend(frameon=False, loc="center right")

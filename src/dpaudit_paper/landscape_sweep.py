@@ -10,8 +10,14 @@ import numpy as np
 
 from dpaudit._arrays import Array
 from dpaudit.curves import gaussian_epsilon
-from dpaudit.landscapes import Constant, ExactPrivacy, exact_privacy, named_landscape
-from dpaudit.mechanisms.landscape import LandscapeProcess, Scaling
+from dpaudit_paper.landscapes import (
+    Constant,
+    ExactPrivacy,
+    LandscapeProcess,
+    Scaling,
+    exact_privacy,
+    named_landscape,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,7 +66,7 @@ def sweep(
         noise_multipliers: Noise multipliers, the rows of the grid.
         batch_sizes: Batch sizes, the columns of the grid.
         steps: Number of steps.
-        shape: A name that `dpaudit.landscapes.named_landscape` knows.
+        shape: A name that `dpaudit_paper.landscapes.named_landscape` knows.
         scaling: ``"paper"`` or ``"dpsgd"``.
         delta: Delta at which epsilon is computed.
 

@@ -5,10 +5,9 @@ counts less, and contract them before the next. With gains :math:`g_j` in a peri
 :math:`\mu^2 = \text{insertions} / (\sigma^2 \sum_{j<k} g_j^{-2})`. For :math:`g_j = c^j` this is
 the upper bound: it is attained for every c, if the reach allows such moves.
 
-*Reading wells* are for large c. The jumps of `dpaudit.landscapes.ReadingWells` become ramps of
-slope c. A well of width W is flat around its centre and rises to the next centre within W/c. A
-reading rises by W within W/c around each rounding threshold, and returns with slope -c before the
-border of the cell.
+*Reading wells* are for large c. The jumps of `ReadingWells` become ramps of slope c. A well of
+width W is flat around its centre and rises to the next centre within W/c. A reading rises by W
+within W/c around each rounding threshold, and returns with slope -c before the border of the cell.
 """
 
 from __future__ import annotations
@@ -22,8 +21,13 @@ from typing import final
 import numpy as np
 
 from dpaudit._arrays import Array
-from dpaudit.landscapes import Constant, simulate
-from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess
+from dpaudit_paper.landscapes import (
+    BatchLandscapes,
+    Constant,
+    Landscape,
+    LandscapeProcess,
+    simulate,
+)
 
 
 @final

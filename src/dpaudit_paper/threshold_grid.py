@@ -10,16 +10,14 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dpaudit.landscapes import Threshold, exact_privacy, simulate
 from dpaudit.lower_bounds import estimate
-from dpaudit.mechanisms.landscape import LandscapeProcess
 from dpaudit.scores import Scores
+from dpaudit_paper.landscapes import LandscapeProcess, Threshold, exact_privacy, simulate
 from dpaudit_paper.readings import DELTA
 from dpaudit_paper.table import Row, Table
 
 if TYPE_CHECKING:
-    from dpaudit.landscapes import ExactPrivacy
-    from dpaudit.mechanisms.landscape import Scaling
+    from dpaudit_paper.landscapes import ExactPrivacy, Scaling
     from dpaudit_paper.setting import Setting
 
 BATCH_SIZES = (1, 2, 4, 8, 16)

@@ -11,10 +11,9 @@ import torch
 from dpaudit.curves import gaussian_epsilon
 from dpaudit.engine.evaluate import clipped_gradients
 from dpaudit.engine.starting_points import initial_parameters
-from dpaudit.landscapes import exact_privacy
-from dpaudit.mechanisms.landscape import LandscapeProcess
 from dpaudit.testing import easy_training
 from dpaudit.upper_bounds.hidden_state import shifted_mu
+from dpaudit_paper.landscapes import LandscapeProcess, exact_privacy
 from dpaudit_paper.lipschitz import jacobian_norm
 from dpaudit_paper.smooth_wells import LinearMaps
 

@@ -39,7 +39,6 @@ _SHIPPED: dict[str, tuple[str, str]] = {
     "list": ("audits:list_audits", "List the audits in the store."),
     "show": ("audits:show", "Show one audit in the store."),
     "report": ("report:report", "Write the report page of one audit or of several."),
-    "landscape": ("landscape:landscape", "Compute the exact privacy of crafted loss landscapes."),
 }
 
 COMMANDS: Registry[Callable[..., None]] = Registry(

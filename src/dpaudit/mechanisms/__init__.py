@@ -17,7 +17,6 @@ from dpaudit.mechanisms.clipping import (
 )
 from dpaudit.mechanisms.correlation import CorrelatedNoise
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
-from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess, Scaling
 from dpaudit.mechanisms.optimizers import (
     SGD,
     Adam,
@@ -44,7 +43,6 @@ __all__ = [
     "Adam",
     "Augmentation",
     "AutomaticClipping",
-    "BatchLandscapes",
     "BatchPlan",
     "Clipping",
     "ConstantRate",
@@ -58,15 +56,12 @@ __all__ = [
     "FullBatch",
     "GivenLipschitz",
     "Insertion",
-    "Landscape",
-    "LandscapeProcess",
     "LearningRateSchedule",
     "LinearModel",
     "NormalisedGradients",
     "Optimizer",
     "PoissonBatches",
     "ReshuffledEpochs",
-    "Scaling",
     "SmoothLoss",
     "Smoothness",
     "SoftmaxHead",

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpaudit.curves import gaussian_tradeoff
-from dpaudit.landscapes import exact_privacy, simulate
 from dpaudit.lower_bounds import estimate
 from dpaudit.scores import Scores
 from dpaudit_paper.base import Cost, Figure
+from dpaudit_paper.landscapes import exact_privacy, simulate
 from dpaudit_paper.readings import DELTA
 from dpaudit_paper.table import Row, Table, Value
 from dpaudit_paper.threshold_grid import threshold_process

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dpaudit.landscapes import Threshold, exact_privacy, simulate, threshold_search
 from dpaudit.lower_bounds import lower_bound
 from dpaudit_paper import style
 from dpaudit_paper.base import Cost, Figure
+from dpaudit_paper.landscapes import Threshold, exact_privacy, simulate, threshold_search
 from dpaudit_paper.readings import DELTA
 from dpaudit_paper.table import Row, Table
 from dpaudit_paper.threshold_grid import NOISE_MULTIPLIERS, threshold_process
@@ -18,7 +18,7 @@ from dpaudit_paper.threshold_grid import NOISE_MULTIPLIERS, threshold_process
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-    from dpaudit.mechanisms.landscape import LandscapeProcess
+    from dpaudit_paper.landscapes import LandscapeProcess
     from dpaudit_paper.setting import Setting
 
 BATCH, REPEATS = 4, 5

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpaudit.landscapes import exact_privacy, named_landscape
 from dpaudit_paper import style
 from dpaudit_paper.base import Cost, Figure
+from dpaudit_paper.landscapes import exact_privacy, named_landscape
 from dpaudit_paper.readings import DELTA
 from dpaudit_paper.table import Row, Table
 from dpaudit_paper.threshold_grid import threshold_process

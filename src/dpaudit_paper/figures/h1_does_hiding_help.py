@@ -6,11 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from dpaudit.curves import gaussian_epsilon
-from dpaudit.landscapes import ReadingWells
 from dpaudit.report.palette import ADVERSARIES
 from dpaudit.upper_bounds import HiddenState, upper_bound
 from dpaudit_paper import style
 from dpaudit_paper.base import Cost, Figure
+from dpaudit_paper.landscapes import ReadingWells
 from dpaudit_paper.readings import DELTA, mu_by_moments, readings
 from dpaudit_paper.table import Row, Table
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpaudit.curves import gaussian_epsilon
-from dpaudit.landscapes import Constant
-from dpaudit.mechanisms.landscape import LandscapeProcess
 from dpaudit.upper_bounds import HiddenState, upper_bound
 from dpaudit_paper import style
 from dpaudit_paper.base import Cost, Figure
+from dpaudit_paper.landscapes import Constant, LandscapeProcess
 from dpaudit_paper.readings import DELTA
 from dpaudit_paper.smooth_wells import best_found, best_linear, simulated_mu
 from dpaudit_paper.table import Row, Table

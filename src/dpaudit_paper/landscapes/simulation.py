@@ -12,7 +12,7 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
-from dpaudit.mechanisms.landscape import LandscapeProcess
+from dpaudit_paper.landscapes.process import LandscapeProcess
 
 TILE = 65_536  # positions, noise and drift of a tile stay in the second-level cache
 MOST_RUNS = 10**8  # a score takes 8 bytes
@@ -30,7 +30,7 @@ def simulate(process: LandscapeProcess, *, runs: int, seed: int = 0) -> Simulate
     """Scores of ``runs`` independent runs, half of them with the canary.
 
     See also:
-        `dpaudit.landscapes.exact_privacy` needs no runs; `dpaudit.lower_bound` for the audit.
+        `dpaudit_paper.landscapes.exact_privacy` needs no runs; `dpaudit.lower_bound` for the audit.
 
     Arguments:
         process: The process to run.
@@ -38,7 +38,7 @@ def simulate(process: LandscapeProcess, *, runs: int, seed: int = 0) -> Simulate
         seed: The random seed.
 
     Example:
-        >>> from dpaudit.landscapes import Threshold
+        >>> from dpaudit_paper.landscapes import Threshold
         >>> process = LandscapeProcess(
         ...     noise_multiplier=1, batch_size=16, steps=25, landscape=Threshold()
         ... )

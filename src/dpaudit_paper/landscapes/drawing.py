@@ -17,10 +17,11 @@ from dpaudit._arrays import Array
 from dpaudit._files import write_whole
 from dpaudit.curves import gaussian_delta
 from dpaudit.errors import InvalidInput
-from dpaudit.landscapes import ChainLandscape, DensityPair, ExactPrivacy, accountant_mu
-from dpaudit.mechanisms.landscape import LandscapeProcess
 from dpaudit.report.figures import figure_style
 from dpaudit.report.palette import BLUE, GREY, INSERTED, ORANGE, OTHERS
+from dpaudit_paper.landscapes.exact import ExactPrivacy
+from dpaudit_paper.landscapes.pair import DensityPair
+from dpaudit_paper.landscapes.process import LandscapeProcess, accountant_mu
 
 WIDTH = 7.0  # inches: the text width of a page
 
@@ -36,7 +37,7 @@ def draw_process(
         path: Where to write; the suffix decides the format.
     """
     with figure_file(path, columns=3, height=2.5) as (_, (left, middle, right)):
-        _shape(left, result.process)
+        draw_loss(left, result.process)
         if densities:
             draw_densities(middle, densities)
         else:
@@ -124,23 +125,6 @@ def figure_file(path: str, *, columns: int, height: float) -> Iterator[tuple[Any
                 f"cannot write the figure {path}: {error.strerror or error}; "
                 "choose a file in a folder you can write to"
             ) from error
-
-
-def _shape(axis: Any, process: LandscapeProcess) -> None:
-    if isinstance(process.landscape, ChainLandscape):
-        _jumps(axis, process)
-    else:
-        draw_loss(axis, process)
-
-
-def _jumps(axis: Any, process: LandscapeProcess) -> None:
-    """Where a step lands before its noise, over a stretch that shows reading and cleaning."""
-    noise = process.noise_multiplier
-    x = np.linspace(-15 * noise, 40 * noise, 8001)
-    landing = x + process.drift(x)
-    steps = np.flatnonzero(np.abs(np.diff(landing)) > 1e-6)
-    axis.plot(np.insert(x, steps + 1, np.nan), np.insert(landing, steps + 1, np.nan), color="black")
-    axis.set(xlabel="position / C", ylabel="where the step lands / C", xlim=(x[0], x[-1]))
 
 
 def _matters(pair: DensityPair, mass: float) -> NDArray[np.bool_]:

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from dpaudit.errors import InvalidInput
-from dpaudit.landscapes import (
+from dpaudit.upper_bounds.hidden_state import one_clean_step_delta
+from dpaudit_paper.landscapes import (
     Constant,
+    LandscapeProcess,
     MovingThreshold,
     ReadingWells,
     Resolution,
@@ -21,8 +23,6 @@ from dpaudit.landscapes import (
     fitted_reading_wells,
     simulate,
 )
-from dpaudit.mechanisms.landscape import LandscapeProcess
-from dpaudit.upper_bounds.hidden_state import one_clean_step_delta
 
 DELTA = 1e-5
 

@@ -25,7 +25,7 @@ from scipy.special import ndtr, ndtri
 
 from dpaudit import _validate
 from dpaudit._arrays import Array, Integers
-from dpaudit.landscapes.panels import Panels, rule
+from dpaudit_paper.landscapes.panels import Panels, rule
 
 SMALLEST_RATE = 1e-12  # beyond it a sum misses part of the tails that densities prune
 LARGEST_RATE = 1 - 1e-9  # beyond it a sum is rounded, and its normal quantile is noise
@@ -267,13 +267,10 @@ class DiscretePair(Pair):
     Arguments:
         without: Masses without the canary.
         canary: Masses with the canary.
-        stray: Masses that were not followed to the end, without and with the canary. They count as
-            the adversary's errors, so that delta and epsilon are never overstated.
     """
 
     without: Array
     canary: Array
-    stray: tuple[float, float] = (0.0, 0.0)
 
     @cached_property
     def _log_ratio(self) -> Array:
@@ -284,13 +281,11 @@ class DiscretePair(Pair):
     def tails(self, epsilon: float, *, swapped: bool) -> tuple[float, float]:
         chosen = (-self._log_ratio if swapped else self._log_ratio) > epsilon
         in_0, in_1 = float(self.without[chosen].sum()), float(self.canary[chosen].sum())
-        if swapped:
-            return in_0, in_1 + self.stray[1]
-        return in_1, in_0 + self.stray[0]
+        return (in_0, in_1) if swapped else (in_1, in_0)
 
     def error_rates(self) -> tuple[Array, Array]:
-        alpha = np.cumsum(self.without[::-1])[::-1] + self.stray[0]
-        beta = np.cumsum(self.canary) - self.canary + self.stray[1]
+        alpha = np.cumsum(self.without[::-1])[::-1]
+        beta = np.cumsum(self.canary) - self.canary
         return alpha, beta
 
     def atoms(self) -> tuple[Array, Array]:

@@ -2,8 +2,8 @@ r"""The one-dimensional landscape process of section 6 of the paper.
 
 A canary is added to the first gradient, then :math:`T-1` more noisy steps run over a loss landscape
 that the adversary drew before training. Only :math:`\theta_T` is released. This file describes
-the process; it is computed exactly in `dpaudit.landscapes.exact_privacy`, by simulation in
-`dpaudit.landscapes.simulate`.
+the process; it is computed exactly in `dpaudit_paper.landscapes.exact`, by simulation in
+`dpaudit_paper.landscapes.simulate`.
 
 Every length below is in units of the clipping norm :math:`C`: privacy does not depend on it, so
 :math:`C` enters only where actual parameters are produced.
@@ -11,12 +11,14 @@ Every length below is in units of the clipping norm :math:`C`: privacy does not 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
+from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput
 
 Scaling = Literal["paper", "dpsgd"]
@@ -26,7 +28,7 @@ class Landscape(ABC):
     r"""A bounded update rule: where the loss landscape pushes a parameter at each position.
 
     See also:
-        `dpaudit.landscapes` has the named ones; `dpaudit.landscapes.Table` is any other.
+        `dpaudit_paper.landscapes.shapes`, the named ones.
 
     A landscape gives the direction and the relative strength of the push. The process gives the
     longest move, so the same landscape can be used at any batch size.
@@ -41,7 +43,7 @@ class Landscape(ABC):
         """Every position strictly inside (low, high) where the drift jumps or has a kink.
 
         Exact quadrature cuts its panels there; a forgotten edge costs accuracy, which the
-        refinement check of `dpaudit.landscapes.exact_privacy` then reports.
+        refinement check of `dpaudit_paper.landscapes.exact_privacy` then reports.
         """
 
 
@@ -49,7 +51,7 @@ class BatchLandscapes(ABC):
     """A landscape for every step: the adversary knows the batches, and batches differ.
 
     See also:
-        `dpaudit.landscapes.MovingThreshold` and `dpaudit.landscapes.ReadingWells`.
+        `dpaudit_paper.landscapes.MovingThreshold` and `dpaudit_paper.landscapes.ReadingWells`.
     """
 
     @abstractmethod
@@ -62,7 +64,7 @@ class LandscapeProcess:
     r"""A pair of one-dimensional processes, with and without the canary.
 
     See also:
-        `dpaudit.landscapes.exact_privacy` for what it leaks, and `simulate` there for scores.
+        `dpaudit_paper.landscapes.exact_privacy` for what it leaks, and `simulate` there for scores.
 
     Cebere, Bellet, Papernot (ICLR 2025), equation (3), with the sign of the update absorbed in the
     drift :math:`d`, :math:`b = 1` with the canary and 0 without, and :math:`Z_t \sim N(0, 1)`:
@@ -90,7 +92,7 @@ class LandscapeProcess:
         clip: The clipping norm :math:`C`; scales simulated parameters and nothing else.
 
     Example:
-        >>> from dpaudit.landscapes import Threshold
+        >>> from dpaudit_paper.landscapes import Threshold
         >>> process = LandscapeProcess(
         ...     noise_multiplier=1, batch_size=16, steps=25, landscape=Threshold()
         ... )
@@ -122,7 +124,7 @@ class LandscapeProcess:
         if not isinstance(self.landscape, Landscape | BatchLandscapes):
             raise InvalidInput(
                 f"landscape must be a Landscape, got {self.landscape!r}; "
-                "use dpaudit.landscapes.named_landscape or dpaudit.landscapes.Table"
+                "use dpaudit_paper.landscapes.named_landscape or dpaudit_paper.landscapes.Table"
             )
 
     @property
@@ -160,3 +162,40 @@ class LandscapeProcess:
     def with_landscape(self, landscape: Landscape | BatchLandscapes) -> LandscapeProcess:
         """The same process over another landscape."""
         return replace(self, landscape=landscape)
+
+
+def accountant_mu(process: LandscapeProcess, step: int) -> float:
+    r"""Gaussian DP of all iterates up to a step: :math:`\sqrt{\text{insertions}}/\sigma`.
+
+    Steps without the canary are post-processing; that the state is hidden is not used.
+
+    Arguments:
+        process: The process.
+        step: The last step, from 1.
+
+    Example:
+        >>> from dpaudit_paper.landscapes import Constant
+        >>> process = LandscapeProcess(
+        ...     noise_multiplier=4, batch_size=1, steps=10, period=5, landscape=Constant()
+        ... )
+        >>> round(accountant_mu(process, 10), 4)
+        0.3536
+    """
+    return math.sqrt(process.insertions(step)) / process.noise_multiplier
+
+
+def decision_point(process: LandscapeProcess, *, delta: float = 1e-5) -> float:
+    r"""Where the first step's likelihood ratio is :math:`e^\epsilon`, in units of C.
+
+    For two unit-spaced normals :math:`\log(p_1/p_0) = (x - 1/2)/\sigma^2`.
+
+    Example:
+        >>> from dpaudit_paper.landscapes import Threshold
+        >>> process = LandscapeProcess(
+        ...     noise_multiplier=1, batch_size=16, steps=25, landscape=Threshold()
+        ... )
+        >>> round(decision_point(process), 3)
+        4.877
+    """
+    sigma = process.noise_multiplier
+    return 0.5 + gaussian_epsilon(delta, 1 / sigma) * sigma**2

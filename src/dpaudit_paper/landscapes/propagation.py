@@ -27,10 +27,9 @@ from scipy.special import log_ndtr, ndtri
 
 from dpaudit._arrays import Array, Integers
 from dpaudit.errors import NumericalError
-from dpaudit.landscapes.composition import accountant_mu
-from dpaudit.landscapes.pair import DensityPair
-from dpaudit.landscapes.panels import Panels, Rule, rule
-from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
+from dpaudit_paper.landscapes.pair import DensityPair
+from dpaudit_paper.landscapes.panels import Panels, Rule, rule
+from dpaudit_paper.landscapes.process import Landscape, LandscapeProcess, accountant_mu
 
 LONGEST_TAIL = 36.0  # the normal density is 1e-282 there
 MOST_PANELS = 30_000  # about 2 GB while kernels are built: beyond this, raise an error
@@ -204,7 +203,7 @@ def densities(
         NumericalError: when a total mass deviates from 1 by more than the tolerance.
 
     Example:
-        >>> from dpaudit.landscapes import Threshold
+        >>> from dpaudit_paper.landscapes import Threshold
         >>> process = LandscapeProcess(
         ...     noise_multiplier=1, batch_size=16, steps=25, landscape=Threshold()
         ... )

@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 
 from dpaudit.errors import InvalidInput
-from dpaudit.landscapes import Literal, Threshold, Wells, exact_privacy, pairs, simulate
 from dpaudit.lower_bounds import lower_bound
-from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess, Scaling
+from dpaudit_paper.landscapes import (
+    Landscape,
+    LandscapeProcess,
+    Literal,
+    Scaling,
+    Threshold,
+    Wells,
+    exact_privacy,
+    pairs,
+    simulate,
+)
 
 
 def _process(landscape: Landscape, scaling: Scaling, **options: object) -> LandscapeProcess:

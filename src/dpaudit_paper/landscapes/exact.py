@@ -1,9 +1,9 @@
 r"""The exact privacy loss of a landscape process at every step.
 
 The landscape decides how the pair of distributions is computed: a constant landscape has a closed
-form, a clock or an escalator is a Markov chain on its nodes, and all others are propagated as
-densities. The densities are computed twice, on two grids with two widths of tails,
-and the disagreement is the reported error.
+form, reading wells are a Markov chain on their cells, and all others are propagated as densities.
+The densities are computed twice, on two grids with two widths of tails, and the disagreement is
+the reported error.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize.elementwise import find_root
 from scipy.special import ndtri
 
@@ -22,13 +23,11 @@ from dpaudit._arrays import Array
 from dpaudit._numbers import decimals
 from dpaudit.curves import gaussian_delta, gaussian_epsilon
 from dpaudit.errors import NumericalError
-from dpaudit.landscapes.clock import ChainLandscape
-from dpaudit.landscapes.composition import accountant_mu
-from dpaudit.landscapes.densities import Resolution, densities
-from dpaudit.landscapes.landscapes import Constant
-from dpaudit.landscapes.pair import GaussianPair, Pair
-from dpaudit.landscapes.reading_wells import ReadingWells
-from dpaudit.mechanisms.landscape import LandscapeProcess
+from dpaudit_paper.landscapes.pair import GaussianPair, Pair
+from dpaudit_paper.landscapes.process import LandscapeProcess, accountant_mu
+from dpaudit_paper.landscapes.propagation import Resolution, densities
+from dpaudit_paper.landscapes.reading_wells import ReadingWells
+from dpaudit_paper.landscapes.shapes import Constant, Threshold
 
 ExactMethod = Literal["closed form", "densities", "chain"]
 
@@ -100,7 +99,7 @@ def pairs(
     landscape = process.landscape
     if isinstance(landscape, Constant):
         return (GaussianPair(constant_mu(process, step)) for step in range(1, process.steps + 1))
-    if isinstance(landscape, ChainLandscape | ReadingWells):
+    if isinstance(landscape, ReadingWells):
         return landscape.pairs(process)
     return densities(process, delta=delta, resolution=resolution or _FINE)
 
@@ -121,7 +120,7 @@ def exact_privacy(process: LandscapeProcess, *, delta: float = 1e-5) -> ExactPri
     r"""What the process leaks at each step, with a bound on the numerical error.
 
     See also:
-        `pairs` for the distributions, `dpaudit.landscapes.simulate` for simulated scores.
+        `pairs` for the distributions, `dpaudit_paper.landscapes.simulate` for simulated scores.
 
     Arguments:
         process: The process, with its landscape.
@@ -131,7 +130,7 @@ def exact_privacy(process: LandscapeProcess, *, delta: float = 1e-5) -> ExactPri
         NumericalError: when two grids still disagree by more than 1e-3 after refinement.
 
     Example:
-        >>> from dpaudit.landscapes import Threshold
+        >>> from dpaudit_paper.landscapes import Threshold
         >>> process = LandscapeProcess(
         ...     noise_multiplier=4, batch_size=4, steps=25, landscape=Threshold()
         ... )
@@ -144,7 +143,7 @@ def exact_privacy(process: LandscapeProcess, *, delta: float = 1e-5) -> ExactPri
     _validate.between("delta", delta, 0, 1, remedy="a common choice is 1e-5")
     if isinstance(process.landscape, Constant):
         return _closed_form(process, delta)
-    if isinstance(process.landscape, ChainLandscape | ReadingWells):
+    if isinstance(process.landscape, ReadingWells):
         return _summary(process, delta, None, "chain")
     error = math.inf
     for refinement in (1, 2, 4):
@@ -221,3 +220,62 @@ def gaussian_epsilons(delta: float, mu: Array) -> Array:
         )
         epsilon[positive] = found.x
     return epsilon
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ThresholdSearch:
+    """Epsilon at step T for a row of thresholds.
+
+    Arguments:
+        thresholds: The places h, in units of C.
+        exact: Exact epsilon with the threshold landscape at h.
+        gdp_rule: What the GDP rule reports there with infinitely many runs.
+    """
+
+    thresholds: Array
+    exact: Array
+    gdp_rule: Array
+
+    @property
+    def best_exact(self) -> float:
+        """The threshold with the largest exact epsilon."""
+        return float(self.thresholds[np.argmax(self.exact)])
+
+    @property
+    def best_gdp_rule(self) -> float:
+        """The threshold with the largest epsilon under the GDP rule."""
+        return float(self.thresholds[np.argmax(self.gdp_rule)])
+
+
+def threshold_search(
+    process: LandscapeProcess, *, delta: float = 1e-5, thresholds: ArrayLike | None = None
+) -> ThresholdSearch:
+    r"""Try the threshold landscape at many places (the paper's Algorithm 5).
+
+    Arguments:
+        process: The process whose landscape is replaced; the paper uses T = 2.
+        delta: Delta at which epsilon is computed.
+        thresholds: The places to try. The default is the paper's, :math:`h_i =
+            \sigma\Phi^{-1}(1 - \alpha_i)` for a row of false-positive rates, with its mirror image
+            in C/2 and with C/2 itself; the smallest rate is 1e-9, since the exact epsilon at a
+            small delta is decided at a small rate.
+
+    Example:
+        >>> process = LandscapeProcess(
+        ...     noise_multiplier=1, batch_size=8, steps=2, scaling="dpsgd", landscape=Threshold()
+        ... )
+        >>> search = threshold_search(process, thresholds=[0.5, 4.877])
+        >>> search.exact.round(3).tolist(), search.gdp_rule.round(3).tolist()
+        ([2.943, 4.377], [4.377, 4.377])
+    """
+    if thresholds is None:
+        rates = np.concatenate([np.logspace(-9, -2, 36)[:-1], np.linspace(0.01, 0.3, 30)])
+        above = -process.noise_multiplier * np.asarray(ndtri(rates))
+        above = above[above > 0.5]
+        thresholds = np.concatenate([1 - above, [0.5], above])
+    places = np.sort(np.asarray(thresholds, dtype=float).ravel())
+    exact, mu = np.empty(places.size), np.empty(places.size)
+    for index, place in enumerate(places):
+        *_, last = densities(process.with_landscape(Threshold(at=float(place))), delta=delta)
+        exact[index], mu[index] = last.epsilon(delta), last.gdp_rule_mu()
+    return ThresholdSearch(thresholds=places, exact=exact, gdp_rule=gaussian_epsilons(delta, mu))

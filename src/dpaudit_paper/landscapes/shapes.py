@@ -1,10 +1,17 @@
-r"""Any landscape, as a table: linear between grid points, with jumps where a point is repeated."""
+r"""Landscapes that are the same at every step.
+
+Each gives its push at every position and the positions where the push is not smooth. Lengths are in
+units of the clipping norm. Most of them *send* positions to a target as fast as the reach allows,
+
+.. math:: d(\theta) = \mathrm{clip}(\text{target}(\theta) - \theta, -\beta, \beta),
+
+so a step that can reach its target erases the noise of the step before.
+"""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -14,10 +21,130 @@ from numpy.typing import ArrayLike
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
-from dpaudit._files import write_text
 from dpaudit.errors import InvalidInput
-from dpaudit.landscapes.landscapes import inside
-from dpaudit.mechanisms.landscape import Landscape
+from dpaudit_paper.landscapes.process import Landscape, LandscapeProcess, decision_point
+
+NO_EDGES: Array = np.empty(0)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Constant(Landscape):
+    r"""The same push everywhere, so that noise accumulates (the paper's Example 1).
+
+    Arguments:
+        push: The drift as a fraction of the reach, in [-1, 1]; privacy does not depend on it.
+
+    Example:
+        >>> Constant().drift(np.array([-3.0, 2.0]), reach=4.0)
+        array([0., 0.])
+    """
+
+    push: float = 0.0
+
+    def __post_init__(self) -> None:
+        _validate.between("push", self.push, -1, 1, closed_low=True, closed_high=True)
+
+    def drift(self, position: Array, reach: float) -> Array:
+        return np.full(np.shape(position), self.push * reach)
+
+    def edges(self, low: float, high: float, reach: float) -> Array:
+        return NO_EDGES
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Threshold(Landscape):
+    r"""Away from ``at`` at full speed: the paper's adversary with its sign corrected.
+
+    See also:
+        `Literal`, the sign as printed; `dpaudit_paper.landscapes.threshold_search`.
+
+    Arguments:
+        at: The threshold h. The default is the paper's C/2, where the sum of the two error rates
+            of the first step is smallest.
+
+    Example:
+        >>> Threshold().drift(np.array([0.4, 0.6]), reach=1.0)
+        array([-1.,  1.])
+    """
+
+    at: float = 0.5
+
+    def __post_init__(self) -> None:
+        _validate.real("at", self.at)
+
+    def drift(self, position: Array, reach: float) -> Array:
+        return np.where(np.asarray(position) > self.at, reach, -reach)
+
+    def edges(self, low: float, high: float, reach: float) -> Array:
+        return inside(np.array([self.at]), low, high)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Literal(Landscape):
+    r"""Towards ``at``: the sign as printed in section 6 of the paper.
+
+    With :math:`g = +BC` above h and :math:`\theta' = \theta - (g + Z)/B` the process descends the
+    *convex* loss :math:`BC|\theta - h|` and forgets its start. It is kept for comparison.
+
+    Example:
+        >>> Literal().drift(np.array([0.4, 0.6]), reach=1.0)
+        array([ 1., -1.])
+    """
+
+    at: float = 0.5
+
+    def __post_init__(self) -> None:
+        _validate.real("at", self.at)
+
+    def drift(self, position: Array, reach: float) -> Array:
+        return np.where(np.asarray(position) > self.at, -reach, reach)
+
+    def edges(self, low: float, high: float, reach: float) -> Array:
+        return inside(np.array([self.at]), low, high)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Wells(Landscape):
+    r"""Cells of one width, each pulled to its centre: the first step is rounded and then kept.
+
+    The position after the first step is rounded to a cell; later noise is erased at every step
+    unless it crosses the edge of the cell, half a ``width`` away.
+
+    Arguments:
+        width: Width of a cell.
+        edge: One of the edges; the others lie at multiples of ``width`` from it.
+
+    Example:
+        >>> Wells(width=4.0).drift(np.array([0.6, 2.5, 4.0]), reach=1.0)
+        array([ 1.,  0., -1.])
+    """
+
+    width: float
+    edge: float = 0.5
+
+    def __post_init__(self) -> None:
+        _validate.positive("width", self.width)
+        _validate.real("edge", self.edge)
+
+    def drift(self, position: Array, reach: float) -> Array:
+        position = np.asarray(position, dtype=float)
+        cell = np.floor((position - self.edge) / self.width)
+        centre = self.edge + (cell + 0.5) * self.width
+        return np.clip(centre - position, -reach, reach)
+
+    def edges(self, low: float, high: float, reach: float) -> Array:
+        first = math.floor((low - self.edge) / self.width)
+        last = math.ceil((high - self.edge) / self.width)
+        walls = self.edge + self.width * np.arange(first, last + 1)
+        kinks = [walls]
+        if reach < self.width / 2:  # the centre is out of reach in one step: the pull saturates
+            centres = walls + self.width / 2
+            kinks += [centres - reach, centres + reach]
+        return inside(np.concatenate(kinks), low, high)
 
 
 @final
@@ -88,22 +215,6 @@ class Table(Landscape):
         return cls(positions=positions, push=-gradients / batch_size)
 
     @classmethod
-    def from_function(
-        cls,
-        gradient: Callable[[Array], Array],
-        *,
-        batch_size: int,
-        low: float,
-        high: float,
-        points: int = 1001,
-    ) -> Table:
-        r"""Sample a gradient function :math:`g` evenly on [low, high]."""
-        if not low < high:
-            raise InvalidInput(f"low must be below high, got {low!r} and {high!r}")
-        grid = np.linspace(low, high, _validate.integer("points", points, at_least=2))
-        return cls.from_gradients(grid, gradient(grid), batch_size=batch_size)
-
-    @classmethod
     def from_file(cls, path: str | Path, *, batch_size: int) -> Table:
         """Read a CSV file of two columns, ``position,gradient``, with or without a header."""
         path = Path(path)
@@ -128,16 +239,6 @@ class Table(Landscape):
         table = np.array(rows, dtype=float)
         return cls.from_gradients(table[:, 0], table[:, 1], batch_size=batch_size)
 
-    def to_gradients(self, *, batch_size: int) -> tuple[Array, Array]:
-        r"""Positions and the paper's :math:`g` there, in units of C."""
-        return self._grid, -np.asarray(self.push, dtype=float) * batch_size
-
-    def to_file(self, path: str | Path, *, batch_size: int) -> None:
-        """Write the CSV file that `from_file` reads."""
-        rows = np.stack(self.to_gradients(batch_size=batch_size), axis=-1).tolist()
-        lines = [f"{position!r},{gradient!r}" for position, gradient in rows]
-        write_text(Path(path), "position,gradient\n" + "\n".join(lines) + "\n")
-
     @property
     def _grid(self) -> Array:
         return np.asarray(self.positions, dtype=float)
@@ -156,8 +257,22 @@ class Table(Landscape):
         return inside(self._grid, low, high)
 
 
+def inside(edges: Array, low: float, high: float) -> Array:
+    """The edges strictly between low and high, ascending, each once."""
+    return np.unique(edges[(edges > low) & (edges < high)])
+
+
 def _is_number(text: str) -> bool:
     try:
         return math.isfinite(float(text))
     except ValueError:
         return False
+
+
+WELL_WIDTH = 12.0  # in step-noise deviations: half of it is overstepped once in 10^9 steps
+
+
+def fitted_wells(process: LandscapeProcess, *, delta: float = 1e-5) -> Wells:
+    """Wells as narrow as the later noise allows, with an edge at the decision point."""
+    span = max(decision_point(process, delta=delta) - 0.5, 1e-3 * process.step_noise)
+    return Wells(width=span / max(1, math.floor(span / (WELL_WIDTH * process.step_noise))))

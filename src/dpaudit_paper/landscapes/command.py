@@ -39,9 +39,6 @@ def landscape(
             "NAME|FILE",
         ),
     ] = "threshold",
-    width: Annotated[
-        float | None, option("Width of a well, or of a cell of the staircase, in units of C.")
-    ] = None,
     scaling: Annotated[
         str,
         option(
@@ -61,15 +58,6 @@ def landscape(
         ),
     ] = None,
     seed: Annotated[int, option("Random seed of the simulation.")] = 0,
-    search: Annotated[
-        bool, typer.Option("--search", help="Also search for the strongest landscape.")
-    ] = False,
-    per_batch: Annotated[
-        bool,
-        typer.Option(
-            "--per-batch", help="With --search: allow a different landscape for each batch."
-        ),
-    ] = False,
     plot: Annotated[
         str | None,
         option("Draw the landscape, the densities and epsilon to this file.", "FILE.png"),
@@ -91,34 +79,22 @@ def landscape(
     [bold]  --scaling dpsgd --shape decision[/]
 
     A canary at every 25th of 6,250 steps:
-    [bold]dpaudit landscape --noise-multiplier 4 --batch-size 700 --steps 6250[/]
-    [bold]  --scaling dpsgd --period 25 --shape escalator[/]
+    [bold]dpaudit landscape --noise-multiplier 4 --batch-size 128 --steps 6250[/]
+    [bold]  --scaling dpsgd --period 25 --shape reading-wells[/]
     """
-    from dpaudit.landscapes import exact_privacy
+    from dpaudit_paper.landscapes import exact_privacy
 
     if plot is not None:
         _check_plot(Path(plot))
-    process = _process(noise_multiplier, batch_size, steps, scaling, period, shape, width, delta)
+    process = _process(noise_multiplier, batch_size, steps, scaling, period, shape, delta)
     result = exact_privacy(process, delta=delta)
     audited = None if simulate is None else _audit(process, simulate, delta, seed)
-    found = batches = None
-    if per_batch and not search:
-        raise InvalidInput("--per-batch needs --search, got it alone")
-    if search:
-        from dpaudit.landscapes import search_batch_landscapes, search_landscape
-
-        if per_batch:
-            batches = search_batch_landscapes(process, delta=delta, seed=seed)
-        else:
-            found = search_landscape(process, delta=delta, seed=seed)
     if plot is not None:
         _draw(result, plot)
     if json:
-        _print_json(result, audited, found, batches, batch_size)
+        _print_json(result, audited)
     else:
-        _print_text(result, shape, audited, found)
-        if batches is not None:
-            _print_batches(batches)
+        _print_text(result, shape, audited)
         if plot is not None:
             typer.echo(f"Drawn in {plot}.")
 
@@ -137,11 +113,15 @@ def _process(
     scaling: str,
     period: int | None,
     shape: str,
-    width: float | None,
     delta: float,
 ) -> Any:
-    from dpaudit.landscapes import SHAPES, Constant, Table, named_landscape
-    from dpaudit.mechanisms.landscape import LandscapeProcess
+    from dpaudit_paper.landscapes import (
+        SHAPES,
+        Constant,
+        LandscapeProcess,
+        Table,
+        named_landscape,
+    )
 
     _validate.between("delta", delta, 0, 1, remedy="a common choice is 1e-5")
     blank = LandscapeProcess(
@@ -153,21 +133,19 @@ def _process(
         landscape=Constant(),
     )
     if shape in SHAPES:
-        return blank.with_landscape(named_landscape(shape, blank, delta=delta, width=width))
+        return blank.with_landscape(named_landscape(shape, blank, delta=delta))
     if not Path(shape).is_file():
         raise InvalidInput(
             f"shape must be one of {', '.join(SHAPES)}, or a CSV file that exists, got {shape!r}"
         )
-    if width is not None:
-        raise InvalidInput(f"width must be left out for a landscape from a file, got {width!r}")
     return blank.with_landscape(Table.from_file(shape, batch_size=batch_size))
 
 
 def _audit(process: Any, runs: int, delta: float, seed: int) -> Any:
     """Every bound on the simulated scores; last the paper's: GDP at the best threshold."""
-    from dpaudit.landscapes import simulate
     from dpaudit.lower_bounds import estimate, estimate_all
     from dpaudit.scores import Scores
+    from dpaudit_paper.landscapes import simulate
 
     simulated = simulate(process, runs=runs, seed=seed)
     scores = Scores.from_samples(simulated.inserted, simulated.not_inserted)
@@ -178,8 +156,8 @@ def _audit(process: Any, runs: int, delta: float, seed: int) -> Any:
 
 
 def _draw(result: Any, path: str) -> None:
-    from dpaudit.landscapes import DensityPair, pairs
-    from dpaudit.report.landscapes import draw_process
+    from dpaudit_paper.landscapes import DensityPair, pairs
+    from dpaudit_paper.landscapes.drawing import draw_process
 
     wanted = sorted({1, 2, max(1, result.process.steps // 5), result.process.steps})
     shown = []
@@ -190,9 +168,7 @@ def _draw(result: Any, path: str) -> None:
     draw_process(result, shown, path)
 
 
-def _print_json(result: Any, audited: Any, found: Any, batches: Any, batch_size: int) -> None:
-    from dpaudit.landscapes import Table
-
+def _print_json(result: Any, audited: Any) -> None:
     printed: dict[str, Any] = result.to_dict()
     printed["landscape"] = repr(result.process.landscape)
     if audited is not None:
@@ -200,36 +176,10 @@ def _print_json(result: Any, audited: Any, found: Any, batches: Any, batch_size:
             "bounds": [bound.to_dict() for bound in audited.bounds],
             "unavailable": [entry.to_dict() for entry in audited.unavailable],
         }
-    if batches is not None:
-        printed["batch_search"] = {
-            "exact": [float(epsilon) for epsilon in batches.privacy.epsilon],
-            "error": batches.privacy.error,
-            "moving_threshold": float(batches.moving_threshold.epsilon[-1]),
-            "starts": batches.starts,
-        }
-    if found is not None:
-        printed["search"] = {
-            "landscape": found.name,
-            "exact": [float(epsilon) for epsilon in found.privacy.epsilon],
-            "error": found.privacy.error,
-            "named": {named.name: named.epsilon for named in found.named},
-            "moved_threshold": {
-                "at": found.moved_threshold.landscape.at,
-                "epsilon": found.moved_threshold.epsilon,
-            },
-            "starts": [
-                {"name": start.name, "before": start.before, "after": start.after}
-                for start in found.starts
-            ],
-        }
-        if isinstance(found.landscape, Table):
-            positions, gradients = found.landscape.to_gradients(batch_size=batch_size)
-            printed["search"]["positions"] = positions.tolist()
-            printed["search"]["gradients"] = gradients.tolist()
     print_json(printed)
 
 
-def _print_text(result: Any, shape: str, audited: Any, found: Any) -> None:
+def _print_text(result: Any, shape: str, audited: Any) -> None:
     process, screen = result.process, console()
     setting = (
         f"{shape} landscape, sigma {process.noise_multiplier:g}, B {process.batch_size}, "
@@ -257,9 +207,6 @@ def _print_text(result: Any, shape: str, audited: Any, found: Any) -> None:
             "The same process simulated and audited",
             unavailable=audited.unavailable,
         )
-    if found is not None:
-        screen.print()
-        _print_search(screen, found)
 
 
 def _sentence(result: Any) -> str:
@@ -275,46 +222,6 @@ def _sentence(result: Any) -> str:
     if claimed > last * 1.01 + 1e-4:
         text += f" The GDP rule gives {decimals(claimed, 4)}, which is more than the exact value."
     return text
-
-
-def _print_search(screen: Any, found: Any) -> None:
-    grid = Grid(
-        title=f"Strongest landscape found: {found.name}",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-    )
-    grid.add_column("landscape", no_wrap=True)
-    grid.add_column("exact epsilon", justify="right", no_wrap=True)
-    for named in found.named:
-        grid.add_row(named.name, f"{named.epsilon:.4f}")
-    moved = found.moved_threshold
-    grid.add_row(f"threshold moved to {moved.landscape.at:.3f} C", f"{moved.epsilon:.4f}")
-    grid.add_row("best found", f"{found.epsilon:.4f}", style="bold")
-    grid.add_row("accountant", f"{found.privacy.accountant:.4f}")
-    screen.print(grid)
-    if found.starts:
-        worst = min(start.after for start in found.starts)
-        best = max(start.after for start in found.starts)
-        screen.print(
-            f"{len(found.starts)} starts ended between {worst:.4f} and {best:.4f} "
-            "on the search's own grid.",
-            markup=False,
-        )
-    else:
-        screen.print("The moved threshold reaches the accountant's epsilon; no search was needed.")
-
-
-def _print_batches(found: Any) -> None:
-    least, most = min(found.starts.values()), max(found.starts.values())
-    console().print(
-        f"\nStrongest landscapes found, one for each batch: epsilon = {found.epsilon:.4f}. A "
-        f"threshold that moves keeps {float(found.moving_threshold.epsilon[-1]):.4f}; "
-        f"{len(found.starts)} starts of the search ended between {least:.4f} and {most:.4f} on "
-        "its own grid.",
-        markup=False,
-        highlight=False,
-    )
 
 
 def _milestones(steps: int) -> list[int]:

@@ -21,10 +21,9 @@ import numpy as np
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-from dpaudit.landscapes.clock import check_chain
-from dpaudit.landscapes.landscapes import Wells, inside
-from dpaudit.landscapes.pair import DiscretePair, normal_mass
-from dpaudit.mechanisms.landscape import BatchLandscapes, Landscape, LandscapeProcess
+from dpaudit_paper.landscapes.pair import DiscretePair, normal_mass
+from dpaudit_paper.landscapes.process import BatchLandscapes, Landscape, LandscapeProcess
+from dpaudit_paper.landscapes.shapes import Wells, inside
 
 _NEIGHBOURS = 3  # cells on each side that one step's noise can reach
 
@@ -75,9 +74,6 @@ class Reading(Landscape):
 class ReadingWells(BatchLandscapes):
     r"""Wells of width W, with a `Reading` after each insertion.
 
-    See also:
-        `dpaudit.landscapes.Clock`, which does the same with one landscape for all batches.
-
     Arguments:
         period: The insertion period k, at least 2.
         width: Width W of a cell.
@@ -124,7 +120,7 @@ class ReadingWells(BatchLandscapes):
 
     def pairs(self, process: LandscapeProcess) -> Iterator[DiscretePair]:
         """The distributions of the cell after steps 1, 2, …, T, without and with the canary."""
-        check_chain(process, "ReadingWells", period=self.period, reach=self.least_reach)
+        self._check(process)
         kernels = _kernels(self, process.noise_multiplier)
         states = [np.ones(1), np.ones(1)]
         for step in range(1, process.steps + 1):
@@ -134,6 +130,23 @@ class ReadingWells(BatchLandscapes):
             yield DiscretePair(without, canary)
             moved = [np.convolve(states[b], kernels.read[b]) for b in range(2)]
             states = _trimmed(*(moved if inserted else seen))
+
+    def _check(self, process: LandscapeProcess) -> None:
+        """Raise `InvalidInput` unless the process can carry out the chain."""
+        if process.scaling != "dpsgd":
+            raise InvalidInput(
+                f"scaling must be 'dpsgd' for reading wells, got {process.scaling!r}; in the "
+                "paper's scaling a step is too short to reach another cell"
+            )
+        if process.reach < self.least_reach:
+            raise InvalidInput(
+                f"batch_size must be at least {math.ceil(self.least_reach)} for these reading "
+                f"wells, got {process.batch_size}; the longest jump is {self.least_reach:.1f} C"
+            )
+        if process.period != self.period:
+            raise InvalidInput(
+                f"period must be {self.period}, that of these reading wells, got {process.period!r}"
+            )
 
     def after(self, insertions: int, *, noise_multiplier: float) -> DiscretePair:
         """The distributions at the end of the last insertion's period, by repeated squaring."""

@@ -10,9 +10,17 @@ from scipy.special import log_ndtr
 
 from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import NumericalError
-from dpaudit.landscapes import Constant, Literal, Resolution, Staircase, Threshold, Wells, densities
-from dpaudit.landscapes.pair import DensityPair
-from dpaudit.mechanisms.landscape import Landscape, LandscapeProcess
+from dpaudit_paper.landscapes import (
+    Constant,
+    Landscape,
+    LandscapeProcess,
+    Literal,
+    Resolution,
+    Threshold,
+    Wells,
+    densities,
+)
+from dpaudit_paper.landscapes.pair import DensityPair
 
 
 def _process(
@@ -94,7 +102,6 @@ def test_later_insertions_of_a_constant_landscape_add_up() -> None:
         Literal(),
         Wells(width=3.0),
         Wells(width=0.4),
-        Staircase(cell=0.5, cells=3, spacing=6.0, landing=5.0),
     ],
     ids=lambda shape: type(shape).__name__,
 )
