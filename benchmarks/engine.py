@@ -39,8 +39,9 @@ from dpaudit.games import Game, play, prepare
 from dpaudit.lower_bounds import estimate
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.mechanisms.losses import cross_entropy
 from dpaudit.models import convnet, resnet18
-from dpaudit.presets import cross_entropy, preset
+from dpaudit.presets import preset
 from dpaudit.scores import Scores
 from dpaudit.threat_models import CraftedDimensions
 

@@ -26,7 +26,7 @@ from dpaudit.engine.training import Training
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.batches import FullBatch
 from dpaudit.mechanisms.dpsgd import DPSGD
-from dpaudit.presets import cross_entropy
+from dpaudit.mechanisms.losses import cross_entropy
 
 SHAPES = [
     (Shape(kernel=(5, 5), relu=True, pool=2), (13, 15)),

@@ -12,7 +12,7 @@ import pytest
 
 from dpaudit.curves import gaussian_epsilon
 from dpaudit.data import Examples
-from dpaudit.presets import cross_entropy
+from dpaudit.mechanisms.losses import cross_entropy
 from dpaudit.scores import Scores
 from dpaudit_paper import trainings as trainings_module
 from dpaudit_paper.readings import DELTA

@@ -27,7 +27,7 @@ def settings(
     return {
         "mechanism": {
             "name": preset,
-            "loss": "dpaudit.presets.cross_entropy",
+            "loss": "dpaudit.mechanisms.losses.cross_entropy",
             "batches": {"class": "FixedBatches", "batch_size": 400, "seed": seed},
             "initialisation": {"class": "FixedInitialisation", "seed": seed},
             "sampling_rate": None,

@@ -1,0 +1,531 @@
+"""Presets: trainings that are ready to audit, by name.
+
+The paper's presets have fixed batches that the adversary knows, sigma = 4 and 250 insertions; they
+differ in model and data. Every preset is also a function, for example
+``dpaudit.presets.housing(noise_multiplier=2.0)``. Listing presets is fast; making a training reads
+the data and imports torch.
+
+Paper: Cebere, Bellet, Papernot (ICLR 2025), section 5.1 and the appendix's table of
+hyperparameters.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from dpaudit._registry import Registry
+from dpaudit._torch import require_torch, torch
+from dpaudit.data import Examples, california_housing, california_housing_columns, cifar10
+from dpaudit.data.folder import DataDir, data_folder
+from dpaudit.data.text import GENERATED, byte_sequences, read_text, token_sequences
+from dpaudit.errors import DataError, InvalidInput
+from dpaudit.mechanisms import losses
+from dpaudit.mechanisms.batches import FixedBatches
+from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, Insertion, Phase
+from dpaudit.mechanisms.smoothness import LinearModel, Smoothness, SoftmaxHead
+
+__all__ = [
+    "INSERTIONS",
+    "PRESETS",
+    "DataDir",
+    "Preset",
+    "alexnet_features_of",
+    "find_alexnet",
+    "preset",
+]
+
+INSERTIONS = 250
+"""Number of insertions in one training of the paper, for every period."""
+
+Builder = Callable[[], "torch.nn.Module"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A training with a name: data, model and hyperparameters.
+
+    See also: `dpaudit.presets.PRESETS`; `dataclasses.replace`, which changes a training.
+
+    Arguments:
+        name: The name on the command line.
+        summary: A few words for tables.
+        read: Reads the data from a folder; `None` stands for the environment's ``DPAUDIT_DATA``.
+        model_for: Returns a function that builds the model for given data.
+        batch_size: Batch size B.
+        learning_rate: Learning rate eta.
+        clip_norm: Clip norm C.
+        noise_multiplier: Noise multiplier sigma.
+        loss: Loss per example.
+        smoothness: Why the updates are Lipschitz, if they are, for hidden-state upper bounds.
+        adversary: Name of the adversary of an audit that names none.
+        needs_folder: Whether the data or weights are read from a folder of the user.
+        stand_in: Name of the data that are generated if there is no such folder.
+        make: Makes the whole training from all settings of `training`, for a preset whose data
+            depend on them; replaces ``read`` and ``model_for``.
+
+    Example:
+        >>> from dpaudit.presets import preset
+        >>> training = preset("housing").training(noise_multiplier=2.0)
+        >>> training.steps, training.batches.batch_size, training.noise_multiplier
+        (250, 400, 2.0)
+    """
+
+    name: str
+    summary: str
+    read: Callable[[DataDir], Examples] | None = None
+    model_for: Callable[[Examples], Builder] | None = None
+    batch_size: int = 128
+    learning_rate: float = 0.01
+    clip_norm: float = 1.0
+    noise_multiplier: float = 4.0
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = losses.cross_entropy
+    smoothness: Smoothness | None = None
+    adversary: str = "simulated-dimension"
+    needs_folder: bool = True
+    stand_in: str | None = None
+    make: Callable[..., DPSGD] | None = None
+
+    def __post_init__(self) -> None:
+        if self.make is None and (self.read is None or self.model_for is None):
+            raise InvalidInput(f"preset {self.name!r} needs read and model_for, or make")
+
+    def training(
+        self,
+        *,
+        steps: int = INSERTIONS,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        clip_norm: float | None = None,
+        noise_multiplier: float | None = None,
+        seed: int = 0,
+        data_dir: DataDir = None,
+        period: int | None = None,
+        phase: Phase = "first",
+    ) -> DPSGD:
+        """The training, with the preset's value for every hyperparameter that is `None`.
+
+        Arguments:
+            steps: Number of steps T.
+            batch_size: Batch size B.
+            learning_rate: Learning rate eta.
+            clip_norm: Clip norm C.
+            noise_multiplier: Noise multiplier sigma.
+            seed: Random seed of the initialisation and of the batches.
+            data_dir: The folder of the data, if it does not ship with the package.
+            period: Insertion period for which the data are made; only crafted data depend on it.
+            phase: Step of each period at which the canary will be inserted; likewise.
+        """
+        require_torch()
+        given = {
+            "batch_size": batch_size,
+            "learning_rate": learning_rate,
+            "clip_norm": clip_norm,
+            "noise_multiplier": noise_multiplier,
+        }
+        settings: dict[str, Any] = {
+            name: getattr(self, name) if value is None else value for name, value in given.items()
+        }
+        settings |= {
+            "name": self.name,
+            "loss": self.loss,
+            "batches": FixedBatches(batch_size=settings.pop("batch_size"), seed=seed),
+            "steps": steps,
+            "initialisation": FixedInitialisation(seed=seed),
+            "smoothness": self.smoothness,
+        }
+        if self.make is not None:
+            insertion = None if period is None else Insertion.in_phase(phase, period=period)
+            return self.make(insertion=insertion, **settings)
+        assert self.read is not None  # __post_init__ checks both
+        assert self.model_for is not None
+        data = self.read(data_dir)
+        return DPSGD(build_model=self.model_for(data), data=data, **settings)
+
+
+def _network(name: str) -> Callable[[Examples], Builder]:
+    """A ``model_for``: the function of that name in `dpaudit.models`, imported when needed."""
+
+    def model_for(data: Examples) -> Builder:
+        from dpaudit import models
+
+        builder: Builder = getattr(models, name)
+        return builder
+
+    return model_for
+
+
+def _linear_for(data: Examples) -> Builder:
+    """A linear model without bias that starts at zero; one output for two classes."""
+    from dpaudit.models import linear_from_zero
+
+    classes = data.classes or 0
+    return functools.partial(
+        linear_from_zero, data.features.shape[1], 1 if classes == 2 else classes
+    )
+
+
+def _housing(data_dir: DataDir) -> Examples:
+    return california_housing()
+
+
+def _cifar10(data_dir: DataDir) -> Examples:
+    return cifar10(data_dir)
+
+
+# The learning rate is 0.1 as in the paper's text. With the 0.01 of its table all dimensions would
+# be equally good for a canary.
+_HOUSING = Preset(
+    name="housing",
+    summary="FCNN 8-6-2 on California Housing",
+    needs_folder=False,
+    read=_housing,
+    model_for=_network("fcnn"),
+    batch_size=400,
+    learning_rate=0.1,
+)
+
+_CONVNET = Preset(
+    name="convnet",
+    summary="ConvNet on CIFAR-10",
+    read=_cifar10,
+    model_for=_network("convnet"),
+)
+
+_RESNET18 = Preset(
+    name="resnet18",
+    summary="ResNet18 with GroupNorm on CIFAR-10",
+    read=_cifar10,
+    model_for=_network("resnet18"),
+)
+
+_VIT_TINY = Preset(
+    name="vit-tiny",
+    summary="ViT-tiny on CIFAR-10",
+    read=_cifar10,
+    model_for=_network("vit_tiny"),
+    adversary="random-dimension",
+)
+
+# The network of De et al. (arXiv 2204.13650).
+_WRN_16_4 = Preset(
+    name="wrn-16-4",
+    summary="WRN-16-4 with GroupNorm on CIFAR-10",
+    read=_cifar10,
+    model_for=_network("wide_resnet"),
+    adversary="random-dimension",
+)
+
+
+# Fine-tuning a head on frozen AlexNet features of CIFAR-10
+
+
+def alexnet_features_of(
+    data_dir: DataDir, *, examples: int = 0, hidden_layers: bool = False
+) -> Examples:
+    """Frozen AlexNet features of CIFAR-10. Two cores compute about a hundred images per second.
+
+    Arguments:
+        data_dir: Folder of CIFAR-10 and of the weights.
+        examples: Number of images, from the first; 0 for all.
+        hidden_layers: Whether to apply the hidden layers of AlexNet's classifier, too.
+    """
+    from dpaudit.models import alexnet_features
+
+    weights = find_alexnet(data_dir)
+    images = cifar10(data_dir, normalise=False)
+    if examples:
+        images = images.take(range(min(examples, len(images))))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return alexnet_features(images, weights, device=device, hidden_layers=hidden_layers)
+
+
+def find_alexnet(data_dir: DataDir) -> Path:
+    """The file with AlexNet's weights in the data folder."""
+    root = data_folder(data_dir)
+    if root is None:
+        raise DataError(
+            "no folder for CIFAR-10 and AlexNet's weights: give data_dir, or set the environment "
+            "variable DPAUDIT_DATA"
+        )
+    endings = (".safetensors", ".pth", ".pt")
+    found = sorted(path for path in root.glob("alexnet*") if path.suffix in endings)
+    if not found:
+        raise DataError(
+            f"no AlexNet weights in {root}; put torchvision's weights there, in a file such as "
+            "alexnet.safetensors or alexnet.pth"
+        )
+    return found[0]
+
+
+def _head_for(data: Examples) -> Builder:
+    from dpaudit.models import linear_head
+
+    return functools.partial(linear_head, data.features.shape[1], data.classes or 0)
+
+
+_ALEXNET_HEAD = Preset(
+    name="alexnet-head",
+    summary="linear head on frozen AlexNet features of CIFAR-10",
+    read=alexnet_features_of,
+    model_for=_head_for,
+)
+
+# The paper replaces AlexNet's last layer only; this needs weights that include the classifier.
+_ALEXNET_LAST_LAYER = Preset(
+    name="alexnet-last-layer",
+    summary="last layer of a frozen AlexNet on CIFAR-10",
+    read=functools.partial(alexnet_features_of, hidden_layers=True),
+    model_for=_head_for,
+)
+
+
+# Language models on ``text.txt`` of the data folder, or on a generated text
+
+_LENGTH, _CHARACTERS = 128, 2**20
+
+# Where there are no weights: a GPT-2 of 0.9 million parameters for bytes.
+_GPT2: dict[str, Any] = {
+    "model_type": "gpt2",
+    "vocab_size": 256,
+    "n_positions": _LENGTH,
+    "n_embd": 128,
+    "n_layer": 4,
+    "n_head": 4,
+}
+
+
+def _bytes(data_dir: DataDir) -> Examples:
+    """Sequences of 128 bytes, 8,191 of them for a text of a mebibyte."""
+    return byte_sequences(data_dir, length=_LENGTH, characters=_CHARACTERS)
+
+
+def _tokens(data_dir: DataDir) -> Examples:
+    folder = _model_folder(data_dir)
+    if folder is None:
+        return _bytes(data_dir)
+    import transformers
+
+    text, name = read_text(data_dir, characters=_CHARACTERS)
+    library: Any = transformers  # only partly typed
+    tokenizer = library.AutoTokenizer.from_pretrained(folder)
+    tokens = tokenizer(text)["input_ids"]
+    return token_sequences(
+        tokens, length=_LENGTH, vocabulary=len(tokenizer), name=f"{name} {folder}"
+    )
+
+
+def _lora_for(data: Examples) -> Builder:
+    from dpaudit.models.lora import huggingface_lora
+
+    folder = data.name.partition(" ")[2]
+    return functools.partial(huggingface_lora, folder or _GPT2)
+
+
+def _model_folder(data_dir: DataDir) -> Path | None:
+    folder = data_folder(data_dir)
+    if folder is None or not (folder / "model" / "config.json").is_file():
+        return None
+    return folder / "model"
+
+
+_GPT = Preset(
+    name="gpt",
+    summary="GPT of 10.8 million parameters on the bytes of a text",
+    read=_bytes,
+    model_for=_network("gpt"),
+    batch_size=64,
+    learning_rate=0.1,
+    noise_multiplier=1.0,
+    adversary="random-dimension",
+    stand_in=GENERATED,
+)
+
+# A folder ``model`` in the data folder gives the weights and the tokenizer.
+_GPT2_LORA = Preset(
+    name="gpt2-lora",
+    summary="LoRA on a Hugging Face GPT-2",
+    read=_tokens,
+    model_for=_lora_for,
+    batch_size=64,
+    learning_rate=0.1,
+    noise_multiplier=1.0,
+    adversary="random-dimension",
+    stand_in=GENERATED,
+)
+
+
+# Non-expansive updates, so that the upper bounds of the hidden state apply with c = 1
+
+_CELLS = 20
+_LARGEST_NORM = 4.0
+_UNITS, _DEAD, _CLASSES = 64, 16, 10
+
+
+def _housing_cells(data_dir: DataDir) -> Examples:
+    """Eight standardised columns of norm at most 4, a constant, and the cell of a 20 x 20 map."""
+    housing = california_housing()
+    dense = housing.features.astype(float)
+    norms = np.linalg.norm(dense, axis=1, keepdims=True)
+    dense *= np.minimum(1.0, _LARGEST_NORM / norms)
+    place = housing.features[:, -2:]  # latitude and longitude
+    low, high = place.min(axis=0), place.max(axis=0)
+    cell = np.minimum((place - low) / (high - low) * _CELLS, _CELLS - 1).astype(int)
+    one_hot = np.zeros((len(dense), _CELLS**2))
+    one_hot[np.arange(len(dense)), cell[:, 0] * _CELLS + cell[:, 1]] = 1.0
+    return Examples(
+        features=np.concatenate([dense, np.ones((len(dense), 1)), one_hot], axis=1),
+        targets=housing.targets,
+        classes=2,
+        name="california-housing-cells",
+    )
+
+
+def _housing_features(data_dir: DataDir) -> Examples:
+    """A fixed random ReLU layer of the standardised columns; the class is the decile of value."""
+    inputs = california_housing().features.astype(float)
+    random = np.random.default_rng(0)
+    hidden = inputs @ random.standard_normal((inputs.shape[1], _UNITS))
+    # A unit fires for half of the examples; a dead one has its threshold at the largest input.
+    threshold = np.median(hidden, axis=0)
+    threshold[-_DEAD:] = hidden[:, -_DEAD:].max(axis=0)
+    features = np.maximum(hidden - threshold, 0.0)
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    features /= np.maximum(norms, 1.0) * (1 + 1e-6)
+    value = california_housing_columns()["MedHouseVal"]
+    borders = np.quantile(value, np.arange(1, _CLASSES) / _CLASSES)
+    return Examples(
+        features=features,
+        targets=np.searchsorted(borders, value),
+        classes=_CLASSES,
+        name="california-housing-features",
+    )
+
+
+# Most cells of the map have no district: a record in one of them has a feature that no other has.
+_LOGISTIC = Preset(
+    name="logistic",
+    summary="logistic regression on California Housing with map cells",
+    needs_folder=False,
+    read=_housing_cells,
+    model_for=_linear_for,
+    batch_size=400,
+    learning_rate=0.1,
+    clip_norm=0.2,
+    loss=losses.logistic,
+    smoothness=LinearModel(loss="logistic"),
+    adversary="rare-feature",
+)
+
+# Clipping is never active: feature vectors have norm at most 1, and C is the square root of 2,
+# which no gradient exceeds. The last features are dead: no training example activates them.
+_SOFTMAX_HEAD = Preset(
+    name="softmax-head",
+    summary="softmax head on frozen ReLU features of California Housing",
+    needs_folder=False,
+    read=_housing_features,
+    model_for=_linear_for,
+    batch_size=128,
+    learning_rate=0.02,
+    clip_norm=math.sqrt(2),
+    smoothness=SoftmaxHead(),
+    adversary="rare-feature",
+)
+
+
+# A network and data on which hiding the intermediate models hardly helps
+
+
+def _crafted_training(
+    *, insertion: Insertion | None, batches: FixedBatches, **settings: Any
+) -> DPSGD:
+    """The training: the batch after an insertion reads, the others are wells."""
+    from dpaudit.models.crafted_network import FEATURES, CraftedDesign, CraftedNetwork
+
+    insertion = Insertion(period=5) if insertion is None else insertion
+    period = insertion.period
+    if period < 2:
+        raise InvalidInput(
+            f"period must be at least 2 for crafted-network, got {period}; use --period 5"
+        )
+    size = batches.batch_size
+    design = CraftedDesign.fitted(
+        batch_size=size,
+        learning_rate=settings["learning_rate"],
+        clip_norm=settings["clip_norm"],
+        noise_multiplier=settings["noise_multiplier"],
+    )
+    features = np.zeros((period * size, FEATURES))
+    targets = np.zeros(period * size, dtype=np.int64)
+    random = np.random.default_rng(batches.seed)
+    for step in range(period):
+        # The batches are shuffled: put each kind where its batch will be.
+        places = batches.indices(step, len(targets))
+        reads = insertion.at(step - 1 + period)
+        batch = design.reading if reads else design.wells
+        features[places], targets[places] = batch(size, random)
+    return DPSGD(
+        build_model=functools.partial(CraftedNetwork, design),
+        data=Examples(features=features, targets=targets, classes=2, name="crafted"),
+        batches=batches,
+        **settings,
+    )
+
+
+_CRAFTED_NETWORK = Preset(
+    name="crafted-network",
+    summary="ReLU network on crafted data",
+    needs_folder=False,
+    make=_crafted_training,
+    learning_rate=0.1,
+    loss=losses.hinge,
+    adversary="rare-feature",
+)
+
+_SHIPPED = (
+    _HOUSING,
+    _CONVNET,
+    _RESNET18,
+    _ALEXNET_HEAD,
+    _ALEXNET_LAST_LAYER,
+    _GPT,
+    _VIT_TINY,
+    _WRN_16_4,
+    _GPT2_LORA,
+    _LOGISTIC,
+    _SOFTMAX_HEAD,
+    _CRAFTED_NETWORK,
+)
+
+PRESETS: Registry[Preset] = Registry(
+    "preset", "dpaudit.presets", {shipped.name: shipped for shipped in _SHIPPED}
+)
+"""Every registered preset. An entry point names a `Preset`."""
+
+
+def preset(name: str) -> Preset:
+    """The preset of that name.
+
+    Example:
+        >>> preset("convnet").summary
+        'ConvNet on CIFAR-10'
+    """
+    return PRESETS[name]
+
+
+def __getattr__(name: str) -> Callable[..., DPSGD]:
+    dashed = name.replace("_", "-")
+    if name.startswith("_") or dashed not in PRESETS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return PRESETS[dashed].training
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *(name.replace("-", "_") for name in PRESETS)])
