@@ -120,6 +120,7 @@ class Training:
             )
         return {
             "broken": [finding.rule.name for finding in result.broken],
+            "warnings": [finding.rule.name for finding in result.warnings],
             "trainings": result.calls,
             "seconds": clock.seconds,
         }

@@ -6,7 +6,7 @@ Source: tensorflow/privacy #81 clips means of microbatches; the accumulated form
 Leak: in its part one long example replaces the others: it changes the sum by up to 2 C.
 Fix: clip every example, then accumulate.
 Found by: an audit with a canary inside a full part in a few hundred runs (alone it sees
-    nothing); `dpaudit check` ("bounded total change").
+    nothing); `dpaudit check` ("bounded contribution").
 """
 
 from __future__ import annotations

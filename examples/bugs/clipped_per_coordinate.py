@@ -5,7 +5,7 @@ Source: arXiv 2303.00654 warns of other norms; planted by a reviewer of dpaudit.
 Leak: an example contributes up to C in each of 2,882 coordinates: 54 C in all.
 Fix: clip by the Euclidean norm of the whole gradient.
 Found by: an audit with a canary in a random direction in a few runs (a canary along one axis
-    sees nothing); `dpaudit check` ("bounded dense contribution").
+    sees nothing); `dpaudit check` ("bounded contribution").
 """
 
 from __future__ import annotations

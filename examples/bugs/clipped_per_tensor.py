@@ -6,7 +6,7 @@ Source: fedbiomed/fedbiomed #1443, point 4: "the clip is not applied as a global
 Leak: six tensors: a sensitivity 2.45 times larger than the noise was made for.
 Fix: clip the norm over all tensors; or clip each to C / sqrt(L); or make the noise for sqrt(L) C.
 Found by: an audit with a canary spread over all tensors (a canary along one axis sees nothing);
-    `dpaudit check` ("bounded dense contribution").
+    `dpaudit check` ("bounded contribution").
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Leak: one example more makes every coordinate of the noise smaller by n / (n + 1
 Fix: divide by the expected batch size, a constant. (Where privacy means that an example may be
     exchanged for another, the size is no secret, and the sensitivity is 2 C.)
 Found by: an audit that scores the length of the whole update (a score along the canary's axis sees
-    little); `dpaudit check` ("zero gradient has no effect").
+    little); `dpaudit check` ("noise independent of the data").
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Leak: whether noise was added shows whether the batch had an example: in a small
 Fix: make the step with noise only.
 Found by: an audit that scores how much noise there is, in a few dozen runs; `dpaudit check`
     ("noise differs between runs"), where two seeds skip the same step; `dpaudit check --step`
-    for a private step ("empty batches").
+    for a private step ("noise independent of the data").
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Bug: per-example norms are computed over all tensors but the embedding, whose gr
 Source: planted by a reviewer of dpaudit; no public report.
 Leak: a gradient in the first layer is not clipped at all.
 Fix: the norm over all tensors.
-Found by: an audit with a canary in every tensor in a few runs; `dpaudit check` ("bounded total
-    change"), which names the tensor.
+Found by: an audit with a canary in every tensor in a few runs; `dpaudit check`
+    ("bounded contribution"), which names the tensor.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Source: google-deepmind/jax_privacy PR #309: "the sum of squares can underflow t
 Leak: with C = 0.001, a gradient of 2,882 entries of 0.00016 passes with norm 0.0086.
 Fix: rows.float().norm(dim=1).
 Found by: an audit with a canary of many small entries (a canary along one axis sees nothing);
-    `dpaudit check` ("bounded contribution of small entries").
+    `dpaudit check` ("bounded contribution").
 """
 
 from __future__ import annotations

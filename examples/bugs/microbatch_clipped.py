@@ -7,7 +7,7 @@ Source: tensorflow/privacy #81 (are microbatches private?) and #620, which quote
 Leak: a microbatch that pointed one way points the other way with the canary: 2 C, not C.
 Fix: microbatches of one example; or noise of deviation 2 sigma C.
 Found by: an audit whose data set has a companion that pulls the canary's microbatch the other way
-    (an ordinary canary sees only C); `dpaudit check` ("bounded total change").
+    (an ordinary canary sees only C); `dpaudit check` ("bounded contribution").
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ Source: google/differential-privacy PR #405: NaN passes a clamp "and propagates 
     OpenMined/PySyft #6956; the tests of ObliviousAI/dp-recorder.
 Leak: one example turns the model into NaN, and nothing else could have.
 Fix: an example whose gradient is not finite contributes zero.
-Found by: an audit with a NaN canary; `dpaudit check` ("infinite and NaN gradients").
+Found by: an audit with a NaN canary; `dpaudit check` ("infinite and NaN gradients"), as a
+    warning: whether a gradient can be NaN depends on the loss, which the check does not see.
 """
 
 from __future__ import annotations

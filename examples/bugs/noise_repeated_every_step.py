@@ -5,8 +5,8 @@ Source: fedbiomed/fedbiomed PR #794 weighs resetting the seed to the same value 
     IBM/differential-privacy-library #31: the same seed twice "will break differential privacy".
 Leak: the difference of two steps has no noise: the iterates show in which steps the canary was.
 Fix: make the generator once, before the loop.
-Found by: an audit of the iterates with a canary in every second step; `dpaudit check` ("noise
-    differs between steps"). The final model alone does not show it.
+Found by: an audit of the iterates with a canary in every second step; `dpaudit check` ("noise in
+    every step"). The final model alone does not show it.
 """
 
 from __future__ import annotations

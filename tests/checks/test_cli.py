@@ -84,30 +84,42 @@ def run(tmp_path, monkeypatch, run):
 CLAIM = ("--clip-norm", "2", "--noise-multiplier", "1", "--parameters", "300")
 
 
-def test_a_correct_training_exits_with_0(run):
-    code, out, err = run("trained_here:train", *CLAIM)
+def test_a_correct_training_exits_with_0_and_one_short_page(run):
+    code, out, err = run("trained_here:private_step", "--step", *CLAIM)
     assert (code, err) == (0, "")
-    assert "bounded contribution" in out
+    lines = out.splitlines()
+    assert lines[0].startswith("PASSED   trained_here:private_step, 11 of 11 rules tested")
+    assert len(lines) <= 12
+    assert "11 rules: canary has an effect, bounded contribution" in out
     assert "not a proof of privacy" in out
 
 
 def test_a_broken_rule_exits_with_1_and_is_explained(run):
     code, out, _ = run("trained_here:unclipped", *CLAIM)
     assert code == 1
-    assert "Broken: bounded contribution." in out
-    assert "Remedy:" in out
+    assert out.startswith("BROKEN  ")
+    assert "bounded contribution: 1e+06 C, allowed at most" in out
+    assert "remedy" in out
     assert "opacus PR #664" in out
 
 
-def test_strict_fails_on_rules_that_could_not_be_checked(run):
-    """The training has no argument ``steps``: rules about several steps cannot be checked."""
-    assert run("trained_here:train", *CLAIM)[0] == 0
-    code, out, _ = run("trained_here:train", *CLAIM, "--strict")
-    assert code == 3
-    assert "rules could not be checked" in out
+def test_exit_code_3_is_for_core_rules_that_were_not_tested(run):
+    """The training has no argument ``steps``: rules about several steps are listed."""
+    code, out, _ = run("trained_here:train", *CLAIM)
+    assert code == 0
+    assert "not tested  contribution to its own step only" in out
     step = ("trained_here:private_step", "--step", "--clip-norm", "2", "--noise-multiplier", "1")
-    assert run(*step, "--strict")[0] == 0
-    assert run(*step, "--strict", "--public-transform")[0] == 3
+    assert run(*step)[0] == 0
+    code, out, _ = run(*step, "--public-transform")
+    assert code == 3
+    assert out.startswith("NOT TESTED")
+
+
+def test_all_shows_what_every_rule_measured(run):
+    code, out, _ = run("trained_here:private_step", "--step", *CLAIM, "--all")
+    assert code == 0
+    assert "noise size: sigma" in out
+    assert len([line for line in out.splitlines() if line.startswith("  passed")]) == 11
 
 
 def test_json_is_one_object(run):

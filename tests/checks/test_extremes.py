@@ -47,7 +47,7 @@ def test_no_correct_training_is_called_broken_or_over_noised(first):
         train, canary, sigma, count = drawn(seed)
         result = dpaudit.check_training(train, canary, noise_multiplier=sigma, steps=count)
         verdicts = {finding.verdict for finding in result}
-        assert verdicts <= {"passed", "could not tell"}, (seed, result)
+        assert verdicts <= {"passed", "not tested"}, (seed, result)
 
 
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 30.0])
@@ -63,7 +63,6 @@ def test_in_float64_one_step_decides_every_rule(sigma, clip):
     result = dpaudit.check_training(train, canary, noise_multiplier=sigma)
     unknown = {finding.rule.name for finding in result if finding.verdict != "passed"}
     assert unknown == {
-        "noise differs between steps",
         "contribution to its own step only",
         "noise in every step",
     }

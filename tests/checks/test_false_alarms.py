@@ -5,18 +5,15 @@ import private_steps as steps
 import pytest
 from scipy import stats
 
-from dpaudit.checks import limits
-from dpaudit.checks.limits import FALSE_ALARM, largest_ratio, smallest_ratio, standard_deviations
-from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules import (
-    CHECKS,
-    _noise,
-    noise_between_parameters,
-    noise_between_runs,
-    noise_shape,
-    noise_size,
+from dpaudit.checks import measure, noise
+from dpaudit.checks.measure import (
+    FALSE_ALARM,
+    Measurements,
+    largest_ratio,
+    smallest_ratio,
+    standard_deviations,
 )
-from dpaudit.checks.rules._directions import noise_directions
+from dpaudit.checks.noise import PARAMETERS, RUNS, SIZE, THERE, noise_directions
 from dpaudit.checks.subject import StepSubject
 
 TRIALS = 150
@@ -35,19 +32,18 @@ def measured(seed, parameters=60, runs=8):
 
 
 def noise_findings(one):
-    """The findings of the rules about noise, as if the rule about zero gradients had passed."""
-    found = {"zero-gradient": CHECKS["zero-gradient"].rule.passed()}
-    names = "noise-presence", "noise-between-parameters", "noise-between-runs", "noise-size"
-    for name in names:
-        found[name] = CHECKS[name].finding(one, found)
-    return found
+    """The findings of the rules about noise, by the name of the rule."""
+    findings = {}
+    for rule in (THERE, PARAMETERS, RUNS, SIZE):
+        findings[rule.name] = rule.check(one, findings)
+    return findings
 
 
 @pytest.fixture(autouse=True)
 def few_seeds(monkeypatch):
     """No larger samples: they would take hundreds of steps for each trial."""
-    monkeypatch.setattr(noise_size, "FIRST_LOOK", (0, 0))
-    monkeypatch.setattr(noise_size, "SECOND_LOOK", (0, 0))
+    monkeypatch.setattr(noise, "FIRST_LOOK", (0, 0))
+    monkeypatch.setattr(noise, "SECOND_LOOK", (0, 0))
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +63,14 @@ LEVEL = 0.02
 @pytest.fixture
 def loose(monkeypatch):
     """The same rules at a level where false alarms can be counted."""
-    for module in (limits, _noise, noise_size, noise_between_parameters, noise_between_runs):
+    for module in (measure, noise):
         monkeypatch.setattr(module, "FALSE_ALARM", LEVEL)
-    monkeypatch.setattr(_noise, "TOLERATED", 0.0)
+    monkeypatch.setattr(noise, "TOLERATED", 0.0)
 
 
 def test_alarms_come_at_no_more_than_the_stated_rate(trials, loose):
     """Each rule alarms at most at its level, as far as 150 trials can tell."""
-    counts = dict.fromkeys(("noise-size", "noise-between-parameters", "noise-between-runs"), 0)
+    counts = dict.fromkeys((SIZE.name, PARAMETERS.name, RUNS.name), 0)
     for one in trials:
         found = noise_findings(one)
         for name in counts:
@@ -82,18 +78,16 @@ def test_alarms_come_at_no_more_than_the_stated_rate(trials, loose):
     allowed = stats.binom.isf(1e-4, TRIALS, LEVEL)
     assert max(counts.values()) <= allowed, counts
     # Chi-square limits are exact, apart from the two that share the level: not far below it.
-    assert counts["noise-size"] >= stats.binom.ppf(1e-4, TRIALS, LEVEL / 2)
+    assert counts[SIZE.name] >= stats.binom.ppf(1e-4, TRIALS, LEVEL / 2)
 
 
 def test_a_larger_sample_of_noise_does_not_raise_the_rate_of_alarms(loose, monkeypatch):
     """The second look decides alone; the more suspicious of two looks would alarm more often."""
-    monkeypatch.setattr(noise_size, "FIRST_LOOK", (0, 12))
-    monkeypatch.setattr(noise_size, "SECOND_LOOK", (0, 24))
-    monkeypatch.setattr(noise_size, "SUSPICIOUS", 0.3)
-    before = "zero-gradient", "noise-presence", "noise-between-runs", "noise-between-parameters"
-    found = {name: CHECKS[name].rule.passed() for name in before}
+    monkeypatch.setattr(noise, "FIRST_LOOK", (0, 12))
+    monkeypatch.setattr(noise, "SECOND_LOOK", (0, 24))
+    monkeypatch.setattr(noise, "SUSPICIOUS", 0.3)
     samples = [measured(seed, parameters=40) for seed in range(TRIALS)]
-    alarms = sum(CHECKS["noise-size"].finding(one, found).verdict == "broken" for one in samples)
+    alarms = sum(SIZE.check(one, {}).verdict == "broken" for one in samples)
     assert alarms <= stats.binom.isf(1e-4, TRIALS, LEVEL), alarms
     further = [len(one.once("further outputs", list)) for one in samples]
     assert {4, 16} == set(further)  # 12 or 24 seeds, of which 8 are those of all rules
@@ -127,5 +121,5 @@ def test_the_shape_of_normal_noise_is_rarely_suspicious(parameters, seeds):
     """At one in a hundred for each statistic, 12 of 200 trials have a probability below 1e-4."""
     random = np.random.default_rng(5)
     samples = [directions_of(random.standard_normal((parameters, seeds))) for _ in range(200)]
-    assert sum(noise_shape._few_in_tails(one) < 0.01 for one in samples) < 12
-    assert sum(noise_shape._norms(one)[1] < 0.01 for one in samples) < 12
+    assert sum(noise._few_in_tails(one) < 0.01 for one in samples) < 12
+    assert sum(noise._norms(one)[1] < 0.01 for one in samples) < 12

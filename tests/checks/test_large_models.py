@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpaudit import GradientCanary
-from dpaudit.checks import check_training, measuring
+from dpaudit.checks import check_training, measure
 
 SIZES = {"first": 300, "frozen": 150, "bias": 3, "last": 347}
 STARTS = dict(zip(SIZES, np.cumsum([0, *SIZES.values()]).tolist(), strict=False))
@@ -14,8 +14,8 @@ SIZE, SIGMA = sum(SIZES.values()), 2.0
 @pytest.fixture(autouse=True)
 def _few_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a model of millions: the end of a tensor and a whole bias lie between watched ones."""
-    monkeypatch.setattr(measuring, "_WATCHED", 101)
-    monkeypatch.setattr(measuring, "_SPREAD", 64)
+    monkeypatch.setattr(measure, "_WATCHED", 101)
+    monkeypatch.setattr(measure, "_SPREAD", 64)
     even = np.linspace(0, SIZE - 1, 101).astype(int)
     assert STARTS["frozen"] - 1 not in even
     assert not set(even) & set(range(STARTS["bias"], STARTS["last"]))

@@ -79,7 +79,7 @@ def test_every_rule_of_a_check_is_a_case(here):
     suite, results = read(here)
     cases = {case.get("name"): case for case in suite}
     assert cases["bounded contribution"].find("failure") is not None
-    assert cases["same seed, same output"].find("failure") is None
+    assert cases["noise size"].find("failure") is None
     broken = {one["ruleId"] for one in results if one["level"] == "error"}
     assert "bounded contribution" in broken
     assert len(broken) == int(suite.get("failures"))

@@ -8,7 +8,6 @@ from opacus.optimizers.perlayeroptimizer import DPPerLayerOptimizer
 from opacus_trainings import OPACUS_WARNINGS, network, private
 
 from dpaudit.checks import check_step
-from dpaudit.checks.libraries import LIBRARIES
 from dpaudit.errors import InvalidInput
 from dpaudit.integrations.opacus import OpacusStep, check_optimizer
 
@@ -29,13 +28,6 @@ def names(findings):
     return {finding.rule.name for finding in findings}
 
 
-def test_stock_opacus_is_known_without_the_metadata_of_an_installation(monkeypatch):
-    """As with ``PYTHONPATH=src``: the verdict must not depend on how dpaudit is installed."""
-    monkeypatch.setattr("dpaudit._registry.entry_points", lambda group: ())
-    monkeypatch.delitem(vars(LIBRARIES), "_known", raising=False)
-    assert "opacus" in list(LIBRARIES)
-
-
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_stock_opacus_passes_with_a_note_about_infinite_gradients(reduction):
     result = check_optimizer(optimizer(loss_reduction=reduction))
@@ -43,8 +35,7 @@ def test_stock_opacus_passes_with_a_note_about_infinite_gradients(reduction):
     assert {finding.verdict for finding in result} == {"passed", "warning"}
     note = result["infinite and NaN gradients"]
     assert note.verdict == "warning"
-    assert "nan_to_num" in note.explanation
-    assert DPOptimizer.clip_and_accumulate.__name__ == "clip_and_accumulate"
+    assert "nan_to_num" in note.remedy
     declared = check_optimizer(optimizer(loss_reduction=reduction), finite_gradients=True)
     assert declared["infinite and NaN gradients"].verdict == "left out"
 
@@ -68,7 +59,7 @@ def test_clipping_per_layer_bounds_the_norm_of_all_layers_together():
     assert check_optimizer(layered).passed
     # The same optimizer, with a claim that the whole gradient is clipped to 0.35.
     result = check_optimizer(layered, clip_norm=0.35, noise_multiplier=2.2)
-    assert names(result.broken) == {"bounded dense contribution"}
+    assert names(result.broken) == {"bounded contribution"}
 
 
 class ClipNormIgnored(DPOptimizer):

@@ -1,18 +1,16 @@
 """Deterministic checks of a private training: which rule is broken, before any statistics."""
 
-from dpaudit.checks.canaries import ShapedCanary
-from dpaudit.checks.checking import check_step, check_training
-from dpaudit.checks.findings import CheckResult, Finding, Rule
-from dpaudit.checks.rules import CHECKS
-
-RULES = tuple(check.rule for check in CHECKS.values())
-"""All rules, in the order in which they are checked."""
+from dpaudit.checks.checking import MORE_RULES, RULES, check_step, check_training
+from dpaudit.checks.findings import CheckResult, Finding, Outcome, Probe, Rule
+from dpaudit.checks.subject import ShapedCanary
 
 __all__ = [
-    "CHECKS",
+    "MORE_RULES",
     "RULES",
     "CheckResult",
     "Finding",
+    "Outcome",
+    "Probe",
     "Rule",
     "ShapedCanary",
     "check_step",

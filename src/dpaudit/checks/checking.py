@@ -9,13 +9,25 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
-from dpaudit.checks.findings import CheckResult, Finding
-from dpaudit.checks.layout import Tensor
-from dpaudit.checks.limits import FALSE_ALARM
-from dpaudit.checks.measuring import Measurements
-from dpaudit.checks.rules import CHECKS
-from dpaudit.checks.subject import StepSubject, Subject, TrainingSubject, usual_steps
+from dpaudit._registry import Registry
+from dpaudit.checks import contribution, noise
+from dpaudit.checks import steps as several_steps
+from dpaudit.checks.findings import CheckResult, Finding, Rule
+from dpaudit.checks.measure import FALSE_ALARM, Measurements
+from dpaudit.checks.subject import (
+    StepSubject,
+    Subject,
+    Tensor,
+    TrainingSubject,
+    usual_steps,
+)
 from dpaudit.errors import InvalidInput
+
+RULES: tuple[Rule, ...] = (*contribution.RULES, *noise.RULES, *several_steps.RULES)
+"""The rules of dpaudit, in the order in which they are checked."""
+
+MORE_RULES: Registry[Rule] = Registry("rule", "dpaudit.checks", {})
+"""Rules of other packages, which are checked after those of dpaudit."""
 
 RUNS = 16
 """Default number of seeds over which noise is measured."""
@@ -71,8 +83,8 @@ def check_training(
             inserted; only its number of parameters and its clip norm C are read.
         noise_multiplier: The claimed sigma.
         steps: Number of steps of ``train``. If it takes ``steps``, the default is the default of
-            that argument; else it is 1, and a training that reads the canary more than once is
-            refused. The rules are sharpest if ``train`` takes ``steps``.
+            that argument; else it is the number of times that ``train`` reads the canary, if that
+            is the same under two seeds. The rules are sharpest if ``train`` takes ``steps``.
         insertions: Number of steps in which the canary takes part; all of them by default.
         runs: Number of seeds over which noise is measured, at least 8.
         seed: The first seed.
@@ -108,27 +120,28 @@ def check_training(
             )
     if not callable(train):
         raise InvalidInput(f"train must be a function train(canary, inserted, seed), got {train!r}")
-    given = usual_steps(train) if steps is None else steps
-    steps = _validate.integer("steps", 1 if given is None else given, at_least=1)
-    insertions = (
-        steps if insertions is None else _validate.integer("insertions", insertions, at_least=1)
-    )
-    if insertions > steps:
-        raise InvalidInput(f"insertions must be at most steps ({steps}), got {insertions}")
     subject = TrainingSubject(
         train=train,
         parameters=_validate.integer("canary.parameters", canary.parameters, at_least=1),
         clip_norm=_validate.positive("canary.clip_norm", canary.clip_norm),
         noise_multiplier=_sigma(noise_multiplier),
-        steps=steps,
-        insertions=insertions,
-        public_transform=public_transform,
+        **_declared(finite_gradients, fixed_batch_size, public_transform),
     )
-    if given is None:
-        _require_one_step(subject, _validate.integer("seed", seed))
-    left_out = _left_out(finite_gradients, fixed_batch_size)
+    seed, note = _validate.integer("seed", seed), ""
+    if steps is None:
+        steps = usual_steps(train)
+    if steps is None:
+        steps, note = _counted_steps(subject, seed)
+    subject.steps = _validate.integer("steps", steps, at_least=1)
+    subject.insertions = (
+        subject.steps
+        if insertions is None
+        else _validate.integer("insertions", insertions, at_least=1)
+    )
+    if subject.insertions > subject.steps:
+        raise InvalidInput(f"insertions must be at most steps ({steps}), got {insertions}")
     axes = np.atleast_1d(getattr(canary, "dimensions", canary.parameters // 2))
-    return _checked(subject, runs, seed, int(axes[0]), left_out)
+    return _checked(subject, runs, seed, int(axes[0]), note=note)
 
 
 def check_step(
@@ -187,32 +200,40 @@ def check_step(
         parameters=_validate.integer("parameters", parameters, at_least=1),
         clip_norm=_validate.positive("clip_norm", clip_norm),
         noise_multiplier=_sigma(noise_multiplier),
-        public_transform=public_transform,
         tensors=_tensors(tensors),
+        **_declared(finite_gradients, fixed_batch_size, public_transform),
     )
-    left_out = _left_out(finite_gradients, fixed_batch_size)
-    return _checked(subject, runs, seed, subject.parameters // 2, left_out)
+    return _checked(subject, runs, seed, subject.parameters // 2)
 
 
-def _require_one_step(subject: TrainingSubject, seed: int) -> None:
-    """Refuse a training of unknown length that reads the canary several times.
+def _counted_steps(subject: TrainingSubject, seed: int) -> tuple[int, str]:
+    """The number of steps of a training without the argument ``steps``, and how it was found.
 
-    Several steps that are checked as one have too large an effect for their noise, so that a
-    correct training would be reported.
+    A training reads the canary once in every step. If it read it more than once, several steps that
+    are checked as one would have too large an effect for their noise, so that a correct training
+    would be reported.
     """
-    subject.output(np.zeros(subject.parameters), seed, 1)
-    if subject.reads > 1:
+    reads = set()
+    for further in range(4):
+        subject.output(np.zeros(subject.parameters), seed + further, 1)
+        reads.add(subject.reads)
+    if len(reads) > 1:
         raise InvalidInput(
             "steps is needed: train has no argument 'steps', and it read the canary "
-            f"{subject.reads} times in one call, so that it seems to make more than one step; "
-            "pass its number of steps (--steps), or let train take one more argument, steps=, "
-            "which allows more rules to be checked"
+            f"{min(reads)} times under one seed and {max(reads)} times under another, so that its "
+            "steps cannot be counted; pass their number (--steps), or let train take one more "
+            "argument, steps=, which allows more rules to be checked"
         )
+    (read,) = reads
+    steps = max(1, read)
+    times = "once" if steps == 1 else f"{steps} times"
+    return steps, (
+        f"{steps} {'step is' if steps == 1 else 'steps are'} assumed: train reads the canary "
+        f"{times}. If it makes another number of steps, pass it (steps=, --steps)."
+    )
 
 
-def _checked(
-    subject: Subject, runs: int, seed: int, axis: int, left_out: Mapping[str, str]
-) -> CheckResult:
+def _checked(subject: Subject, runs: int, seed: int, axis: int, *, note: str = "") -> CheckResult:
     runs = _validate.integer("runs", runs, at_least=8, remedy="noise is measured over the runs")
     measured = Measurements(subject, runs=runs, seed=_validate.integer("seed", seed), axis=axis)
     if not np.all(np.isfinite(measured.quiet)):
@@ -220,17 +241,22 @@ def _checked(
             f"{subject.noun} returned parameters that are not finite without any canary "
             f"(seed={measured.seeds[0]}); repair that first"
         )
-    found: dict[str, Finding] = {}
-    for name, check in CHECKS.items():
-        if not check.applies(subject):
-            continue
-        if measured.remembers and name != "accumulation":
-            found[name] = check.rule.unknown(f"Repair '{CHECKS['accumulation'].rule.name}' first.")
-        elif name in left_out:
-            found[name] = Finding(rule=check.rule, verdict="left out", explanation=left_out[name])
-        else:
-            found[name] = check.finding(measured, found)
-    return CheckResult(findings=tuple(found.values()), calls=subject.calls, false_alarm=FALSE_ALARM)
+    findings: dict[str, Finding] = {}
+    for rule in (*RULES, *MORE_RULES.values()):
+        hidden = measured.remembers and rule is not several_steps.OWN_STEP
+        finding = (
+            rule.hidden_by(several_steps.OWN_STEP.name)
+            if hidden
+            else rule.check(measured, findings)
+        )
+        if finding is not None:
+            findings[rule.name] = finding
+    return CheckResult(
+        findings=tuple(findings.values()),
+        calls=subject.calls,
+        false_alarm=FALSE_ALARM,
+        note=note,
+    )
 
 
 def _tensors(sizes: Mapping[str, int] | None) -> tuple[Tensor, ...]:
@@ -241,15 +267,15 @@ def _tensors(sizes: Mapping[str, int] | None) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-def _left_out(finite_gradients: bool, fixed_batch_size: bool) -> dict[str, str]:
-    """The checks that the caller excludes, with the reason for the report."""
-    reasons = {}
-    if finite_gradients:
-        reasons["not-finite"] = "Gradients are declared to be always finite."
-    if fixed_batch_size:
-        for name in ("zero-gradient", "empty-batch"):
-            reasons[name] = "The batch size is declared to be fixed and public."
-    return reasons
+def _declared(
+    finite_gradients: bool, fixed_batch_size: bool, public_transform: bool
+) -> dict[str, Any]:
+    """What the caller declares, as fields of a subject: the first two as sentences."""
+    return {
+        "finite_gradients": finite_gradients * "Gradients are declared to be always finite.",
+        "fixed_batch_size": fixed_batch_size * "The batch size is declared to be fixed and public.",
+        "public_transform": public_transform,
+    }
 
 
 def _sigma(noise_multiplier: object) -> float:

@@ -1,12 +1,106 @@
-"""What a check reports: a rule, a verdict, what was measured and what is allowed."""
+"""What a check reports: rules, the probes they are made of, verdicts, and the result of all.
+
+A rule is one claim about private training and a table of probes. A probe tries one thing and says
+what it saw. `Rule.finding` judges: a rule is broken if one of its probes is, and it has passed only
+if at least one probe ran. What no probe could test is ``not tested``, with the reason.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, final
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, final
 
-RuleVerdict = Literal["passed", "broken", "warning", "could not tell", "left out"]
+from dpaudit.checks.subject import StepSubject, UserCodeFailed
+
+if TYPE_CHECKING:
+    from dpaudit.checks.measure import Measurements
+
+RuleVerdict = Literal["passed", "broken", "warning", "not tested", "left out"]
+
+Need = Callable[["Measurements"], str]
+"""A condition of a probe: the reason, as a sentence, why it is not met; empty if it is."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one probe saw.
+
+    Arguments:
+        verdict: As in `Finding`.
+        explanation: What was seen, in words; the reason where nothing could be tested.
+        measured: What was measured.
+        allowed: The limit that it was compared with.
+        cause: The likely cause, where it is narrower than that of the rule.
+        remedy: How to repair it, where that is narrower than for the rule.
+        seen_in: Where exactly this happened, where that is narrower than for the rule.
+    """
+
+    verdict: RuleVerdict
+    explanation: str = ""
+    measured: str = ""
+    allowed: str = ""
+    cause: str = ""
+    remedy: str = ""
+    seen_in: str = ""
+
+
+def passed(explanation: str = "", **seen: str) -> Outcome:
+    """The outcome of a probe that saw nothing wrong; ``seen`` are further fields of `Outcome`."""
+    return Outcome(verdict="passed", explanation=explanation, **seen)
+
+
+def broken(explanation: str, **seen: str) -> Outcome:
+    """The outcome of a probe that saw the rule violated."""
+    return Outcome(verdict="broken", explanation=explanation, **seen)
+
+
+def warning(explanation: str, **seen: str) -> Outcome:
+    """The outcome of a probe that saw what is no leak by itself, but probably a mistake."""
+    return Outcome(verdict="warning", explanation=explanation, **seen)
+
+
+def not_tested(reason: str, **seen: str) -> Outcome:
+    """The outcome of a probe that cannot say anything, and why."""
+    return Outcome(verdict="not tested", explanation=reason, **seen)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """One thing that a rule tries.
+
+    Arguments:
+        name: What is tried, as the report says it.
+        run: Tries it: a function of the measurements.
+        needs: Conditions without which it cannot be tried.
+        only: Whether it has a meaning for a step or a training only.
+        unless: Name of a declaration of the caller, an attribute of the subject, that leaves this
+            probe out, such as ``"fixed_batch_size"``.
+    """
+
+    name: str
+    run: Callable[[Measurements], Outcome]
+    needs: tuple[Need, ...] = ()
+    only: Literal["step", "training", ""] = ""
+    unless: str = ""
+
+    def applies(self, measured: Measurements) -> bool:
+        """Whether the probe has a meaning for what is checked."""
+        step = isinstance(measured.subject, StepSubject)
+        return self.only in ("", "step" if step else "training")
+
+    def outcome(self, measured: Measurements) -> Outcome:
+        """What the probe sees, or the reason why it cannot see anything."""
+        declared = getattr(measured.subject, self.unless) if self.unless else ""
+        if declared:
+            return Outcome(verdict="left out", explanation=declared)
+        try:
+            reason = next(filter(None, (need(measured) for need in self.needs)), "")
+            return not_tested(reason) if reason else self.run(measured)
+        except UserCodeFailed as error:
+            return not_tested(f"The code that is checked raised an exception: {error}.")
 
 
 @final
@@ -14,55 +108,103 @@ RuleVerdict = Literal["passed", "broken", "warning", "could not tell", "left out
 class Rule:
     """One requirement of private training.
 
+    Another package adds a rule with an entry point in the group ``dpaudit.checks`` that names such
+    an object.
+
     Arguments:
-        name: Short name, the same in the table, in JSON and in the documentation.
+        name: Short name, the same on the screen, in JSON and in the documentation.
         requirement: The rule in one sentence.
         cause: Usual cause of a violation.
         remedy: How to repair it.
         seen_in: Where this happened before.
+        core: Whether a result without a test of this rule has not passed.
+        after: Names of more basic rules: while one of those is broken, this one is not tested.
+        probes: What the rule tries, in this order, until a probe sees it broken.
     """
 
     name: str
     requirement: str
-    cause: str
-    remedy: str
+    cause: str = ""
+    remedy: str = ""
     seen_in: str = ""
+    core: bool = False
+    after: tuple[str, ...] = ()
+    probes: tuple[Probe, ...] = field(default=(), repr=False)
 
-    def passed(self, explanation: str = "", **seen: str) -> Finding:
-        """The finding that the rule holds; ``seen`` are further fields of `Finding`."""
-        return Finding(rule=self, verdict="passed", explanation=explanation, **seen)
+    def finding(self, outcome: Outcome, *, untested: tuple[str, ...] = ()) -> Finding:
+        """The finding of an outcome, with the rule's own words where the outcome has none.
 
-    def warning(self, explanation: str, **seen: str) -> Finding:
-        """The finding of what is no leak, but probably a mistake."""
-        return Finding(rule=self, verdict="warning", explanation=explanation, **seen)
+        Arguments:
+            outcome: What decides about the rule.
+            untested: The probes that could not be tried, each with its reason.
+        """
+        return Finding(
+            rule=self,
+            verdict=outcome.verdict,
+            measured=outcome.measured,
+            allowed=outcome.allowed,
+            explanation=outcome.explanation,
+            cause=outcome.cause or self.cause,
+            remedy=outcome.remedy or self.remedy,
+            seen_in=outcome.seen_in or self.seen_in,
+            untested=untested,
+        )
 
-    def broken(self, explanation: str, **seen: str) -> Finding:
-        """The finding that the rule is violated."""
-        return Finding(rule=self, verdict="broken", explanation=explanation, **seen)
+    def hidden_by(self, name: str) -> Finding:
+        """The finding while a more basic rule is broken."""
+        return self.finding(not_tested(f"Repair '{name}' first: it hides this rule."))
 
-    def unknown(self, reason: str, **seen: str) -> Finding:
-        """The finding that nothing can be said, and why."""
-        return Finding(rule=self, verdict="could not tell", explanation=reason, **seen)
+    def check(self, measured: Measurements, findings: Mapping[str, Finding]) -> Finding | None:
+        """Try all probes and judge; `None` if no probe has a meaning for what is checked.
+
+        Arguments:
+            measured: The measurements.
+            findings: The findings about the rules before this one, by name.
+        """
+        probes = [probe for probe in self.probes if probe.applies(measured)]
+        if not probes:
+            return None
+        for name in ("canary has an effect", *self.after):
+            if name in findings and findings[name].verdict == "broken":
+                return self.hidden_by(name)
+        outcomes: list[tuple[Probe, Outcome]] = []
+        for probe in probes:
+            outcomes.append((probe, probe.outcome(measured)))
+            if outcomes[-1][1].verdict == "broken":
+                break
+        order = ("broken", "warning", "passed", "not tested", "left out")
+        decisive = min(outcomes, key=lambda pair: order.index(pair[1].verdict))[1]
+        if decisive.verdict in ("not tested", "left out"):
+            return self.finding(decisive)
+        untested = tuple(
+            f"{probe.name}: {outcome.explanation}"
+            for probe, outcome in outcomes
+            if outcome.verdict == "not tested"
+        )
+        return self.finding(decisive, untested=untested)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What one check found.
+    """What was found about one rule.
 
     Arguments:
         rule: The rule that was checked.
-        verdict: ``"broken"`` is a leak. ``"warning"`` is no leak, but probably a mistake.
-            ``"could not tell"`` has its reason in ``explanation``. The caller excluded a rule that
-            is ``"left out"``.
+        verdict: ``"broken"`` is a leak. ``"warning"`` is no leak by itself, but probably a mistake.
+            ``"not tested"`` has its reason in ``explanation``. The caller excluded a rule that is
+            ``"left out"``.
         measured: What was measured.
-        allowed: What the rule allows.
-        explanation: What was seen, in words; the reason where the verdict is "could not tell".
-        seen_in: Where exactly this happened, if that is narrower than ``rule.seen_in``.
+        allowed: The limit that it was compared with.
+        explanation: What was seen, in words; the reason where nothing was tested.
+        cause: The likely cause of a violation.
+        remedy: How to repair it.
+        seen_in: Where this happened before.
+        untested: The probes of the rule that could not be tried, each with its reason.
 
     Example:
-        >>> rule = Rule(name="noise size", requirement="r", cause="c", remedy="r")
-        >>> rule.passed(measured="1.1", allowed="at least 1.1")
+        >>> rule = Rule(name="noise size", requirement="Noise is as large as claimed.")
+        >>> rule.finding(passed(measured="1.1", allowed="at least 1.1"))
         Finding(noise size: passed, measured 1.1, allowed at least 1.1)
     """
 
@@ -71,26 +213,26 @@ class Finding:
     measured: str = ""
     allowed: str = ""
     explanation: str = ""
+    cause: str = ""
+    remedy: str = ""
     seen_in: str = ""
-
-    @property
-    def precedent(self) -> str:
-        """Where this happened before."""
-        return self.seen_in or self.rule.seen_in
+    untested: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain data."""
-        broken = self.verdict == "broken"
+        wrong = self.verdict in ("broken", "warning")
         return {
             "rule": self.rule.name,
-            "promise": self.rule.requirement,
+            "requirement": self.rule.requirement,
+            "core": self.rule.core,
             "verdict": self.verdict,
             "measured": self.measured,
             "allowed": self.allowed,
             "explanation": self.explanation,
-            "cause": self.rule.cause if broken else "",
-            "remedy": self.rule.remedy if broken else "",
-            "seen_in": self.precedent if broken else "",
+            "cause": self.cause if wrong else "",
+            "remedy": self.remedy if wrong else "",
+            "seen_in": self.seen_in if wrong else "",
+            "untested": list(self.untested),
         }
 
     def __repr__(self) -> str:
@@ -102,14 +244,16 @@ class Finding:
 @final
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """The findings of all checks of a training, or of a step.
+    """The findings about all rules of a training, or of a step.
 
-    `passed` does not prove privacy: it says that no rule was seen to be broken.
+    `passed` does not prove privacy: it says that no rule was seen to be broken, and that the core
+    rules (bounded contribution, noise in every parameter, noise size) were tested.
 
     Arguments:
         findings: One finding for each rule, in the order in which they were checked.
         calls: Number of calls of the training, or of the step.
         false_alarm: Largest probability that a rule about noise reports a correct training.
+        note: What was assumed about the training, such as a number of steps that was counted.
 
     Example:
         >>> import numpy as np
@@ -120,36 +264,52 @@ class CheckResult:
         >>> result = check_step(
         ...     forgets_to_clip, clip_norm=1.0, noise_multiplier=1.1, parameters=300
         ... )
-        >>> result.passed, [finding.rule.name for finding in result.broken][0]
-        (False, 'bounded contribution')
+        >>> result.verdict, [finding.rule.name for finding in result.broken]
+        ('broken', ['bounded contribution'])
     """
 
     findings: tuple[Finding, ...]
     calls: int
     false_alarm: float
+    note: str = ""
 
     @property
-    def broken(self) -> tuple[Finding, ...]:
-        """The findings of broken rules."""
-        return tuple(found for found in self.findings if found.verdict == "broken")
-
-    @property
-    def unknown(self) -> tuple[Finding, ...]:
-        """The findings of rules that could not be checked."""
-        return tuple(found for found in self.findings if found.verdict == "could not tell")
+    def verdict(self) -> Literal["passed", "broken", "not tested"]:
+        """``"broken"`` if a rule is, ``"not tested"`` if a core rule could not be tested."""
+        if self.broken:
+            return "broken"
+        return "not tested" if any(one.rule.core for one in self.not_tested) else "passed"
 
     @property
     def passed(self) -> bool:
-        """Whether no rule was seen to be broken."""
-        return not self.broken
+        """Whether no rule was seen to be broken and all core rules were tested."""
+        return self.verdict == "passed"
+
+    @property
+    def broken(self) -> tuple[Finding, ...]:
+        """The findings about broken rules."""
+        return self._with("broken")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The findings of what is no leak by itself, but probably a mistake."""
+        return self._with("warning")
+
+    @property
+    def not_tested(self) -> tuple[Finding, ...]:
+        """The findings about rules that could not be tested."""
+        return self._with("not tested")
+
+    def _with(self, verdict: RuleVerdict) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.verdict == verdict)
 
     def __getitem__(self, rule: str) -> Finding:
         """The finding about the rule of this name."""
-        for found in self.findings:
-            if found.rule.name == rule:
-                return found
-        known = ", ".join(found.rule.name for found in self.findings)
-        raise KeyError(f"{rule!r}; the rules are {known}")
+        for finding in self.findings:
+            if finding.rule.name == rule:
+                return finding
+        names = ", ".join(finding.rule.name for finding in self.findings)
+        raise KeyError(f"{rule!r}; the rules are {names}")
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
@@ -157,32 +317,34 @@ class CheckResult:
     @property
     def summary(self) -> str:
         """One sentence about all findings."""
-        rest = (
-            f" {len(self.unknown)} of {len(self.findings)} rules could not be checked."
-            if self.unknown
-            else ""
-        )
+        untested = len(self.not_tested)
+        rest = f" {untested} of {len(self.findings)} rules were not tested." if untested else ""
         if self.broken:
             return f"Broken: {', '.join(found.rule.name for found in self.broken)}.{rest}"
+        if not self.passed:
+            core = ", ".join(found.rule.name for found in self.not_tested if found.rule.core)
+            return f"Not tested: {core}.{rest}"
         return f"No rule was seen to be broken.{rest} This is not a proof of privacy."
 
     @property
     def counts(self) -> dict[str, int]:
         """Number of findings with each verdict."""
-        verdicts = [found.verdict for found in self.findings]
+        verdicts = [finding.verdict for finding in self.findings]
         return {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data."""
         return {
+            "verdict": self.verdict,
             "passed": self.passed,
             "summary": self.summary,
+            "note": self.note,
             "counts": self.counts,
             "calls": self.calls,
             "false_alarm": self.false_alarm,
-            "findings": [found.to_dict() for found in self.findings],
+            "findings": [finding.to_dict() for finding in self.findings],
         }
 
     def __repr__(self) -> str:
-        rows = "\n".join(f"  {found!r}" for found in self.findings)
+        rows = "\n".join(f"  {finding!r}" for finding in self.findings)
         return f"CheckResult({self.summary}\n{rows}\n)"

@@ -6,7 +6,8 @@
 | 1 | A violation is proven. If only an epsilon was claimed: of the Gaussian curve through it, |
 |   | which exactly epsilon-DP mechanisms violate; the result also tests the bare pair. |
 | 2 | The user can put something right: an argument, a file, a training that fails. |
-| 3 | The audit is inconclusive; for ``audit`` and ``check`` only with ``--strict``. |
+| 3 | The audit is inconclusive, for ``audit`` only with ``--strict``; ``check``: a core rule was |
+|   | not tested. |
 | 4 | An unexpected error; ``DPAUDIT_TRACEBACK=1`` shows where. |
 | 5 | The output could not be written. |
 | 130, 143 | Interrupted by Ctrl-C, or by SIGTERM or SIGHUP. |

@@ -6,19 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
-from rich import box
+from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from dpaudit.cli._ci import Junit, Sarif, outcomes_of_check, write_outcomes
+from dpaudit.cli._exit import VERDICT_CODES
 from dpaudit.cli._option import Json, option
 from dpaudit.cli._render import by_text, console, print_json
 from dpaudit.errors import InvalidInput, TrainingFailed
 from dpaudit.executors import LocalProcesses, Lost, Player, PlayTile
 
 if TYPE_CHECKING:
-    from dpaudit.checks import CheckResult
+    from dpaudit.checks import CheckResult, Finding
     from dpaudit.executors import Executor
     from dpaudit.report.ci import Outcome
 
@@ -50,8 +51,8 @@ def check(
     steps: Annotated[
         int | None,
         option(
-            "Number of steps of the training; needed if it has several and no argument steps.",
-            default="default of the argument steps, or 1",
+            "Number of steps of the training.",
+            default="default of the argument steps, or how often the canary is read",
         ),
     ] = None,
     runs: Annotated[int, option("Number of seeds with which the noise is measured.")] = 16,
@@ -79,7 +80,7 @@ def check(
         bool,
         typer.Option(
             "--fixed-batch-size",
-            help="Skip the rule on the batch size. Use it if the size is fixed and public.",
+            help="Do not change the batch size. Use it if the size is fixed and public.",
         ),
     ] = False,
     public_transform: Annotated[
@@ -90,8 +91,8 @@ def check(
             "post-processed by a public function that hides coordinates, such as top-k.",
         ),
     ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 3 if a rule could not be checked.")
+    all_rules: Annotated[
+        bool, typer.Option("--all", help="Show every rule with what was measured and allowed.")
     ] = False,
     junit: Junit = None,
     sarif: Sarif = None,
@@ -107,7 +108,8 @@ def check(
     configuration of a jax-privacy plan.
 
     Exit code 0: no rule is broken; 1: a rule is broken; 2: an error in the
-    call or in the training; 3: with --strict, a rule could not be checked.
+    call or in the training; 3: a core rule (bounded contribution, noise in
+    every parameter, noise size) could not be tested.
 
     Check a training in my_training.py:
     [bold]dpaudit check my_training:train --clip-norm 1 --noise-multiplier 1.1[/]
@@ -145,20 +147,19 @@ def check(
         },
     )
     # In another process: what the training prints, and how it ends, cannot be taken for a verdict.
-    ((_, found),) = _executor().play(checker, [0], lambda text: None)
-    if isinstance(found, Lost):
-        raise TrainingFailed(f"{train} ended its process: {found.reason}")
-    result, outcomes = found
+    ((_, returned),) = _executor().play(checker, [0], lambda text: None)
+    if isinstance(returned, Lost):
+        raise TrainingFailed(f"{train} ended its process: {returned.reason}")
+    result, outcomes = returned
     if json:
         print_json(result.to_dict())
     else:
-        _print(result, train)
+        _print(console(), result, train, all_rules=all_rules)
     if junit or sarif:
         write_outcomes(outcomes, junit=junit, sarif=sarif)
     if not result.passed:
-        raise typer.Exit(1)
-    if strict and result.unknown:
-        raise typer.Exit(3)
+        verdict = "violation" if result.broken else "inconclusive"
+        raise typer.Exit(VERDICT_CODES[verdict])
 
 
 def _executor() -> Executor:
@@ -224,15 +225,15 @@ class Checker(Player):
                     f"optimizer, got {function!r}"
                 )
             return integration_of(function).check(function, clip_norm=clip_norm, **settings)
-        made = canary_beside(function) if self.canary is None else _canary(self.canary)
-        if not (hasattr(made, "clip_norm") and hasattr(made, "parameters")):
-            made = GradientCanary.draw(
+        canary = canary_beside(function) if self.canary is None else _canary(self.canary)
+        if not (hasattr(canary, "clip_norm") and hasattr(canary, "parameters")):
+            canary = GradientCanary.draw(
                 _given("--parameters, or --canary,", parameters),
                 clip_norm=_given("--clip-norm, or --canary,", clip_norm),
             )
-        _agree("--clip-norm", clip_norm, made.clip_norm)
-        _agree("--parameters", parameters, made.parameters)
-        return check_training(function, made, steps=self.steps, **settings)
+        _agree("--clip-norm", clip_norm, canary.clip_norm)
+        _agree("--parameters", parameters, canary.parameters)
+        return check_training(function, canary, steps=self.steps, **settings)
 
     def _refuse_unused(self, kind: str) -> None:
         """Options of trainings have no effect on the private step of an optimizer."""
@@ -248,21 +249,21 @@ class Checker(Player):
 def _canary(where: str) -> Any:
     from dpaudit.trainings.importing import load
 
-    found = load("--canary", where)
-    if callable(found):
+    canary = load("--canary", where)
+    if callable(canary):
         try:
-            found = found()
+            canary = canary()
         except TypeError as error:
             raise InvalidInput(
                 f"--canary: {where} must be callable without arguments: {error}"
             ) from error
     for attribute in ("clip_norm", "parameters"):
-        if not hasattr(found, attribute):
+        if not hasattr(canary, attribute):
             raise InvalidInput(
                 f"--canary must have {attribute}, as a GradientCanary has, got "
-                f"{type(found).__name__}"
+                f"{type(canary).__name__}"
             )
-    return found
+    return canary
 
 
 def _agree(option: str, given: float | None, of_canary: float) -> None:
@@ -278,36 +279,66 @@ def _given(option: str, value: Any) -> Any:
     return value
 
 
-def _print(result: CheckResult, what: str) -> None:
+# --- The page: the verdict, what is wrong, what was not tested, and how much passed. --------------
+
+
+def _print(screen: Console, result: CheckResult, train: str, *, all_rules: bool) -> None:
     from dpaudit.report.palette import terminal_style
 
-    screen, alarm = console(), terminal_style("broken")
-    table = Table(
-        title=Text(f"Rules of private training: {what}", style="bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
+    tested = f"{len(result.findings) - len(result.not_tested)} of {len(result.findings)} rules"
+    screen.print(
+        Text(result.verdict.upper(), style=terminal_style(result.verdict)),
+        Text(f"  {train}, {tested} tested, {result.calls:,} calls\n"),
     )
-    for header in ("rule", "verdict", "measured", "allowed"):
-        table.add_column(header, no_wrap=header in ("rule", "verdict"))
-    for found in result:
-        verdict = Text(found.verdict, style=terminal_style(found.verdict))
-        table.add_row(found.rule.name, verdict, found.measured, found.allowed)
-    screen.print(table)
-    for found in result.broken:
-        screen.print(Text(f"Broken: {found.rule.name}. {found.rule.requirement}", style=alarm))
-        for word, text in (
-            ("Seen", found.explanation),
-            ("Usual cause", found.rule.cause),
-            ("Remedy", found.rule.remedy),
-            ("Seen before in", found.precedent),
+    page = Table.grid(padding=(0, 2, 0, 0))
+    for finding in (*result.broken, *result.warnings):
+        style = terminal_style(finding.verdict)
+        page.add_row(Text(finding.verdict, style=style), Text(_line(finding), style=style))
+        for label, text in (
+            ("seen", finding.explanation),
+            ("cause", finding.cause),
+            ("remedy", finding.remedy),
+            ("precedent", finding.seen_in),
         ):
             if text:
-                screen.print(Padding(Text(f"{word}: {text}"), (0, 0, 0, 2)))
-        screen.print()
-    others = [found for found in result if found.verdict != "broken" and found.explanation]
-    for line in by_text((found.rule.name, found.explanation) for found in others):
-        screen.print(Text(line, style="dim"))
-    screen.print(Text(f"{result.summary} ({result.calls:,} calls)", style="bold"))
+                page.add_row(f"  {label}", Text(text))
+    for line in by_text(_untested(result)):
+        page.add_row(Text("not tested"), Text(line))
+    passed = [finding for finding in result if finding.verdict == "passed"]
+    if all_rules:
+        for finding in result:
+            if finding.verdict in ("passed", "left out"):
+                page.add_row(finding.verdict, Text(_line(finding)))
+    elif passed:
+        names = ", ".join(finding.rule.name for finding in passed)
+        page.add_row("passed", Text(f"{len(passed)} {'rule' + 's' * (len(passed) > 1)}: {names}"))
+    if result.note:
+        page.add_row("note", Text(result.note))
+    screen.print(Padding(page, (0, 0, 0, 2)))
+    if result.passed:
+        screen.print("\n  This is not a proof of privacy.")
+    if not all_rules:
+        screen.print("  --all shows what every rule measured and allows.")
+
+
+def _line(finding: Finding) -> str:
+    """A rule with what was measured and allowed, or why it was left out."""
+    if finding.measured:
+        return f"{finding.rule.name}: {finding.measured}, allowed {finding.allowed}"
+    why = f": {finding.explanation}" if finding.verdict == "left out" else ""
+    return f"{finding.rule.name}{why}"
+
+
+def _untested(result: CheckResult) -> list[tuple[str, str]]:
+    """Rules that were not tested with the reason, then probes of rules that passed."""
+    reasons = [(finding.rule.name, finding.explanation) for finding in result.not_tested]
+    for finding in result:
+        probes: dict[str, list[str]] = {}
+        for probe in finding.untested if finding.verdict != "broken" else ():
+            name, _, reason = probe.partition(": ")
+            probes.setdefault(reason, []).append(name)
+        reasons += [
+            (f"{finding.rule.name} ({', '.join(names)})", reason)
+            for reason, names in probes.items()
+        ]
+    return reasons

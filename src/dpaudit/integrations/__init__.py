@@ -7,8 +7,6 @@ To add a library:
 2. Add one line to `INTEGRATIONS` below. Another package registers its class with an entry point in
    the group ``dpaudit.integrations`` instead.
 3. Run `dpaudit.testing.check_integration` on an optimizer of the library in a test.
-4. If the library has a known weakness that `dpaudit check` should explain, describe it by a
-   `dpaudit.checks.libraries.Library` and add it to `dpaudit.checks.libraries.LIBRARIES`.
 
 `integration_of` finds the integration of an object.
 """

@@ -17,12 +17,18 @@ import torch
 
 from dpaudit._arrays import Array
 from dpaudit.checks import CheckResult, check_step
-from dpaudit.checks.findings import Finding
-from dpaudit.checks.rules import CHECKS
-from dpaudit.checks.rules.bounded import RULE as BOUNDED
-from dpaudit.checks.rules.coverage import RULE as COVERAGE
+from dpaudit.checks.contribution import BOUNDED, FINITE
+from dpaudit.checks.findings import Finding, Rule, broken, not_tested, passed
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.integrations.opacus.optimizer import named_sizes, uncovered_parameters
+
+COVERAGE = Rule(
+    name="every tensor is private",
+    requirement="The private optimizer trains all trainable parameters of the model.",
+    cause="A tensor is trained by another optimizer, or was not registered with the private one.",
+    remedy="Freeze these parameters, or give them to the private optimizer.",
+    seen_in="heads trained by an optimizer of their own",
+)
 
 
 @final
@@ -168,20 +174,18 @@ def coverage_finding(optimizer: Any, model: torch.nn.Module) -> Finding:
     """Whether all trainable parameters are trained privately, as a finding of a check."""
     names = uncovered_parameters(optimizer, model)
     if not names:
-        return COVERAGE.passed(measured="all", allowed="all")
-    return COVERAGE.broken(
-        f"The private optimizer does not train {', '.join(names)}: freeze these parameters, or "
-        "give them to it.",
-        measured=f"{len(names)} outside",
-        allowed="none",
+        return COVERAGE.finding(passed(measured="all", allowed="all"))
+    return COVERAGE.finding(
+        broken(
+            f"The private optimizer does not train {', '.join(names)}.",
+            measured=f"{len(names)} outside",
+            allowed="none",
+        )
     )
 
 
 # Ghost clipping.
 
-_ABOUT_CLIPPING = (
-    "bounded", "whole-gradient", "small-entries", "huge", "not-finite", "total-change",
-)  # fmt: skip
 _EXAMPLES = 8
 _FACTORS = (1.0, 1e3)
 _SLACK = 0.01
@@ -206,15 +210,14 @@ def ghost_findings(
     clip_norm: float,
 ) -> list[Finding]:
     """The findings about an optimizer, with those about clipping taken from the backward pass."""
-    about = {CHECKS[name].rule.name for name in _ABOUT_CLIPPING}
-    kept = [found for found in findings if found.rule.name not in about]
+    others = [finding for finding in findings if finding.rule not in (BOUNDED, FINITE)]
     if model is None or criterion is None or examples is None:
         reason = (
             "Ghost clipping clips in the backward pass: give model=, criterion= and "
             "examples=(inputs, labels) to check_optimizer to check it."
         )
-        return [BOUNDED.unknown(reason), *kept]
-    return [ghost_clipping_finding(model, criterion, examples, clip_norm=clip_norm), *kept]
+        return [BOUNDED.finding(not_tested(reason)), *others]
+    return [ghost_clipping_finding(model, criterion, examples, clip_norm=clip_norm), *others]
 
 
 def ghost_clipping_finding(
@@ -243,11 +246,9 @@ def ghost_clipping_finding(
                 worst = max(worst, float(change.norm()) / clip_norm)
     seen = {"measured": f"{worst:.4g} C", "allowed": f"at most {1 + _SLACK:.4g} C"}
     if worst <= 1 + _SLACK:
-        return BOUNDED.passed(**seen)
-    return BOUNDED.broken(
-        f"One example changes the clipped sum of a batch by {worst:.4g} C in the backward pass.",
-        **seen,
-    )
+        return BOUNDED.finding(passed(**seen))
+    words = f"One example changes the clipped sum of a batch by {worst:.4g} C in the backward pass."
+    return BOUNDED.finding(broken(words, **seen))
 
 
 def _summed(model: Any, criterion: Any, inputs: Any, labels: Any) -> Any:

@@ -1,0 +1,701 @@
+r"""Rules about several steps: each has noise of its own, and an example counts in its step only.
+
+Two measurements are compared. *Growth*: after T steps a linear optimizer, with or without momentum,
+has moved by :math:`\sum_t w_t (g + z_t)` for some weights. By Cauchy and Schwarz
+:math:`(\sum_t w_t)^2 \le T \sum_t w_t^2`: measured as noise over response times :math:`\sqrt T`,
+the noise multiplier of T steps is at least that of one step. It is smaller if old gradients are
+counted again, and :math:`\sqrt T` times larger if the same noise is added in every step.
+
+*Trajectory*: the canary is inserted in one step only, and outputs after successive numbers of steps
+are compared. For a linear optimizer the increment of step :math:`t` is
+
+.. math:: \Delta_t = \sum_{k \le t} H_{tk} (g_k + z_k),
+
+where :math:`H_{tk}`, measured with the canary, holds the learning-rate schedule, momentum and
+averaging. Solving for :math:`z_t` gives the noise of every step in units of the largest
+contribution to that step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from dpaudit._arrays import Array
+from dpaudit.checks.contribution import BOUNDED
+from dpaudit.checks.findings import Outcome, Probe, Rule, broken, not_tested, passed, warning
+from dpaudit.checks.measure import (
+    FALSE_ALARM,
+    SEVERAL,
+    Measurements,
+    centred,
+    direction,
+    largest_ratio,
+    noise,
+    readable,
+    same_output,
+    smallest_ratio,
+    standard_deviations,
+    takes_steps,
+)
+from dpaudit.checks.noise import SIZE, THERE, noise_size, varies_too_much
+from dpaudit.checks.subject import TrainingSubject, UserCodeFailed
+
+# --- Growth: one step against several. ------------------------------------------------------------
+
+
+SAME = 0.85
+"""Of sqrt(T): at least this where the same noise is added in every step."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """How the noise multiplier changes from one step to several.
+
+    Arguments:
+        factor: The ratio of the two. Where the canary is not in every step, it is the noise over
+            the square root of the number of steps, as for plain SGD.
+        least: The smallest ratio that chance and rounding explain.
+        effect: How many times larger the canary's effect is.
+        uncertain: Whether outputs vary more than the claimed noise does.
+    """
+
+    factor: float
+    least: float
+    effect: float
+    uncertain: bool
+
+    @property
+    def in_every_step(self) -> bool:
+        """Whether the canary takes part in every step."""
+        return self.effect >= SAME * SEVERAL
+
+    @property
+    def words(self) -> str:
+        """The factor, for the report."""
+        return f"{self.factor:.3g} x one step"
+
+
+def growth(measured: Measurements) -> Growth | None:
+    """Compare one step with several; `None` where rounding or noise hides the contributions."""
+    grown: Growth | None = measured.once("growth", lambda: _growth(measured))
+    return grown
+
+
+def _growth(measured: Measurements) -> Growth | None:
+    one, several = noise_size(measured), noise_size(measured, SEVERAL)
+    scale, longer = measured.scales(), measured.scales(SEVERAL)
+    if one is None or several is None or scale is None or longer is None:
+        return None
+    effect = float(np.sqrt(np.mean(longer[0] ** 2) / np.mean(scale[0] ** 2)))
+    chance = smallest_ratio(several.degrees, FALSE_ALARM / 2) / largest_ratio(
+        one.degrees, FALSE_ALARM / 2
+    )
+    # A tenth is left for the other examples, which react to where the canary moved the model.
+    least = 0.9 * float(np.sqrt(chance)) - one.blur - several.blur
+    factor = float(np.sqrt(several.ratio / one.ratio))
+    if effect < SAME * SEVERAL:
+        factor = measured.noise_level(SEVERAL) / measured.noise_level() / float(np.sqrt(SEVERAL))
+    return Growth(factor=factor, least=least, effect=effect, uncertain=varies_too_much(measured))
+
+
+_GROWTH_NEEDS = (noise, takes_steps, same_output, readable)
+_HIDDEN = "Rounding or noise hides the canary's contribution."
+
+
+# --- Trajectory: the noise of single steps. -------------------------------------------------------
+
+
+STEPS = 6
+"""Number of steps at the beginning of a training that are compared with each other."""
+
+_ENOUGH = 2000  # values of noise in every step
+_WEAK = 0.01  # a canary with less than this share of its largest effect is not in that step
+_LONG = 10.0  # times the clip norm
+_FAINT = 0.001  # a learning rate that decays this far leaves nothing to measure
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trajectory:
+    """Noise of single steps, in units of the largest contribution to each step.
+
+    Arguments:
+        steps: Number of each step, counted from 1.
+        noise: Noise of each step: (step, seed, parameter), minus its mean over seeds.
+        linked: For how many of the first steps the noise of earlier ones was subtracted.
+        persistence: The effect of a contribution on the next step, relative to its own step.
+        reaction: How far other examples react to a contribution, in other directions.
+    """
+
+    steps: tuple[int, ...]
+    noise: Array
+    linked: int
+    persistence: float
+    reaction: float
+
+    @property
+    def degrees(self) -> int:
+        """Degrees of freedom of the noise of one step."""
+        return int((self.noise.shape[1] - 1) * self.noise.shape[2])
+
+    def sizes(self) -> Array:
+        """Standard deviation of the noise of each step, in those units."""
+        sizes: Array = np.sqrt((self.noise**2).sum(axis=(1, 2)) / self.degrees)
+        return sizes
+
+    def correlations(self) -> Array:
+        """Correlation of the noise of every two steps."""
+        flat = self.noise.reshape(len(self.steps), -1)
+        lengths = np.linalg.norm(flat, axis=1)
+        return (flat @ flat.T) / np.outer(lengths, lengths)
+
+    def largest_shifted_correlation(self) -> tuple[float, int, int, int]:
+        """The largest correlation of two steps at a fixed distance between parameters, cyclically.
+
+        Returns it with the positions of the two steps and the distance.
+        """
+        size = self.noise.shape[2]
+        spectra = np.fft.rfft(self.noise, axis=2)
+        lengths = np.sqrt((self.noise**2).sum(axis=(1, 2)))
+        best = (0.0, 0, 0, 0)
+        for first in range(len(self.steps)):
+            for second in range(first + 1, len(self.steps)):
+                product = (spectra[first].conj() * spectra[second]).sum(axis=0)
+                values = np.fft.irfft(product, size) / (lengths[first] * lengths[second])
+                values[0] = 0.0
+                place = int(np.abs(values).argmax())
+                if abs(values[place]) > abs(best[0]):
+                    best = (float(values[place]), first, second, place)
+        return best
+
+
+def trajectory(measured: Measurements) -> Trajectory | None:
+    """Measure the first steps, one in the middle and the last one of the user's own number.
+
+    `None` if the canary does not take part in every step with a comparable effect.
+    """
+    course: Trajectory | None = measured.once("trajectory", lambda: _trajectory(measured))
+    return course
+
+
+def _trajectory(measured: Measurements) -> Trajectory | None:
+    last = max(measured.subject.steps, 4)
+    first = list(range(1, min(last, STEPS) + 1))
+    watched = measured.watched
+    late = [step for step in (last // 2, last) if step > len(first) + 1]
+    count = max(2, min(8, len(measured.seeds), 1 + -(-_ENOUGH // len(watched))))
+    outputs = {
+        steps: np.stack(
+            [measured.subject.output(None, seed, steps)[watched] for seed in measured.seeds[:count]]
+        )
+        for steps in {*first, *late, *(step - 1 for step in late)} - {0}
+    }
+    start = np.zeros_like(outputs[1])
+    response = _OneStepCanary(measured)
+    effects = np.array([[response.effect(step, of) for of in first] for step in first])
+    own = np.abs(np.diag(effects))
+    if own.min() < _WEAK * own.max() or own.max() == 0:
+        return None
+    noises: list[Array] = []
+    for place, step in enumerate(first):
+        increment = centred(outputs[step] - outputs.get(step - 1, start))
+        for earlier in range(place):
+            increment = increment - effects[place, earlier] * noises[earlier]
+        noises.append(increment / effects[place, place])
+    kept = list(first)
+    for step in late:
+        effect = response.effect(step, step)
+        if abs(effect) > _FAINT * own.max():
+            kept.append(step)
+            noises.append(centred(outputs[step] - outputs[step - 1]) / effect)
+    return Trajectory(
+        steps=tuple(kept),
+        noise=np.stack(noises),
+        linked=len(first),
+        persistence=float(effects[1, 0] / effects[1, 1]),
+        reaction=response.reaction(first[-1]) / float(own.min()),
+    )
+
+
+def _read_in_every_step(measured: Measurements) -> str:
+    """The training reads the canary equally often in every step."""
+    if measured.subject.places_per_step is not None:
+        return ""
+    return (
+        "The training does not read the canary in every step: call canary.rows(inserted) "
+        "inside the loop, once per step."
+    )
+
+
+_TRAJECTORY_NEEDS = (takes_steps, noise, same_output, readable, _read_in_every_step)
+
+
+@final
+class _OneStepCanary:
+    """A dense canary in a single step, long enough to contribute as much as it can."""
+
+    def __init__(self, measured: Measurements) -> None:
+        self._measured = measured
+        self._gradient = measured.dense(_LONG * measured.subject.clip_norm)
+        along = self._gradient[measured.watched]
+        self._along = along / np.linalg.norm(along)
+        self._moved: dict[tuple[int, int], float] = {}
+        self._changes: dict[tuple[int, int], Array] = {}
+
+    def effect(self, step: int, of: int) -> float:
+        """Effect on the increment of ``step`` of the largest contribution to step ``of``."""
+        if of > step:
+            return 0.0
+        return self._after(step, of) - (self._after(step - 1, of) if step > of else 0.0)
+
+    def _after(self, steps: int, of: int) -> float:
+        if (steps, of) not in self._moved:
+            seed = self._measured.seeds[0]
+            plus, minus = self._measured.subject.pair(self._gradient, seed, steps, only=of - 1)
+            self._changes[steps, of] = (plus - minus)[self._measured.watched] / 2
+            self._moved[steps, of] = float(self._changes[steps, of] @ self._along)
+        return self._moved[steps, of]
+
+    def reaction(self, last: int) -> float:
+        """The largest change of a step by an earlier contribution, across its direction."""
+        across = []
+        for step in range(2, last + 1):
+            for of in range(1, step):
+                change = self._changes[step, of] - self._changes[step - 1, of]
+                across.append(float(np.linalg.norm(change - (change @ self._along) * self._along)))
+        return max(across, default=0.0)
+
+
+# --- A gradient counts in its own step only. ------------------------------------------------------
+
+
+_PERSISTS = 0.97  # of its own step: an effect on the next step that no usual momentum has
+
+
+def _returns_later(measured: Measurements) -> Outcome:
+    """Noise over response after several steps and after one."""
+    grown = growth(measured)
+    if grown is None:
+        return not_tested(_HIDDEN)
+    if not grown.in_every_step:
+        return not_tested(
+            f"In {SEVERAL} steps the canary has {grown.effect:.3g} times the effect of one: it is "
+            "not in every step, which this rule needs."
+        )
+    seen = {"measured": grown.words, "allowed": f"at least {grown.least:.3g}"}
+    if grown.factor >= grown.least:
+        return passed(**seen)
+    if not any(need(measured) for need in _TRAJECTORY_NEEDS):
+        course = trajectory(measured)
+        if course is not None and abs(course.persistence) < _PERSISTS:
+            return passed(
+                "Noise grows less with the steps than the canary's effect, but no contribution "
+                "comes back in a later step.",
+                measured=f"{abs(course.persistence):.3g} of it in the next step",
+                allowed=f"below {_PERSISTS:g}",
+            )
+    if grown.uncertain:
+        return not_tested(
+            "More than the noise depends on the seed: keep the starting point, the data and the "
+            "batches fixed.",
+            **seen,
+        )
+    return broken(
+        f"After {SEVERAL} steps an example has {1 / grown.factor:.3g} times the influence, "
+        "relative to the noise, that it has after one.",
+        **seen,
+    )
+
+
+def _remembers(measured: Measurements) -> Outcome:
+    """The output of a step must not depend on earlier calls."""
+    if measured.remembers:
+        return broken(
+            "The step adds the sums of earlier calls to its own.",
+            measured="grows",
+            allowed="no change",
+        )
+    if not measured.repeatable:
+        return not_tested(same_output(measured))
+    again = measured.subject.output(None, measured.seeds[0], measured.steps)
+    changed = float(np.abs(again - measured.quiet).max())
+    seen = {"measured": f"{changed:.2g} apart", "allowed": "rounding"}
+    if changed <= 1e-3 * measured.noise_level():
+        return passed(**seen)
+    return broken("The output of the step depends on gradients of earlier calls.", **seen)
+
+
+OWN_STEP = Rule(
+    name="contribution to its own step only",
+    requirement="An example contributes to T steps at most T times as much as to one.",
+    cause="Sums of earlier steps are not set to zero, so old gradients are added again under noise "
+    "that was meant for one step.",
+    remedy="Call zero_grad() after every step, also while accumulating; Opacus clears summed_grad "
+    "there.",
+    seen_in="opacus PR #203",
+    probes=(
+        Probe(name="the same call again", run=_remembers, only="step"),
+        Probe(
+            name="one step against several",
+            run=_returns_later,
+            needs=_GROWTH_NEEDS,
+            only="training",
+        ),
+    ),
+)
+
+# --- How much each step counts is fixed before training. ------------------------------------------
+
+
+_WEIGHT_SEEDS, _FEWEST = 6, 3
+_LENGTH = 10.0  # times C
+_COMPANIONS = 32
+_UNEQUAL = 0.02
+_REACTION = 0.25  # where the canary is in several steps, other examples react to it
+_CHOICE = (
+    "This is private only if the choice is made by public data or by noisy values. A canary that "
+    "is a gradient has no loss, so that neither this check nor an audit shows which data decide."
+)
+
+
+def weights_vary(measured: Measurements) -> bool:
+    """Whether the last step was seen to count differently after different earlier steps."""
+    return bool(_weights(measured).measured) and _weights(measured).verdict != "passed"
+
+
+def _weights(measured: Measurements) -> Outcome:
+    outcome: Outcome = measured.once("weights", lambda: _last_step_counts_alike(measured))
+    return outcome
+
+
+def _last_step_counts_alike(measured: Measurements) -> Outcome:
+    """A canary in the last step only: its effect is the same after any earlier steps."""
+    gradient = measured.dense(_LENGTH * measured.subject.clip_norm)
+    along = direction(gradient)
+    reads, effects = _in_last_step(measured, gradient, along)
+    if min(reads) < max(reads):
+        return not_tested(
+            f"The training reads the canary {min(reads)} to {max(reads)} times, depending on the "
+            f"seed and on the gradients. If it stops early, {_CHOICE[0].lower()}{_CHOICE[1:]}",
+            measured=f"{min(reads)} to {max(reads)} times",
+            allowed="the same",
+        )
+    if len(effects) < _FEWEST:
+        return not_tested("The canary is not in the last step of enough trainings.")
+    least, largest = min(effects), max(effects)
+    error = 2 * float(np.sqrt(np.sum((measured.rounding * along) ** 2)))
+    share = _UNEQUAL if measured.subject.steps > 1 or reads[0] == 1 else _REACTION
+    if largest <= error:
+        return not_tested(
+            f"The last step does not count: an earlier iterate is returned. {_CHOICE}",
+            measured="0",
+            allowed="above 0",
+        )
+    seen = {
+        "measured": f"{least / largest:.3g} to 1",
+        "allowed": f"at least {1 - share - error / largest:.3g} to 1",
+    }
+    if largest - least <= share * largest + error or not np.isfinite(largest):
+        return passed(**seen)
+    return not_tested(
+        "How much the last step counts depends on the steps before it: the learning rate, the "
+        f"number of steps or the returned iterate is chosen during training. {_CHOICE}",
+        **seen,
+    )
+
+
+def _in_last_step(
+    measured: Measurements, gradient: Array, along: Array
+) -> tuple[list[int], list[float]]:
+    """How often each training read the canary, and the effect of the canary in the last step.
+
+    Under some seeds a sampled canary is not in the last step: these have no effect in the list.
+    """
+    subject, steps = measured.subject, measured.subject.steps
+    assert isinstance(subject, TrainingSubject)
+    reads, effects, last = [], [], steps - 1
+    for place, seed in enumerate(measured.seeds[:_WEIGHT_SEEDS]):
+        beside = _companions(measured, place)
+        outputs = []
+        for sign in (1.0, -1.0):
+            try:
+                one = subject.output(sign * gradient, seed, steps, only=last, companions=beside)
+            except UserCodeFailed:  # the training expects exactly one row
+                one = subject.output(sign * gradient, seed, steps, only=last)
+            outputs.append(one)
+            reads.append(subject.reads)
+        if subject.canary_took_part:
+            effects.append(abs(float((outputs[0] - outputs[1]) @ along)) / 2)
+    return reads, effects
+
+
+def _companions(measured: Measurements, drawing: int) -> Array:
+    """Other examples, as many in every drawing: they cancel, or pull all steps in one direction."""
+    along = np.random.default_rng([19, drawing]).standard_normal(measured.subject.parameters)
+    along *= measured.subject.clip_norm / np.linalg.norm(along)
+    signs = np.ones(_COMPANIONS)
+    if drawing % 2 == 0:
+        signs[::2] = -1.0
+    return np.outer(signs, along)
+
+
+WEIGHTS = Rule(
+    name="fixed weights of the steps",
+    requirement="Learning rates, the number of steps and the returned iterate do not depend on the "
+    "data.",
+    cause="Training stops, lowers its learning rate or chooses a checkpoint by the loss of the "
+    "training data.",
+    remedy="Choose by public data or by noisy values, or account for the choice "
+    "(arXiv 2110.03620).",
+    seen_in="early stopping on the training loss",
+    after=(BOUNDED.name, THERE.name),
+    probes=(
+        Probe(
+            name="the canary in the last step",
+            run=_weights,
+            needs=(readable, same_output),
+            only="training",
+        ),
+    ),
+)
+
+# --- Noise in every step. -------------------------------------------------------------------------
+
+
+_APART = 0.65  # of sqrt(T): no training lies between this and SAME
+
+
+def _same_noise(measured: Measurements) -> Outcome:
+    """Noise over response after several steps, compared with one step."""
+    grown = growth(measured)
+    if grown is None:
+        return not_tested(_HIDDEN)
+    most = float(np.sqrt(SEVERAL))
+    seen = {"measured": grown.words, "allowed": f"below {_APART * most:.3g}"}
+    if grown.factor < _APART * most:
+        return passed(**seen)
+    if grown.factor < SAME * most or grown.uncertain:
+        return not_tested(
+            "Outputs vary more with the number of steps than independent noise explains; more "
+            "than the noise may depend on the seed.",
+            **seen,
+        )
+    return broken(
+        f"In {SEVERAL} steps the noise grows {SEVERAL} times, as if it were the same in every "
+        f"step, not {most:.3g} times.",
+        cause="The generator is seeded again, or the same key is used, at every step: the "
+        "difference of two iterates is then free of noise.",
+        remedy="Seed once, before training; in JAX fold the step into the key "
+        "(jax.random.fold_in).",
+        seen_in="reused keys as in jax PR #3646",
+        **seen,
+    )
+
+
+_CORRELATED = 0.25
+_REPEATED = 0.9
+_TOLERATED = 0.05  # other examples react to earlier noise, which changes the response a little
+
+
+def _single_steps(measured: Measurements) -> Outcome:
+    """The canary in one step at a time; the noise of the first steps and of the last one."""
+    course = trajectory(measured)
+    if course is None:
+        return not_tested(
+            "The canary does not take part in every step with a comparable effect, so the noise of "
+            "single steps cannot be measured against it."
+        )
+    wrong = _correlation(course) or _moved_noise(course)
+    outcome = _sizes(measured, course) if wrong is None else wrong
+    if outcome.verdict != "broken":
+        return outcome
+    if measured.bends:
+        return not_tested(
+            "The noise decides what a gradient does, as with an adaptive optimizer (Adam, "
+            "RMSprop): check the private gradient with check_step (--step)."
+        )
+    if weights_vary(measured):
+        return not_tested(f"See '{WEIGHTS.name}' first.")
+    return outcome
+
+
+def _correlation(seen: Trajectory) -> Outcome | None:
+    matrix = seen.correlations()
+    np.fill_diagonal(matrix, 0.0)
+    place = int(np.abs(matrix).argmax())
+    first, second = sorted(np.unravel_index(place, matrix.shape))
+    value = float(matrix[first, second])
+    pairs = len(seen.steps) * (len(seen.steps) - 1) / 2
+    limit = standard_deviations(FALSE_ALARM / pairs) / np.sqrt(seen.degrees)
+    # Reacting examples carry the noise of a step into the following ones.
+    limit = min(max(_CORRELATED, limit) + 2 * seen.reaction, _REPEATED)
+    if abs(value) <= limit:
+        return None
+    if max(first, second) >= seen.linked and abs(value) < _REPEATED:
+        return None  # momentum and averaging link late steps too, and were not measured there
+    how = "the same" if value > 0.95 else "negated" if value < -0.95 else "correlated"
+    return broken(
+        f"The noise of steps {seen.steps[first]} and {seen.steps[second]} is {how} "
+        f"(correlation {value:.2f}): "
+        f"the {'difference' if value > 0 else 'sum'} of the two updates has less noise or none.",
+        measured=f"correlation {value:.2f}",
+        allowed=f"at most {limit:.2g}",
+    )
+
+
+def _moved_noise(seen: Trajectory) -> Outcome | None:
+    """Noise of one step that returns in another, at parameters some places further on."""
+    value, first, second, distance = seen.largest_shifted_correlation()
+    pairs = len(seen.steps) * (len(seen.steps) - 1) / 2 * seen.noise.shape[2]
+    limit = standard_deviations(FALSE_ALARM / pairs) / np.sqrt(seen.degrees)
+    limit = min(max(2 * _CORRELATED, limit) + 2 * seen.reaction, _REPEATED)
+    if abs(value) <= limit:
+        return None
+    return broken(
+        f"The noise of step {seen.steps[second]} is that of step {seen.steps[first]}, moved by "
+        f"{distance:,} parameters (correlation {value:.2f}): combinations of iterates have less "
+        "noise or none.",
+        measured=f"correlation {value:.2f}",
+        allowed=f"at most {limit:.2g}",
+    )
+
+
+def _sizes(measured: Measurements, seen: Trajectory) -> Outcome:
+    relative = seen.sizes() / measured.subject.noise_multiplier
+    level = FALSE_ALARM / len(relative)
+    least = float(np.sqrt(smallest_ratio(seen.degrees, level))) * (1 - _TOLERATED)
+    worst = int(relative.argmin())
+    told = {
+        "measured": f"{relative.min():.3g} to {relative.max():.3g} x sigma",
+        "allowed": f"at least {least:.3g} x sigma",
+    }
+    if relative[worst] < least:
+        return broken(
+            f"In step {seen.steps[worst]} noise is {relative[worst]:.3g} times as large as the "
+            "claim says, relative to what an example contributes to that step.",
+            **told,
+        )
+    growing = relative[: seen.linked]
+    schedule = growing.max() > 1.5 * growing.min() and seen.reaction < 0.1
+    if schedule and not varies_too_much(measured):
+        return warning(
+            "Noise differs between steps by more than half, and is nowhere too small. "
+            "Is this schedule intended, and does the accountant know it?",
+            **told,
+        )
+    return passed(**told)
+
+
+EVERY_STEP = Rule(
+    name="noise in every step",
+    requirement="The noise of every step is as large as claimed, relative to what an example can "
+    "contribute to that step, and independent of the noise of other steps.",
+    cause="Noise decays with the steps, stops after some of them, or does not grow with the clip "
+    "norm; or draws are cached, reused or negated, so that a combination of iterates has no noise.",
+    remedy="Draw new noise of standard deviation sigma C in every step, with the C of that step.",
+    seen_in="noise schedules that the accountant does not know; noise cached for speed",
+    after=(BOUNDED.name, THERE.name, SIZE.name, OWN_STEP.name),
+    probes=(
+        Probe(
+            name="one step against several", run=_same_noise, needs=_GROWTH_NEEDS, only="training"
+        ),
+        Probe(
+            name="one step at a time",
+            run=_single_steps,
+            needs=_TRAJECTORY_NEEDS,
+            only="training",
+        ),
+    ),
+)
+
+# --- The effect of one example against the noise, for any optimizer and any number of steps. ------
+
+
+_SHIFT_SEEDS = 8
+_SLACK = 0.15  # other examples react, and the noise of an adaptive optimizer is not Gaussian
+
+
+def _shift_of_output(measured: Measurements) -> Outcome:
+    """The mean shift along fixed directions, in standard deviations from seed to seed.
+
+    Under a claim of T steps with noise multiplier sigma, no function of the output separates
+    trainings with and without an example better than a shift by sqrt(T) / sigma standard
+    deviations. The inner product with a fixed direction is such a function, also after Adam.
+    """
+    counts = [measured.steps]
+    if measured.subject.steps_can_vary and measured.subject.steps > measured.steps:
+        counts.append(measured.subject.steps)
+    worst, words = 0.0, ""
+    sharp = measured.unit.known and measured.repeatable and not measured.thresholded
+    for steps in counts:
+        if sharp and steps == counts[0] and len(counts) > 1:
+            continue  # one step is judged by sharper rules
+        for name, gradient in _gradients(measured, few=sharp):
+            relative = _shift(measured, gradient, steps)
+            if relative > worst:
+                worst, words = relative, f"{name} after {steps} steps" if steps > 1 else name
+    seen = {
+        "measured": f"{worst:.3g} of the claim",
+        "allowed": f"at most {1 + _SLACK:.3g}",
+    }
+    if worst > 1 + _SLACK:
+        return broken(
+            f"A gradient in {words} shifts the output by at least {worst:.3g} times as many "
+            "standard deviations of the noise as the claim allows.",
+            **seen,
+        )
+    return passed(**seen)
+
+
+def _gradients(measured: Measurements, *, few: bool) -> list[tuple[str, Array]]:
+    clip_norm = measured.subject.clip_norm
+    gradients = [("all parameters", measured.dense(_LENGTH * clip_norm))]
+    if not few:
+        gradients.append(("one coordinate", measured.along_axis(_LENGTH * clip_norm)))
+    return gradients
+
+
+def _shift(measured: Measurements, gradient: Array, steps: int) -> float:
+    """A lower limit of the shift, relative to what the claim allows."""
+    subject, along = measured.subject, direction(gradient)
+    seeds = measured.seeds[:_SHIFT_SEEDS]
+    pairs = [subject.pair(gradient, seed, steps) for seed in seeds]
+    shifts = np.array([(plus - minus) @ along for plus, minus in pairs])
+    if not np.all(np.isfinite(shifts)):
+        return 0.0
+    error = 5 * float(shifts.std(ddof=1)) / np.sqrt(len(shifts))
+    shift = max(0.0, abs(float(shifts.mean())) - error) / 2
+    noise = measured.noise(steps)
+    touched = np.flatnonzero(along[measured.watched])
+    if len(touched) == 1:
+        # One coordinate has few values: those of its tensor have the same scale.
+        tensor = measured.tensor_at(int(measured.watched[touched[0]]))
+        inside = (measured.watched >= tensor.start) & (measured.watched < tensor.stop)
+        touched = np.flatnonzero(inside)
+    if not len(touched):
+        return 0.0
+    values = noise[:, touched]
+    degrees = (len(noise) - 1) * len(touched)
+    largest = float(np.sqrt((values**2).sum() / degrees / smallest_ratio(degrees, FALSE_ALARM)))
+    floor = float(np.sqrt(np.mean(measured.rounding**2)))
+    allowed = np.sqrt(steps) / subject.noise_multiplier * max(largest, floor)
+    return float(shift / allowed) if allowed > 0 else 0.0
+
+
+AGAINST_NOISE = Rule(
+    name="effect against noise",
+    requirement="After T steps one example shifts the output by at most sqrt(T) / sigma standard "
+    "deviations of the noise.",
+    cause="Noise is added at another place than the contributions are bounded at, for instance "
+    "after Adam has rescaled the gradient, or it is missing in some steps.",
+    remedy="Clip, sum, add noise, and only then do anything else with the sum.",
+    seen_in="noise added to the update of Adam instead of to the gradient",
+    after=(BOUNDED.name, THERE.name, SIZE.name, OWN_STEP.name, EVERY_STEP.name),
+    probes=(Probe(name="shift of the output after all steps", run=_shift_of_output),),
+)
+
+RULES = (OWN_STEP, WEIGHTS, EVERY_STEP, AGAINST_NOISE)
