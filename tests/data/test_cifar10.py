@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from dpaudit.data import cifar10
 from dpaudit.data.cifar10 import CHANNEL_MEAN, CHANNEL_STD
 from dpaudit.errors import DataError
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+SHARED = Path(os.environ.get("DPAUDIT_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 needs_cifar10 = pytest.mark.skipif(
     not (SHARED / "cifar-10-batches-bin").is_dir(), reason="CIFAR-10 is not at hand"
@@ -117,7 +118,7 @@ def test_a_pickle_cannot_run_code(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ({"data": np.zeros((1, 3072), np.uint8), "labels": [10**30]}, "from 0 to 9"),
-        ({"data": np.zeros((2, 3072)), "labels": [0, 1]}, "must hold bytes, not 'f8'"),
+        ({"data": np.zeros((2, 3072)), "labels": [0, 1]}, "float64 .* must be one of bytes"),
         ({"data": np.zeros((2, 7), np.uint8), "labels": [0, 1]}, r"2 labels .* shape \(2, 7\)"),
         ({"data": np.zeros((1, 3072), np.uint8), "labels": [11]}, "image 0 has label 11"),
         ({"data": np.zeros((1, 3072), np.uint8), "labels": ["1"]}, "whole numbers"),

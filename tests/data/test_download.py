@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from dpaudit.data import cifar10, download_cifar10
-from dpaudit.data.download import OFFICIAL_CHECKSUM, OFFICIAL_URL
+from dpaudit.data.cifar10 import OFFICIAL_CHECKSUM, OFFICIAL_URL
 from dpaudit.errors import DataError, InvalidInput
 
 BATCHES = [f"data_batch_{number}.bin" for number in range(1, 6)] + ["test_batch.bin"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 from dpaudit.data import california_housing, california_housing_columns
 
-SOURCE = Path(__file__).parents[3] / "shared" / "data" / "california_housing.csv"
+SHARED = Path(os.environ.get("DPAUDIT_DATA", Path(__file__).parents[3] / "shared" / "data"))
+SOURCE = SHARED / "california_housing.csv"
 
 
 def test_documented_means() -> None:

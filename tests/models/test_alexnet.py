@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from dpaudit.data import Examples, cifar10
 from dpaudit.errors import DataError, InvalidInput, MissingExtra
 from dpaudit.models import alexnet_features, linear_head
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+SHARED = Path(os.environ.get("DPAUDIT_DATA", Path(__file__).parents[3] / "shared" / "data"))
 REAL = SHARED / "alexnet_features_torchvision.safetensors"
 
 
