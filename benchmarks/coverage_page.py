@@ -138,15 +138,16 @@ subsampled Gaussian is an exception: there their bounds are far too small.
 """
 
 BOUNDARY_WORDS = """\
-False alarms of `dpaudit.test_claim` in per cent, at 95 % confidence. Each mechanism meets its
-claim with equality, and the scores are the most informative ones possible.
+Share of audits with a p-value of `dpaudit.test_claim` of 0.05 or less, in per cent. Each mechanism
+meets its claim with equality, and the scores are the most informative ones possible.
 """
 
 POWER_WORDS = """\
 Share of {power} audits, in per cent, that raise an alarm when the noise is 10, 20 or 30 % too
-small. Scores are Gaussian. `test_claim` assumes nothing about the scores and tests the whole
-trade-off function. For comparison, an alarm of `gaussian-dp` is a lower bound above the claimed
-epsilon at delta = 1e-5; it assumes a Gaussian trade-off function.
+small: a p-value of `test_claim` of 0.05 or less. Scores are Gaussian. The test assumes nothing
+about the scores and tests the whole trade-off function. For comparison, an alarm of `gaussian-dp`
+is a lower bound above the claimed epsilon at delta = 1e-5; it assumes a Gaussian trade-off
+function.
 """
 
 

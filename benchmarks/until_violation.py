@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import Claim, Scores, test_claim
-from dpaudit.claims.sequential import AnytimeTest
-from dpaudit.claims.strategies import Bets
+from dpaudit.claims.anytime import AnytimeTest, Bets
 
 Sides = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -43,7 +42,7 @@ def stopped_at(claimed: float, mu: float, pairs: int, count: int) -> NDArray[np.
 
 def rejects(claim: Claim, sides: Sides, seed: int) -> bool:
     """The test for a fixed number of runs."""
-    return test_claim(Scores.from_samples(*sides), claim, seed=seed).verdict == "violation"
+    return test_claim(Scores.from_samples(*sides), claim, seed=seed).p_value <= 0.05
 
 
 def fixed_pairs(claimed: float, mu: float, *, power: float = 0.8, count: int = 400) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 import dpaudit
 from dpaudit._numbers import decimals, percent
-from dpaudit.claims.sequential import AnytimeTest
+from dpaudit.claims.anytime import AnytimeTest
 from dpaudit.privacy import Bound
 
 

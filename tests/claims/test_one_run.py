@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dpaudit import Claim, Scores
-from dpaudit.claims.one_run import one_run_claim_p_value, test_one_run_claim
+from dpaudit.claims import judge
+from dpaudit.claims.fixed_sample import dependent_p_value, one_run_claim_p_value
 from dpaudit.lower_bounds.guesses import Guesses
 from dpaudit.lower_bounds.one_run import one_run_p_value
 
@@ -19,7 +20,8 @@ def common_coin_audit(epsilon: float, share: float, canaries: int, seed: int) ->
         coins = random.random(canaries) < 0.5
     right = random.random(canaries) < 1 / (1 + math.exp(-epsilon))
     shown = np.where(right, coins, ~coins) if random.random() < share else random.random(canaries)
-    return Scores(score=shown + 1e-3 * random.random(canaries), inserted=coins)
+    run = np.zeros(canaries, dtype=int)
+    return Scores(score=shown + 1e-3 * random.random(canaries), inserted=coins, run=run)
 
 
 def profile(epsilon: float, share: float) -> Claim:
@@ -33,16 +35,17 @@ def test_false_alarms_where_all_canaries_depend_on_one_coin():
     # A test that assumed independence would see the dependence as a leak.
     claim, alarms = profile(3.0, 0.5), 0
     for seed in range(60):
-        alarms += test_one_run_claim(common_coin_audit(3.0, 0.5, 150, seed), claim).p_value <= 0.05
+        alarms += dependent_p_value(common_coin_audit(3.0, 0.5, 150, seed), claim) <= 0.05
     assert alarms / 60 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 60)
 
 
 def test_a_broken_claim_is_refuted_from_one_run():
     random = np.random.default_rng(0)
     coins = random.random(600) < 0.5
-    scores = Scores(score=random.normal(size=600) + 4 * coins, inserted=coins)
-    assert test_one_run_claim(scores, Claim.from_points([(1.0, 1e-5)])).verdict == "violation"
-    assert test_one_run_claim(scores, Claim.from_mu(4.0)).verdict != "violation"
+    run = np.zeros(600, dtype=int)
+    scores = Scores(score=random.normal(size=600) + 4 * coins, inserted=coins, run=run)
+    assert judge(scores, Claim.from_points([(1.0, 1e-5)])).verdict == "violation"
+    assert judge(scores, Claim.from_mu(4.0)).verdict != "violation"
 
 
 @pytest.mark.parametrize("correct", [60, 80, 95])

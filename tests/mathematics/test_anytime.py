@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from dpaudit import Claim, ErrorCounts
-from dpaudit.claims.anytime_bounds import anytime_bounds
-from dpaudit.claims.bets import Bets
+from dpaudit.claims.anytime import AnytimeTest, Bets, anytime_bounds
 from dpaudit.claims.fixed_sample import claim_p_value
-from dpaudit.claims.sequential import AnytimeTest
 
 LEVEL = 0.05
 
@@ -79,7 +77,9 @@ def test_bounds_hold_when_the_audit_stops_as_they_cross_the_truth():
     wrong, audits, random = 0, 25, np.random.default_rng(1)
     for _ in range(audits):
         inserted, others = random.normal(0.6, 1, 100), random.normal(0, 1, 100)
-        bounds = anytime_bounds(inserted, others, delta=1e-5)
+        test = AnytimeTest(Claim.from_mu(0.6))
+        test.add(inserted, others)
+        bounds = anytime_bounds(test, delta=1e-5)
         # The running maximum of wealth decides, so the last bound is the largest ever seen.
         wrong += bounds["anytime-gaussian-dp"].mu > 0.6
     assert wrong / audits <= allowed(audits)

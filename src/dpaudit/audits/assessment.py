@@ -7,15 +7,15 @@ finished one, or of one that was stored last year.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal, final
 
 from dpaudit.audits.description import Description
-from dpaudit.audits.tensors import combined, corrected, failures_of, scores_of, weakest
+from dpaudit.audits.tensors import failures_of, scores_of
 from dpaudit.audits.watching import Watcher
-from dpaudit.claims import Claim, ClaimTest, Verdict, test_claim
-from dpaudit.claims.power import Power, detection_power
+from dpaudit.claims import Claim, ClaimTest, TensorTest, Verdict, judge, unconfirmed
+from dpaudit.claims.power import Power
 from dpaudit.curves import gaussian_mu
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds import ProvenCurve, estimate, estimate_all, proven_curve
@@ -23,6 +23,7 @@ from dpaudit.lower_bounds.evidence import with_failures
 from dpaudit.lower_bounds.gaussian_fit import chance_of_looking_closer
 from dpaudit.lower_bounds.prediction import expected_bound
 from dpaudit.privacy import Bound, Bounds, ThreatModel
+from dpaudit.report.words import power_dict
 from dpaudit.scores import Failure, Scores
 from dpaudit.upper_bounds import all_upper_bounds, upper_bound
 
@@ -43,6 +44,9 @@ Tightness = Literal["tight", "more-runs", "gap"]
 - ``more-runs``: these scores cannot show more; more runs might.
 - ``gap``: this adversary shows less than the upper bound allows.
 """
+
+COORDINATES = (ThreatModel.STANDARD, ThreatModel.HIDDEN_STATE)
+"""Threat models whose scores are coordinates of private gradients, or of sums of them."""
 
 LEADING = ("anytime-gaussian-dp", "gaussian-dp")
 """The lower bound that the verdict sentence names: the first of these that is there."""
@@ -71,12 +75,8 @@ class Assessment:
         upper_bounds: All upper bounds, or a function that computes them when they are first used,
             because some accountants take seconds.
         test: The test of the claim; `None` if nothing is claimed.
-        power_of_test: A function that computes `power` when it is first used, because it takes
-            longer than all bounds; `None` if nothing is claimed.
-        least_power: The power that the verdict ``consistent`` requires.
         attainable: The bound to expect if the canary leaks all that is claimed; `None` if nothing
             finite is claimed.
-        tensors: The test of each canary by its name, if the canaries have names.
         doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
         covers: The part of the model that the canaries test, in words; empty if it is not known.
         failed: Number of failed runs, which lower bounds count as lowest scores.
@@ -89,10 +89,7 @@ class Assessment:
     least_upper: Bound
     upper_bounds: Bounds | Callable[[], Bounds]
     test: ClaimTest | None
-    power_of_test: Callable[[], Power] | None
-    least_power: float
     attainable: float | None
-    tensors: Mapping[str, ClaimTest] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
     covers: str = ""
     failed: int = 0
@@ -109,10 +106,16 @@ class Assessment:
         found = self.upper_bounds
         return found if isinstance(found, Bounds) else found()
 
-    @cached_property
+    @property
     def power(self) -> Power | None:
         """What the test could have detected; `None` if nothing is claimed."""
-        return None if self.power_of_test is None else self.power_of_test()
+        return None if self.test is None else self.test.power
+
+    @property
+    def tensors(self) -> Mapping[str, TensorTest]:
+        """The test of each canary by its name, if the canaries have names."""
+        tests = {} if self.test is None else self.test.tensors
+        return {name: test for name, test in tests.items() if name}
 
     @property
     def proven(self) -> ProvenCurve:
@@ -121,22 +124,12 @@ class Assessment:
 
     @property
     def verdict(self) -> AuditVerdict:
-        """The verdict in one word.
+        """The verdict in one word: that of `dpaudit.claims.judge`, if something is claimed.
 
         Only the test of the claim decides about a violation: of several bounds at 95 %, one may
-        well be wrong. A claim that is not refuted is ``consistent`` only if the audit had enough
-        power to refute a wrong one, and nothing that it saw puts that in doubt.
+        well be wrong.
         """
-        if self.test is None:
-            return "no-claim"
-        if self.test.verdict == "consistent" and (self.doubts or not self.powerful):
-            return "inconclusive"
-        return self.test.verdict
-
-    @property
-    def powerful(self) -> bool:
-        """Whether the audit had the power that the verdict ``consistent`` requires."""
-        return self.power is not None and self.power.probability >= self.least_power
+        return "no-claim" if self.test is None else self.test.verdict
 
     @property
     def tightness(self) -> Tightness | None:
@@ -173,7 +166,7 @@ class Assessment:
             "unavailable": [one.to_dict() for one in missing],
             "verdict": self.verdict,
             "tightness": self.tightness,
-            "power": None if self.power is None else self.power.to_dict(),
+            "power": None if self.power is None else power_dict(self.power),
             "claim": None if self.test is None else self.test.to_dict(),
             "tensors": {
                 name: {"verdict": test.verdict, "p_value": test.p_value, "e_value": test.e_value}
@@ -220,17 +213,27 @@ def assess(
     # Without sampling the closed form is exact, so that no other accountant's bound is smaller.
     known = bounds_of(every=sampled and every_accountant)
     least = min(known, key=lambda bound: bound.epsilon)
-    test, tensors = None, dict[str, ClaimTest]()
+    test: ClaimTest | None = None
+    given: dict[str, Any] = {
+        "policy": unconfirmed(1 - level),
+        "seed": description.seed,
+        "private_gradients": training is None or threat_model in COORDINATES,
+        "only_noise": description.only_noise_varies,
+        "detect": description.mechanism.detect,
+        "least_power": description.mechanism.power,
+        "doubts": doubts,
+    }
     if description.anytime and claim is not None:
         watcher = watched(description, claim, level, scores, failures)
         lower = watcher.bounds(delta, confidence=confidence)
-        test, tensors = watcher.test(), watcher.tests()
+        test = judge(watcher.test, claim, **given)
     else:
-        # A failure is an output too: bounds count it as a lowest score, like the test does.
+        # A failure is an output too: bounds and tests count it as a lowest score.
         counted = with_failures(scores, failures)
         lower = lower_bounds(counted, delta=delta, confidence=confidence, seed=description.seed)
         if claim is not None and (training is not None or delta > 0):
-            test, tensors = _fixed_tests(description, scores, failures, claim, level)
+            evidence = _by_tensor(description, scores, failures) if description.names else counted
+            test = judge(evidence, claim, **given)
     attainable = None
     if test is not None and delta > 0 and 0 < least.epsilon < float("inf"):
         mu, size = gaussian_mu(least.epsilon, delta), len(scores)
@@ -243,12 +246,7 @@ def assess(
         least_upper=least,
         upper_bounds=partial(bounds_of, every=True) if every_accountant and not sampled else known,
         test=test,
-        power_of_test=(
-            None if test is None else partial(_power, description, scores, test.claim, level)
-        ),
-        least_power=description.mechanism.power,
         attainable=attainable,
-        tensors=tensors,
         doubts=doubts,
         covers=covers,
         failed=len(failures),
@@ -277,59 +275,16 @@ def _upper_bounds(
     return Bounds(bounds=(claimed,))
 
 
-def _fixed_tests(
-    description: Description,
-    scores: Scores,
-    failures: Sequence[Failure],
-    claim: Claim,
-    confidence: float,
-) -> tuple[ClaimTest, dict[str, ClaimTest]]:
-    """The test of the claim by a fixed number of runs, and that of each canary with a name.
-
-    The tests of single canaries have a level that is corrected for their number.
-    """
-    names, seed = description.names, description.seed
-    if not names:
-        return _fixed_test(scores, failures, claim, confidence, seed=seed), {}
-    level, tests = corrected(confidence, len(names)), {}
-    for place, name in enumerate(names):
-        lost = failures_of(failures, place, seed=seed)
-        tests[name] = _fixed_test(scores_of(scores, place), lost, claim, level, seed=seed)
-    return combined(tests, confidence), tests
-
-
-def _power(description: Description, scores: Scores, claim: Claim, confidence: float) -> Power:
-    """What the test could have detected; with named canaries, in the one with the least power."""
-    names = description.names
-    weak, seen = weakest(scores, names) if names else ("", scores)
-    power = detection_power(
-        seen,
-        claim,
-        confidence=corrected(confidence, len(names)),
-        detect=description.mechanism.detect,
-        anytime=description.anytime,
-    )
-    return replace(power, canary=weak, only_noise=description.only_noise_varies)
-
-
-def _fixed_test(
-    scores: Scores, failures: Sequence[Failure], claim: Claim, confidence: float, *, seed: int
-) -> ClaimTest:
-    test = test_claim(scores, claim, confidence=confidence, seed=seed)
-    if not failures or test.verdict != "violation":
-        return test
-    # Counting every failed run as a lowest score is a function of the training's output, so
-    # that it is valid however failures depend on the canary.
-    cautious = test_claim(with_failures(scores, failures), claim, confidence=confidence, seed=seed)
-    if cautious.verdict == "violation":
-        return replace(test, p_value=max(test.p_value, cautious.p_value))
-    note = (
-        f"the {len(scores):,} scores alone would refute the claim (p = {test.p_value:.2g}), but "
-        f"not with the {len(failures)} failed runs counted as lowest scores (p = "
-        f"{cautious.p_value:.2g}); repair the failures and repeat the audit"
-    )
-    notes = (*test.notes, note)
-    return replace(test, verdict="inconclusive", p_value=cautious.p_value, notes=notes)
+def _by_tensor(
+    description: Description, scores: Scores, failures: Sequence[Failure]
+) -> dict[str, Scores]:
+    """The scores of each canary by its name, with its failed runs as lowest scores."""
+    return {
+        name: with_failures(
+            scores_of(scores, place), failures_of(failures, place, seed=description.seed)
+        )
+        for place, name in enumerate(description.names)
+    }
 
 
 def watched(
@@ -346,6 +301,7 @@ def watched(
         canaries=description.canaries,
         seed=description.seed,
         names=description.names,
+        together=not claim.mechanism,
     )
     watcher.see_all(scores, failures)
     return watcher

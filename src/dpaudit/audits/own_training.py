@@ -20,9 +20,8 @@ from dpaudit.audits.recording import begin
 from dpaudit.audits.result import AuditResult
 from dpaudit.audits.session import Notices, StorePath, finished, open_store, versions
 from dpaudit.audits.stored import watcher_of
-from dpaudit.audits.tensors import corrected
 from dpaudit.audits.watching import Watcher
-from dpaudit.claims import Claim
+from dpaudit.claims import Claim, unconfirmed
 from dpaudit.claims.fixed_sample import MOST_SCORES, scores_to_refute
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import Executor, Lost, check_pickles, refuse_in_worker
@@ -188,7 +187,8 @@ def _too_few_runs(description: Description, claim: Claim, confidence: float) -> 
     """A warning if this many runs cannot refute the claim, before they are trained."""
     names, runs = description.names, description.runs
     scores = runs if names else runs * description.canaries
-    needed = scores_to_refute(claim, confidence=corrected(confidence, len(names)))
+    policy = unconfirmed(1 - confidence)
+    needed = scores_to_refute(claim, policy=policy, tests=max(1, len(names)))
     if needed is not None and needed <= scores:
         return ""
     if needed is None:

@@ -19,6 +19,7 @@ from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds import ProvenCurve
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.report.data import MOST_THRESHOLDS, AuditEvidence, PageData
+from dpaudit.report.words import claim_notes, power_in_words
 from dpaudit.scores import Failure, Scores
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class AuditResult:
     @property
     def notes(self) -> tuple[str, ...]:
         """The notes of the claim's test and the notices."""
-        return (*(self.test.notes if self.test is not None else ()), *self.notices)
+        return (*(() if self.test is None else claim_notes(self.test)), *self.notices)
 
     @cached_property
     def sentence(self) -> str:
@@ -197,7 +198,7 @@ class AuditResult:
             claim=None if found.test is None else found.test.claim,
             # A test for all runs says nothing about some of them.
             test=found.test if self.finished else None,
-            power=found.power.sentence if found.power is not None and self.finished else "",
+            power=power_in_words(found.power) if found.power and self.finished else "",
             seed=self.description.seed,
             most_thresholds=most_thresholds,
             with_growth=with_growth,
@@ -235,7 +236,7 @@ class AuditResult:
             "sentence": self.sentence,
             "p_value": None if test is None else test.p_value,
             "e_value": None if test is None else test.e_value,
-            "confidence": self.leading.confidence if test is None else test.confidence,
+            "confidence": self.leading.confidence,
             "claimed": self.least_upper.to_dict(),
             "assumptions": [] if test is None else list(test.assumptions),
             "runs": self.runs,

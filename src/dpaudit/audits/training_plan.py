@@ -13,8 +13,8 @@ import numpy as np
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._numbers import percent
-from dpaudit.audits.tensors import corrected
-from dpaudit.claims import Claim
+from dpaudit.claims import Claim, unconfirmed
+from dpaudit.claims.policy import Policy
 from dpaudit.claims.power import power_of
 from dpaudit.errors import InvalidInput, TrainingFailed
 from dpaudit.privacy import DETECT, LEAST_POWER
@@ -147,14 +147,15 @@ def plan_training(
         apart = effects / noises
         place = int(np.argmin(apart))
         weakest, mu = names[place], float(apart[place])
-        each, level = 0.5, corrected(confidence, len(names))
+        each = 0.5
     else:
         canaries = job.scorer.canaries
         weakest, mu = "", float(effects.mean() / np.sqrt(np.mean(noises**2)))
-        each, level, freedom = canaries / 2, confidence, freedom * canaries
+        each, freedom = canaries / 2, freedom * canaries
     mu = max(mu, 0.0)
-    runs = _runs(claim, mu / detect, each, power, level)
-    cautious = _runs(claim, mu * _least_share(freedom) / detect, each, power, level)
+    policy, tests = unconfirmed(1 - confidence), max(1, len(names))
+    runs = _runs(claim, mu / detect, each, power, policy, tests)
+    cautious = _runs(claim, mu * _least_share(freedom) / detect, each, power, policy, tests)
     return TrainingPlan(
         detect=float(detect),
         power=float(power),
@@ -212,13 +213,15 @@ def _least_share(freedom: int) -> float:
     return float(np.sqrt(chi2.ppf(_CAUTION, freedom) / freedom))
 
 
-def _runs(claim: Claim, mu: float, each: float, power: float, confidence: float) -> int | None:
+def _runs(
+    claim: Claim, mu: float, each: float, power: float, policy: Policy, tests: int
+) -> int | None:
     """The smallest even number of runs with this power, to about 5 %."""
     sizes = np.unique(np.round(np.geomspace(2, MOST_RUNS, 270) / 2).astype(int) * 2)
 
     def enough(runs: int) -> bool:
         scores = max(1, round(each * runs))
-        return power_of(claim, mu, scores=scores, confidence=confidence) >= power
+        return power_of(claim, mu, scores=scores, policy=policy, tests=tests) >= power
 
     place = bisect_left(range(len(sizes)), True, key=lambda i: enough(int(sizes[i])))
     return None if place == len(sizes) else int(sizes[place])

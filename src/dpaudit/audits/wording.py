@@ -9,7 +9,7 @@ from dpaudit._numbers import decimals, percent
 from dpaudit.audits.assessment import Assessment
 from dpaudit.claims import ClaimTest
 from dpaudit.privacy import Bound, ThreatModel
-from dpaudit.report.words import ADVICE, capitalised
+from dpaudit.report.words import ADVICE, bare_line, capitalised, claim_notes, power_in_words
 
 HARDLY_CHANCE = 0.001
 """The sentence of a violation with a larger p-value says how often chance leads to one."""
@@ -32,8 +32,8 @@ def sentence(found: Assessment, *, runs: int) -> str:
     else:
         text = _not_refuted(found, test, runs)
     text += "".join(f" {doubt}" for doubt in found.doubts)
-    if test.bare_line is not None:
-        text += f" {capitalised(test.bare_line)}."
+    if test.bare is not None:
+        text += f" {capitalised(bare_line(test))}."
     return text + "".join(f" This assumes that {assumed}." for assumed in test.claim.assumptions)
 
 
@@ -47,7 +47,7 @@ def _not_refuted(found: Assessment, test: ClaimTest, runs: int) -> str:
         text = f"Inconclusive: {trainings} could not decide about the claim, {claim}."
     text += f" The audit shows {_shown(found)}{_tightness(found)}."
     if found.power is not None:
-        text += f" {capitalised(found.power.sentence)}."
+        text += f" {capitalised(power_in_words(found.power))}."
     if consistent and found.covers:
         text += (
             f" It covers {found.covers}. Of the noise it tests the size only: run dpaudit check "
@@ -66,7 +66,7 @@ def _violation(found: Assessment, test: ClaimTest) -> str:
         f"occur with probability at most {test.p_value:.2g}{_where(found)}."
     )
     if test.p_value > HARDLY_CHANCE:
-        wrong = 100 * (1 - test.confidence)
+        wrong = 100 * test.policy.false_alarms
         text += f" Up to {wrong:.3g} % of the audits of a correct training find this by chance."
     return f"{text} {ADVICE['violation']}"
 
@@ -145,13 +145,13 @@ def _test_lines(found: Assessment) -> Iterator[str]:
         wealth = "" if found.test.e_value is None else f", e = {found.test.e_value:.3g}"
         yield f"claim  {found.test.claim.description}"
         yield f"test   {found.test.verdict}, p = {found.test.p_value:.3g}{wealth}"
-        yield from (f"note   {note}" for note in found.test.notes)
+        yield from (f"note   {note}" for note in claim_notes(found.test))
     yield from (
         f"tensor {name}: {test.verdict}, p = {test.p_value:.3g}"
         for name, test in found.tensors.items()
     )
     if found.power is not None:
-        yield f"power  {found.power.sentence}"
+        yield f"power  {power_in_words(found.power)}"
 
 
 def _line(bound: Bound) -> str:

@@ -1,6 +1,19 @@
-"""Claims about a training's privacy, and tests of them."""
+"""Claims about a training's privacy, and the verdict on them."""
 
-from dpaudit.claims.claim import Claim, Verdict
-from dpaudit.claims.fixed_sample import ClaimTest, test_claim
+from dpaudit.claims.claim import Claim
+from dpaudit.claims.policy import CONFIRMED, STRICT, Policy, Verdict, unconfirmed
+from dpaudit.claims.verdict import UNNAMED, ClaimTest, TensorTest, judge, test_claim
 
-__all__ = ["Claim", "ClaimTest", "Verdict", "test_claim"]
+__all__ = [
+    "CONFIRMED",
+    "STRICT",
+    "UNNAMED",
+    "Claim",
+    "ClaimTest",
+    "Policy",
+    "TensorTest",
+    "Verdict",
+    "judge",
+    "test_claim",
+    "unconfirmed",
+]

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,11 +30,6 @@ from dpaudit.curves import (
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.correlation import CorrelatedNoise
 
-Verdict = Literal["violation", "consistent", "inconclusive"]
-"""``violation``: the claim is refuted at the confidence asked for. ``consistent``: it is not,
-although this many scores could have refuted it. ``inconclusive``: even perfect separation of this
-many scores would not have refuted it, or scores like these could have missed too little noise."""
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +47,8 @@ class Claim:
         deltas: One delta for each epsilon.
         assumptions: What was assumed to turn the claim into a trade-off function.
         pair: The (epsilon, delta) that `from_epsilon` extended to a trade-off function.
+        mechanism: Whether a mechanism with independent Gaussian noise in every coordinate is
+            claimed (`from_dpsgd`, `from_matrix_factorisation`), and not its privacy only.
         settings: The arguments from which the claim was made, if they say all of it.
 
     Example:
@@ -68,7 +65,28 @@ class Claim:
     deltas: tuple[float, ...] = ()
     assumptions: tuple[str, ...] = ()
     pair: tuple[float, float] | None = None
+    mechanism: bool = False
     settings: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.mu is not None and not self.epsilons and not self.deltas:
+            _validate.non_negative("mu of a Claim", self.mu)
+            if self.largest_epsilon is not None:
+                _validate.non_negative("largest_epsilon of a Claim", self.largest_epsilon)
+            return
+        if self.mu is not None or not self.epsilons or len(self.epsilons) != len(self.deltas):
+            raise InvalidInput(
+                "a Claim needs either mu or at least one epsilon with a delta for each, got "
+                f"mu={self.mu!r}, {len(self.epsilons)} epsilons and {len(self.deltas)} deltas; use "
+                "Claim.from_mu, from_points, from_dpsgd or from_epsilon"
+            )
+        for epsilon, delta in zip(self.epsilons, self.deltas, strict=True):
+            _validate.non_negative("epsilon of a Claim", epsilon)
+            _validate.between("delta of a Claim", delta, 0, 1, closed_low=True, closed_high=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The curve is computed again: it holds functions, which cannot be pickled.
+        return {name: value for name, value in vars(self).items() if name != "curve"}
 
     def to_dict(self) -> dict[str, Any]:
         """The claim as plain data."""
@@ -131,7 +149,9 @@ class Claim:
         words = f"DP-SGD with noise multiplier {noise:g}, {steps} step{'s' if steps > 1 else ''}"
         given = {"noise_multiplier": noise, "steps": steps}
         if sampling_rate is None:
-            return cls(description=words, mu=math.sqrt(steps) / noise, settings=given)
+            return cls(
+                description=words, mu=math.sqrt(steps) / noise, mechanism=True, settings=given
+            )
         epsilons = np.concatenate([np.linspace(0, 4, 81), np.linspace(4.25, 40, 144)])
         deltas = privacy_profile(
             noise_multiplier=noise, steps=steps, sampling_rate=sampling_rate, epsilons=epsilons
@@ -140,6 +160,7 @@ class Claim:
             description=f"{words}, Poisson sampling rate {sampling_rate:g}",
             epsilons=tuple(epsilons.tolist()),
             deltas=tuple(np.clip(deltas, 0.0, 1.0).tolist()),
+            mechanism=True,
             settings={**given, "sampling_rate": float(sampling_rate)},
         )
 
@@ -182,6 +203,7 @@ class Claim:
             description=f"{correlation.bands}-banded matrix factorisation with noise multiplier "
             f"{noise:g}, {len(present)} of {steps} steps",
             mu=correlation.mu(noise, present, steps=steps),
+            mechanism=True,
         )
 
     @classmethod

@@ -1,8 +1,11 @@
-r"""Test of a claim with a fixed number of scores.
+r"""P-values of a claim from a fixed number of scores.
 
 Noise that is 20 % too small changes the middle of the trade-off function long before it changes
-epsilon at :math:`\delta = 10^{-5}`, so the test compares the error rates with the whole function.
-It assumes nothing about the distribution of the scores.
+epsilon at :math:`\delta = 10^{-5}`, so the test compares both error rates with the whole function:
+if the claim is true, the false-negative rate is at least ``claim.tradeoff`` of the false-positive
+rate. `dpaudit.lower_bounds.joint_test` tests this at one threshold, which a pilot share of the
+scores chooses. It assumes nothing about the distribution of the scores, but that they are
+independent. `dependent_p_value` does not assume it of the canaries of one run.
 """
 
 from __future__ import annotations
@@ -10,206 +13,101 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
-from dpaudit import _validate
 from dpaudit._arrays import Array
-from dpaudit.claims.claim import Claim, Verdict
+from dpaudit._roots import sign_change
+from dpaudit.claims.claim import Claim
+from dpaudit.claims.policy import STRICT, Policy
 from dpaudit.curves import mu_of_errors
-from dpaudit.errors import InvalidInput, InvalidScores
+from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.evidence import Evidence, dependence_of, evidence_of
-from dpaudit.lower_bounds.joint_test import curve_p_value, distances
+from dpaudit.lower_bounds.estimating import estimate
+from dpaudit.lower_bounds.evidence import Evidence, dependence_of
+from dpaudit.lower_bounds.guesses import Guesses
+from dpaudit.lower_bounds.joint_test import curve_p_value, curve_refuted, distances
 from dpaudit.lower_bounds.levels import Levels, Pointwise
+from dpaudit.lower_bounds.one_run_recursion import guesses_refute
 from dpaudit.lower_bounds.questions import AtDelta, Question
-from dpaudit.lower_bounds.thresholds import (
-    Fixed,
-    Pilot,
-    Ranking,
-    Sample,
-    ThresholdRule,
-    threshold_rule,
-)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class ClaimTest:
-    """The result of testing a claim.
-
-    Arguments:
-        verdict: See `Verdict`.
-        p_value: If the claim were true, errors this few would occur with at most this probability.
-        claim: The claim that was tested.
-        confidence: One minus the accepted false-positive rate of the test.
-        sample_size: Number of scores that the test was evaluated on.
-        assumptions: What must be true for the test to be valid.
-        notes: Diagnostics.
-        e_value: For an anytime-valid test: the wealth of the bets against the claim, whose
-            expectation is at most 1 if the claim is true.
-        bare_verdict: If a single pair was read as a trade-off function: the verdict on the pair
-            alone.
-    """
-
-    verdict: Verdict
-    p_value: float
-    claim: Claim
-    confidence: float
-    sample_size: int
-    assumptions: tuple[str, ...]
-    notes: tuple[str, ...]
-    e_value: float | None = None
-    bare_verdict: Verdict | None = None
-
-    @property
-    def bare_line(self) -> str | None:
-        """The verdict on the bare pair as a line of text; `None` if no pair was extended."""
-        if self.bare_verdict is None or self.claim.pair is None:
-            return None
-        refuted = "refuted" if self.bare_verdict == "violation" else "not refuted"
-        return f"bare ({self.claim.pair[0]:g}, {self.claim.pair[1]:g}): {refuted}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The test as plain data."""
-        return {
-            "verdict": self.verdict,
-            "p_value": self.p_value,
-            "e_value": self.e_value,
-            "claim": self.claim.description,
-            "confidence": self.confidence,
-            "sample_size": self.sample_size,
-            "assumptions": list(self.assumptions),
-            "notes": list(self.notes),
-            "bare_verdict": self.bare_verdict,
-        }
-
-    def __repr__(self) -> str:
-        return f"ClaimTest({self.verdict}, p = {self.p_value:.3g}, {self.claim!r})"
-
-
-def test_claim(
-    evidence: Evidence,
-    claim: Claim,
-    *,
-    confidence: float = 0.95,  # noqa: PT028
-    threshold: str | ThresholdRule = "pilot",  # noqa: PT028
-    seed: int = 0,  # noqa: PT028
-) -> ClaimTest:
-    """Test whether a mechanism satisfies a claim; valid for any distribution of the scores.
-
-    If the claim is true, the false-negative rate is at least ``claim.tradeoff`` of the
-    false-positive rate. `dpaudit.lower_bounds.joint_test` tests this at one threshold.
-
-    Arguments:
-        evidence: Scores, or the four counts.
-        claim: The claim to test.
-        confidence: One minus the false-positive rate of the verdict "violation".
-        threshold: ``pilot`` (a share of the scores chooses the threshold) or ``fixed=VALUE``.
-        seed: Random seed that draws the pilot scores.
-
-    Example:
-        >>> from dpaudit.scores import Scores
-        >>> random = np.random.default_rng(0)
-        >>> scores = Scores.from_samples(random.normal(2, 1, 1000), random.normal(0, 1, 1000))
-        >>> test_claim(scores, Claim.from_mu(1.5)).verdict
-        'violation'
-        >>> test_claim(scores, Claim.from_mu(2.0)).verdict
-        'consistent'
-    """
-    confidence = _validate.confidence(confidence)
-    significance = 1 - confidence
-    evidence = evidence_of(evidence)
-    if not isinstance(claim, Claim):
-        raise InvalidInput(f"claim must be a Claim, got {claim!r}; see Claim.from_epsilon")
-    rule = threshold_rule(threshold, seed=seed)
-    if not isinstance(rule, Pilot | Fixed):
-        raise InvalidInput(
-            f"threshold of a claim's test must be pilot or fixed=VALUE, got {threshold!r}; "
-            "the p-value holds for a threshold chosen without the scores it is read on"
-        )
-    counts, assumptions, notes = _evidence(evidence, claim, rule, significance)
-    p_value = float(claim_p_value(counts, claim)[0])
-    smallest = _perfect_p_value(claim, counts.positives, counts.negatives)
-    if p_value <= significance:
-        verdict: Verdict = "violation"
-    elif smallest > significance:
-        verdict = "inconclusive"
-        share = rule.share if isinstance(rule, Pilot) else 0.0
-        needed = scores_to_refute(claim, confidence=confidence, pilot_share=share)
-        enough = f"about {needed:,} scores" if needed else f"more than {MOST_SCORES:,} scores"
-        notes = (
-            *notes,
-            f"even perfect separation would only give p = {smallest:.3g}: run more; with no error "
-            f"at all it takes {enough} to refute this claim",
-        )
-    else:
-        verdict = "consistent"
-    return ClaimTest(
-        verdict=verdict,
-        p_value=p_value,
-        claim=claim,
-        confidence=confidence,
-        sample_size=counts.sample_size,
-        assumptions=(*claim.assumptions, *assumptions),
-        notes=notes,
-        bare_verdict=_bare_verdict(evidence, claim, rule, confidence),
-    )
-
-
-def _bare_verdict(
-    evidence: Evidence, claim: Claim, rule: ThresholdRule, confidence: float
-) -> Verdict | None:
-    """The verdict on the claimed pair alone; `None` if the claim is not an extended pair."""
-    if claim.bare is None:
-        return None
-    return test_claim(evidence, claim.bare, confidence=confidence, threshold=rule).verdict
-
-
-# Pytest would collect a public function of this name wherever it is imported.
-test_claim.__test__ = False  # type: ignore[attr-defined]
-
-
-def claim_p_value(counts: ErrorCounts, claim: Claim) -> Array:
-    """The p-value of the claim at each threshold, taken as fixed."""
-    return np.array([curve_p_value(one, claim.curve) for one in counts])
-
-
-def _perfect_p_value(claim: Claim, positives: int, negatives: int) -> float:
-    """The p-value of the claim if a threshold separates so many scores without an error."""
-    counts = ErrorCounts.given(
-        true_positives=positives, false_negatives=0, false_positives=0, true_negatives=negatives
-    )
-    return curve_p_value(counts, claim.curve)
-
+from dpaudit.lower_bounds.thresholds import Fixed, Pilot, Ranking, Sample
+from dpaudit.scores import Scores
 
 MOST_SCORES = 100_000_000
 """Largest number of scores that `scores_to_refute` considers."""
 
+FEW_RUNS = 100
+"""From so many runs on, one canary of each is enough for a test that allows dependence."""
+
+_PLANNED = 0.05  # the level for which a pilot chooses the threshold, whatever the test's
 _CAUTIOUS = Pointwise(5e-4)
 """The confidence limits with which a pilot predicts the errors on the rest."""
 
 
-def scores_to_refute(
-    claim: Claim, *, confidence: float = 0.95, pilot_share: float = 0.1
-) -> int | None:
-    """Number of perfectly separated scores that refute the claim; `None` above `MOST_SCORES`.
+def claim_p_value(counts: ErrorCounts, claim: Claim) -> Array:
+    """The p-value of the claim at each threshold, taken as fixed."""
+    return np.array([curve_p_value(each, claim.curve) for each in counts])
 
-    Example:
-        >>> scores_to_refute(Claim.from_epsilon(8.0, 1e-5))
-        16
-        >>> scores_to_refute(Claim.from_points([(8.0, 1e-5)]))
-        9927
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SampleTest:
+    """The p-value of a claim, and the numbers of scores on which it was read.
+
+    Arguments:
+        p_value: If the claim were true, errors this few would occur with at most this probability.
+        positives: Number of scores with the canary, without the pilot's.
+        negatives: Number of scores without it.
+        assumptions: What must be true for the test to be valid.
+        notes: Diagnostics.
     """
 
-    def refutes(each: int) -> bool:
-        return _perfect_p_value(claim, each, each) <= 1 - confidence
+    p_value: float
+    positives: int
+    negatives: int
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...]
 
-    if not refutes(MOST_SCORES // 2):
-        return None
-    each = bisect_left(range(1, MOST_SCORES // 2), True, key=refutes) + 1
-    return math.ceil(2 * each / (1 - pilot_share))
+
+def sample_test(evidence: Evidence, claim: Claim, rule: Pilot | Fixed) -> SampleTest:
+    """Test a claim on scores or counts.
+
+    Arguments:
+        evidence: Independent scores, or the four counts.
+        claim: The claim.
+        rule: How the threshold is chosen.
+    """
+    if isinstance(evidence, ErrorCounts):
+        counts, assumptions, notes = evidence, Fixed.assumptions, tuple[str, ...]()
+    else:
+        counts, assumptions, notes = _at_threshold(evidence, claim, rule)
+    return SampleTest(
+        p_value=curve_p_value(counts, claim.curve),
+        positives=counts.positives,
+        negatives=counts.negatives,
+        assumptions=assumptions,
+        notes=notes,
+    )
+
+
+def _at_threshold(
+    scores: Scores, claim: Claim, rule: Pilot | Fixed
+) -> tuple[ErrorCounts, tuple[str, ...], tuple[str, ...]]:
+    inserted, others = scores.inserted_scores, scores.other_scores
+    if len(inserted) == 0 or len(others) == 0:
+        raise InvalidScores(
+            f"a claim's test needs scores of both kinds, got {len(inserted)} inserted and "
+            f"{len(others)} not"
+        )
+    growth = 1 / rule.share - 1 if isinstance(rule, Pilot) else 1.0
+    sample = Sample(
+        inserted=inserted, not_inserted=others, question=AtDelta(0.0), significance=_PLANNED
+    )
+    chosen = rule.choose(_SmallestPValue(claim, growth), sample)
+    assert chosen is not None  # pilot and fixed always choose
+    assumed, notes = dependence_of(scores)
+    return chosen.counts, (*rule.assumptions, *assumed), (*chosen.notes, *notes)
 
 
 @final
@@ -258,22 +156,113 @@ class _SmallestPValue(Ranking):
         )
 
 
-def _evidence(
-    evidence: Evidence, claim: Claim, rule: ThresholdRule, significance: float
-) -> tuple[ErrorCounts, tuple[str, ...], tuple[str, ...]]:
-    if isinstance(evidence, ErrorCounts):
-        return evidence, Fixed.assumptions, ()
-    inserted, others = evidence.inserted_scores, evidence.other_scores
-    if len(inserted) == 0 or len(others) == 0:
-        raise InvalidScores(
-            f"a claim's test needs scores of both kinds, got {len(inserted)} inserted and "
-            f"{len(others)} not"
+# ---- canaries of one run may depend on each other --------------------------------------------
+
+
+def dependent_p_value(scores: Scores, claim: Claim, *, seed: int = 0) -> float:
+    """The p-value of a claim if the canaries of a run may depend on each other in any way.
+
+    Runs are independent, so one canary of each run is a sample of independent scores. Of less than
+    `FEW_RUNS` runs all canaries are guessed, as in an audit with one run. Which of the two tests is
+    used depends on the number of runs only.
+
+    Arguments:
+        scores: Scores of several canaries in each run, inserted by a fair coin each.
+        claim: The claim.
+        seed: Random seed that draws the pilot.
+    """
+    if scores.runs >= FEW_RUNS:
+        _, first = np.unique(scores.run, return_index=True)
+        rows = np.zeros(len(scores), dtype=bool)
+        rows[first] = True
+        return sample_test(scores.where(rows), claim, Pilot(seed=seed)).p_value
+    # Any plan is valid; the pilot plans as for the bound on epsilon at delta 0.
+    planned = estimate(scores, delta=0.0, method="one-run", threshold=Pilot(seed=seed))
+    guesses, canaries = int(planned.details["guesses"]), int(planned.sample_size or 0)
+    return one_run_claim_p_value(Guesses(int(planned.details["correct"]), guesses, canaries), claim)
+
+
+def one_run_claim_p_value(outcome: Guesses, claim: Claim) -> float:
+    """The smallest significance at which so many right guesses refute the claim.
+
+    Example:
+        >>> one_run_claim_p_value(Guesses(95, 100, 100), Claim.from_points([(1.0, 0.0)])) < 1e-3
+        True
+        >>> one_run_claim_p_value(Guesses(70, 100, 100), Claim.from_points([(1.0, 0.0)])) > 0.5
+        True
+    """
+
+    def refuted(significance: float) -> float:
+        return 1.0 if guesses_refute(claim.curve, outcome, significance) else -1.0
+
+    if outcome.correct == 0 or refuted(1 - 1e-9) < 0:
+        return 1.0
+    low = 1e-12
+    return low if refuted(low) > 0 else sign_change(refuted, low, 0.5, tolerance=1e-4)[1]
+
+
+# ---- what perfect scores could show ----------------------------------------------------------
+
+
+def can_refute(
+    claim: Claim, positives: int, negatives: int, *, policy: Policy = STRICT, tests: int = 1
+) -> bool:
+    """Whether scores without any error would refute the claim.
+
+    Arguments:
+        claim: The claim.
+        positives: Number of scores with the canary of the first test, without the pilot's.
+        negatives: Number of scores without it.
+        policy: The levels of the tests.
+        tests: Number of tensors that are tested one by one.
+    """
+
+    def perfect(times: int) -> ErrorCounts:
+        return ErrorCounts.given(
+            true_positives=times * positives,
+            false_negatives=0,
+            false_positives=0,
+            true_negatives=times * negatives,
         )
-    growth = 1 / rule.share - 1 if isinstance(rule, Pilot) else 1.0
-    sample = Sample(
-        inserted=inserted, not_inserted=others, question=AtDelta(0.0), significance=significance
+
+    stages = policy.stages(tests)
+    return all(curve_refuted(perfect(times), claim.curve, level) for times, level in stages)
+
+
+def can_refute_by_guesses(claim: Claim, canaries: int, policy: Policy = STRICT) -> bool:
+    """Whether right guesses of all canaries but the pilot's would refute the claim."""
+
+    def perfect(times: int) -> Guesses:
+        guesses = max(1, math.floor(0.9 * times * canaries))
+        return Guesses(guesses, guesses, guesses)
+
+    return all(
+        guesses_refute(claim.curve, perfect(times), level) for times, level in policy.stages()
     )
-    chosen = rule.choose(_SmallestPValue(claim, growth), sample)
-    assert chosen is not None  # pilot and fixed always choose
-    assumed, notes = dependence_of(evidence)
-    return chosen.counts, (*rule.assumptions, *assumed), (*chosen.notes, *notes)
+
+
+def scores_to_refute(
+    claim: Claim, *, policy: Policy = STRICT, tests: int = 1, pilot_share: float = 0.1
+) -> int | None:
+    """Number of perfectly separated scores that refute the claim; `None` above `MOST_SCORES`.
+
+    Arguments:
+        claim: The claim.
+        policy: The levels of the tests; the number is that of the first one.
+        tests: Number of tensors that are tested one by one; the number is that of each.
+        pilot_share: Share of the scores that chooses the threshold.
+
+    Example:
+        >>> scores_to_refute(Claim.from_epsilon(8.0, 1e-5))
+        36
+        >>> scores_to_refute(Claim.from_points([(8.0, 1e-5)])) > 9000
+        True
+    """
+
+    def refutes(each: int) -> bool:
+        return can_refute(claim, each, each, policy=policy, tests=tests)
+
+    if not refutes(MOST_SCORES // 2):
+        return None
+    each = bisect_left(range(1, MOST_SCORES // 2), True, key=refutes) + 1
+    return math.ceil(2 * each / (1 - pilot_share))

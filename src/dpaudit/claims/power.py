@@ -6,45 +6,39 @@ their variance is the training's noise. The power takes all of it to be noise, a
 batches or starting points differ between runs too. Scores that are farther apart than the claim
 allows count as if they were as far apart as it allows: noise is too small compared with the claim,
 and noise that was too small in this audit does not make its test stronger.
+
+The power is that of the whole policy: of a first test and its confirmation, it is the product of
+both, because fresh runs are independent.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from scipy.special import bdtr, bdtrik, ndtr
 
 from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
-from dpaudit.claims.bets import Bets
+from dpaudit.claims.anytime import AnytimeTest, Bets, Stream
 from dpaudit.claims.claim import Claim
-from dpaudit.claims.fixed_sample import ClaimTest
-from dpaudit.claims.sequential import AnytimeTest
-from dpaudit.curves import Curve
+from dpaudit.claims.policy import STRICT, Policy
+from dpaudit.curves import Curve, mu_of_errors
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.joint_test import curve_p_value, distances
-from dpaudit.lower_bounds.thresholds import Pilot, ThresholdRule
-from dpaudit.privacy import DETECT, LEAST_POWER
+from dpaudit.lower_bounds.joint_test import curve_refuted, distances
+from dpaudit.privacy import DETECT
 from dpaudit.scores import Scores
-
-SURE = 0.9
-"""Probability with which the stated factor would have been found."""
 
 LARGEST_FACTOR = 100.0
 """Noise that is too small by more than this factor counts as no noise at all."""
 
 _AUDITS = 20  # simulated audits of an anytime-valid test
 _MOST_PAIRS = 2000
-_CONDITION = (
-    "if batches and starting points are the same in all runs, so that only the noise varies"
-)
 _FARTHEST = 60.0  # scores farther apart than this, in standard deviations, are never confused
-_WEAK = 1.0  # scores closer together than this hardly depend on the canary
 
 
 @final
@@ -55,15 +49,18 @@ class Power:
     Arguments:
         mu: How far apart the scores are, in standard deviations of their own noise.
         detect: Noise of this fraction of the claimed noise must be detectable, such as 0.5.
-        probability: Probability that noise of this fraction is found.
+        probability: Probability that noise of this fraction is found, over all stages of the test.
         found: Noise this many times too small is found with probability 90 %; `None` if even
             noise `LARGEST_FACTOR` times too small is not.
         missed: Noise up to this many times too small is more likely missed than found; `None`
             if noise of any size is.
         canary: Name of the canary with the least power, if canaries are tested one by one.
         only_noise: Whether it is known that nothing but the noise and the canary differs between
-            runs. Otherwise the sentence states it as a condition.
+            runs. Otherwise this is a condition of the stated power.
     """
+
+    SURE: ClassVar[float] = 0.9
+    """Probability with which noise `found` times too small would have been found."""
 
     mu: float
     detect: float
@@ -72,34 +69,6 @@ class Power:
     missed: float | None
     canary: str = ""
     only_noise: bool = False
-
-    @property
-    def sentence(self) -> str:
-        """The power in words."""
-        where = f" in {self.canary}" if self.canary else ""
-        if self.found is None:
-            reason = (
-                f"the scores hardly depend on the canary (mu = {self.mu:.2g} in units of their "
-                "own noise)"
-                if self.mu < _WEAK
-                else "there are too few scores to tell such noise from what is claimed"
-            )
-            return (
-                f"this audit could not have found too little noise{where}, however small: {reason}"
-            )
-        where = f" in every tensor ({self.canary} has the least power)" if self.canary else ""
-        found, missed = f"{self.found:.3g}", f"{self.missed or 1.0:.3g}"
-        if self.found == 1.0:
-            return f"scores like these refute the claim with probability {100 * SURE:.0f} % or more"
-        condition = "" if self.only_noise else f"{_CONDITION}, "
-        return (
-            f"{condition}this audit would have found noise {found} times too small"
-            f"{where} with probability {100 * SURE:.0f} %"
-        ) + (
-            ""
-            if missed in ("1", found)
-            else f"; noise {missed} times too small would more likely have been missed"
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """The power as plain data."""
@@ -111,20 +80,19 @@ class Power:
             "missed_noise_factor": self.missed,
             "canary": self.canary or None,
             "only_noise_varies": self.only_noise or None,
-            "sentence": self.sentence,
         }
 
 
 def detection_power(
-    scores: Scores,
+    evidence: Scores | ErrorCounts | Stream,
     claim: Claim,
     *,
-    confidence: float = 0.95,
+    policy: Policy = STRICT,
+    tests: int = 1,
     detect: float = DETECT,
     pilot_share: float = 0.1,
-    anytime: bool = False,
 ) -> Power:
-    """The power of a claim's test on scores like these, if their noise were smaller.
+    """The power of a claim's test on evidence like this, if its noise were smaller.
 
     Noise that is ``k`` times smaller puts the scores ``k`` times as many of their own standard
     deviations apart, if all of their variance is noise. The scores are taken to be normal with
@@ -132,89 +100,90 @@ def detection_power(
     bound.
 
     Arguments:
-        scores: The scores of the audit.
+        evidence: The scores of the audit, its counts, or those of an anytime-valid test.
         claim: The claim that was tested.
-        confidence: Confidence of the test.
+        policy: The levels of the tests.
+        tests: Number of tensors that are tested one by one.
         detect: Noise of this fraction of the claimed noise must be detectable.
         pilot_share: Share of the scores that chooses the threshold.
-        anytime: Whether the scores were tested as they came.
 
     Example:
         >>> random = np.random.default_rng(0)
-        >>> scores = Scores.from_samples(random.normal(1, 1, 200), random.normal(0, 1, 200))
+        >>> scores = Scores.from_samples(random.normal(1, 1, 400), random.normal(0, 1, 400))
         >>> detection_power(scores, Claim.from_mu(1.0)).probability > 0.9
         True
     """
-    mu = separation(scores)
+    mu = separation_of(evidence)
+    lost = _lost(evidence)
     noised = min(mu, allowed_separation(claim))
-    inserted, others = len(scores.inserted_scores), len(scores.other_scores)
 
-    if anytime:
-        pairs = min(inserted, others, _MOST_PAIRS)
+    if isinstance(evidence, Stream):
+        pairs = min(evidence.pairs, _MOST_PAIRS)
+        confidence = 1 - policy.prove / tests
 
         def power(factor: float) -> float:
             return _anytime_power(claim, factor * noised, pairs, confidence)
     else:
-        sizes = [max(1, round((1 - pilot_share) * size)) for size in (inserted, others)]
-        test = _Test(claim, sizes[0], sizes[1], 1 - confidence)
+        if isinstance(evidence, ErrorCounts):
+            sizes, pilot_share = (evidence.positives, evidence.negatives), 0.0
+        else:
+            sizes = len(evidence.inserted_scores), len(evidence.other_scores)
+        staged = _stages(claim, sizes, policy, tests, pilot_share)
 
         def power(factor: float) -> float:
-            return test.power(factor * noised)
+            return math.prod(test.power(factor * noised, lost) for test in staged)
 
     power = lru_cache(maxsize=None)(power)  # the two searches share most of their factors
     return Power(
         mu=mu,
         detect=detect,
         probability=power(1 / detect),
-        found=_factor(power, SURE),
+        found=_factor(power, Power.SURE),
         missed=_factor(power, 0.5),
     )
 
 
-def with_power(
-    test: ClaimTest, evidence: Scores | ErrorCounts, rule: ThresholdRule
-) -> tuple[ClaimTest, Power | None]:
-    """The test with a note on what it could have detected; inconclusive without enough power.
-
-    Arguments:
-        test: The test of a claim.
-        evidence: The scores or counts that were tested; counts do not show the power.
-        rule: The rule that chose the threshold.
-    """
-    if test.verdict == "violation":
-        return test, None
-    if not isinstance(evidence, Scores):
-        note = "counts do not show what this test could have detected; give the scores"
-        return replace(test, notes=(*test.notes, note)), None
-    share = rule.share if isinstance(rule, Pilot) else 0.0
-    power = detection_power(evidence, test.claim, confidence=test.confidence, pilot_share=share)
-    verdict = test.verdict if power.probability >= LEAST_POWER else "inconclusive"
-    return replace(test, verdict=verdict, notes=(*test.notes, power.sentence)), power
-
-
 def power_of(
-    claim: Claim, mu: float, *, scores: int, confidence: float = 0.95, pilot_share: float = 0.1
+    claim: Claim,
+    mu: float,
+    *,
+    scores: int,
+    policy: Policy = STRICT,
+    tests: int = 1,
+    pilot_share: float = 0.1,
 ) -> float:
     """Probability that a claim is refuted by normal scores that are ``mu`` apart.
 
     Arguments:
         claim: The claim to test.
         mu: Distance of the scores with and without the canary, in standard deviations.
-        scores: Number of scores with the canary, and of scores without it.
-        confidence: Confidence of the test.
+        scores: Number of scores with the canary, and of scores without it, of the first test.
+        policy: The levels of the tests.
+        tests: Number of tensors that are tested one by one.
         pilot_share: Share of the scores that chooses the threshold.
 
     Example:
-        >>> power_of(Claim.from_mu(1.0), 2.0, scores=100) > 0.8
+        >>> power_of(Claim.from_mu(1.0), 2.0, scores=200) > 0.8
         True
     """
-    size = max(1, round((1 - pilot_share) * scores))
-    return _Test(claim, size, size, 1 - confidence).power(mu)
+    staged = _stages(claim, (scores, scores), policy, tests, pilot_share)
+    return math.prod(test.power(mu) for test in staged)
 
 
-def separation(scores: Scores) -> float:
+def _stages(
+    claim: Claim, sizes: tuple[int, int], policy: Policy, tests: int, pilot_share: float
+) -> list[_Test]:
+    """The test of each stage; the second is hardest if all tensors are suspected."""
+    inserted, others = ((1 - pilot_share) * size for size in sizes)
+    return [
+        _Test(claim, max(1, round(times * inserted)), max(1, round(times * others)), level)
+        for times, level in policy.stages(tests)
+    ]
+
+
+def separation(inserted: Array, others: Array) -> float:
     """The difference of the means in standard deviations, at least 0; infinite without noise."""
-    with_canary, without = _finite(scores.inserted_scores, scores.other_scores)
+    with_canary, without = _finite(inserted, others)
     if len(with_canary) < 2 or len(without) < 2:
         return 0.0
     spread = math.sqrt((with_canary.var(ddof=1) + without.var(ddof=1)) / 2)
@@ -224,10 +193,39 @@ def separation(scores: Scores) -> float:
     return max(0.0, difference / spread)
 
 
+def separation_of(evidence: Scores | ErrorCounts | Stream) -> float:
+    """How far apart the scores are; for counts, normal scores with half an error more of each."""
+    if isinstance(evidence, ErrorCounts):
+        false_positives = (evidence.false_positives + 0.5) / (evidence.negatives + 1)
+        false_negatives = (evidence.false_negatives + 0.5) / (evidence.positives + 1)
+        return max(0.0, float(mu_of_errors(false_positives, false_negatives).max()))
+    return separation(*(_ran(group) for group in _groups(evidence)))
+
+
+def _groups(evidence: Scores | Stream) -> tuple[Array, Array]:
+    if isinstance(evidence, Stream):
+        return evidence.inserted, evidence.others
+    return evidence.inserted_scores, evidence.other_scores
+
+
+def _ran(scores: Array) -> Array:
+    """The scores without those of failed runs, unless all are."""
+    lost = np.isneginf(scores)
+    return scores if lost.all() else scores[~lost]
+
+
+def _lost(evidence: Scores | ErrorCounts | Stream) -> tuple[float, float]:
+    """The shares of failed runs among those with the canary, and among those without it."""
+    if isinstance(evidence, ErrorCounts):
+        return 0.0, 0.0
+    inserted, others = (1 - len(_ran(group)) / max(1, len(group)) for group in _groups(evidence))
+    return inserted, others
+
+
 def _finite(*groups: Array) -> list[Array]:
     """The scores, with infinite ones a little farther out than all others."""
-    known = np.concatenate([group[np.isfinite(group)] for group in groups])
-    low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)
+    finite = np.concatenate([group[np.isfinite(group)] for group in groups])
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
     width = high - low or 1.0
     return [np.clip(group, low - width, high + width) for group in groups]
 
@@ -299,7 +297,7 @@ class _Test:
         self._rejected: list[tuple[float, float]] = []
         self._accepted: list[tuple[float, float]] = []
 
-    def power(self, mu: float) -> float:
+    def power(self, mu: float, lost: tuple[float, float] = (0.0, 0.0)) -> float:
         """Probability that the test rejects, at the threshold that suits such scores best.
 
         The numbers of errors are independent and binomial. The larger the one, the smaller the
@@ -308,12 +306,13 @@ class _Test:
 
         Arguments:
             mu: Distance of the scores with and without the canary, in standard deviations.
+            lost: Shares of the scores with and without it that are lowest scores of failed runs.
         """
         if mu == 0:
             return 0.0
         mu, inserted, others = min(mu, _FARTHEST), self._inserted, self._others
         thresholds = np.linspace(min(-1.0, mu / 2 - 4), max(mu + 1.0, mu / 2 + 4), 33)
-        rates = ndtr(-thresholds), ndtr(thresholds - mu)
+        rates = (1 - lost[1]) * ndtr(-thresholds), lost[0] + (1 - lost[0]) * ndtr(thresholds - mu)
         # Rates of many more scores: expected numbers of errors below one half round to zero.
         fine = _counts(rates[0], rates[1], inserted=10_000 * inserted, others=10_000 * others)
         best = int(np.argmax(distances(fine, _interpolated(self._claim))))
@@ -321,7 +320,7 @@ class _Test:
         rows, up_to_row = _binomial(inserted, rates[1][best])
         power, before, row = 0.0, 0.0, len(rows) - 1
         for column, up_to_here in zip(columns, up_to_column, strict=True):
-            while row >= 0 and not self._rejects(column, rows[row]):
+            while row >= 0 and not self.rejects(column, rows[row]):
                 row -= 1
             if row < 0:
                 break
@@ -329,23 +328,30 @@ class _Test:
             before = up_to_here
         return float(power)
 
-    def _rejects(self, false_positives: float, false_negatives: float) -> bool:
+    def rejects(self, false_positives: float, false_negatives: float) -> bool:
+        """Whether so few errors refute the claim."""
         if any(false_positives <= x and false_negatives <= y for x, y in self._rejected):
             return True
         if any(false_positives >= x and false_negatives >= y for x, y in self._accepted):
             return False
         errors = int(false_positives), int(false_negatives)
-        p_value = _p_value(self._claim, *errors, others=self._others, inserted=self._inserted)
-        rejects = p_value <= self._significance
-        known = self._rejected if rejects else self._accepted
-        known.append((false_positives, false_negatives))
+        sizes = {"others": self._others, "inserted": self._inserted}
+        rejects = _refuted(self._claim, *errors, **sizes, level=self._significance)
+        decided = self._rejected if rejects else self._accepted
+        decided.append((false_positives, false_negatives))
         return rejects
 
 
 @lru_cache(maxsize=4096)
-def _p_value(
-    claim: Claim, false_positives: int, false_negatives: int, *, others: int, inserted: int
-) -> float:
+def _refuted(
+    claim: Claim,
+    false_positives: int,
+    false_negatives: int,
+    *,
+    others: int,
+    inserted: int,
+    level: float,
+) -> bool:
     """Remembered, because the power is computed for many distances of the scores."""
     counts = ErrorCounts(
         false_positives=np.array([false_positives]),
@@ -354,7 +360,7 @@ def _p_value(
         positives=inserted,
         thresholds=np.zeros(1),
     )
-    return curve_p_value(counts, _interpolated(claim))
+    return curve_refuted(counts, _interpolated(claim), level)
 
 
 def _binomial(count: int, rate: float) -> tuple[Array, Array]:

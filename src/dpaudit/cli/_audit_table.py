@@ -13,6 +13,7 @@ from dpaudit.cli._bounds_table import print_bounds
 from dpaudit.cli._render import console
 from dpaudit.privacy import Bound, Unavailable
 from dpaudit.report.palette import terminal_style
+from dpaudit.report.words import power_in_words
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
@@ -58,7 +59,7 @@ def print_result(result: AuditResult, *, where: str, took: bool = True) -> None:
             Text(f"({further:,} further {runs} failed; dpaudit show prints all)", style="dim")
         )
     if result.final.power is not None and result.verdict in ("violation", "unfinished"):
-        screen.print(Text(f"Power: {result.final.power.sentence}.", style="dim"))
+        screen.print(Text(f"Power: {power_in_words(result.final.power)}.", style="dim"))
     screen.print()
     word, colon, rest = result.sentence.partition(":")
     screen.print(Text.assemble((word + colon, terminal_style(result.verdict)), (rest, "bold")))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from dpaudit._numbers import percent
 from dpaudit.cli._exit import VERDICT_CODES
 from dpaudit.cli._option import Json, option, option_name
 from dpaudit.cli._render import console, print_json
@@ -16,8 +15,7 @@ from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.registry import METHODS
 
 if TYPE_CHECKING:
-    from dpaudit.claims import Claim
-    from dpaudit.claims.power import Power
+    from dpaudit.claims import Claim, ClaimTest
 
 _EVERY = "all"
 # The bound without assumptions, beside the bound of the paper.
@@ -93,14 +91,14 @@ def estimate(
     [bold]dpaudit estimate scores.csv --delta 1e-5[/]
     [bold]  --claim-noise-multiplier 4 --claim-steps 250[/]
 
-    As in audit-training, a claim is consistent with scores only if noise half
-    as large as claimed would be found with probability 80 %.
+    A claim is violated at p <= 0.001, and suspected up to p = 0.05. It is
+    consistent with scores only if noise half as large as claimed would be found
+    with probability 80 %.
 
     Exit code with a claim: 0 consistent, 1 violation, 3 inconclusive;
     2: no bound, or bad input.
     """
     from dpaudit.claims import test_claim
-    from dpaudit.claims.power import with_power
     from dpaudit.lower_bounds import estimate as estimate_one
     from dpaudit.lower_bounds import estimate_all
     from dpaudit.lower_bounds.thresholds import threshold_rule
@@ -129,15 +127,13 @@ def estimate(
         result = estimate_all(evidence, methods=METHODS if method else _DEFAULT, **asked)
     else:
         result = Bounds(bounds=(estimate_one(evidence, method=method, **asked),))
-    verdict, power = None, None
+    verdict = None
     if claim is not None:
         named = rule if rule.startswith(("pilot", "fixed")) else "pilot"
-        tested = threshold_rule(named, seed=seed)
-        verdict = test_claim(evidence, claim, confidence=confidence, threshold=tested)
-        verdict, power = with_power(verdict, evidence, tested)
+        verdict = test_claim(evidence, claim, threshold=threshold_rule(named, seed=seed))
 
     if json:
-        _print_json(result, verdict, power)
+        _print_json(result, verdict)
     else:
         _print_table(result, verdict, _source(scores, evidence))
     if not result.bounds:
@@ -221,20 +217,23 @@ def _source(scores: str | None, evidence: Any) -> str:
     return f"{size:,} scores from {name}"
 
 
-def _print_json(result: Any, verdict: Any, power: Power | None) -> None:
+def _print_json(result: Any, verdict: ClaimTest | None) -> None:
+    from dpaudit.report.words import power_dict
+
     printed: dict[str, Any] = {"bounds": [bound.to_dict() for bound in result]}
     if result.unavailable:
         printed["unavailable"] = [entry.to_dict() for entry in result.unavailable]
     if verdict is not None:
         printed |= {"verdict": verdict.verdict, "p_value": verdict.p_value}
         printed["claim"] = verdict.to_dict()
-        printed["power"] = None if power is None else power.to_dict()
+        printed["power"] = power_dict(verdict.power)
     print_json(printed)
 
 
 def _print_table(result: Any, verdict: Any, source: str) -> None:
     from dpaudit.cli._bounds_table import print_bounds
     from dpaudit.report.palette import terminal_style
+    from dpaudit.report.words import bare_line, claim_notes, power_in_words
 
     screen = console()
     levels = {bound.level for bound in result.bounds}
@@ -253,7 +252,7 @@ def _print_table(result: Any, verdict: Any, source: str) -> None:
     if verdict is not None:
         line = Text.assemble((verdict.verdict, terminal_style(verdict.verdict)))
         line.append(f" · claim: {verdict.claim.description} · p = {verdict.p_value:.3g}")
-        line.append(f" · tested at {percent(verdict.confidence)} % confidence")
         screen.print(line)
-        for note in (*filter(None, [verdict.bare_line]), *verdict.notes):
-            screen.print(Text(note, style="dim"))
+        for note in (*claim_notes(verdict), power_in_words(verdict.power), bare_line(verdict)):
+            if note:
+                screen.print(Text(note, style="dim"))

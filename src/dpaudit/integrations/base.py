@@ -75,13 +75,14 @@ def curve_of(history: History, description: str) -> Claim:
     parts = [_described(*group) for group in history]
     if not any(part.subsampled for part in parts):
         squared = sum(part.mu**2 for part in parts)
-        return Claim(description=description, mu=math.sqrt(squared))
+        return Claim(description=description, mu=math.sqrt(squared), mechanism=True)
     epsilons = np.concatenate([np.linspace(0, 4, 81), np.linspace(4.25, 40, 144)])
     deltas = composed_profile(parts, epsilons=epsilons)
     return Claim(
         description=description,
         epsilons=tuple(epsilons.tolist()),
         deltas=tuple(np.clip(deltas, 0.0, 1.0).tolist()),
+        mechanism=True,
     )
 
 

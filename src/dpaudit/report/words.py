@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from dpaudit._numbers import decimals, percent
 from dpaudit.privacy import Bound
 from dpaudit.report.data import AuditEvidence, PageData
+
+if TYPE_CHECKING:
+    from dpaudit.claims import ClaimTest
+    from dpaudit.claims.power import Power
 
 _WORDS = {"no-claim": "No claim", "too-few-scores": "No bound yet"}
 
@@ -107,6 +113,84 @@ def _shown(page: PageData, found: AuditEvidence) -> str:
     return f"{capitalised(bound)}."
 
 
+_WEAK = 1.0  # scores closer together than this hardly depend on the canary
+_CONDITION = (
+    "if batches and starting points are the same in all runs, so that only the noise varies"
+)
+
+
+def power_in_words(power: Power) -> str:
+    """What a test could have found."""
+    where = f" in {power.canary}" if power.canary else ""
+    if power.found is None:
+        reason = (
+            f"the scores hardly depend on the canary (mu = {power.mu:.2g} in units of their "
+            "own noise)"
+            if power.mu < _WEAK
+            else "there are too few scores to tell such noise from what is claimed"
+        )
+        return f"this audit could not have found too little noise{where}, however small: {reason}"
+    where = f" in every tensor ({power.canary} has the least power)" if power.canary else ""
+    found, missed = f"{power.found:.3g}", f"{power.missed or 1.0:.3g}"
+    if power.found == 1.0:
+        return (
+            f"scores like these refute the claim with probability {100 * power.SURE:.0f} % or more"
+        )
+    condition = "" if power.only_noise else f"{_CONDITION}, "
+    more = f"; noise {missed} times too small would more likely have been missed"
+    return (
+        f"{condition}this audit would have found noise {found} times too small{where} with "
+        f"probability {100 * power.SURE:.0f} %{'' if missed in ('1', found) else more}"
+    )
+
+
+def power_dict(power: Power) -> dict[str, Any]:
+    """The power as plain data, with its sentence."""
+    return {**power.to_dict(), "sentence": power_in_words(power)}
+
+
+def bare_line(test: ClaimTest) -> str:
+    """The verdict on the claimed pair alone; empty if no pair was extended to a function."""
+    if test.bare is None or test.claim.pair is None:
+        return ""
+    refuted = "refuted" if test.bare.refuted else "not refuted"
+    return f"bare ({test.claim.pair[0]:g}, {test.claim.pair[1]:g}): {refuted}"
+
+
+def claim_notes(test: ClaimTest) -> tuple[str, ...]:
+    """What else a reader of a verdict should know."""
+    return (*test.notes, *_claim_notes(test))
+
+
+def _claim_notes(test: ClaimTest) -> Iterator[str]:
+    if test.e_value is not None:
+        yield "the scores were tested as they came; the test is valid whenever the audit stops"
+    if test.suspected:
+        yield _suspicion(test)
+    if test.hidden_by_failures:
+        yield (
+            "the scores of the runs that did not fail speak against the claim; counting failed "
+            "runs as lowest scores hides it: repair the failures and repeat the audit"
+        )
+    if not test.attainable:
+        needed = test.scores_needed
+        enough = "more than can be collected" if needed is None else f"about {needed:,} scores"
+        yield (
+            f"even scores without any error would not refute this claim: it takes {enough}"
+            f"{' per tensor' if len(test.tensors) > 1 else ''}"
+        )
+
+
+def _suspicion(test: ClaimTest) -> str:
+    if test.only_if_independent:
+        return (
+            f"suspected: the scores speak against the claim (p = {test.p_value:.2g}) if the "
+            "canaries of a run are independent"
+        )
+    least = f"{test.policy.prove:g}" if test.policy.prove else "a test of fresh runs"
+    return f"suspected: p = {test.p_value:.2g}, and a violation needs {least}; test fresh runs"
+
+
 def capitalised(text: str) -> str:
     """The text with a capital first letter; the other letters stay."""
     return text[:1].upper() + text[1:]
@@ -146,7 +230,7 @@ def _violation(evidence: AuditEvidence) -> list[str]:
     if evidence.test is None:
         return []
     test = evidence.test
-    wrong = 100 * (1 - test.confidence)
+    wrong = 100 * test.policy.false_alarms
     assumptions = "; ".join(test.assumptions)
     besides = f" The test assumes: {assumptions}." if assumptions else ""
     return [

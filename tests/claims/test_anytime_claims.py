@@ -9,10 +9,14 @@ import pytest
 from scipy.special import ndtr
 
 from dpaudit import Claim
-from dpaudit.claims.anytime_bounds import anytime_bounds
-from dpaudit.claims.bets import Bets, supporting_lines
-from dpaudit.claims.sequential import AnytimeTest, pairs_to_refute
-from dpaudit.claims.strategies import Portfolio
+from dpaudit.claims.anytime import (
+    AnytimeTest,
+    Bets,
+    Portfolio,
+    anytime_bounds,
+    pairs_to_refute,
+    supporting_lines,
+)
 from dpaudit.curves import gaussian_tradeoff
 from dpaudit.errors import InvalidScores
 
@@ -37,6 +41,12 @@ def claim(request):
 def normal(mu: float, pairs: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     return random.normal(mu, 1, pairs), random.normal(0, 1, pairs)
+
+
+def judged(claim: Claim, inserted: np.ndarray, others: np.ndarray) -> AnytimeTest:
+    test = AnytimeTest(claim)
+    test.add(inserted, others)
+    return test
 
 
 def test_lines_lie_below_the_curve(claim):
@@ -73,7 +83,7 @@ def test_a_portfolio_has_no_expected_gain_above_1_if_the_claim_is_true(truth, pa
     # Fitted to pairs that break the claim, then evaluated exactly on many that satisfy it.
     portfolio = Portfolio(Bets.against(Claim.from_mu(1.0)))
     portfolio.choose(*normal(truth, pairs, pairs))
-    table, cuts = np.exp(portfolio._table), portfolio._cuts
+    (without_factor, with_factor), cuts = np.exp(portfolio.factors), portfolio.cuts
 
     def chances(mean, spread):
         return np.diff(ndtr((cuts - mean) / spread), prepend=0.0, append=1.0)
@@ -81,12 +91,13 @@ def test_a_portfolio_has_no_expected_gain_above_1_if_the_claim_is_true(truth, pa
     for centre in np.linspace(-3, 3, 13):
         for spread in (0.3, 1.0, 4.0):
             without, with_it = chances(centre, spread), chances(centre + spread, spread)
-            assert with_it @ table @ without <= 1 + 1e-9
+            gains = without @ without_factor, with_it @ with_factor
+            assert np.prod(gains) <= np.mean(gains) ** 2 <= 1 + 1e-9  # a pair, and a fair coin
     keep = float(ndtr(0.5))  # two values: the claim is met with equality at one point
     for high, low in itertools.permutations(range(len(cuts) + 1), 2):
         without, with_it = np.zeros((2, len(cuts) + 1))
         with_it[[high, low]], without[[high, low]] = (keep, 1 - keep), (1 - keep, keep)
-        assert with_it @ table @ without <= 1 + 1e-9
+        assert without @ without_factor + with_it @ with_factor <= 2 + 1e-9
 
 
 def test_a_portfolio_stops_sooner_than_single_bets():
@@ -174,14 +185,14 @@ def test_failed_runs_cost_power_and_nothing_else():
 
 
 def test_bounds_grow_towards_the_truth_and_name_what_they_assume():
-    few = anytime_bounds(*normal(2.0, 100, 4), delta=1e-5)
-    many = anytime_bounds(*normal(2.0, 2000, 4), delta=1e-5)
+    few = anytime_bounds(judged(Claim.from_mu(1.0), *normal(2.0, 100, 4)), delta=1e-5)
+    many = anytime_bounds(judged(Claim.from_mu(1.0), *normal(2.0, 2000, 4)), delta=1e-5)
     assert few["anytime-gaussian-dp"].mu < many["anytime-gaussian-dp"].mu <= 2.0
     assert many["anytime-gaussian-dp"].mu > 1.7
     assert many["anytime"].epsilon < many["anytime-gaussian-dp"].epsilon
     assert many["anytime"].assumptions == ()
     assert many["anytime-gaussian-dp"].assumptions
-    nothing = anytime_bounds(np.empty(0), np.empty(0), delta=0.0)
+    nothing = anytime_bounds(AnytimeTest(Claim.from_mu(1.0)), delta=0.0)
     assert nothing["anytime"].epsilon == 0
     assert nothing.unavailable[0].method == "anytime-gaussian-dp"
 
@@ -205,3 +216,89 @@ def test_e_values_of_independent_audits_multiply():
 def test_pairs_of_unequal_length_are_refused():
     with pytest.raises(InvalidScores, match="got 3 and 2"):
         AnytimeTest(Claim.from_mu(1.0)).add([1.0, 2.0, 3.0], [0.0, 1.0])
+
+
+def named(claim: Claim, mus: tuple[float, ...], runs: int, seed: int) -> AnytimeTest:
+    """Runs of one canary for each mu, each inserted by a fair coin."""
+    random = np.random.default_rng(seed)
+    coins = random.random((runs, len(mus))) < 0.5
+    test = AnytimeTest(claim, names=[f"tensor {place}" for place in range(len(mus))])
+    test.add_coins(random.normal(size=coins.shape) + coins * mus, coins)
+    return test
+
+
+def test_the_wealth_of_several_tensors_is_the_mean_and_runs_are_its_steps():
+    test = named(Claim.from_mu(1.0), (1.0, 3.0), 60, 0)
+    assert test.steps == 60
+    assert test.e_value == pytest.approx(test.e_values.mean())
+    assert test.refuted
+    assert test.p_values[1] < test.p_values[0]
+
+
+def test_bets_of_all_tensors_depend_on_earlier_runs_only():
+    """Scores of later runs change no wealth that was reached before, of any tensor."""
+    random = np.random.default_rng(1)
+    coins = random.random((80, 3)) < 0.5
+    scores = random.normal(size=(80, 3)) + 2 * coins
+    whole, first = (AnytimeTest(Claim.from_mu(1.0), names="abc") for _ in range(2))
+    first.add_coins(scores[:50], coins[:50])
+    other = scores.copy()
+    other[50:] = -other[50:]
+    whole.add_coins(other[:50], coins[:50])
+    assert whole.e_values == pytest.approx(first.e_values)
+    one_by_one = AnytimeTest(Claim.from_mu(1.0), names="abc")
+    for row, coin in zip(scores, coins, strict=True):
+        one_by_one.add_coins(row, coin)
+    first.add_coins(scores[50:], coins[50:])
+    assert one_by_one.e_values == pytest.approx(first.e_values, rel=1e-12)
+
+
+def test_canaries_of_a_run_that_all_say_the_same_count_once():
+    """Together a run is one step: a common coin cannot refute a true claim by being repeated."""
+    claim, alarms = Claim.from_mu(1.0), {True: 0, False: 0}
+    bets = Bets.against(claim)
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        # Each canary is 0.998-GDP: the run leaks more with probability 0.8, and nothing otherwise.
+        coins = random.random((3, 300)) < 0.5
+        accuracy = np.where(random.random((3, 1)) < 0.8, 0.73, 0.5)
+        shown = np.where(random.random((3, 300)) < accuracy, coins, ~coins)
+        for together in (True, False):
+            test = AnytimeTest(claim, canaries=300, together=together, bets=bets)
+            for row, coin in zip(shown, coins, strict=True):
+                test.add_coins(row.astype(float), coin)
+            alarms[together] += test.refuted
+            assert bool(test.assumptions) is not together
+    assert alarms[True] <= 5
+    assert alarms[False] > 10
+
+
+def test_the_bounds_of_named_canaries_are_those_of_the_runs_in_their_order():
+    """The scores of one tensor may not be replayed before those of another."""
+    test = named(Claim.from_mu(1.0), (2.0, 2.0), 400, 3)
+    bounds = anytime_bounds(test, delta=1e-5)
+    single = AnytimeTest(Claim.from_mu(1.0))
+    for inserted, others in ((stream.inserted, stream.others) for stream in test.streams):
+        single.add(inserted[:150], others[:150])
+    assert bounds["anytime-gaussian-dp"].mu <= 2.0
+    assert bounds["anytime-gaussian-dp"].sample_size == 800
+    replayed = test.replayed(Claim.from_mu(bounds["anytime-gaussian-dp"].mu))
+    assert replayed.refuted
+    assert replayed.steps == test.steps
+    # One tensor that leaks nothing costs at most a factor of 2 of the wealth.
+    assert (
+        anytime_bounds(named(Claim.from_mu(1.0), (2.0, 0.0), 400, 3), delta=1e-5)[
+            "anytime-gaussian-dp"
+        ].mu
+        > 1.2
+    )
+
+
+def test_pairs_and_coins_do_not_mix():
+    test = judged(Claim.from_mu(1.0), *normal(1.0, 5, 0))
+    with pytest.raises(InvalidScores, match="use one test for each"):
+        test.add_coins([1.0], [True])
+    with pytest.raises(InvalidScores, match="pairs only without names"):
+        AnytimeTest(Claim.from_mu(1.0), names="ab").add([1.0], [0.0])
+    with pytest.raises(InvalidScores, match="multiple of 3"):
+        AnytimeTest(Claim.from_mu(1.0), canaries=3, together=True).add_coins([1.0], [True])

@@ -9,8 +9,11 @@ import pytest
 from scipy.special import ndtr
 
 from dpaudit.claims import power
+from dpaudit.claims.anytime import AnytimeTest
 from dpaudit.claims.claim import Claim
-from dpaudit.claims.sequential import AnytimeTest
+from dpaudit.claims.policy import CONFIRMED, unconfirmed
+from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.report.words import power_in_words
 from dpaudit.scores import Scores
 
 
@@ -29,7 +32,7 @@ def test_the_power_grows_with_the_factor_and_agrees_with_simulated_audits(scores
 
     threshold = 0.7 * mu  # half of a separation that is 1.4 times the claimed one
     errors = random.binomial(scores, ndtr(-threshold), (200, 2))
-    rejected = [power._Test(curve, scores, scores, 0.05)._rejects(*pair) for pair in errors]
+    rejected = [power._Test(curve, scores, scores, 0.05).rejects(*pair) for pair in errors]
     assert powers[2] == pytest.approx(np.mean(rejected), abs=0.15)
 
 
@@ -38,10 +41,17 @@ def test_noise_that_was_too_small_does_not_improve_the_stated_power(anytime: boo
     """Too little noise is compared with the claim, not with the noise of this audit."""
     claim, random = Claim.from_mu(2.0), np.random.default_rng(0)
     others, noise = random.normal(size=100), random.normal(size=100)
+
+    def evidence(scale: float) -> Scores | AnytimeTest:
+        groups = scale * noise + 2.0, scale * others
+        if not anytime:
+            return Scores.from_samples(*groups)
+        test = AnytimeTest(claim)
+        test.add(*groups)
+        return test.streams[0]
+
     as_claimed, half, none = (
-        power.detection_power(
-            Scores.from_samples(scale * noise + 2.0, scale * others), claim, anytime=anytime
-        )
+        power.detection_power(evidence(scale), claim, policy=unconfirmed())
         for scale in (1.0, 0.5, 0.0)
     )
     assert half.mu > 1.5 * as_claimed.mu
@@ -79,8 +89,8 @@ def test_infinite_scores_count_as_the_farthest_ones(finite: int) -> None:
     random = np.random.default_rng(0)
     inserted = np.append(random.normal(1, 1, finite), np.full(50, np.inf))
     others = np.append(random.normal(0, 1, finite), np.full(50, -np.inf))
-    assert power.separation(Scores.from_samples(inserted, others)) > 2
-    assert power.separation(Scores.from_samples(others, inserted)) == 0
+    assert power.separation(inserted, others) > 2
+    assert power.separation(others, inserted) == 0
 
 
 def test_a_claim_of_hardly_any_noise_can_be_tested_as_scores_come() -> None:
@@ -97,11 +107,34 @@ def test_scores_that_refute_a_claim_without_less_noise_are_described_as_such() -
         Scores(score=shifted, inserted=inserted), Claim.from_points([(1.0, 0.0)])
     )
     assert found.found == 1.0
-    assert "times too small" not in found.sentence
+    assert "times too small" not in power_in_words(found)
 
 
 def test_a_factor_that_is_found_is_not_also_called_missed() -> None:
     """Many scores turn from one to the other within the printed digits."""
     found = power.Power(mu=1.8, detect=0.5, probability=0.0, found=2.4525, missed=2.4511)
-    assert "found noise 2.45 times too small" in found.sentence
-    assert "missed" not in found.sentence
+    assert "found noise 2.45 times too small" in power_in_words(found)
+    assert "missed" not in power_in_words(found)
+
+
+def test_the_power_covers_both_stages() -> None:
+    """Fresh runs are independent of the first ones, so the stages multiply."""
+    claim = Claim.from_mu(2.0)
+    staged = power.power_of(claim, 2.6, scores=200, policy=CONFIRMED)
+    first, second = (
+        power.power_of(claim, 2.6, scores=times * 200, policy=unconfirmed(level))
+        for times, level in ((1, 0.05), (2, 0.02))
+    )
+    assert staged == pytest.approx(first * second)
+    assert 0.5 < staged < first < 1
+    several = power.power_of(claim, 2.6, scores=200, policy=CONFIRMED, tests=20)
+    assert several < staged - 0.1
+
+
+@pytest.mark.parametrize(("errors", "expected"), [(500, 0.0), (159, 2.0), (0, 6.19)])
+def test_counts_show_how_far_apart_normal_scores_would_be(errors: int, expected: float) -> None:
+    right = 1000 - errors
+    counts = ErrorCounts.given(
+        true_positives=right, false_negatives=errors, false_positives=errors, true_negatives=right
+    )
+    assert power.separation_of(counts) == pytest.approx(expected, abs=0.4)
