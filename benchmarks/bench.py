@@ -143,7 +143,7 @@ def network_steps(device: Any) -> Iterator[tuple[str, float, bool]]:
     import engine_peers as peers
     import torch
 
-    from dpaudit.engine.fused_step import can_build
+    from dpaudit.engine.fused import can_build
     from dpaudit.presets import preset
 
     mechanism = preset("housing").training()

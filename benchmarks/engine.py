@@ -30,10 +30,9 @@ import torch
 from dpaudit.adversaries import RandomDimension
 from dpaudit.data import Examples
 from dpaudit.engine import Speed
-from dpaudit.engine.compilation import numerics
-from dpaudit.engine.engine import Engine
+from dpaudit.engine.compiling import numerics
 from dpaudit.engine.starting_points import initial_parameters
-from dpaudit.engine.training import Training
+from dpaudit.engine.training import Engine
 from dpaudit.errors import DpauditError
 from dpaudit.games import Game, play, prepare
 from dpaudit.lower_bounds import estimate
@@ -227,7 +226,8 @@ def _measure(
     try:
         with numerics(speed.precision, device):
             engine = Engine(
-                Training(mechanism=mechanism, canaries=canaries),
+                mechanism,
+                canaries=canaries,
                 runs=runs,
                 speed=speed,
                 compiled=compiled,

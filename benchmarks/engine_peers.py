@@ -14,8 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dpaudit.engine.compilation import numerics
-from dpaudit.engine.engine import Engine
+from dpaudit.engine.compiling import numerics
 from dpaudit.engine.speed import Precision, Speed
 from dpaudit.engine.starting_points import (
     as_tensor,
@@ -24,7 +23,7 @@ from dpaudit.engine.starting_points import (
     known_model,
     trainable,
 )
-from dpaudit.engine.training import Training
+from dpaudit.engine.training import Engine
 from dpaudit.mechanisms.dpsgd import DPSGD
 
 
@@ -217,7 +216,7 @@ def engine(
     """Seconds a model-step of dpaudit's engine, in one thread on a CPU."""
     speed = Speed(device=str(device), precision=precision)
     with numerics(precision, device):
-        one = Engine(Training(mechanism=mechanism), runs=runs, speed=speed, compiled=compiled)
+        one = Engine(mechanism, runs=runs, speed=speed, compiled=compiled)
         numbers = torch.arange(runs)
         start = initial_parameters(mechanism, seed=0, runs=numbers)
         played = one.states(start, numbers, torch.zeros(runs, 0), after=(5, 5 + steps))

@@ -24,12 +24,10 @@ import torch
 from torch import nn
 
 from dpaudit.data import Examples
-from dpaudit.engine import Speed, check_mechanism
-from dpaudit.engine.comparing import CHECKED_CALLS
-from dpaudit.engine.compilation import numerics
-from dpaudit.engine.engine import Engine
+from dpaudit.engine import Speed
+from dpaudit.engine.compiling import CHECKED_CALLS, numerics
 from dpaudit.engine.starting_points import as_tensor, initial_parameters, known_model
-from dpaudit.engine.training import Training
+from dpaudit.engine.training import Engine
 from dpaudit.mechanisms import DPSGD, FixedBatches
 from dpaudit.mechanisms.losses import cross_entropy
 from dpaudit.models import gpt, resnet18, vit_tiny, wide_resnet
@@ -82,11 +80,10 @@ def private(mechanism: DPSGD, speed: Speed, *, compiled: bool) -> dict[str, floa
     device, began = speed.torch_device(), time.perf_counter()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    described = Training(mechanism=mechanism, taps=check_mechanism(mechanism).taps)
     runs = torch.arange(1)
     start = initial_parameters(mechanism, seed=0, runs=runs)
     with numerics(speed.precision, device):
-        engine = Engine(described, runs=1, speed=speed, compiled=compiled)
+        engine = Engine(mechanism, runs=1, speed=speed, compiled=compiled)
         steps = engine.play(start, runs, torch.zeros(1, 0))
         next(steps)
         _wait(device)

@@ -14,10 +14,8 @@ import json
 import torch
 
 from dpaudit.engine import Speed
-from dpaudit.engine.engine import Engine
-from dpaudit.engine.mechanism_check import check_mechanism
 from dpaudit.engine.starting_points import initial_parameters
-from dpaudit.engine.training import Training
+from dpaudit.engine.training import Engine
 from dpaudit.presets import preset
 from dpaudit_paper.lipschitz import jacobian_norm
 
@@ -33,10 +31,10 @@ def main() -> None:
     for name in given.presets:
         training = preset(name).training(data_dir=given.data_dir)
         engine = Engine(
-            Training(mechanism=training, whole=check_mechanism(training).whole, seed=1),
+            training,
             runs=1,
             speed=Speed(device=given.device),
-            compiled=False,
+            seed=1,
         )
         start = initial_parameters(training, seed=1, runs=torch.arange(1))
         iterates = engine.play(start, torch.arange(1), torch.zeros(1, 0))

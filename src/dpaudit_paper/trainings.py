@@ -168,7 +168,7 @@ def speed_for(preset_name: str, setting: Setting) -> Speed:
     The device ``auto`` is the CPU for networks that its fused step trains about as fast.
     """
     from dpaudit.engine import Speed
-    from dpaudit.engine.fused_step import can_build
+    from dpaudit.engine.fused import can_build
 
     choosing = setting.device == "auto" and setting.executor is None
     if choosing and preset_name in _ON_CPU and can_build():

@@ -37,12 +37,11 @@ from dpaudit.adversaries import (
 )
 from dpaudit.audits import audit
 from dpaudit.engine import Speed
-from dpaudit.engine.engine import Engine
 from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.errors import InvalidInput
 from dpaudit.games import Game, play, prepare, reference
 from dpaudit.games.coins import insertion_coins
-from dpaudit.games.tiles import training_of
+from dpaudit.games.tiles import engine_of
 from dpaudit.mechanisms.batches import PoissonBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
 from dpaudit.privacy import ThreatModel
@@ -188,8 +187,7 @@ class Obstinate(AdaptiveAdversary):
 
 def _iterates(described: Game) -> Tensor:
     """All iterates of the engine, in float64, shape (steps + 1, runs, parameters)."""
-    training = training_of(prepare(described, SPEED))
-    engine = Engine(training, runs=described.runs, speed=EXACT, compiled=False)
+    engine = engine_of(prepare(described, EXACT), runs=described.runs)
     runs = torch.arange(described.runs)
     start = initial_parameters(
         described.mechanism, seed=described.seed, runs=runs, dtype=torch.float64

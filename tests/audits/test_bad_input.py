@@ -24,8 +24,8 @@ from dpaudit.adversaries import (
 )
 from dpaudit.audits import audit, plan
 from dpaudit.data import Examples
-from dpaudit.engine.engine import Engine
 from dpaudit.engine.speed import Speed
+from dpaudit.engine.training import Engine
 from dpaudit.errors import InvalidInput, UnsupportedModel
 from dpaudit.mechanisms.batches import FixedBatches, PoissonBatches, ReshuffledEpochs
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, Insertion

@@ -12,8 +12,8 @@ from torch import Tensor
 from dpaudit.adversaries import GradientAttack
 from dpaudit.audits import plan
 from dpaudit.engine import Speed, simulate
-from dpaudit.engine.engine import Engine
 from dpaudit.engine.simulation import shortened
+from dpaudit.engine.training import Engine
 from dpaudit.testing import easy_training
 
 LONG = replace(easy_training(noise_multiplier=2.0), steps=5000)

@@ -58,7 +58,7 @@ class _Emulated(NamedTuple):
 def launch(
     kernel: _Emulated, grid: Any, threads: int, memory: int, arguments: Sequence[Any]
 ) -> None:
-    """A stand-in for `dpaudit.engine.block_kernels._launch`."""
+    """A stand-in for `dpaudit.engine.kernels.launching._launch`."""
     given = (
         ctypes.c_void_p(value.data_ptr()) if isinstance(value, torch.Tensor) else value
         for value in arguments

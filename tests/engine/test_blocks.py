@@ -15,14 +15,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from dpaudit.data import Examples
-from dpaudit.engine import Speed, block_kernels, blocks
-from dpaudit.engine.block_layout import Layer, fits, input_plan, output_plan, weight_plan
-from dpaudit.engine.block_shape import Shape
-from dpaudit.engine.engine import Engine
-from dpaudit.engine.graphs import _without_idle_nodes
-from dpaudit.engine.rules.block import ConvolutionBlock, with_blocks
+from dpaudit.engine import Speed
+from dpaudit.engine.compiling import _without_idle_nodes
+from dpaudit.engine.kernels import launching, operations
+from dpaudit.engine.kernels.layout import Layer, fits, input_plan, output_plan, weight_plan
+from dpaudit.engine.kernels.rule import ConvolutionBlock, with_blocks
+from dpaudit.engine.kernels.shape import Shape
 from dpaudit.engine.starting_points import initial_parameters
-from dpaudit.engine.training import Training
+from dpaudit.engine.training import Engine
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.batches import FullBatch
 from dpaudit.mechanisms.dpsgd import DPSGD
@@ -52,10 +52,10 @@ def arguments(shape: Shape, size: tuple[int, int], shared: bool) -> tuple[Tensor
 @pytest.mark.parametrize(("shape", "size"), SHAPES)
 def test_operations_agree_with_autograd(shape: Shape, size: tuple[int, int], shared: bool) -> None:
     weight, bias, inputs = arguments(shape, size, shared)
-    outputs, which = blocks.forward(weight, bias, inputs, shape)
+    outputs, which = operations.forward(weight, bias, inputs, shape)
     gradient = numbers(*outputs.shape, seed=3)
-    of_inputs = blocks.input_gradient(weight, gradient, which, size, shape)
-    of_weight, of_bias = blocks.weight_gradient(inputs, gradient, which, shape)
+    of_inputs = operations.input_gradient(weight, gradient, which, size, shape)
+    of_weight, of_bias = operations.weight_gradient(inputs, gradient, which, shape)
     for run in range(RUNS):
         for example in range(EXAMPLES):
             image = inputs[0 if shared else run, example, None].clone().requires_grad_()
@@ -77,12 +77,12 @@ def test_operations_agree_with_autograd(shape: Shape, size: tuple[int, int], sha
 def test_operations_are_registered_correctly() -> None:
     shape, size = SHAPES[0]
     weight, bias, inputs = arguments(shape, size, shared=False)
-    outputs, which = blocks.forward(weight, bias, inputs, shape)
+    outputs, which = operations.forward(weight, bias, inputs, shape)
     tests = ("test_schema", "test_faketensor")
     for operation, given in (
-        (blocks._forward, (weight, bias, inputs)),
-        (blocks._input_gradient, (weight, outputs, which, list(size))),
-        (blocks._weight_gradient, (inputs, outputs, which)),
+        (operations._forward, (weight, bias, inputs)),
+        (operations._input_gradient, (weight, outputs, which, list(size))),
+        (operations._weight_gradient, (inputs, outputs, which)),
     ):
         torch.library.opcheck(operation, (*given, shape.numbers()), test_utils=tests)
 
@@ -92,14 +92,14 @@ def device(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """Where kernels run: on a GPU, or emulated on a CPU."""
-    if request.param == "cuda" and not block_kernels.usable():
+    if request.param == "cuda" and not launching.usable():
         pytest.skip("needs a GPU")
     if request.param == "cpu" and shutil.which("g++") is None:
         pytest.skip("needs a C++ compiler")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "cpu":
             sources = [
-                plan(layer).definitions(layer) + block_kernels._SOURCE
+                plan(layer).definitions(layer) + launching._SOURCE
                 for shape, size in SHAPES
                 for shared in (True, False)
                 for halved in (True, False)
@@ -109,9 +109,9 @@ def device(
             folder = tmp_path_factory.mktemp("kernels")
             compiled = emulated(list(dict.fromkeys(sources)), folder)
             patch.setattr(torch.cuda, "_compile_kernel", compiled, raising=False)
-            patch.setattr(block_kernels, "_launch", launch)
+            patch.setattr(launching, "_launch", launch)
         yield request.param
-    block_kernels._compiled.cache_clear()
+    launching._compiled.cache_clear()
 
 
 def a_layer(shape: Shape, size: tuple[int, int], shared: bool, halved: bool = False) -> Layer:
@@ -128,20 +128,20 @@ def test_kernels_agree_with_the_operations(
 ) -> None:
     exact = [values.to(stored).double() for values in arguments(shape, size, shared)]
     weight, bias, inputs = (values.to(device, stored) for values in exact)
-    outputs, which = blocks.forward(*exact, shape)
+    outputs, which = operations.forward(*exact, shape)
     gradient = numbers(*outputs.shape, seed=3).to(stored).double()
     given = gradient.to(device, stored), which.to(device)
-    found, chosen = block_kernels.forward(weight, bias, inputs, shape)
+    found, chosen = launching.forward(weight, bias, inputs, shape)
     assert not shape.selects or (chosen.cpu() == which).double().mean() > 0.99
     pairs = [
         (found, outputs),
         (
-            block_kernels.input_gradient(weight, *given, size, shape),
-            blocks.input_gradient(exact[0], gradient, which, size, shape),
+            launching.input_gradient(weight, *given, size, shape),
+            operations.input_gradient(exact[0], gradient, which, size, shape),
         ),
         *zip(
-            block_kernels.weight_gradient(inputs, *given, shape),
-            blocks.weight_gradient(exact[2], gradient, which, shape),
+            launching.weight_gradient(inputs, *given, shape),
+            operations.weight_gradient(exact[2], gradient, which, shape),
             strict=True,
         ),
     ]
@@ -155,9 +155,9 @@ def test_kernels_propagate_not_a_number(device: str) -> None:
     shape, size = SHAPES[0]
     weight, bias, inputs = (values.float() for values in arguments(shape, size, False))
     inputs[0, 1, 0, 6, 6] = torch.nan
-    expected, _ = blocks.forward(weight, bias, inputs, shape)
+    expected, _ = operations.forward(weight, bias, inputs, shape)
     given = (values.to(device) for values in (weight, bias, inputs))
-    found, _ = block_kernels.forward(*given, shape)
+    found, _ = launching.forward(*given, shape)
     assert torch.equal(found.isnan().cpu(), expected.isnan())
 
 
@@ -243,7 +243,7 @@ def test_the_engine_trains_as_without_blocks() -> None:
     ends = []
     for convolutions in ("product", "kernels"):
         speed = Speed(device="cpu", precision="tf32", convolutions=convolutions)  # type: ignore[arg-type]
-        engine = Engine(Training(mechanism=mechanism), runs=2, speed=speed, compiled=False)
+        engine = Engine(mechanism, runs=2, speed=speed, compiled=False)
         start = initial_parameters(mechanism, seed=0, runs=runs)
         *_, end = engine.play(start, runs, torch.zeros(2, 0))
         ends.append(end)

@@ -15,34 +15,44 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dpaudit.engine import Speed, compilation, graphs, noise, products
-from dpaudit.engine.clipping import ClippedSums
-from dpaudit.engine.comparing import Comparison
-from dpaudit.engine.compilation import WORTH_TRACING, Traced, numerics
-from dpaudit.engine.engine import Engine
-from dpaudit.engine.noise import Stream
-from dpaudit.engine.rules import rules
-from dpaudit.engine.rules.patches import PADDED_TO
-from dpaudit.engine.starting_points import (
-    flat_parameters,
-    initial_parameters,
-    known_model,
-    trainable,
+from dpaudit.engine import Speed, compiling, noise, products
+from dpaudit.engine.clipped_sums import ClippedSums, Taps
+from dpaudit.engine.compiling import (
+    WORTH_TRACING,
+    Compiled,
+    Results,
+    numerics,
+    pieces_outside,
+    sum_distance,
+    traced,
+    update_distance,
 )
-from dpaudit.engine.tapping import TappedModel, Taps
-from dpaudit.engine.training import Training
+from dpaudit.engine.layer_rules import rules
+from dpaudit.engine.noise import Stream
+from dpaudit.engine.products import PADDED_TO
+from dpaudit.engine.starting_points import flat_parameters, initial_parameters, known_model
+from dpaudit.engine.training import Engine
 from dpaudit.mechanisms.losses import cross_entropy as mean_cross_entropy
 from dpaudit.models import gpt
 from dpaudit.testing import easy_training
 
 PROGRAM = """
 import torch
-from dpaudit.engine.compilation import Traced
+from dpaudit.engine.compiling import Compiled
 
-step = Traced(lambda x: x * 2 + 1, compiled=True)
+step = Compiled(lambda x: (x * 2 + 1,), compiled=True)
 print(step(torch.arange(4.0)).tolist())
 print(*step.notices)
 """
+
+
+def one(function: Callable[..., Tensor]) -> Callable[..., Results]:
+    """The function with its result as the only one of several."""
+    return lambda *args: (function(*args),)
+
+
+def distances(fast: Results, plain: Results, args: tuple[Tensor, ...]) -> list[tuple[float, float]]:
+    return [(update_distance(fast[0], plain[0], args[0]), 1e-3)]
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -84,8 +94,8 @@ def test_out_of_memory_does_not_disable_compilation(monkeypatch: pytest.MonkeyPa
     def failing(*_: object) -> object:
         raise torch.OutOfMemoryError("pretended")
 
-    step = Traced(lambda x: x + 1, compiled=True)
-    monkeypatch.setattr(compilation, "compiled", failing)
+    step = Compiled(one(lambda x: x + 1), compiled=True)
+    monkeypatch.setattr(compiling, "compiled", failing)
     with pytest.raises(torch.OutOfMemoryError):
         step(torch.zeros(2))
     assert step.notices == ()
@@ -94,12 +104,12 @@ def test_out_of_memory_does_not_disable_compilation(monkeypatch: pytest.MonkeyPa
 def test_a_notice_says_if_there_is_no_memory_for_the_comparison(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def failing(*_: object) -> Tensor:
+    def failing(*_: object) -> Results:
         raise torch.OutOfMemoryError("pretended")
 
-    step = Traced(lambda x: x + 1, compiled=True, comparison=Comparison(tolerance=1e-3))
-    monkeypatch.setattr(compilation, "traced", lambda *_: failing)
-    monkeypatch.setattr(compilation, "compiled", lambda *_: lambda x: x + 1)
+    step = Compiled(one(lambda x: x + 1), compiled=True, distances=distances)
+    monkeypatch.setattr(compiling, "traced", lambda *_: failing)
+    monkeypatch.setattr(compiling, "compiled", lambda *_: one(lambda x: x + 1))
     for _ in range(3):
         assert step(torch.zeros(2)).tolist() == [1, 1]
     assert "tile_size" in step.notices[0]
@@ -112,11 +122,11 @@ def test_a_compiled_step_that_disagrees_is_not_used(
     """At the first call or a little later: what comes out is right from the first call on."""
     calls = iter(range(100))
 
-    def miscompiling(graph: Callable[[Tensor], Tensor], _: object) -> Callable[[Tensor], Tensor]:
-        return lambda x: graph(x) + (0.01 if next(calls) == wrong_at else 0)
+    def miscompiling(graph: Callable[..., Results], _: object) -> Callable[..., Results]:
+        return one(lambda x: graph(x)[0] + (0.01 if next(calls) == wrong_at else 0))
 
-    step = Traced(lambda x: x - 0.1, compiled=True, comparison=Comparison(tolerance=1e-3))
-    monkeypatch.setattr(compilation, "compiled", miscompiling)
+    step = Compiled(one(lambda x: x - 0.1), compiled=True, distances=distances)
+    monkeypatch.setattr(compiling, "compiled", miscompiling)
     current = torch.ones(4)
     for _ in range(6):
         current = step(current)
@@ -130,19 +140,18 @@ def test_a_compiled_step_that_disagrees_is_not_used(
 def test_wrong_gradients_are_seen_though_the_noise_is_a_thousand_times_longer(
     monkeypatch: pytest.MonkeyPatch, share: float, virtual: int | None
 ) -> None:
-    def miscompiling(graph: Callable[..., Tensor], _: object) -> Callable[..., Tensor]:
-        def call(*args: Tensor) -> Tensor:
-            present = args[2] if args[2].shape == args[1].shape else None
-            if present is None:  # the rest of a step of virtual batches is right
+    def miscompiling(graph: Callable[..., Results], _: object) -> Callable[..., Results]:
+        def call(*args: Tensor) -> Results:
+            if args[1].dtype != torch.int64:  # the update after virtual batches is right
                 return graph(*args)
-            return graph(*args[:2], present * (1 - share), *args[3:])
+            return graph(*args[:2], args[2] * (1 - share), *args[3:])
 
         return call
 
     mechanism = easy_training(noise_multiplier=1e4)
-    monkeypatch.setattr(compilation, "compiled", miscompiling)
+    monkeypatch.setattr(compiling, "compiled", miscompiling)
     speed = Speed(device="cpu", virtual_batch=virtual)
-    engine = Engine(Training(mechanism=mechanism), runs=2, speed=speed, compiled=True)
+    engine = Engine(mechanism, runs=2, speed=speed, compiled=True)
     runs = torch.arange(2)
     next(engine.play(initial_parameters(mechanism, seed=0, runs=runs), runs, torch.zeros(2, 0)))
     assert bool(engine.notices) == bool(share)
@@ -159,20 +168,21 @@ def test_missing_gradients_of_one_tensor_are_seen_in_any_precision(
     )
     sizes = [parameter.numel() for parameter in known_model(mechanism).parameters()]
 
-    def miscompiling(graph: Callable[..., Tensor], _: object) -> Callable[..., Tensor]:
-        def call(*args: Tensor) -> Tensor:
-            found = graph(*args)
-            if tensor is not None and args[2].shape == args[1].shape:
+    def miscompiling(graph: Callable[..., Results], _: object) -> Callable[..., Results]:
+        def call(*args: Tensor) -> Results:
+            results = graph(*args)
+            if tensor is not None and args[1].dtype == torch.int64:
                 without = graph(*args[:2], 0 * args[2], *args[3:])
-                wrong = torch.split(without, sizes, -1)[tensor]
-                torch.split(found, sizes, -1)[tensor].copy_(wrong)
-            return found
+                for result, wrong in zip(results, without, strict=True):
+                    parts = torch.split(wrong, sizes, -1)
+                    torch.split(result, sizes, -1)[tensor].copy_(parts[tensor])
+            return results
 
         return call
 
-    monkeypatch.setattr(compilation, "compiled", miscompiling)
+    monkeypatch.setattr(compiling, "compiled", miscompiling)
     speed = Speed(device="cpu", precision="bfloat16", virtual_batch=virtual)
-    engine = Engine(Training(mechanism=mechanism), runs=2, speed=speed, compiled=True)
+    engine = Engine(mechanism, runs=2, speed=speed, compiled=True)
     runs = torch.arange(2)
     next(engine.play(initial_parameters(mechanism, seed=0, runs=runs), runs, torch.zeros(2, 0)))
     assert ["incorrectly" in notice for notice in engine.notices] == [True] * (tensor is not None)
@@ -180,12 +190,12 @@ def test_missing_gradients_of_one_tensor_are_seen_in_any_precision(
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_only_the_failure_of_the_compiled_step_counts_if_a_tensor_diverged(value: float) -> None:
-    start, finite = torch.zeros(2, 6), torch.ones(2, 6)
+    finite = torch.ones(2, 6)
     diverged = finite.clone()
     diverged[0, 4] = value  # in the second of two tensors
 
     def apart(result: Tensor, plain: Tensor) -> float:
-        return Comparison(tolerance=1.0, tensors=(3, 3), moves=False).distance(result, plain, start)
+        return sum_distance(result, plain, (3, 3), 0.0)
 
     assert apart(diverged, diverged) == 0
     assert apart(finite, diverged) == 0
@@ -200,11 +210,11 @@ def test_a_compiled_step_that_rounds_differently_is_used(
     """However short the step is beside where it starts."""
     calls = iter(range(100))
 
-    def rounding(graph: Callable[[Tensor], Tensor], _: object) -> Callable[[Tensor], Tensor]:
-        return lambda x: graph(x) * (1 + 2e-7 * (next(calls) > 0))
+    def rounding(graph: Callable[..., Results], _: object) -> Callable[..., Results]:
+        return one(lambda x: graph(x)[0] * (1 + 2e-7 * (next(calls) > 0)))
 
-    step = Traced(lambda x: x - length, compiled=True, comparison=Comparison(tolerance=1e-3))
-    monkeypatch.setattr(compilation, "compiled", rounding)
+    step = Compiled(one(lambda x: x - length), compiled=True, distances=distances)
+    monkeypatch.setattr(compiling, "compiled", rounding)
     current = torch.ones(4)
     for _ in range(6):
         current = step(current)
@@ -221,7 +231,7 @@ def test_compiled_words_equal_eager_words_bit_by_bit(count: int) -> None:
         return torch.stack(noise.words(key, Stream.NOISE, runs, step, count))
 
     key, runs = noise.key(2**63 + 7), torch.arange(33)
-    for function in (Traced(draw, compiled=True), _compiled(draw)):
+    for function in (Compiled(one(draw), compiled=True), _compiled(draw)):
         for step in (0, 1, 3, 4, 5, 8, 1000, 2**32 - 1):
             found = function(key, runs, torch.tensor(step))
             assert torch.equal(found, draw(key, runs, torch.tensor(step)))
@@ -237,7 +247,7 @@ def test_compiled_noise_equals_eager_noise_but_for_the_last_bit() -> None:
     def draw(key: Tensor, runs: Tensor, step: Tensor) -> Tensor:
         return noise.normals(key, Stream.NOISE, runs, step, 101)
 
-    compiled = Traced(draw, compiled=True)
+    compiled = Compiled(one(draw), compiled=True)
     with numerics("float32", torch.device("cpu")):
         for step in range(12):
             found = compiled(noise.key(7), torch.arange(33), torch.tensor(step))
@@ -271,14 +281,12 @@ def test_compiled_clipped_sums_equal_uncompiled_ones(
     torch.manual_seed(0)
     template = small_convolutions()
     features, targets = torch.randn(5, 3, 7, 7), torch.arange(5) % 2
-    model = TappedModel(template, rules(convolutions="product"))
-    calls = model.measure([p.detach() for p in trainable(template)], features)
-    sums = ClippedSums(model, cross_entropy, calls)
+    sums = ClippedSums(template, cross_entropy, features, rules(convolutions="product"))
     flat = torch.stack([flat_parameters(small_convolutions()) for _ in range(3)])
     example = (flat, features, targets, torch.ones(3, 5), torch.tensor(0.5))
     with numerics("float32", torch.device("cpu")):
-        plain = Traced(sums, compiled=False)(*example)
-        compiled = Traced(sums, compiled=True)
+        plain = Compiled(one(sums), compiled=False)(*example)
+        compiled = Compiled(one(sums), compiled=True)
         found = compiled(*example)
     assert compiled.notices == ()
     assert float((found - plain).norm() / plain.norm()) < 1e-5
@@ -290,7 +298,7 @@ def test_the_graph_of_a_step_gives_the_bits_of_the_step(case: Any) -> None:
     speed, runs = Speed(device="cpu", compile=False), torch.arange(3)
     start = initial_parameters(mechanism, seed=0, runs=runs)
     untraced, traced = (
-        Engine(Training(mechanism=mechanism), runs=3, speed=speed, compiled=False, times=times)
+        Engine(mechanism, runs=3, speed=speed, compiled=False, times=times)
         for times in (1, WORTH_TRACING)
     )
     with numerics("float32", torch.device("cpu")):
@@ -303,7 +311,7 @@ def test_a_view_whose_shape_changes_in_place_stays_in_the_graph() -> None:
         return values + values.view(values.shape).unsqueeze_(1)
 
     values = torch.arange(3.0)
-    graph = Traced(all_sums, compiled=False)
+    graph = Compiled(one(all_sums), compiled=False)
     assert torch.equal(graph(values), values + values[:, None])
     assert values.shape == (3,)
 
@@ -314,7 +322,7 @@ def test_a_view_of_a_view_is_one_node_unless_the_first_changes_in_place() -> Non
         return first + values.view(1, 6).view(2, 3).t().reshape(6)
 
     values = torch.arange(6.0)
-    graph = graphs.traced(reshaped, (values,))
+    graph = traced(reshaped, (values,))
     assert torch.equal(graph(values), reshaped(values))
     views = [node for node in graph.graph.nodes if node.target is torch.ops.aten.view.default]
     assert all(node.args[0].op == "placeholder" for node in views)
@@ -330,8 +338,8 @@ def test_the_pieces_of_an_argument_become_arguments(stacked: bool) -> None:
         return current - rate * torch.cat([second.sin(), first], dim=1)
 
     state, rate = torch.randn(*(2,) * stacked, 3, 6), torch.tensor(0.1)
-    graph = graphs.traced(step, (state, rate))
-    pieces = graphs.pieces_outside(graph)
+    graph = traced(step, (state, rate))
+    pieces = pieces_outside(graph)
     found = pieces(state, rate)
     assert [tuple(piece.shape) for piece in found] == [(3, 2), (3, 4)]
     assert all(piece.untyped_storage().data_ptr() == state.data_ptr() for piece in found)
@@ -347,11 +355,13 @@ def gpt_sums(
     monkeypatch.setattr(products, "on_gpu", lambda _: True)
     template = gpt(vocabulary=9, length=4, width=16, layers=layers, heads=2).to(dtype)
     features = torch.arange(12).view(3, 4) % 9
-    model = TappedModel(template, rules(convolutions="library"), Taps(per_example=True))
-    calls = model.measure([p.detach() for p in trainable(template)], features)
+    taps = Taps(per_example=True)
+    sums = ClippedSums(
+        template, mean_cross_entropy, features, rules(convolutions="library"), taps, dtype=dtype
+    )
     flat = flat_parameters(template)[None].float()
     example = (flat, features, features, torch.ones(1, 3), torch.tensor(0.5))
-    return ClippedSums(model, mean_cross_entropy, calls, dtype=dtype), example
+    return sums, example
 
 
 MOST_NODES = 325
@@ -362,7 +372,7 @@ def test_a_transformer_block_does_not_need_more_nodes(monkeypatch: pytest.Monkey
     """Every node costs time in each pass of the compiler, and every unfused sum a kernel."""
 
     def nodes(layers: int) -> list[torch.fx.Node]:
-        return list(graphs.traced(*gpt_sums(monkeypatch, layers)).graph.nodes)
+        return list(traced(*gpt_sums(monkeypatch, layers)).graph.nodes)
 
     one, two = nodes(1), nodes(2)
     assert len(two) - len(one) <= MOST_NODES
@@ -377,9 +387,9 @@ def test_a_graph_for_a_gpu_is_compiled_without_another_trace(
     sums, example = gpt_sums(monkeypatch)
     expected = sums(*example)
     monkeypatch.setattr(torch._inductor, "compile", lambda *_: pytest.fail("traced again"))
-    monkeypatch.setattr(compilation, "LARGE", 0)
-    monkeypatch.setattr(compilation, "FEW_TRIALS", {"deterministic": True, "no_such_option": 1})
-    step = Traced(sums, compiled=True, comparison=Comparison(tolerance=1e-4))
+    monkeypatch.setattr(compiling, "LARGE", 0)
+    monkeypatch.setattr(compiling, "FEW_TRIALS", {"deterministic": True, "no_such_option": 1})
+    step = Compiled(one(sums), compiled=True, distances=distances)
     torch.testing.assert_close(step(*example), expected, rtol=1e-4, atol=1e-6)
     assert step.notices == ()
     assert not torch._inductor.config.deterministic
@@ -401,7 +411,7 @@ def test_gradients_of_a_max_pooling_are_compiled_without_padded_rows(
     monkeypatch.setattr(torch._inductor, "compile", compile)
     images = torch.arange(32.0).view(2, 1, 4, 4).sin()
     for function in (torch.func.grad(loss), torch.exp):
-        step = Traced(function, compiled=True, comparison=Comparison(tolerance=1e-4))
+        step = Compiled(one(function), compiled=True, distances=distances)
         torch.testing.assert_close(step(images), function(images))
     assert padded == [False, torch._inductor.config.comprehensive_padding]
 
@@ -411,9 +421,9 @@ def test_a_changed_compiler_traces_the_graph_itself(monkeypatch: pytest.MonkeyPa
         raise TypeError("another argument is missing")
 
     monkeypatch.setattr(products, "on_gpu", lambda _: True)
-    monkeypatch.setattr(compilation, "LARGE", 0)
-    monkeypatch.setattr(compilation, "_last_stage", changed)
-    step = Traced(lambda x: x.softmax(0) + 1, compiled=True, comparison=Comparison(tolerance=1e-4))
+    monkeypatch.setattr(compiling, "LARGE", 0)
+    monkeypatch.setattr(compiling, "_last_stage", changed)
+    step = Compiled(one(lambda x: x.softmax(0) + 1), compiled=True, distances=distances)
     values = torch.arange(4.0)
     torch.testing.assert_close(step(values), values.softmax(0) + 1)
     assert step.notices == ()
@@ -423,8 +433,8 @@ def test_a_graph_that_changes_values_in_place_is_traced_by_the_compiler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(products, "on_gpu", lambda _: True)
-    monkeypatch.setattr(compilation, "LARGE", 0)
-    step = Traced(lambda x: (x * 2).add_(1), compiled=True, comparison=Comparison(tolerance=1e-4))
+    monkeypatch.setattr(compiling, "LARGE", 0)
+    step = Compiled(one(lambda x: (x * 2).add_(1)), compiled=True, distances=distances)
     torch.testing.assert_close(step(torch.ones(3)), torch.full((3,), 3.0))
     assert step.notices == ()
 
@@ -432,8 +442,8 @@ def test_a_graph_that_changes_values_in_place_is_traced_by_the_compiler(
 def test_parameters_are_split_before_they_are_converted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices of a converted copy could not be arguments of the compiled graph."""
     sums, (flat, *rest) = gpt_sums(monkeypatch, dtype=torch.bfloat16)
-    graph = graphs.traced(sums, (flat, *rest))
-    pieces = graphs.pieces_outside(graph)(flat, *rest)
+    graph = traced(sums, (flat, *rest))
+    pieces = pieces_outside(graph)(flat, *rest)
     assert sum(piece.numel() for piece in pieces) == flat.numel()
     assert all(piece.dtype == torch.float32 for piece in pieces)
     found = sums(flat, *rest)
@@ -444,11 +454,11 @@ def test_parameters_are_split_before_they_are_converted(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("large", [False, True], ids=["whole compiler", "last stage"])
 def test_compiled_graphs_are_cached_on_disk(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "on_gpu", lambda _: large)
-    monkeypatch.setattr(compilation, "LARGE", 0)
+    monkeypatch.setattr(compiling, "LARGE", 0)
     counts = torch._dynamo.utils.counters["inductor"]
     counts.clear()
     for _ in range(2):
-        Traced(lambda x: x.cos() * 3 - 1, compiled=True)(torch.arange(5.0))
+        Compiled(one(lambda x: x.cos() * 3 - 1), compiled=True)(torch.arange(5.0))
     assert counts["fxgraph_cache_hit"] + counts["fxgraph_cache_miss"] == 2
     assert counts["fxgraph_cache_hit"] >= 1
     assert not counts["fxgraph_cache_bypass"]

@@ -17,12 +17,11 @@ from torch import nn
 
 from dpaudit.adversaries import RandomDimension, RandomDirection
 from dpaudit.data import Examples
-from dpaudit.engine import Speed, fused_step
-from dpaudit.engine.engine import Engine
-from dpaudit.engine.fused_step import can_build, fused_widths
+from dpaudit.engine import Speed, fused
+from dpaudit.engine.clipped_sums import Taps
+from dpaudit.engine.fused import can_build, fused_widths
 from dpaudit.engine.starting_points import initial_parameters
-from dpaudit.engine.tapping import Taps
-from dpaudit.engine.training import Training
+from dpaudit.engine.training import Engine
 from dpaudit.errors import InvalidInput
 from dpaudit.games import Game, play, prepare
 from dpaudit.mechanisms.batches import FixedBatches, PoissonBatches
@@ -70,8 +69,9 @@ def final(
     mechanism: DPSGD, canaries: Canaries | None, *, compiled: Any, **how: Any
 ) -> torch.Tensor:
     runs = torch.arange(5)
-    described = Training(mechanism=mechanism, canaries=canaries, seed=3, **how)
-    engine = Engine(described, runs=5, speed=CPU, compiled=compiled)
+    engine = Engine(
+        mechanism, runs=5, speed=CPU, canaries=canaries, seed=3, compiled=compiled, **how
+    )
     assert engine.releases_gil is (compiled == "fused")
     start = initial_parameters(mechanism, seed=3, runs=runs)
     count = 0 if canaries is None else canaries.count
@@ -120,8 +120,14 @@ def test_several_steps_in_one_call_equal_single_steps(kind: str, batches: Any) -
     dimensions = CraftedDimensions(dimensions=torch.tensor([1, 4, 0]), norm=0.7)
     canaries = dimensions if kind == "dimensions" else points((8,))
     mechanism, runs = training(8, 6, 2, steps=150, batches=batches), torch.arange(5)
-    described = Training(mechanism=mechanism, canaries=canaries, insertion=Insertion(period=2))
-    engine = Engine(described, runs=5, speed=CPU, compiled="fused")
+    engine = Engine(
+        mechanism,
+        runs=5,
+        speed=CPU,
+        canaries=canaries,
+        insertion=Insertion(period=2),
+        compiled="fused",
+    )
     start = initial_parameters(mechanism, seed=0, runs=runs)
     coins = torch.arange(15).view(5, 3).remainder(2).float()
     every = list(engine.states(start, runs, coins))
@@ -196,11 +202,11 @@ def test_without_a_compiler_the_step_is_not_fused(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    fused_step.build.cache_clear()
+    fused.build.cache_clear()
     try:
-        engine = Engine(Training(mechanism=training(8, 6, 2)), runs=2, speed=CPU, compiled="fused")
+        engine = Engine(training(8, 6, 2), runs=2, speed=CPU, compiled="fused")
     finally:
-        fused_step.build.cache_clear()
+        fused.build.cache_clear()
     assert not engine.releases_gil
     assert "compiler" in engine.notices[0]
 
@@ -208,15 +214,15 @@ def test_without_a_compiler_the_step_is_not_fused(
 @needs_compiler
 @pytest.mark.parametrize("error", [0.5, float("nan")])
 def test_a_wrong_fused_step_is_not_used(monkeypatch: pytest.MonkeyPatch, error: float) -> None:
-    right = fused_step.FusedSteps.__call__
+    right = fused.FusedSteps.__call__
     monkeypatch.setattr(
-        fused_step.FusedSteps, "__call__", lambda *args, **named: right(*args, **named) + error
+        fused.FusedSteps, "__call__", lambda *args, **named: right(*args, **named) + error
     )
     mechanism, runs = training(8, 6, 2), torch.arange(3)
-    engine = Engine(Training(mechanism=mechanism), runs=3, speed=CPU, compiled="fused")
+    engine = Engine(mechanism, runs=3, speed=CPU, compiled="fused")
     start = initial_parameters(mechanism, seed=0, runs=runs)
     found = list(engine.play(start, runs, torch.zeros(3, 0)))[-1]
-    plain = Engine(Training(mechanism=mechanism), runs=3, speed=CPU, compiled=False)
+    plain = Engine(mechanism, runs=3, speed=CPU, compiled=False)
     torch.testing.assert_close(found, list(plain.play(start, runs, torch.zeros(3, 0)))[-1])
     assert "compiled the step incorrectly" in engine.notices[0]
 
@@ -226,14 +232,14 @@ def test_a_wrong_fused_step_is_not_used(monkeypatch: pytest.MonkeyPatch, error: 
 def test_wrong_fused_gradients_are_found_though_the_noise_is_a_thousand_times_longer(
     monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
-    right = fused_step.FusedSteps.__init__
+    right = fused.FusedSteps.__init__
 
     def wrong(self: Any, *args: Any, present: torch.Tensor, **named: Any) -> None:
         right(self, *args, present=present * (1 - share), **named)
 
-    monkeypatch.setattr(fused_step.FusedSteps, "__init__", wrong)
+    monkeypatch.setattr(fused.FusedSteps, "__init__", wrong)
     mechanism, runs = training(8, 6, 2, noise_multiplier=1e4), torch.arange(2)
-    engine = Engine(Training(mechanism=mechanism), runs=2, speed=CPU, compiled="fused")
+    engine = Engine(mechanism, runs=2, speed=CPU, compiled="fused")
     start = initial_parameters(mechanism, seed=0, runs=runs)
     list(engine.play(start, runs, torch.zeros(2, 0)))
     assert bool(engine.notices) == bool(share)
@@ -262,7 +268,7 @@ def test_gradients_that_cancel_are_no_error_of_the_compiler(noise_multiplier: fl
         noise_multiplier=noise_multiplier,
     )
     runs = torch.arange(4)
-    engine = Engine(Training(mechanism=mechanism), runs=4, speed=CPU, compiled="fused")
+    engine = Engine(mechanism, runs=4, speed=CPU, compiled="fused")
     start = initial_parameters(mechanism, seed=0, runs=runs)
     list(engine.play(start, runs, torch.zeros(4, 0)))
     assert engine.notices == ()
@@ -272,11 +278,11 @@ def test_gradients_that_cancel_are_no_error_of_the_compiler(noise_multiplier: fl
 @pytest.mark.parametrize("clipped", [True, False])
 def test_one_run_without_vmap_equals_one_with_it(widths: tuple[int, ...], clipped: bool) -> None:
     mechanism, runs = training(*widths), torch.arange(1)
-    described = Training(mechanism=mechanism, canaries=points(widths), clipped=clipped)
-    plain = Engine(described, runs=1, speed=CPU, compiled=False)
+    canaries = points(widths)
+    plain = Engine(mechanism, runs=1, speed=CPU, canaries=canaries, clipped=clipped)
     start = initial_parameters(mechanism, seed=0, runs=torch.arange(2))
     found = list(plain.play(start[:1], runs, torch.ones(1, 3)))[-1]
-    several = Engine(described, runs=2, speed=CPU, compiled=False)
+    several = Engine(mechanism, runs=2, speed=CPU, canaries=canaries, clipped=clipped)
     both = list(several.play(start, torch.arange(2), torch.ones(2, 3)))[-1]
     torch.testing.assert_close(found, both[:1], rtol=1e-5, atol=1e-6)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from dpaudit.engine import products
 from dpaudit.engine.gradients import OuterProducts
-from dpaudit.engine.rules import LAYER_RULES
+from dpaudit.engine.layer_rules import LAYER_RULES
 from dpaudit.testing import check_layer_rule
 
 

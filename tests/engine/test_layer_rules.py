@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from dpaudit.engine.gradients import Explicit, ParameterGradients
-from dpaudit.engine.rules import LAYER_RULES, LayerRule, rules
-from dpaudit.engine.rules.base import Notes, Tap
-from dpaudit.engine.rules.block import ConvolutionBlock
-from dpaudit.engine.rules.linear import LinearRule
+from dpaudit.engine.gradients import Explicit
+from dpaudit.engine.kernels.rule import ConvolutionBlock
+from dpaudit.engine.layer_rules import LAYER_RULES, LINEAR, Gradients, LayerRule, Notes, Tap, rules
 from dpaudit.testing import check_layer_rule
 
 
@@ -101,43 +100,24 @@ def test_the_rule_of_convolutions_is_chosen(convolutions: Any, expected: str) ->
     assert chosen[0] is LAYER_RULES[expected]
 
 
-class _Broken(LayerRule):
-    """A linear rule; each subclass has one error."""
-
-    def handles(self, layer: nn.Module) -> bool:
-        return LinearRule().handles(layer)
-
-    def forward(self, layer: nn.Module, tap: Tap, *args: Any, **kwargs: Any) -> Tensor:
-        return LinearRule().forward(layer, tap, *args)
-
-    def gradients(
-        self, layer: nn.Module, part: str, notes: Notes, outputs: Tensor
-    ) -> dict[str, ParameterGradients]:
-        return LinearRule().gradients(layer, part, notes, outputs)
+def _double(layer: nn.Linear, tap: Tap, inputs: Tensor) -> Tensor:
+    output: Tensor = 2 * LINEAR.forward(layer, tap, inputs)
+    return output
 
 
-class _HandlesNothing(_Broken):
-    def handles(self, layer: nn.Module) -> bool:
-        return False
-
-
-class _WrongOutput(_Broken):
-    def forward(self, layer: nn.Module, tap: Tap, *args: Any, **kwargs: Any) -> Tensor:
-        return 2 * LinearRule().forward(layer, tap, *args)
-
-
-class _NoBias(_Broken):
-    def gradients(
-        self, layer: nn.Module, part: str, notes: Notes, outputs: Tensor
-    ) -> dict[str, ParameterGradients]:
-        found = LinearRule().gradients(layer, part, notes, outputs)
-        return {**found, "bias": Explicit(torch.zeros_like(outputs))}
+def _without_bias(layer: nn.Linear, part: str, notes: Notes, outputs: Tensor) -> Gradients:
+    gradients = LINEAR.gradients(layer, part, notes, outputs)
+    return {**gradients, "bias": Explicit(torch.zeros_like(outputs))}
 
 
 @pytest.mark.parametrize(
     ("broken", "problem"),
-    [(_HandlesNothing, "handle"), (_WrongOutput, "forward"), (_NoBias, "clipped sums")],
+    [
+        (replace(LINEAR, handles=lambda layer: False), "handle"),
+        (replace(LINEAR, forward=_double), "forward"),
+        (replace(LINEAR, gradients=_without_bias), "clipped sums"),
+    ],
 )
-def test_broken_rules_are_found(broken: type[LayerRule], problem: str) -> None:
+def test_broken_rules_are_found(broken: LayerRule, problem: str) -> None:
     with pytest.raises(AssertionError, match=problem):
-        check_layer_rule(broken(), nn.Linear(4, 3), numbers(5, 4))
+        check_layer_rule(broken, nn.Linear(4, 3), numbers(5, 4))

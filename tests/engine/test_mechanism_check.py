@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from dpaudit.data import Examples
 from dpaudit.engine import check_mechanism
-from dpaudit.engine.tapping import Taps
+from dpaudit.engine.clipped_sums import Taps
 from dpaudit.errors import InvalidInput, UnsupportedModel
 from dpaudit.games import Game, check_game
 from dpaudit.mechanisms.batches import FixedBatches

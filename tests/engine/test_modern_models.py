@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from dpaudit.data import Examples
 from dpaudit.engine import check_mechanism, products
-from dpaudit.engine.clipping import ClippedSums
+from dpaudit.engine.clipped_sums import ClippedSums
+from dpaudit.engine.layer_rules import rules
 from dpaudit.engine.reference import clipped_sum
-from dpaudit.engine.rules import rules
-from dpaudit.engine.starting_points import flat_parameters, known_model, trainable
-from dpaudit.engine.tapping import TappedModel
+from dpaudit.engine.starting_points import flat_parameters, known_model
 from dpaudit.errors import UnsupportedModel
 from dpaudit.mechanisms import DPSGD, FixedBatches
 from dpaudit.mechanisms.losses import cross_entropy
@@ -207,9 +206,7 @@ def test_clipped_sums_of_several_runs_equal_the_slow_twins(
             other.data = parameter.data
     features = torch.from_numpy(training.data.features[:6])
     targets = torch.from_numpy(training.data.targets[:6])
-    tapped = TappedModel(models[0], rules(convolutions="product"), taps)
-    calls = tapped.measure([p.detach() for p in trainable(models[0])], features)
-    sums = ClippedSums(tapped, cross_entropy, calls)
+    sums = ClippedSums(models[0], cross_entropy, features, rules(convolutions="product"), taps)
     parameters = torch.stack([flat_parameters(model, torch.float64) for model in models])
     found = sums(
         parameters,

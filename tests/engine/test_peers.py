@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpaudit.engine.clipping import ClippedSums
-from dpaudit.engine.rules import rules
+from dpaudit.engine.clipped_sums import ClippedSums
+from dpaudit.engine.layer_rules import rules
 from dpaudit.engine.starting_points import flat_parameters, trainable
-from dpaudit.engine.tapping import TappedModel
 
 opacus = pytest.importorskip("opacus")
 
@@ -41,9 +40,7 @@ def test_opacus_agrees(cases: dict[str, Any], name: str) -> None:
 
 
 def _ours(case: Any, template: torch.nn.Module) -> Tensor:
-    model = TappedModel(template, rules(convolutions="product"))
-    calls = model.measure([p.detach() for p in trainable(template)], case.features)
-    sums = ClippedSums(model, cross_entropy, calls)
+    sums = ClippedSums(template, cross_entropy, case.features, rules(convolutions="product"))
     weights = torch.ones(1, len(case.targets))
     start = flat_parameters(template).unsqueeze(0)
     return sums(start, case.features, case.targets, weights, torch.tensor(CLIP_NORM))[0]

@@ -190,7 +190,7 @@ def test_kernels_that_store_no_patches_need_less_memory(
 ) -> None:
     described = game(cases["convnet"], runs=10, steps=2, batch_size=4)
     with_patches = prepare(described, Speed(device="cpu")).cost.bytes
-    monkeypatch.setattr("dpaudit.games.budget.usable", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr("dpaudit.games.budget.fastest_convolutions", lambda *_: "kernels")
     assert prepare(described, Speed(device="cpu")).cost.bytes < with_patches
 

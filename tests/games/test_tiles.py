@@ -356,7 +356,7 @@ def test_coins_have_their_distribution() -> None:
 
 def test_poisson_participation_has_its_rate_and_is_secret_per_run() -> None:
     from dpaudit.engine import noise
-    from dpaudit.engine.participation import participation
+    from dpaudit.engine.training import participation
 
     key, runs = noise.key(4), torch.arange(500)
     steps = [participation(key, runs, torch.tensor(step), 1, 0.2) for step in range(100)]

@@ -193,5 +193,5 @@ def test_auto_trains_the_housing_network_on_the_cpu_even_with_a_gpu(monkeypatch)
     assert speed_for("convnet", Setting(device="auto")).device == "auto"
     # Without a C++ compiler there is no fused step, and the machines of an executor choose.
     assert speed_for("housing", Setting(executor=InProcess())).device == "auto"
-    monkeypatch.setattr("dpaudit.engine.fused_step.can_build", lambda: False)
+    monkeypatch.setattr("dpaudit.engine.fused.can_build", lambda: False)
     assert speed_for("housing", Setting(device="auto")).device == "auto"

@@ -264,21 +264,17 @@ def _time_steps(prepared: Prepared) -> _Timing:
     """Time a few steps of the first tile, compiled if the audit would be."""
     import torch
 
-    from dpaudit.engine.comparing import CHECKED_CALLS
-    from dpaudit.engine.compilation import numerics
-    from dpaudit.engine.engine import Engine
+    from dpaudit.engine.compiling import CHECKED_CALLS, numerics
     from dpaudit.engine.starting_points import initial_parameters
-    from dpaudit.games.tiles import training_of
+    from dpaudit.games.tiles import engine_of
 
     began = time.perf_counter()
     game, speed, size = prepared.game, prepared.speed, prepared.tile_size
-    device, training = speed.torch_device(), training_of(prepared)
+    device = speed.torch_device()
     runs = torch.arange(size)
     start = initial_parameters(game.mechanism, seed=game.seed, runs=runs, dtype=speed.dtype)
     with numerics(speed.precision, device):
-        engine = Engine(
-            training, runs=size, speed=speed, compiled=speed.compiled, times=prepared.tiles
-        )
+        engine = engine_of(prepared, runs=size)
         steps = engine.play(start, runs, torch.zeros(size, game.canaries.count))
         # The first step compiles, and the first compiled steps are checked: both are slow.
         for _ in islice(steps, CHECKED_CALLS if speed.compile else 1):

@@ -3,7 +3,7 @@
 from dpaudit._torch import require_torch
 
 try:
-    from dpaudit.engine.mechanism_check import Checked, check_mechanism
+    from dpaudit.engine.checking import Checked, check_mechanism
     from dpaudit.engine.simulation import Simulated, simulate
     from dpaudit.engine.speed import Precision, Speed
 except ModuleNotFoundError:

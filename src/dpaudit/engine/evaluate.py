@@ -11,11 +11,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from dpaudit.engine.engine import Engine
-from dpaudit.engine.mechanism_check import check_mechanism
 from dpaudit.engine.speed import Precision, Speed
 from dpaudit.engine.starting_points import known_model, trainable
-from dpaudit.engine.training import Training
+from dpaudit.engine.training import Engine
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import CanaryPoints
 
@@ -156,10 +154,9 @@ class GenuineSums:
         precision: Precision = "float64" if iterates.dtype == torch.float64 else "float32"
         self._iterates = iterates
         self._engine = Engine(
-            Training(mechanism=mechanism, taps=check_mechanism(mechanism).taps),
+            mechanism,
             runs=iterates.shape[1],
             speed=Speed(device=str(iterates.device), precision=precision),
-            compiled=False,
         )
 
     def __call__(self, step: int) -> Tensor:

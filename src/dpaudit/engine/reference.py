@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpaudit.engine.clipping import Loss
+from dpaudit.engine.clipped_sums import Loss
 from dpaudit.engine.starting_points import trainable
 from dpaudit.mechanisms.clipping import (
     AutomaticClipping,

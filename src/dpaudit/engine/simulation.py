@@ -14,13 +14,11 @@ import torch
 from torch import Tensor
 
 from dpaudit import _validate
-from dpaudit.engine.compilation import numerics
-from dpaudit.engine.engine import Engine
-from dpaudit.engine.mechanism_check import check_mechanism
+from dpaudit.engine.compiling import numerics
 from dpaudit.engine.noise import Stream
 from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import initial_parameters
-from dpaudit.engine.training import Training
+from dpaudit.engine.training import Engine
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation
 
 
@@ -89,22 +87,23 @@ def simulate(
     Paper: Cebere, Bellet, Papernot (ICLR 2025), Algorithm 2.
     """
     _validate.integer("runs", runs, at_least=1)
-    speed = Speed() if speed is None else speed
-    checked = check_mechanism(mechanism)
+    # In one precision on every device, so that crafted canaries do not depend on the device.
+    speed = (Speed(precision="float32") if speed is None else speed).settled()
     # Without noise and from one start all runs are identical.
     alike = not noisy and isinstance(mechanism.initialisation, FixedInitialisation)
     played = 1 if alike else runs
-    training = Training(
-        mechanism=mechanism,
-        seed=seed,
-        stream=Stream.SIMULATED_NOISE,
-        clipped=noisy,
-        noisy=noisy,
-        taps=checked.taps,
-    )
     device = speed.torch_device()
     with numerics(speed.precision, device):
-        engine = Engine(training, runs=played, speed=speed, compiled=speed.compile is True)
+        engine = Engine(
+            mechanism,
+            runs=played,
+            speed=speed,
+            seed=seed,
+            stream=Stream.SIMULATED_NOISE,
+            clipped=noisy,
+            noisy=noisy,
+            compiled=speed.compile is True,
+        )
         numbers = torch.arange(played)
         # Other run numbers than the game's, and therefore other fresh initialisations.
         start = initial_parameters(mechanism, seed=seed, runs=numbers + _FAR, dtype=speed.dtype).to(

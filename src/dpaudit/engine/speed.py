@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import Literal, final, get_args
 
 import torch
@@ -12,7 +15,8 @@ from dpaudit import _validate
 from dpaudit._cores import cores
 from dpaudit.errors import InvalidInput
 
-Precision = Literal["float32", "tf32", "bfloat16", "float64"]
+Arithmetic = Literal["float32", "tf32", "bfloat16", "float64"]
+Precision = Literal["auto", "float32", "tf32", "bfloat16", "float64"]
 ROUNDED: tuple[Precision, ...] = ("tf32", "bfloat16")
 """Precisions in which products of matrices are rounded."""
 
@@ -28,7 +32,7 @@ class Speed:
         device: ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"``, ``"cuda:1"``, …
         precision: ``"float32"`` as in the paper. ``"tf32"`` and ``"bfloat16"`` round products on
             GPUs that support them; parameters, noise and updates stay in float32. ``"float64"``
-            is for checks.
+            is for checks. ``"auto"`` is TF32 on a GPU and float32 on a CPU.
         compile: Whether to use `torch.compile`. ``"fused"`` uses a C++ function for small fully
             connected networks on a CPU, which is several times faster and rounds differently.
             ``"auto"`` compiles if the game is long enough, fused where possible.
@@ -53,7 +57,7 @@ class Speed:
     """
 
     device: str = "auto"
-    precision: Precision = "float32"
+    precision: Precision = "auto"
     compile: bool | Literal["auto", "fused"] = "auto"
     tile_size: int | None = None
     workers: int | None = None
@@ -61,9 +65,9 @@ class Speed:
     convolutions: Convolutions = "auto"
 
     def __post_init__(self) -> None:
-        _validate.one_of("precision", self.precision, ("float32", "tf32", "bfloat16", "float64"))
+        _validate.one_of("precision", self.precision, get_args(Precision))
         _validate.one_of("convolutions", self.convolutions, get_args(Convolutions))
-        if self.convolutions == "kernels" and self.precision not in ROUNDED:
+        if self.convolutions == "kernels" and self.precision not in ("auto", *ROUNDED):
             raise InvalidInput(
                 f"convolutions='kernels' rounds products, so precision must be one of {ROUNDED}, "
                 f"got {self.precision!r}; use convolutions='auto'"
@@ -94,10 +98,16 @@ class Speed:
         """The type of the forward and backward pass."""
         return torch.bfloat16 if self.precision == "bfloat16" else self.dtype
 
+    def settled(self, device: torch.device | None = None) -> Speed:
+        """The same settings with a device, by default one of this machine, and a precision."""
+        device = self.torch_device() if device is None else device
+        return replace(self, device=str(device), precision=arithmetic(self.precision, device))
+
     def torch_device(self) -> torch.device:
         """The device; `InvalidInput` if this machine does not have it."""
         if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            chosen = _automatic.get()
+            return chosen or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         try:
             device = torch.device(self.device)
         except RuntimeError:
@@ -110,6 +120,37 @@ class Speed:
                 f"{torch.cuda.device_count()} GPU(s); use device='cpu'"
             )
         return device
+
+
+def arithmetic(precision: Precision, device: torch.device) -> Arithmetic:
+    """The precision in which a device computes.
+
+    Example:
+        >>> arithmetic("auto", torch.device("cpu"))
+        'float32'
+    """
+    if precision == "auto":
+        return "tf32" if device.type == "cuda" else "float32"
+    return precision
+
+
+_automatic: ContextVar[torch.device | None] = ContextVar("automatic", default=None)
+
+
+@contextlib.contextmanager
+def automatic_device(device: torch.device) -> Iterator[None]:
+    """Within this context ``device="auto"`` is this device: adversaries craft where runs train.
+
+    Example:
+        >>> with automatic_device(torch.device("cpu")):
+        ...     Speed().torch_device()
+        device(type='cpu')
+    """
+    token = _automatic.set(device)
+    try:
+        yield
+    finally:
+        _automatic.reset(token)
 
 
 def threads() -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import threading
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -20,15 +22,26 @@ _building = threading.Lock()
 
 def build_model(mechanism: DPSGD, *, seed: int) -> torch.nn.Module:
     """A copy of the model built under ``seed``; torch's global generator is not changed."""
-    with _building, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return copy.deepcopy(mechanism.build_model())
+    return _built(mechanism.build_model, seed)
 
 
 def known_model(mechanism: DPSGD) -> torch.nn.Module:
-    """The starting model if it is fixed; otherwise one of the possible starting models."""
-    start = mechanism.initialisation
-    return build_model(mechanism, seed=start.seed if isinstance(start, FixedInitialisation) else 0)
+    """The starting model if it is fixed; otherwise one of the possible starting models.
+
+    A copy each time; the models of the last few trainings are built once.
+    """
+    start, build = mechanism.initialisation, mechanism.build_model
+    seed = start.seed if isinstance(start, FixedInitialisation) else 0
+    return copy.deepcopy((_remembered if isinstance(build, Hashable) else _built)(build, seed))
+
+
+def _built(build: Callable[[], torch.nn.Module], seed: int) -> torch.nn.Module:
+    with _building, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return copy.deepcopy(build())
+
+
+_remembered = functools.lru_cache(maxsize=4)(_built)
 
 
 def trainable(model: torch.nn.Module) -> list[torch.nn.Parameter]:

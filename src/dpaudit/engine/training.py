@@ -1,57 +1,579 @@
-"""What an engine trains."""
+r"""Many DP-SGD trainings at once: two pure functions, ``sums`` and ``update``, and one loop.
+
+.. math::
+    \theta_r \leftarrow \theta_r - \frac{\eta}{B} \Big( \sum_b \mathrm{clip}(g_{rb}, C)
+        + \text{canaries} + \sigma C \, Z_r \Big)
+
+or the update of another optimizer with the same noisy sum.
+
+A state has shape (1 + slots, runs, parameters): the parameters, the optimizer's state, past noise
+that later noise is correlated with, and the average of the iterates. Canaries that are examples are
+rows behind the data and columns behind every batch, with their coins as weights. A step without the
+canary runs the same code as a step with it.
+
+All shapes are fixed, so a step is one graph; where a batch has several parts, the sum of a part is
+one graph and the update another. The slow twin is `dpaudit.games.reference.play`, which also plays
+the rest of a game.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import final
+import math
+import subprocess
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, final
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
+from dpaudit.engine import noise
+from dpaudit.engine.checking import check_mechanism
+from dpaudit.engine.clipped_sums import ClippedSums, Taps
+from dpaudit.engine.compiling import (
+    SUM_TOLERANCE,
+    UPDATE_TOLERANCE,
+    WORTH_TRACING,
+    Compiled,
+    Results,
+    sum_distance,
+    update_distance,
+)
+from dpaudit.engine.fused import CheckedSteps, FusedSteps, fused_widths, is_plain_network
+from dpaudit.engine.layer_rules import rules
 from dpaudit.engine.noise import Stream
-from dpaudit.engine.tapping import Taps
+from dpaudit.engine.speed import ROUNDED, Speed, arithmetic
+from dpaudit.engine.starting_points import as_tensor, known_model
+from dpaudit.errors import InvalidInput
+from dpaudit.mechanisms.batches import BatchPlan
+from dpaudit.mechanisms.clipping import FlatClipping
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
-from dpaudit.threat_models import Canaries
+from dpaudit.mechanisms.schedules import ConstantRate
+from dpaudit.threat_models import Canaries, CanaryPoints, CraftedDimensions, CraftedGradients
 
 Respond = Callable[[int, Tensor], Tensor]
 """A function of the step and the current parameters: what each run's canaries add to the sum, shape
 (runs, canaries, parameters)."""
 
+LARGE_LAYER = 2**14
+"""Number of weights from which a convolution is faster in the vendor's library than as a batched
+product on a GPU. On a CPU the library was always faster."""
+
+MOST_FUSED_STEPS = 64
+"""Steps in one call of the fused step, during which the process does not react to signals."""
+
+_DRAWS_AT_ONCE = 2**20
+"""Participations that are drawn together."""
+
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """A mechanism to train, with or without canaries, clipping and noise.
+class Engine:
+    """Trains ``runs`` models together, any number of times.
 
     Arguments:
         mechanism: The training.
+        runs: Number of models trained together; it fixes the shapes.
+        speed: Device and precision.
         canaries: The canaries to insert, if any.
-        insertion: The steps at which canaries are inserted.
+        insertion: The steps at which canaries are inserted; every step by default.
         seed: Random seed of the noise and of Poisson participation.
         stream: The stream of the noise: that of the game, or that of adversaries' simulations.
         clipped: Whether gradients are clipped.
         noisy: Whether noise is added.
-        taps: How the model is tapped, from `dpaudit.engine.mechanism_check`.
+        taps: How the model is tapped; by default `check_mechanism` finds out.
         respond: Computes the canaries of an adaptive adversary during training. It is called
             between compiled steps, before each step with an insertion.
+        compiled: Whether to compile the step; ``"fused"`` takes `dpaudit.engine.fused`.
+        times: How often the models will be trained. With few steps in all, tracing is not
+            worthwhile.
     """
 
-    mechanism: DPSGD
-    canaries: Canaries | None = None
-    insertion: Insertion = field(default_factory=Insertion)
-    seed: int = 0
-    stream: Stream = Stream.NOISE
-    clipped: bool = True
-    noisy: bool = True
-    taps: Taps = field(default_factory=Taps)
-    respond: Respond | None = None
+    def __init__(
+        self,
+        mechanism: DPSGD,
+        *,
+        runs: int,
+        speed: Speed,
+        canaries: Canaries | None = None,
+        insertion: Insertion | None = None,
+        seed: int = 0,
+        stream: Stream = Stream.NOISE,
+        clipped: bool = True,
+        noisy: bool = True,
+        taps: Taps | None = None,
+        respond: Respond | None = None,
+        compiled: bool | Literal["fused"] = False,
+        times: int = 1,
+    ) -> None:
+        speed = speed.settled()
+        self._mechanism, self._respond = mechanism, respond
+        self._device, self._dtype = speed.torch_device(), speed.dtype
+        self._insertion = Insertion() if insertion is None else insertion
+        self._seed, self._stream = seed, stream
+        self._noisy = noisy and mechanism.noise_multiplier > 0
+        self._count = 0 if canaries is None else canaries.count
+        points = canaries if isinstance(canaries, CanaryPoints) and respond is None else None
+        self._points = 0 if points is None else points.count
+        self._memory = 0 if mechanism.correlation is None else mechanism.correlation.memory
+        self._lay_out_batches(points, speed)
+        self._scalars = self._all_scalars(clipped)
+
+        taps = check_mechanism(mechanism).taps if taps is None else taps
+        template = known_model(mechanism).to(self._device, speed.product_dtype)
+        plain = is_plain_network(template, mechanism.loss)
+        convolutions = fastest_convolutions(template, runs, speed)
+        if convolutions == "kernels" and not taps.per_example:
+            from dpaudit.engine.kernels.rule import with_blocks
+
+            template = with_blocks(template, self._features[:2])
+        self._clipped_sums = ClippedSums(
+            template,
+            mechanism.loss,
+            self._examples(self._rows[0, 0], self._draws(0)[: self._size])[0],
+            rules(convolutions=convolutions),
+            taps,
+            # A simulation without clipping has an infinite clip norm, which needs flat clipping.
+            clipping=mechanism.clipping if clipped else FlatClipping(),
+            views=1 if mechanism.augmentation is None else mechanism.augmentation.views,
+            dtype=speed.product_dtype,
+        )
+        self._insert = self._inserting(None if respond is not None else canaries)
+        self._notices = self._clipped_sums.notices
+        self._fused = self._make_fused(speed, taps) if compiled == "fused" else None
+
+        # One run of a plain network is fast without tracing. On a GPU the graph leaves out
+        # operations, so its bits may differ from the function's: it is traced at once.
+        on_cpu, parts = self._device.type == "cpu", self._rows.shape[1]
+        few = self._fused is not None or (plain and runs == 1)
+        calls = (0 if few else times * mechanism.steps) if on_cpu else WORTH_TRACING
+        how: dict[str, Any] = {
+            "compiled": bool(compiled) and self._fused is None,
+            "calls": calls * parts,
+        }
+        self._step = self._part = None
+        if parts == 1:
+            self._step = Compiled(self._whole_step, **how, distances=self._distances(speed, 0, 1))
+        else:
+            self._part = Compiled(self._sums, **how, distances=self._distances(speed, sums=0))
+        self._update = Compiled(
+            lambda *args: (self._next(*args),),
+            compiled=how["compiled"] and parts > 1,
+            calls=calls,
+            distances=self._distances(speed, 0),
+        )
 
     @property
-    def canary_count(self) -> int:
-        """Number of canaries."""
-        return 0 if self.canaries is None else self.canaries.count
+    def parameters(self) -> int:
+        """Number of parameters of one model."""
+        return sum(self._clipped_sums.sizes)
 
     @property
-    def adds_noise(self) -> bool:
-        """Whether noise is added and is not 0."""
-        return self.noisy and self.mechanism.noise_multiplier > 0
+    def releases_gil(self) -> bool:
+        """Whether Python threads can play shares of a tile at the same time, of any size."""
+        return self._fused is not None
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Notices for the user: layers without a rule, failed compilation."""
+        functions = (self._fused, self._part, self._step, self._update)
+        return self._notices + tuple(n for f in functions if f is not None for n in f.notices)
+
+    def play(self, start: Tensor, runs: Tensor, coins: Tensor) -> Iterator[Tensor]:
+        """The parameters (runs, parameters) after each step. Arguments as for `states`."""
+        return (state[0] for state in self.states(start, runs, coins))
+
+    def released_in(self, state: Tensor) -> Tensor:
+        """The model that a training would release: the average of iterates, if there is one."""
+        return state[0] if self._mechanism.averaging is None else state[-1]
+
+    def states(
+        self, start: Tensor, runs: Tensor, coins: Tensor, after: Sequence[int] | None = None
+    ) -> Iterator[Tensor]:
+        """The state after each step, shape (1 + slots, runs, parameters).
+
+        Arguments:
+            start: The initial parameters, shape (runs, parameters).
+            runs: The numbers of the runs, shape (runs,), int64.
+            coins: 1 where the canary is inserted, shape (runs, canaries).
+            after: Increasing numbers of steps after which the state is given; by default all.
+        """
+        steps = self._mechanism.steps
+        state = self._first_state(start.to(self._device, self._dtype))
+        runs, coins = runs.to(self._device), coins.to(self._device, self._dtype)
+        key = noise.key(self._seed, self._device)
+        numbers = torch.arange(steps, device=self._device)
+        participating = self._participations(key, runs)
+        step = 0
+        for stop in range(1, steps + 1) if after is None else after:
+            while step < stop:
+                if self._fused is not None and self._alike and self._fused.trusted:
+                    last = min(stop, step + MOST_FUSED_STEPS)
+                    state = self._fused(state, coins, runs, step, last)
+                    step = last
+                    continue
+                present = next(participating)
+                own = coins if present is None else coins * present
+                entering = self._entering(state[0], own, step)
+                rest = (entering, runs, numbers[step], key, self._scalars[step])
+                if self._fused is not None:
+                    state = self._fused.one_step(state, *self._batch(step), *rest)
+                elif self._step is not None:
+                    state = self._step(state, *self._batch(step), *rest)
+                else:
+                    state = self._update(state, self._all_sums(state[0], step, entering), *rest)
+                step += 1
+            yield state
+
+    def genuine_sum(self, current: Tensor, step: int) -> Tensor:
+        """The clipped sum of ``step``'s genuine examples at ``current``, (runs, parameters)."""
+        with torch.no_grad():
+            return self._all_sums(current, step, current.new_zeros(len(current), self._points))
+
+    # The data: tables of batches, and scalars of every step.
+
+    def _lay_out_batches(self, points: CanaryPoints | None, speed: Speed) -> None:
+        """Canary points are rows behind the data and columns behind every batch."""
+        mechanism, device = self._mechanism, self._device
+        data = mechanism.data
+        table = batch_table(mechanism.batches, mechanism.steps, len(data))
+        rows, present = torch.from_numpy(table.rows), torch.from_numpy(table.present)
+        features, targets = as_tensor(data.features), as_tensor(data.targets)
+        if points is not None:
+            own = len(data) + torch.arange(points.count)
+            rows = torch.cat([rows, own.expand(len(rows), -1)], dim=1)
+            features = torch.cat([features, points.features.cpu().to(features.dtype)])
+            targets = torch.cat([targets, points.targets.cpu().to(targets.dtype)])
+        self._at, self._width = table.at, table.width
+        self._size = min(speed.virtual_batch or rows.shape[1], rows.shape[1])
+        self._missing = -rows.shape[1] % self._size
+        # (batches, parts, examples); parts are of one size, padded with example 0
+        padded = functional.pad(rows, (0, self._missing))
+        self._rows = torch.unflatten(padded, 1, (-1, self._size)).to(device)
+        self._present = present.to(device, self._dtype)
+        real = speed.product_dtype if features.is_floating_point() else None
+        self._features = features.to(device, real)
+        # Real targets keep the precision of the parameters also in half-precision passes.
+        self._targets = targets.to(device, self._dtype if targets.is_floating_point() else None)
+
+    def _all_scalars(self, clipped: bool) -> Tensor:
+        """For each step what may change without compiling again, shape (steps, 5).
+
+        The clip norm, the noise, the factor of weight decay, the learning rate, and one over the
+        batch size.
+        """
+        mechanism = self._mechanism
+        size = mechanism.batches.expected_size(len(mechanism.data))
+        clip_norm = mechanism.clip_norm if clipped else math.inf
+        spread = mechanism.noise_multiplier * mechanism.clip_norm
+        constant = isinstance(mechanism.schedule, ConstantRate)
+        rates = [mechanism.rate(step) for step in range(1 if constant else mechanism.steps)]
+        rows = [[clip_norm, spread, 1 - r * mechanism.weight_decay, r, 1 / size] for r in rates]
+        scalars = torch.tensor(rows, dtype=self._dtype, device=self._device)
+        return scalars.expand(mechanism.steps, -1)
+
+    def _batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows, presence and draws of a batch with one part."""
+        batch = int(self._at[step])
+        return self._rows[batch, 0], self._present[batch], self._draws(step)
+
+    def _draws(self, step: int) -> Tensor:
+        """Random numbers for the views of all columns; empty without augmentation."""
+        draws = view_draws(self._mechanism, step, self._width + self._points)
+        if len(draws):
+            draws = torch.cat([draws, draws.new_zeros(self._missing, *draws.shape[1:])])
+        return draws.to(self._device)
+
+    def _examples(self, rows: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and targets of some rows; the views of an example one after the other."""
+        features, augmentation = self._features[rows], self._mechanism.augmentation
+        if augmentation is not None:
+            features = augmentation.apply(features, draws).flatten(0, 1)
+        return features, self._targets[rows]
+
+    # The canaries: coins, and how they enter.
+
+    @property
+    def _alike(self) -> bool:
+        """Whether the same canaries enter at every step with an insertion."""
+        return self._respond is None and (not self._count or self._mechanism.sampling_rate is None)
+
+    def _participations(self, key: Tensor, runs: Tensor) -> Iterator[Tensor | None]:
+        """For each step which canaries participate, (runs, canaries); `None` if all do."""
+        steps, rate = self._mechanism.steps, self._mechanism.sampling_rate
+        at_once = max(1, _DRAWS_AT_ONCE // max(1, len(runs) * self._count))
+        for first in range(0, steps, at_once):
+            numbers = torch.arange(first, min(steps, first + at_once), device=runs.device)
+            if rate is None or not self._count:
+                yield from [None] * len(numbers)
+            else:
+                yield from participation(key, runs, numbers.view(-1, 1, 1), self._count, rate)
+
+    def _entering(self, current: Tensor, coins: Tensor, step: int) -> Tensor:
+        """The coins (runs, canaries); for an adaptive adversary its whole sum (runs, parameters).
+
+        Adaptive canaries depend on the iterate, so they are computed between compiled steps.
+        """
+        inserts = self._insertion.at(step)
+        if self._respond is None:
+            return coins if inserts else torch.zeros_like(coins)
+        if not inserts:
+            return torch.zeros_like(current)
+        return torch.einsum("rc,rcp->rp", coins, self._respond(step, current).to(self._dtype))
+
+    def _inserting(self, canaries: Canaries | None) -> Callable[[Tensor, Tensor], Tensor]:
+        """A function that adds to sums what enters, except points, which are in the batch."""
+        match canaries:
+            case None if self._respond is not None:
+                return lambda sums, entering: sums + entering
+            case None | CanaryPoints():
+                return lambda sums, entering: sums
+            case CraftedGradients():
+                gradients = canaries.gradients.to(self._device, self._dtype)
+                return lambda sums, entering: sums + entering @ gradients
+            case CraftedDimensions(norm=norm):
+                # A look-up instead of a scatter: dimensions without canary look up a zero.
+                canary_of = torch.full((self.parameters,), canaries.count)
+                canary_of[canaries.dimensions.cpu()] = torch.arange(canaries.count)
+                canary_of = canary_of.to(self._device)
+                return lambda sums, coins: sums + norm * functional.pad(coins, (0, 1))[:, canary_of]
+            case _:
+                raise InvalidInput(
+                    "canaries must be CraftedDimensions, CraftedGradients or CanaryPoints, "
+                    f"got {type(canaries).__name__}"
+                )
+
+    # The two functions, and what is made of them.
+
+    def _sums(
+        self, current: Tensor, rows: Tensor, weights: Tensor, draws: Tensor, clip_norm: Tensor
+    ) -> Results:
+        """The clipped sum of some rows."""
+        features, targets = self._examples(rows, draws)
+        return (self._clipped_sums(current, features, targets, weights, clip_norm).to(self._dtype),)
+
+    def _next(
+        self,
+        state: Tensor,
+        sums: Tensor,
+        entering: Tensor,
+        runs: Tensor,
+        step: Tensor,
+        key: Tensor,
+        scalars: Tensor,
+    ) -> Tensor:
+        """The state after a step: canary gradients, noise, optimizer and averaging."""
+        mechanism, optimizer = self._mechanism, self._mechanism.optimizer
+        _, spread, kept_share, rate, one_over_size = scalars.unbind()
+        count = (step + 1).to(self._dtype)
+        parameters, *rest = state.unbind()
+        slots, past = tuple(rest[: optimizer.slots]), rest[optimizer.slots :][: self._memory]
+        sums = self._insert(sums, entering)
+        if self._noisy:
+            fresh = noise.normals(key, self._stream, runs, step, self.parameters, self._dtype)
+            if mechanism.correlation is not None:
+                fresh = mechanism.correlation.next(fresh, tuple(past))
+                past = [fresh, *past][: self._memory]
+            sums = sums + spread * fresh
+        if mechanism.weight_decay:
+            parameters = parameters * kept_share
+        parameters, slots = optimizer.step(
+            parameters, sums * one_over_size, slots, rate=rate, count=count
+        )
+        averages = [a.update(rest[-1], parameters, count=count) for a in self._averagings]
+        return torch.stack([parameters, *slots, *past, *averages])
+
+    def _whole_step(
+        self,
+        state: Tensor,
+        rows: Tensor,
+        present: Tensor,
+        draws: Tensor,
+        entering: Tensor,
+        runs: Tensor,
+        step: Tensor,
+        key: Tensor,
+        scalars: Tensor,
+    ) -> Results:
+        """The next state, and the sums, which are compared by themselves."""
+        weights = self._weights(present, entering, len(runs))
+        (sums,) = self._sums(state[0], rows, weights, draws, scalars[0])
+        return self._next(state, sums, entering, runs, step, key, scalars), sums
+
+    def _weights(self, present: Tensor, entering: Tensor, runs: int) -> Tensor:
+        """The weights of all columns, shape (runs, columns)."""
+        weights = present.expand(runs, -1)
+        return torch.cat([weights, entering], dim=1) if self._points else weights
+
+    def _all_sums(self, current: Tensor, step: int, entering: Tensor) -> Tensor:
+        """The clipped sum of a batch, one part after the other."""
+        batch, draws, total = int(self._at[step]), self._draws(step), torch.zeros_like(current)
+        weights = self._weights(self._present[batch], entering, len(current))
+        weights = functional.pad(weights, (0, self._missing))
+        for number, rows in enumerate(self._rows[batch]):
+            own = slice(number * self._size, (number + 1) * self._size)
+            args = (current, rows, weights[:, own], draws[own], self._scalars[step, 0])
+            total = total + (self._sums(*args)[0] if self._part is None else self._part(*args))
+        return total
+
+    def _first_state(self, start: Tensor) -> Tensor:
+        slots = [torch.zeros_like(start)] * (self._mechanism.optimizer.slots + self._memory)
+        return torch.stack([start, *slots, *[start] * len(self._averagings)])
+
+    @property
+    def _averagings(self) -> list[Any]:
+        """The averaging, if there is one."""
+        return [] if self._mechanism.averaging is None else [self._mechanism.averaging]
+
+    def _distances(
+        self, speed: Speed, update: int | None = None, sums: int | None = None
+    ) -> Callable[[Results, Results, tuple[Any, ...]], list[tuple[float, float]]]:
+        """Compares updates and sums, which are the results with these numbers."""
+        kind = arithmetic(speed.precision, self._device)
+        sizes, width = self._clipped_sums.sizes, self._rows.shape[2]
+        clip_norm = float(self._scalars[0, 0])
+        largest = clip_norm * width if math.isfinite(clip_norm) else 0.0
+
+        def distances(
+            fast: Results, plain: Results, args: tuple[Any, ...]
+        ) -> list[tuple[float, float]]:
+            apart = []
+            if update is not None:
+                distance = update_distance(fast[update], plain[update], args[0])
+                apart.append((distance, UPDATE_TOLERANCE[kind]))
+            if sums is not None:
+                distance = sum_distance(fast[sums], plain[sums], sizes, largest)
+                apart.append((distance, SUM_TOLERANCE[kind]))
+            return apart
+
+        return distances
+
+    def _make_fused(self, speed: Speed, taps: Taps) -> CheckedSteps | None:
+        """The training as one C++ function; without a compiler `None`, and a notice."""
+        widths = fused_widths(self._mechanism, speed, taps)
+        if widths is None or self._device.type != "cpu":
+            raise InvalidInput(
+                "compile='fused' needs a small fully connected network trained by plain DP-SGD on "
+                "a CPU; use compile='auto'"
+            )
+        steps = self._mechanism.steps
+        inserted = [float(self._insertion.at(step)) for step in range(steps)]
+        try:
+            fused = FusedSteps(
+                widths,
+                features=self._features,
+                targets=self._targets,
+                rows=self._rows.flatten(1),
+                present=functional.pad(self._present, (0, self._points), value=1.0),
+                batch_at=torch.from_numpy(self._at),
+                inserted_at=torch.tensor(inserted),
+                scalars=self._scalars,
+                key=noise.key(self._seed),
+                stream=self._stream,
+                noisy=self._noisy,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            self._notices += (f"no fused step, so this will be slower: {error}",)
+            return None
+        return CheckedSteps(
+            fused,
+            self._whole_step,
+            insert=self._insert,
+            points=self._points > 0,
+            distances=self._distances(speed, 0, 1),
+        )
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BatchTable:
+    """The examples of each step. Batches that occur several times are stored once.
+
+    Arguments:
+        rows: The different batches, shape (distinct, width), padded with example 0.
+        present: 1 for examples, 0 for padding, shape (distinct, width).
+        at: The index of each step's batch, shape (steps,).
+    """
+
+    rows: NDArray[np.int64]
+    present: NDArray[np.float32]
+    at: NDArray[np.int64]
+
+    @property
+    def width(self) -> int:
+        """Number of examples in every padded batch."""
+        return int(self.rows.shape[1])
+
+
+def batch_table(plan: BatchPlan, steps: int, examples: int) -> BatchTable:
+    """The batches of the first ``steps`` steps on ``examples`` examples.
+
+    Example:
+        >>> from dpaudit.mechanisms.batches import FixedBatches
+        >>> batch_table(FixedBatches(batch_size=2), 4, 5).at.tolist()
+        [0, 1, 0, 1]
+    """
+    make = _remembered if isinstance(plan, Hashable) else _table  # a user's plan may not be
+    return make(plan, steps, examples)
+
+
+def _table(plan: BatchPlan, steps: int, examples: int) -> BatchTable:
+    places: dict[bytes, int] = {}
+    batches: list[NDArray[np.int64]] = []
+    at = np.empty(steps, dtype=np.int64)
+    for step in range(steps):
+        indices = plan.indices(step, examples)
+        at[step] = places.setdefault(indices.tobytes(), len(batches))
+        if at[step] == len(batches):
+            batches.append(indices)
+    width = max(1, *(len(batch) for batch in batches)) if batches else 1
+    rows = np.zeros((len(batches), width), dtype=np.int64)
+    present = np.zeros((len(batches), width), dtype=np.float32)
+    for place, batch in enumerate(batches):
+        rows[place, : len(batch)] = batch
+        present[place, : len(batch)] = 1
+    return BatchTable(rows=rows, present=present, at=at)
+
+
+_remembered = lru_cache(maxsize=8)(_table)
+
+
+def participation(key: Tensor, runs: Tensor, step: Tensor, canaries: int, rate: float) -> Tensor:
+    """Whether each canary participates in ``step``, shape (runs, canaries), bool.
+
+    Several steps of shape (steps, 1, 1) give shape (steps, runs, canaries).
+    """
+    return noise.uniforms(key, Stream.PARTICIPATION, runs, step, canaries).lt(rate)
+
+
+def view_draws(mechanism: DPSGD, step: int, count: int) -> Tensor:
+    """Public random numbers for the views of ``count`` examples, (examples, views, draws)."""
+    augmentation = mechanism.augmentation
+    if augmentation is None:
+        return torch.zeros(0)
+    shape = (count, augmentation.views, augmentation.draws)
+    start, when = torch.zeros(1, dtype=torch.int64), torch.tensor(step)
+    numbers = math.prod(shape)
+    return noise.uniforms(noise.key(0), Stream.AUGMENTATION, start, when, numbers).view(shape)
+
+
+def fastest_convolutions(
+    model: torch.nn.Module, runs: int, speed: Speed
+) -> Literal["library", "product", "kernels"]:
+    """How to compute the convolutions of ``model``, if ``speed`` leaves it open."""
+    if speed.convolutions != "auto":
+        return speed.convolutions
+    kinds = (torch.nn.Conv1d, torch.nn.Conv2d)
+    layers = [layer for layer in model.modules() if isinstance(layer, kinds)]
+    largest = max((layer.weight.numel() for layer in layers), default=0)
+    speed = speed.settled()
+    if speed.torch_device().type != "cuda" or runs == 1 or largest >= LARGE_LAYER:
+        return "library"
+    if speed.precision not in ROUNDED:
+        return "product"
+    from dpaudit.engine.kernels.launching import usable
+
+    return "kernels" if usable() else "product"

@@ -14,15 +14,13 @@ from typing import final
 import torch
 
 from dpaudit._cores import cores
-from dpaudit.engine.block_kernels import usable
-from dpaudit.engine.engine import fastest_convolutions
-from dpaudit.engine.fused_step import can_build, fused_widths
-from dpaudit.engine.mechanism_check import Checked
-from dpaudit.engine.rules import rules
-from dpaudit.engine.schedule import schedule
+from dpaudit.engine.checking import Checked
+from dpaudit.engine.clipped_sums import Call, ClippedSums
+from dpaudit.engine.fused import can_build, fused_widths
+from dpaudit.engine.layer_rules import rules
 from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import as_tensor, known_model, trainable
-from dpaudit.engine.tapping import Call, TappedModel
+from dpaudit.engine.training import batch_table, fastest_convolutions
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import Capacity
 from dpaudit.games.game import Game
@@ -45,7 +43,7 @@ See ``benchmarks/scale.py simulate``.
 EAGER_RATE = {"cpu": 0.6e9, "cuda": 5e12}
 """Operations per second without compilation, measured on the paper's models; one core of a CPU."""
 
-WORTH_COMPILING = 60.0
+WORTH_COMPILING = {"cpu": 60.0, "cuda": 20.0}
 """Seconds of uncompiled training from which compilation is worthwhile."""
 
 FUSED_TILES = 10
@@ -74,21 +72,24 @@ class Cost:
 def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
     """Estimate the cost of one run."""
     mechanism = game.mechanism
-    plan = schedule(mechanism.batches, mechanism.steps, len(mechanism.data))
+    plan = batch_table(mechanism.batches, mechanism.steps, len(mechanism.data))
     examples = plan.width
     if isinstance(game.canaries, CanaryPoints):
         examples += game.canaries.count
     examples *= 1 if mechanism.augmentation is None else mechanism.augmentation.views
     held = min(examples, speed.virtual_batch or examples)
     template = known_model(mechanism)
-    model = TappedModel(template, rules(convolutions="library"), checked.taps)
     probe = as_tensor(mechanism.data.features[:1])
     probe = probe.to(trainable(template)[0].dtype) if probe.is_floating_point() else probe
-    calls = model.measure([p.detach() for p in trainable(template)], probe)
+    model = ClippedSums(
+        template, mechanism.loss, probe, rules(convolutions="library"), checked.taps
+    )
     # The kernels need no patches.
-    kernels = usable() and fastest_convolutions(template, game.runs, speed) == "kernels"
-    numbers = sum(_numbers(model, call, patches=not kernels) for call in calls) * held
-    operations = sum(_operations(model, call) for call in calls) * examples
+    kernels = (
+        torch.cuda.is_available() and fastest_convolutions(template, game.runs, speed) == "kernels"
+    )
+    numbers = sum(_numbers(model, call, patches=not kernels) for call in model.calls) * held
+    operations = sum(_operations(model, call) for call in model.calls) * examples
     unruled = sum(model.sizes[place] for place in model.loose)
     numbers += 4 * unruled * held
     operations += 6 * unruled * examples
@@ -98,7 +99,7 @@ def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
     states = 6 + 2 * slots
     if isinstance(game.adversary, StandardAdversary):
         states += 2 * (game.horizons[-1] + 1)
-    bits += torch.finfo(speed.dtype).bits * states * model.parameters
+    bits += torch.finfo(speed.dtype).bits * states * sum(model.sizes)
     return Cost(
         bytes=bits // 8,
         operations=float(operations) * game.horizons[-1],
@@ -117,7 +118,7 @@ def settle(game: Game, speed: Speed, price: Cost, capacity: Capacity | None = No
     seconds = price.operations * game.runs / EAGER_RATE[device.type]
     compiled, fusable = speed.compile, price.fused and device.type == "cpu"
     if compiled == "auto":
-        compiled = seconds > WORTH_COMPILING
+        compiled = seconds > WORTH_COMPILING[device.type]
         # Shorter games keep torch's step, which rounds as in earlier versions, bit for bit.
         if compiled and fusable and can_build():
             compiled = "fused"
@@ -149,7 +150,7 @@ def settle(game: Game, speed: Speed, price: Cost, capacity: Capacity | None = No
     size = min(size, game.runs)
     tiles = math.ceil(game.runs / size)
     return replace(
-        speed, device=str(device), tile_size=size, workers=min(workers, tiles), compile=compiled
+        speed.settled(device), tile_size=size, workers=min(workers, tiles), compile=compiled
     )
 
 
@@ -200,23 +201,23 @@ def _memory(device: torch.device, capacity: Capacity | None) -> int:
     return min(GPU_BYTES, int(free * GPU_SHARE))
 
 
-def _numbers(model: TappedModel, call: Call, *, patches: bool) -> int:
+def _numbers(model: ClippedSums, call: Call, *, patches: bool) -> int:
     """Numbers stored for one example: outputs and their gradients, and patches twice."""
     outputs = 4 * math.prod(call.shape[1:])
     return outputs + 2 * _places(model, call) * _columns(model, call) if patches else outputs
 
 
-def _operations(model: TappedModel, call: Call) -> int:
+def _operations(model: ClippedSums, call: Call) -> int:
     weights = sum(model.sizes[place] for place in model.units[call.unit].parameters.values())
     return 6 * weights * _places(model, call)
 
 
-def _places(model: TappedModel, call: Call) -> int:
+def _places(model: ClippedSums, call: Call) -> int:
     """Number of uses of the layer's weight for one example."""
     return math.prod(call.shape[1:]) // max(1, _rows(model, call))
 
 
-def _rows(model: TappedModel, call: Call) -> int:
+def _rows(model: ClippedSums, call: Call) -> int:
     layer = model.units[call.unit].layer
     if isinstance(layer, torch.nn.Linear):
         return layer.out_features
@@ -225,7 +226,7 @@ def _rows(model: TappedModel, call: Call) -> int:
     return math.prod(call.shape[1:])
 
 
-def _columns(model: TappedModel, call: Call) -> int:
+def _columns(model: ClippedSums, call: Call) -> int:
     layer = model.units[call.unit].layer
     if isinstance(layer, torch.nn.Conv1d | torch.nn.Conv2d):
         return layer.weight[0].numel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dpaudit.data import Examples
-from dpaudit.engine.mechanism_check import Checked, check_mechanism
+from dpaudit.engine.checking import Checked, check_mechanism
 from dpaudit.errors import InvalidInput
 from dpaudit.games.game import Game
 from dpaudit.threat_models import CanaryPoints, CraftedDimensions, CraftedGradients

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from dpaudit import _validate
-from dpaudit.engine.mechanism_check import Checked
+from dpaudit.engine.checking import Checked
 from dpaudit.engine.speed import Speed
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import Capacity

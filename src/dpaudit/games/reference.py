@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from dpaudit.engine import noise
-from dpaudit.engine.feeding import view_draws
 from dpaudit.engine.noise import Stream
-from dpaudit.engine.participation import participation
 from dpaudit.engine.reference import clipped_sum
 from dpaudit.engine.starting_points import as_tensor, initial_parameters, known_model, trainable
+from dpaudit.engine.training import participation, view_draws
 from dpaudit.games.coins import insertion_coins
 from dpaudit.games.game import Game
 from dpaudit.mechanisms.clipping import FlipAndShift

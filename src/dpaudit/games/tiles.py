@@ -19,11 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpaudit.engine.compilation import numerics
-from dpaudit.engine.engine import Engine
+from dpaudit.engine.compiling import numerics
 from dpaudit.engine.speed import threads
 from dpaudit.engine.starting_points import flat_parameters, initial_parameters, known_model
-from dpaudit.engine.training import Training
+from dpaudit.engine.training import Engine
 from dpaudit.errors import InvalidInput, NumericalError
 from dpaudit.executors import Notify
 from dpaudit.games.coins import insertion_coins
@@ -50,7 +49,6 @@ class TilePlayer:
         self._device = speed.torch_device()
         device = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu"
         self._played_on = f"{platform.node()}: {device}, {speed.precision}"
-        self._training = training_of(prepared)
         self._coins = insertion_coins(
             seed=game.seed, runs=game.runs, canaries=game.canaries.count, coin=game.coin
         )
@@ -91,13 +89,7 @@ class TilePlayer:
 
     def _playing_engine(self) -> Engine:
         if self._engine is None:
-            self._engine = Engine(
-                self._training,
-                runs=self._together,
-                speed=self._speed,
-                compiled=self._speed.compiled,
-                times=self._prepared.tiles,
-            )
+            self._engine = engine_of(self._prepared, runs=self._together)
         return self._engine
 
     def _train(self, runs: Tensor) -> Iterator[tuple[int, Tensor]]:
@@ -119,7 +111,7 @@ class TilePlayer:
         shown_after = range(1, horizons[-1] + 1) if stepwise else horizons
         states = engine.states(start, filled, coins, shown_after)
         for steps, state in zip(shown_after, states, strict=True):
-            shown = engine.parameters_in(state) if stepwise else engine.released_in(state)
+            shown = state[0] if stepwise else engine.released_in(state)
             yield steps, shown[: len(runs)]
 
     def _score(self, runs: Tensor, training: Iterator[tuple[int, Tensor]]) -> ScoreBlock:
@@ -183,9 +175,10 @@ def _joined(
         yield parts[0][0], torch.cat([current for _, current in parts])
 
 
-def training_of(prepared: Prepared) -> Training:
-    """The training that the engine runs for a game."""
-    game, device = prepared.game, prepared.speed.torch_device()
+def engine_of(prepared: Prepared, *, runs: int) -> Engine:
+    """The engine that trains ``runs`` models of a game together."""
+    game, speed = prepared.game, prepared.speed
+    device = speed.torch_device()
     adversary, canaries, respond = game.adversary, _on_device(game.canaries, device), None
     if isinstance(adversary, AdaptiveAdversary):
 
@@ -193,13 +186,17 @@ def training_of(prepared: Prepared) -> Training:
             moment = Moment(mechanism=game.mechanism, step=step, current=current)
             return contributions(adversary, moment, canaries)
 
-    return Training(
-        mechanism=game.mechanism,
+    return Engine(
+        game.mechanism,
+        runs=runs,
+        speed=speed,
         canaries=game.canaries,
         insertion=game.insertion,
         seed=game.seed,
         taps=prepared.checked.taps,
         respond=respond,
+        compiled=speed.compiled,
+        times=prepared.tiles,
     )
 
 

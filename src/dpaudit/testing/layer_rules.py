@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpaudit.engine.clipping import ClippedSums
+from dpaudit.engine.clipped_sums import ClippedSums, Taps
+from dpaudit.engine.layer_rules import LayerRule, Notes
 from dpaudit.engine.reference import clipped_sum
-from dpaudit.engine.rules.base import LayerRule, Notes
 from dpaudit.engine.starting_points import flat_parameters, trainable
-from dpaudit.engine.tapping import TappedModel, Taps
 from dpaudit.testing._requiring import requiring
 
 _CLOSE = 1e-8
@@ -36,8 +35,8 @@ def check_layer_rule(rule: LayerRule, layer: torch.nn.Module, *inputs: Tensor) -
             examples.
 
     Example:
-        >>> from dpaudit.engine.rules.linear import LinearRule
-        >>> check_layer_rule(LinearRule(), torch.nn.Linear(3, 2), torch.randn(4, 5, 3))
+        >>> from dpaudit.engine.layer_rules import LINEAR
+        >>> check_layer_rule(LINEAR, torch.nn.Linear(3, 2), torch.randn(4, 5, 3))
     """
     _require(rule.handles(layer), f"does not handle {layer}")
     layer = copy.deepcopy(layer).double()
@@ -52,9 +51,7 @@ def check_layer_rule(rule: LayerRule, layer: torch.nn.Module, *inputs: Tensor) -
     targets = torch.zeros(len(packed), dtype=torch.int64)
     parameters = torch.stack([flat_parameters(model, torch.float64) for model in models])
     for taps in (Taps(), Taps(per_example=True)):
-        tapped = TappedModel(models[0], [rule], taps)
-        calls = tapped.measure([p.detach() for p in trainable(models[0])], packed)
-        sums = ClippedSums(tapped, _loss, calls)
+        sums = ClippedSums(models[0], _loss, packed, [rule], taps)
         norms = sums.norms(parameters, packed, targets)
         for clip_norm in (float(norms.median()), float("inf")):
             norm = torch.tensor(clip_norm, dtype=torch.float64)

@@ -1,4 +1,4 @@
-// CUDA kernels of `dpaudit.engine.blocks`: convolution, ReLU and max-pooling of many small
+// CUDA kernels of `dpaudit.engine.kernels.operations`: convolution, ReLU and max-pooling of many small
 // networks.
 //
 // Every product is a matrix product of 16 x 8 x 8 tiles on the tensor cores (`multiply`). One of
@@ -8,15 +8,16 @@
 // Outputs of the convolution are counted in quads of four: a pooling window of 2 x 2, or four
 // neighbours in a row if nothing is pooled. The four threads of a group of lanes take one each.
 //
-// `dpaudit.engine.block_kernels` defines these constants:
+// `dpaudit.engine.kernels.launching` defines these constants:
 //   C, H, W, OUT                     channels and size of the inputs, and output channels
 //   KERNEL_H, STRIDE_H, PAD_H, DILATION_H and the same for the width
 //   POOL, RELU, SELECTS              as in `Shape`
 //   WINDOWS_H, WINDOWS_W             size of the outputs
-//   ROW, PLANE, IMAGE                numbers from row to row, channel to channel, and image to
-//   image VECTOR                           numbers that are copied at once: 1 or 2 WARPS, EXAMPLES,
-//   TILES_M, TILES_N, ...   what one block of threads computes; see each kernel Number how numbers
-//   are stored: float, or unsigned short for bfloat16
+//   ROW, PLANE, IMAGE                numbers from one row, channel and image to the next
+//   VECTOR                           numbers that are copied at once: 1 or 2
+//   WARPS, EXAMPLES, TILES_M, TILES_N, ...
+//                                    what one block of threads computes; see each kernel
+//   Number                           how numbers are stored: float, or unsigned short for bfloat16
 
 constexpr int WINDOWS = WINDOWS_H * WINDOWS_W;
 constexpr int PLACES = KERNEL_H * KERNEL_W;

@@ -1,4 +1,4 @@
-"""Blocks of convolution, ReLU and max-pooling, computed by the kernels of `dpaudit.engine.blocks`.
+"""Blocks of convolution, ReLU and max-pooling, computed by `dpaudit.engine.kernels.operations`.
 
 `with_blocks` joins such layers where they follow each other in a `torch.nn.Sequential`; any other
 convolution that is small enough is a block by itself.
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpaudit.engine.block_layout import Layer, fits
-from dpaudit.engine.block_shape import Shape
-from dpaudit.engine.blocks import block, example_gradients
-from dpaudit.engine.gradients import Explicit, ParameterGradients
-from dpaudit.engine.rules.base import LayerRule, Notes, Tap, is_plain
+from dpaudit.engine.gradients import Explicit
+from dpaudit.engine.kernels.layout import Layer, fits
+from dpaudit.engine.kernels.operations import block, example_gradients
+from dpaudit.engine.kernels.shape import Shape
+from dpaudit.engine.layer_rules import Gradients, LayerRule, Notes, Tap, is_plain
 
 
 @final
@@ -38,25 +38,23 @@ class ConvolutionBlock(torch.nn.Module):
         return functional.max_pool2d(found, shape.pool) if shape.pool > 1 else found
 
 
-@final
-class BlockRule(LayerRule):
-    """`ConvolutionBlock`, which only `with_blocks` puts into a model."""
+def _forward(layer: ConvolutionBlock, tap: Tap, inputs: Tensor) -> Tensor:
+    bias = layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
+    values, which = block(layer.weight, bias, inputs, layer.shape)
+    return tap(values, (inputs, which))
 
-    def handles(self, layer: torch.nn.Module) -> bool:
-        return isinstance(layer, ConvolutionBlock)
 
-    def forward(self, layer: torch.nn.Module, tap: Tap, inputs: Tensor) -> Tensor:
-        layer = cast(ConvolutionBlock, layer)
-        bias = layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
-        values, which = block(layer.weight, bias, inputs, layer.shape)
-        return tap(values, (inputs, which))
+def _gradients(layer: ConvolutionBlock, part: str, notes: Notes, outputs: Tensor) -> Gradients:
+    weight, bias = example_gradients(notes[0], outputs, notes[1], layer.shape)
+    return {"weight": Explicit(weight), "bias": Explicit(bias)}
 
-    def gradients(
-        self, layer: torch.nn.Module, part: str, notes: Notes, outputs: Tensor
-    ) -> dict[str, ParameterGradients]:
-        shape = cast(ConvolutionBlock, layer).shape
-        weight, bias = example_gradients(notes[0], outputs, notes[1], shape)
-        return {"weight": Explicit(weight), "bias": Explicit(bias)}
+
+BLOCK = LayerRule(
+    handles=lambda layer: isinstance(layer, ConvolutionBlock),
+    forward=_forward,
+    gradients=_gradients,
+)
+"""The rule of `ConvolutionBlock`, which only `with_blocks` puts into a model."""
 
 
 def with_blocks(model: torch.nn.Module, like: Tensor) -> torch.nn.Module:

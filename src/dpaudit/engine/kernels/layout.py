@@ -1,4 +1,4 @@
-"""How the kernels of ``block_kernels.cu`` divide a layer among threads and shared memory.
+"""How the kernels of ``kernels.cu`` divide a layer among threads and shared memory.
 
 The numbers of tiles are the fastest of several on an H200 for layers with few channels.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from dpaudit._arrays import Integers
-from dpaudit.engine.block_shape import Pair, Shape
+from dpaudit.engine.kernels.shape import Pair, Shape
 
 LARGEST = 99 * 1024
 """Bytes of shared memory that a block of threads may have on every GPU from Ampere on."""

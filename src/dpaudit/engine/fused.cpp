@@ -1,4 +1,4 @@
-// One DP-SGD step of many small fully connected networks on a CPU; see fused_step.py.
+// One DP-SGD step of many small fully connected networks on a CPU; see fused.py.
 //
 // Compiled with -DWIDTHS=8,6,2 for a network with 8 features, 6 hidden units and 2 classes. The
 // layers have biases and ReLUs between them, the loss is the cross-entropy. A run is computed with the

@@ -1,10 +1,10 @@
 """Convolution, ReLU and max-pooling as one operation, with per-example gradients of the weight.
 
 The operations have an axis of runs. On a GPU they are the kernels of
-`dpaudit.engine.block_kernels`; elsewhere, and in the tests of those kernels, the same in plain
+`dpaudit.engine.kernels.launching`; elsewhere, and in the tests of those kernels, the same in plain
 torch. They are operations of `torch.library`, so the compiler plans and fuses around them.
 
-`dpaudit.engine.rules.block` uses them for the layers of a model.
+`dpaudit.engine.kernels.rule` uses them for the layers of a model.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
-from dpaudit.engine import block_kernels
-from dpaudit.engine.block_shape import Pair, Shape
+from dpaudit.engine.kernels import launching
+from dpaudit.engine.kernels.shape import Pair, Shape
 from dpaudit.engine.products import with_runs
 
 
@@ -174,21 +174,21 @@ def _like_parameters(
 
 _forward = _operation(
     "block_forward(Tensor weight, Tensor bias, Tensor inputs, int[] shape) -> (Tensor, Tensor)",
-    _with_shape(block_kernels.forward),
+    _with_shape(launching.forward),
     _with_shape(forward),
     _with_shape(_outputs),
 )
 _input_gradient = _operation(
     "block_input_gradient(Tensor weight, Tensor gradient, Tensor which, int[] size, int[] shape)"
     " -> Tensor",
-    _with_shape(block_kernels.input_gradient),
+    _with_shape(launching.input_gradient),
     _with_shape(input_gradient),
     _with_shape(_like_inputs),
 )
 _weight_gradient = _operation(
     "block_weight_gradient(Tensor inputs, Tensor gradient, Tensor which, int[] shape)"
     " -> (Tensor, Tensor)",
-    _with_shape(block_kernels.weight_gradient),
+    _with_shape(launching.weight_gradient),
     _with_shape(weight_gradient),
     _with_shape(_like_parameters),
 )

@@ -8,7 +8,8 @@ second, and kept in the user's cache folder.
 
 The noise uses the same random words as `dpaudit.engine.noise`. Sums are added in another order than
 by torch, so parameters agree up to rounding. A run's result does not depend on the tile or on the
-number of threads. The slow twin is `Engine`'s step without compilation.
+number of threads. The slow twin is the step of
+`dpaudit.engine.training.Engine` without compilation, with which the first calls are compared.
 """
 
 from __future__ import annotations
@@ -22,16 +23,19 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast, final
 
 import torch
 from torch import Tensor, nn
 
-from dpaudit.engine.rules.base import is_plain
-from dpaudit.engine.speed import Speed
+from dpaudit.engine.clipped_sums import Taps
+from dpaudit.engine.compiling import CHECKED_CALLS, Distances, Results, Step, miscompiled, too_far
+from dpaudit.engine.layer_rules import is_plain
+from dpaudit.engine.speed import Speed, arithmetic
 from dpaudit.engine.starting_points import as_tensor, known_model, trainable
-from dpaudit.engine.tapping import Taps
 from dpaudit.mechanisms.clipping import FlatClipping
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.mechanisms.losses import cross_entropy
@@ -39,6 +43,8 @@ from dpaudit.mechanisms.optimizers import SGD
 
 MOST_PARAMETERS = 4096
 """Parameters up to which the function was measured to be faster than the compiled step."""
+
+CHECKED_RUNS = 4
 
 _LANES = 16
 _SOURCE = Path(__file__).with_suffix(".cpp")
@@ -64,7 +70,7 @@ def fused_widths(mechanism: DPSGD, speed: Speed, taps: Taps) -> tuple[int, ...] 
     """
     data = mechanism.data
     if not (
-        speed.precision == "float32"
+        arithmetic(speed.precision, torch.device("cpu")) == "float32"
         and speed.virtual_batch is None
         and taps == Taps()
         and mechanism.loss is cross_entropy
@@ -118,12 +124,12 @@ class FusedSteps:
         widths: The number of features, of units in each hidden layer, and of classes.
         features: All examples and canaries that batches refer to, shape (any, features).
         targets: Their classes, shape (any,).
-        batches: Numbers of examples, shape (batches, examples). The last ones are canaries.
+        rows: Numbers of examples, shape (batches, examples). The last ones are canaries.
         present: 0 for padding, otherwise 1, shape (batches, examples).
         batch_at: The batch of each step, shape (steps,).
         inserted_at: 1 for steps at which canaries are inserted, otherwise 0, shape (steps,).
-        scalars: For each step the learning rate over the batch size, the clip norm, the noise and
-            the factor of weight decay, shape (steps, 4).
+        scalars: For each step the clip norm, the noise, the factor of weight decay, the learning
+            rate and one over the batch size, shape (steps, 5).
         key: From `dpaudit.engine.noise.key`.
         stream: The stream of the noise.
         noisy: Whether noise is added.
@@ -135,7 +141,7 @@ class FusedSteps:
         *,
         features: Tensor,
         targets: Tensor,
-        batches: Tensor,
+        rows: Tensor,
         present: Tensor,
         batch_at: Tensor,
         inserted_at: Tensor,
@@ -147,11 +153,16 @@ class FusedSteps:
         self._function = ctypes.CDLL(str(build(widths))).fused_steps
         self._function.restype = None
         self._function.argtypes = [ctypes.c_void_p] * 12 + [ctypes.c_int64] * 8
-        self._examples = batches.shape[1]
+        self._examples = rows.shape[1]
         pad = functools.partial(nn.functional.pad, pad=(0, -self._examples % _LANES))
-        tables = (features, targets, pad(batches), pad(present), batch_at, inserted_at)
+        tables = (features, targets, pad(rows), pad(present), batch_at, inserted_at)
         self._tables = [table.contiguous() for table in tables]
-        self._scalars, self._key = scalars.contiguous(), key
+        clip_norm, spread, kept_share, rate, one_over_size = scalars.unbind(1)
+        self._scalars = torch.stack([rate * one_over_size, clip_norm, spread, kept_share], dim=1)
+        # A step from nothing with learning rate -1 and without noise is the clipped sum.
+        zeros = torch.zeros_like(rate)
+        self._sum_scalars = torch.stack([zeros - 1, clip_norm, zeros, zeros], dim=1)
+        self._key = key
         self._stream, self._noisy = stream, noisy
 
     def __call__(
@@ -163,7 +174,7 @@ class FusedSteps:
         *,
         first: int,
         last: int,
-        quiet: bool = False,
+        sums: bool = False,
     ) -> Tensor:
         """The parameters of all runs after the steps ``first`` to ``last - 1``, (runs, parameters).
 
@@ -174,18 +185,15 @@ class FusedSteps:
             runs: Run numbers, shape (runs,).
             first: Number of the first step.
             last: Number of the step after the last one.
-            quiet: Whether to multiply the noise by 0, for comparisons without noise.
+            sums: Whether to give the clipped sums of a step instead.
         """
-        found = current.clone(memory_format=torch.contiguous_format)
-        scalars = self._scalars
-        if quiet:
-            scalars = scalars.clone()
-            scalars[:, 2] = 0
+        result = current.clone(memory_format=torch.contiguous_format)
+        scalars = self._sum_scalars if sums else self._scalars
         own = (coins.float(), canaries, runs, self._key, scalars)
-        held = [None if one is None else one.contiguous() for one in (found, *self._tables, *own)]
+        tensors = [None if t is None else t.contiguous() for t in (result, *self._tables, *own)]
         self._function(
-            *(None if one is None else one.data_ptr() for one in held),
-            len(found),
+            *(None if tensor is None else tensor.data_ptr() for tensor in tensors),
+            len(result),
             self._tables[2].shape[1],
             self._examples - coins.shape[1],
             coins.shape[1],
@@ -194,7 +202,94 @@ class FusedSteps:
             self._stream,
             self._noisy,
         )
-        return found
+        return result
+
+
+@final
+class CheckedSteps:
+    """`FusedSteps` whose first calls are compared with the slow step for the first few runs.
+
+    Several threads may call it; the slow step, which taps a module, is called by one at a time.
+
+    Arguments:
+        steps: The fused steps.
+        slow: The same step in torch; its results are the next state and the clipped sums.
+        insert: Adds to sums what enters, as of `dpaudit.engine.training.Engine`.
+        points: Whether canaries are examples, with coins as their weights.
+        distances: Compares the results of both.
+    """
+
+    def __init__(
+        self,
+        steps: FusedSteps,
+        slow: Step,
+        *,
+        insert: Callable[[Tensor, Tensor], Tensor],
+        points: bool,
+        distances: Distances,
+    ) -> None:
+        self._steps, self._slow, self._insert, self._points = steps, slow, insert, points
+        self._distances = distances
+        self._unchecked, self._wrong, self._lock = CHECKED_CALLS, False, threading.Lock()
+        self.notices: tuple[str, ...] = ()
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the fused step has passed all comparisons."""
+        return self._unchecked <= 0 and not self._wrong
+
+    def __call__(
+        self, state: Tensor, entering: Tensor, runs: Tensor, first: int, last: int
+    ) -> Tensor:
+        """The state after the steps ``first`` to ``last - 1``, in which the same canaries enter."""
+        coins, canaries = entering, None
+        if not self._points:
+            coins, canaries = entering[:, :0], self._insert(torch.zeros_like(state[0]), entering)
+        return self._steps(state[0], coins, canaries, runs, first=first, last=last).unsqueeze(0)
+
+    def one_step(
+        self,
+        state: Tensor,
+        rows: Tensor,
+        present: Tensor,
+        draws: Tensor,
+        entering: Tensor,
+        runs: Tensor,
+        step: Tensor,
+        key: Tensor,
+        scalars: Tensor,
+    ) -> Tensor:
+        """A step with the arguments of ``slow``, compared if it is one of the first."""
+
+        def slow(some: slice) -> Results:
+            return self._slow(
+                state[:, some], rows, present, draws, entering[some], runs[some], step, key, scalars
+            )
+
+        number = int(step)
+        with torch.no_grad():
+            if self._unchecked > 0:
+                with self._lock:
+                    few = state[:, :CHECKED_RUNS]
+                    own = entering[:CHECKED_RUNS], runs[:CHECKED_RUNS], number, number + 1
+                    fast = self(few, *own), self._sums(few[0], *own)
+                    each = [slow(slice(run, run + 1)) for run in range(few.shape[1])]
+                    plain = tuple(torch.cat(parts, dim=-2) for parts in zip(*each, strict=True))
+                    self._unchecked -= 1
+                    wrong = too_far(self._distances(fast, plain, (few,)))
+                    if wrong and not self._wrong:
+                        self._wrong = True
+                        self.notices = (miscompiled("the C++ compiler", wrong),)
+            if not self._wrong:
+                return self(state, entering, runs, number, number + 1)
+            with self._lock:
+                return slow(slice(None))[0]
+
+    def _sums(
+        self, current: Tensor, entering: Tensor, runs: Tensor, first: int, last: int
+    ) -> Tensor:
+        coins = entering if self._points else entering[:, :0]
+        return self._steps(current, coins, None, runs, first=first, last=last, sums=True)
 
 
 @functools.cache

@@ -1,7 +1,7 @@
-"""Compiles and starts the kernels of ``block_kernels.cu``, which compute `dpaudit.engine.blocks`.
+"""Compiles and starts the kernels of ``kernels.cu``, which compute `operations`.
 
 A kernel is compiled for the sizes of one layer, so that the compiler knows all its loops. The twins
-in plain torch are in `dpaudit.engine.blocks`.
+in plain torch are in `dpaudit.engine.kernels.operations`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from dpaudit.engine.block_layout import Layer, Plan, input_plan, output_plan, weight_plan
-from dpaudit.engine.block_shape import Pair, Shape
+from dpaudit.engine.kernels.layout import Layer, Plan, input_plan, output_plan, weight_plan
+from dpaudit.engine.kernels.shape import Pair, Shape
 
-_SOURCE = files(__package__).joinpath("block_kernels.cu").read_text()
+_SOURCE = files(__package__).joinpath("kernels.cu").read_text()
 _ENOUGH_BLOCKS = 2048
 """Blocks of threads that keep a whole GPU busy."""
 
@@ -33,7 +33,7 @@ def usable() -> bool:
 
 
 def forward(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
-    """As `dpaudit.engine.blocks.forward`."""
+    """As `dpaudit.engine.kernels.operations.forward`."""
     runs, outputs = weight.shape[:2]
     groups, examples = inputs.shape[:2]
     layer = _layer(inputs, outputs, shape, shared=groups < runs)
@@ -52,7 +52,7 @@ def forward(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple
 def weight_gradient(
     inputs: Tensor, gradient: Tensor, which: Tensor, shape: Shape
 ) -> tuple[Tensor, Tensor]:
-    """As `dpaudit.engine.blocks.weight_gradient`."""
+    """As `dpaudit.engine.kernels.operations.weight_gradient`."""
     groups, examples, channels = inputs.shape[:3]
     runs, _, outputs = gradient.shape[:3]
     layer = _layer(inputs, outputs, shape, shared=groups < runs)
@@ -71,7 +71,7 @@ def weight_gradient(
 def input_gradient(
     weight: Tensor, gradient: Tensor, which: Tensor, size: Pair, shape: Shape
 ) -> Tensor:
-    """As `dpaudit.engine.blocks.input_gradient`."""
+    """As `dpaudit.engine.kernels.operations.input_gradient`."""
     runs, outputs, channels = weight.shape[:3]
     examples = gradient.shape[1]
     out = gradient.new_empty(runs, examples, channels, *size)
