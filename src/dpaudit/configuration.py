@@ -160,7 +160,7 @@ class Settings:
                 horizons=(),
                 seed=1,
                 device="auto",
-                precision="float32",
+                precision="auto",
                 compile="auto",
                 store=store_path(None),
                 **{name: getattr(chosen, name) for name in of_preset},

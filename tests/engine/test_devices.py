@@ -1,17 +1,21 @@
-"""Results of a GPU are reproduced on a CPU: the noise, coins and batches of a seed."""
+"""Devices and precisions: what is chosen, and that a CPU reproduces the results of a GPU."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from dpaudit.adversaries import RandomDimension
+from dpaudit.adversaries import RandomDimension, SimulatedDimension
 from dpaudit.audits import audit
 from dpaudit.engine import Speed
+from dpaudit.engine.speed import arithmetic
+from dpaudit.testing import easy_training
 from dpaudit_paper.trainings import Trainings
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -54,3 +58,23 @@ def test_scores_of_a_gpu_are_scores_of_a_cpu_but_for_rounding() -> None:
     ).scores
     assert scores.inserted.tolist() == INSERTED
     np.testing.assert_allclose(scores.score, ON_AN_H200, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "expected"),
+    [("auto", "cpu", "float32"), ("auto", "cuda", "tf32"), ("float32", "cuda", "float32")],
+)
+def test_the_default_precision_depends_on_the_device(
+    precision: Any, device: str, expected: str
+) -> None:
+    assert arithmetic(precision, torch.device(device)) == expected
+    settled = Speed(precision=precision).settled(torch.device(device))
+    assert (settled.precision, settled.device) == (expected, device)
+
+
+def test_adversaries_craft_on_the_device_of_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulation on another device would fail here, and elsewhere give other canaries."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    speed = Speed(device="cpu", compile=False, workers=1)
+    result = audit(easy_training(noise_multiplier=1.0), SimulatedDimension(), runs=4, speed=speed)
+    assert result.configuration["speed"]["precision"] == "float32"

@@ -292,12 +292,15 @@ def test_the_fused_step_and_simulations_do_not_import_the_compiler_of_torch() ->
     # It takes a second, which is a sixth of the default audit.
     code = """
 import sys
+import torch
 from dpaudit.adversaries import SimulatedDimension
 from dpaudit.engine import Speed
+from dpaudit.engine.speed import automatic_device
 from dpaudit.games import Game, play, prepare
 from dpaudit.presets import preset
 mechanism, adversary = preset("housing").training(steps=4), SimulatedDimension()
-canaries = adversary.craft(mechanism, None, canaries=1, seed=0)
+with automatic_device(torch.device("cpu")):
+    canaries = adversary.craft(mechanism, None, canaries=1, seed=0)
 game = Game(mechanism=mechanism, adversary=adversary, canaries=canaries, runs=8)
 list(play(prepare(game, Speed(device="cpu", compile="fused"))))
 sys.exit(bool({"torch._dynamo", "sympy"} & set(sys.modules)))

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from dpaudit.adversaries import DiracGradient, FlippedLabel
+from dpaudit.adversaries import AdaptivePoisoning, DiracGradient, FlippedLabel
 from dpaudit.data import Examples
 from dpaudit.engine import Speed
 from dpaudit.engine.evaluate import GenuineSums
 from dpaudit.errors import InvalidInput
 from dpaudit.games import Game, TilePlayer, prepare, reference
-from dpaudit.mechanisms import DPSGD, FixedBatches, FlipAndShift, PoissonBatches
+from dpaudit.mechanisms import DPSGD, FixedBatches, FlipAndShift, Insertion, PoissonBatches
 from dpaudit.mechanisms.losses import cross_entropy
 from dpaudit.threat_models import CanaryPoints, CraftedDimensions
 
@@ -89,6 +89,19 @@ def test_iterates_equal_the_slow_twins(name: str, virtual: int | None, canaries:
     for run in range(3):
         expected = reference.play(described, run)
         torch.testing.assert_close(iterates[:, run], expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_points_of_adaptive_adversaries_have_views_too(name: str) -> None:
+    adversary, mechanism = AdaptivePoisoning(steps=2), TRAININGS[name]
+    crafted = adversary.craft(mechanism, Insertion(), canaries=2, seed=0)
+    described = Game(mechanism=mechanism, adversary=adversary, canaries=crafted, runs=3)
+    speed = Speed(device="cpu", precision="float64", compile=False)
+    trained = TilePlayer(prepare(described, speed))._train(torch.arange(3))
+    iterates = torch.stack([current.clone() for _, current in trained])
+    for run in range(3):
+        expected = reference.play(described, run)
+        torch.testing.assert_close(iterates[:, run], expected, rtol=1e-6, atol=1e-8)
 
 
 def test_genuine_sums_see_the_views() -> None:

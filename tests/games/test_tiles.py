@@ -46,6 +46,9 @@ from dpaudit.threat_models import (
 EXACT = Speed(device="cpu", precision="float64", compile=False, tile_size=4)
 
 
+TOGETHER = Speed(device="cpu", compile=False, tile_size=8)
+
+
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, targets, reduction="none")
 
@@ -223,11 +226,11 @@ def columns(block: Any) -> list[Any]:
 
 def test_horizons_are_audits_of_shorter_trainings() -> None:
     long = game(training(steps=6), dimensions(2), LastDimension(), horizons=(2, 5, 6))
-    (block,) = scores(long, Speed(compile=False, tile_size=8)).values()
+    (block,) = scores(long, TOGETHER).values()
     assert block.horizons == (2, 5, 6)
     for steps in (2, 5, 6):
         short = game(training(steps=steps), dimensions(2), LastDimension())
-        (alone,) = scores(short, Speed(compile=False, tile_size=8)).values()
+        (alone,) = scores(short, TOGETHER).values()
         some = block.scores(steps)
         np.testing.assert_array_equal(some.score, alone.score)
         np.testing.assert_array_equal(some.inserted, alone.inserted)
@@ -246,10 +249,10 @@ def test_a_hidden_state_adversary_is_shown_ends_only() -> None:
             seen.append(view)
             return torch.zeros(len(view.final), canaries.count)
 
-    scores(game(training(), dimensions(1), Curious()), Speed(compile=False, tile_size=8))
+    scores(game(training(), dimensions(1), Curious()), TOGETHER)
     scores(
         game(training(initialisation=FreshInitialisation()), dimensions(1), Curious()),
-        Speed(compile=False, tile_size=8),
+        TOGETHER,
     )
     known, unknown = seen
     assert known.initial is not None
@@ -272,7 +275,7 @@ def test_a_standard_adversary_is_shown_every_iterate() -> None:
             return torch.full((view.iterates.shape[1], canaries.count), float(count))
 
     described = game(training(), dimensions(1), Counting(), horizons=(2, 5))
-    (block,) = scores(described, Speed(compile=False, tile_size=8)).values()
+    (block,) = scores(described, TOGETHER).values()
     assert set(block.scores(2).score) == {3.0}
     assert set(block.scores(5).score) == {6.0}
 
@@ -310,7 +313,7 @@ class TestTiles:
 
     def test_the_tile_size_changes_scores_by_rounding_alone(self) -> None:
         one = scores(self.described, self.speed)
-        other = scores(self.described, Speed(compile=False, tile_size=8))
+        other = scores(self.described, TOGETHER)
         together = np.concatenate([block.score[block.horizon == 5] for block in one.values()])
         expected = other[0].score[other[0].horizon == 5]
         np.testing.assert_allclose(together, expected, rtol=1e-4, atol=1e-6)
@@ -334,9 +337,9 @@ class TestTiles:
 
         monkeypatch.setattr(tiles, "Engine", Tight)
         told: list[str] = []
-        found = scores(self.described, Speed(compile=False, tile_size=8), notify=told.append)
+        found = scores(self.described, TOGETHER, notify=told.append)
         monkeypatch.undo()
-        expected = scores(self.described, Speed(compile=False, tile_size=8))
+        expected = scores(self.described, TOGETHER)
         assert [notice for notice in told if "2 runs at a time" in notice]
         np.testing.assert_allclose(found[0].score, expected[0].score, rtol=1e-4, atol=1e-6)
         for name in ("run", "canary", "horizon", "inserted"):
@@ -367,10 +370,10 @@ def test_poisson_participation_has_its_rate_and_is_secret_per_run() -> None:
 
 def test_simulations_measure_how_dimensions_move() -> None:
     mechanism = training(noise_multiplier=0)
-    quiet = simulate(mechanism, noisy=False, runs=4, seed=0)
+    quiet = simulate(mechanism, noisy=False, runs=4, seed=0, speed=Speed(device="cpu"))
     unclipped = DPSGD(**{**vars(mechanism), "clip_norm": 1e6})
     (run,) = iterates(
-        game(unclipped, dimensions(1), runs=1), Speed(tile_size=1, compile=False)
+        game(unclipped, dimensions(1), runs=1), Speed(device="cpu", tile_size=1, compile=False)
     ).unbind(1)
     inserted = bool(insertion_coins(seed=11, runs=1, canaries=1, coin="fair"))
     assert not inserted
@@ -381,9 +384,9 @@ def test_simulations_measure_how_dimensions_move() -> None:
 
 def test_noisy_simulations_do_not_use_the_noise_of_the_game() -> None:
     mechanism = training(noise_multiplier=50.0)
-    simulated = simulate(mechanism, noisy=True, runs=1, seed=11)
+    simulated = simulate(mechanism, noisy=True, runs=1, seed=11, speed=Speed(device="cpu"))
     (run,) = iterates(
-        game(mechanism, dimensions(1), runs=1), Speed(tile_size=1, compile=False)
+        game(mechanism, dimensions(1), runs=1), Speed(device="cpu", tile_size=1, compile=False)
     ).unbind(1)
     moved = (run[-1] - run[0]).abs()
     correlation = np.corrcoef(simulated.final.numpy(), moved.numpy())[0, 1]
@@ -462,7 +465,7 @@ def test_on_a_gpu_the_tile_size_changes_rounding_only(compiled: bool) -> None:
         for speed in (
             Speed(device="cuda", compile=compiled, tile_size=8),
             Speed(device="cuda", compile=compiled, tile_size=3),
-            Speed(device="cpu", compile=False, tile_size=8),
+            TOGETHER,
         )
     ]
     np.testing.assert_allclose(found[1], found[0], atol=1e-5)

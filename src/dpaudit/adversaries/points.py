@@ -362,7 +362,7 @@ class RareFeature(HiddenStateAdversary):
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> CanaryPoints:
         """Choose the ``canaries`` rarest features, and a value and a label for each."""
-        from dpaudit.engine.mechanism_check import check_mechanism
+        from dpaudit.engine.checking import check_mechanism
 
         _validate.integer("canaries", canaries, at_least=1)
         check_mechanism(mechanism)  # before the model is used

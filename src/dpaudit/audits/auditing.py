@@ -157,6 +157,7 @@ def make_game(
 ) -> tuple[Game, Speed]:
     """The game, with everything checked that can be checked before crafting and training."""
     from dpaudit.engine import Speed
+    from dpaudit.engine.speed import automatic_device
     from dpaudit.games import Game
     from dpaudit.games.budget import device_of
 
@@ -170,11 +171,12 @@ def make_game(
     _validate.runs(runs, canaries=canaries)
     mechanism.check_insertion(insertion)
     speed = Speed() if speed is None else speed
-    device_of(speed, capacity)  # raises if the device is missing
+    device = device_of(speed, capacity)  # raises if the device is missing
     if horizons:
         horizons = (*horizons, mechanism.steps)
     mechanism = audited_mechanism(adversary, mechanism)
-    crafted = adversary.craft(mechanism, insertion, canaries=canaries, seed=seed)
+    with automatic_device(device):
+        crafted = adversary.craft(mechanism, insertion, canaries=canaries, seed=seed)
     game = Game(
         mechanism=mechanism,
         adversary=adversary,

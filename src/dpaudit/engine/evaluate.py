@@ -59,22 +59,44 @@ def outputs(mechanism: DPSGD, parameters: Tensor, features: Tensor) -> Tensor:
 
 
 def clipped_gradients(
-    mechanism: DPSGD, parameters: Tensor, features: Tensor, targets: Tensor
+    mechanism: DPSGD,
+    parameters: Tensor,
+    features: Tensor,
+    targets: Tensor,
+    draws: Tensor | None = None,
 ) -> Tensor:
     r"""The contribution of each example to each model's sum, shape (runs, examples, parameters).
 
     .. math:: \mathrm{clip}(\nabla \ell(\theta_r; x), C)
 
-    Arguments as for `losses`. The gradients of all examples are in memory at once.
+    The gradients of all examples are in memory at once.
+
+    Arguments:
+        mechanism: The training.
+        parameters: As for `losses`.
+        features: As for `losses`.
+        targets: As for `losses`.
+        draws: Random numbers for augmented views of each example, (examples, views, draws); their
+            gradients are averaged before clipping. Without, or if the training has no
+            augmentation, an example is its only view.
     """
     features, targets, own = _beside(mechanism, parameters, features, targets)
+    augmentation, axis = mechanism.augmentation, 0 if own is None else 1
+    if augmentation is None or draws is None:
+        views = features.unsqueeze(axis + 1)
+    elif own is None:
+        views = augmentation.apply(features, draws)
+    else:
+        several = draws.expand(len(features), *draws.shape).flatten(0, 1)
+        views = augmentation.apply(features.flatten(0, 1), several)
+        views = torch.unflatten(views, 0, features.shape[:2])
     one_run = torch.func.vmap(
-        torch.func.grad(_single_loss(mechanism, parameters)), in_dims=(None, 0, 0)
+        torch.func.grad(_mean_loss(mechanism, parameters)), in_dims=(None, 0, 0)
     )
-    held = parameters.shape[1] * targets.shape[0 if own is None else 1]
+    numbers = parameters.shape[1] * views.shape[axis] * views.shape[axis + 1]
     gradients: Tensor = torch.func.vmap(
-        one_run, in_dims=(0, own, own), chunk_size=max(1, _NUMBERS // held)
-    )(parameters, features, targets)
+        one_run, in_dims=(0, own, own), chunk_size=max(1, _NUMBERS // numbers)
+    )(parameters, views, targets)
     norms = gradients.norm(dim=2, keepdim=True)
     factors: Tensor = mechanism.clipping.factor(norms, mechanism.clip_norm)
     return gradients * factors
@@ -115,10 +137,10 @@ def gradient_slope(
         worth: The objective: takes an unclipped gradient (parameters,) and the run's ``context``.
         context: Tensors with the run as their first axis.
     """
-    loss = _single_loss(mechanism, parameters)
+    loss = _mean_loss(mechanism, parameters)
 
     def value(point: Tensor, flat: Tensor, label: Tensor, *own: Tensor) -> Tensor:
-        return worth(torch.func.grad(loss)(flat, point, label), *own)
+        return worth(torch.func.grad(loss)(flat, point.unsqueeze(0), label), *own)
 
     shared = (None,) * len(context)
     one_run = torch.func.vmap(torch.func.grad(value), in_dims=(0, None, 0, *shared))
@@ -187,14 +209,12 @@ def model_function(mechanism: DPSGD, parameters: Tensor) -> ModelFunction:
     return answer
 
 
-def _single_loss(
-    mechanism: DPSGD, parameters: Tensor
-) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """The loss of one example as a function of flat parameters, features and target."""
+def _mean_loss(mechanism: DPSGD, parameters: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The mean loss of one example's views as a function of flat parameters, views and target."""
     answer = model_function(mechanism, parameters)
 
-    def loss(flat: Tensor, point: Tensor, label: Tensor) -> Tensor:
-        return mechanism.loss(answer(flat, point.unsqueeze(0)), label.unsqueeze(0)).sum()
+    def loss(flat: Tensor, views: Tensor, label: Tensor) -> Tensor:
+        return mechanism.loss(answer(flat, views), label.expand(len(views), *label.shape)).mean()
 
     return loss
 

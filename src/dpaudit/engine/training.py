@@ -560,6 +560,12 @@ def view_draws(mechanism: DPSGD, step: int, count: int) -> Tensor:
     return noise.uniforms(noise.key(0), Stream.AUGMENTATION, start, when, numbers).view(shape)
 
 
+def canary_draws(mechanism: DPSGD, step: int, canaries: int) -> Tensor:
+    """The random numbers for the views of canaries, which come after those of the widest batch."""
+    width = batch_table(mechanism.batches, mechanism.steps, len(mechanism.data)).width
+    return view_draws(mechanism, step, width + canaries)[width:]
+
+
 def fastest_convolutions(
     model: torch.nn.Module, runs: int, speed: Speed
 ) -> Literal["library", "product", "kernels"]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dpaudit.engine.evaluate import clipped_gradients, losses, outputs
+from dpaudit.engine.training import canary_draws
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.threat_models import (
@@ -115,7 +116,10 @@ def contributions(adversary: AdaptiveAdversary, moment: Moment, canaries: Canari
                     f"and targets of shape {labels}, got {tuple(features.shape)} and "
                     f"{tuple(targets.shape)}"
                 )
-            return clipped_gradients(mechanism, moment.current, features, targets).detach()
+            draws = canary_draws(mechanism, moment.step, canaries.count).to(features.device)
+            return clipped_gradients(
+                mechanism, moment.current, features, targets, draws=draws
+            ).detach()
         case AdaptedGradients(gradients=gradients):
             return _checked_gradients(adversary, moment, canaries.count, gradients)
         case other:
