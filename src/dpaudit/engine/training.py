@@ -52,7 +52,7 @@ from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.batches import BatchPlan
 from dpaudit.mechanisms.clipping import FlatClipping
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
-from dpaudit.mechanisms.schedules import ConstantRate
+from dpaudit.mechanisms.optimizers import ConstantRate
 from dpaudit.threat_models import Canaries, CanaryPoints, CraftedDimensions, CraftedGradients
 
 Respond = Callable[[int, Tensor], Tensor]
