@@ -53,7 +53,7 @@ def process(rank: int, world: int, folder: str) -> None:
 def _moved(example, options: dict) -> dict:
     """How one step without noise differs with and without the canary."""
     from dpaudit.integrations.opacus import canary_for, insert_canary
-    from dpaudit.trainings.parameters import flat_parameters
+    from dpaudit.trainings.scoring import flat_parameters
 
     inserting = {name: options.pop(name) for name in INSERTING if name in options}
     ends, seen = [], []

@@ -91,9 +91,7 @@ class TestJax:
         jax_training.INPUTS = jax_training.INPUTS[:1]
         jax_training.LABELS = jax_training.LABELS[:1]
         ends = [
-            dpaudit.trainings.parameters.flat_parameters(
-                jax_training.train(canary, inserted, seed=1)
-            )
+            dpaudit.trainings.scoring.flat_parameters(jax_training.train(canary, inserted, seed=1))
             for inserted in (False, True)
         ]
         rows = jax_training.BATCH + 1

@@ -16,8 +16,7 @@ from dpaudit.errors import InvalidInput  # noqa: E402
 from dpaudit.integrations import INTEGRATIONS, integration_of  # noqa: E402
 from dpaudit.integrations.jax import append_rows, canary_for, record_gradient  # noqa: E402
 from dpaudit.mechanisms import CorrelatedNoise  # noqa: E402
-from dpaudit.trainings.parameters import flat_parameters  # noqa: E402
-from dpaudit.trainings.private_gradients import PrivateGradients  # noqa: E402
+from dpaudit.trainings.scoring import PrivateGradients, flat_parameters  # noqa: E402
 
 PARAMETERS = {"bias": jnp.ones(2), "weight": jnp.full((3, 2), 0.5)}
 CLIP = 0.5

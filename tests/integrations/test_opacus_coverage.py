@@ -8,7 +8,7 @@ from torch import nn
 
 import dpaudit
 from dpaudit.integrations.opacus import canary_for, claim_of, insert_canary
-from dpaudit.trainings.coverage import UncoveredParameters, collecting
+from dpaudit.trainings.run import UncoveredParameters, collecting
 
 pytestmark = [
     OPACUS_WARNINGS,

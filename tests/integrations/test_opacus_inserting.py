@@ -15,7 +15,7 @@ from torch import nn
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.integrations.opacus import canary_for, insert_canary
 from dpaudit.trainings import GradientCanary
-from dpaudit.trainings.parameters import flat_parameters
+from dpaudit.trainings.scoring import flat_parameters
 
 pytestmark = [
     OPACUS_WARNINGS,

@@ -7,7 +7,7 @@ from opacus_trainings import OPACUS_WARNINGS, fit, private
 
 import dpaudit
 from dpaudit.integrations.opacus import canary_for, claim_of, insert_canary
-from dpaudit.trainings.private_gradients import PrivateGradients
+from dpaudit.trainings.scoring import PrivateGradients
 
 pytestmark = [
     OPACUS_WARNINGS,

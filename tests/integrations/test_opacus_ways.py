@@ -144,7 +144,7 @@ def test_schedules_of_noise_and_clip_norm(kind):
     assert claims[0].mu == pytest.approx(np.sqrt(sum(noise**-2 for noise in noises)))
 
 
-@pytest.mark.filterwarnings("ignore::dpaudit.trainings.coverage.UncoveredParameters")
+@pytest.mark.filterwarnings("ignore::dpaudit.trainings.run.UncoveredParameters")
 def test_two_private_optimizers_of_one_model():
     """A canary belongs to one of them; `model` says where its parameters are."""
     ends = []

@@ -14,7 +14,7 @@ from dpaudit import Claim, GradientCanary, Store, audit_training
 from dpaudit.trainings import command
 from dpaudit.trainings.identity import CodeChanged, code_digest, is_users
 from dpaudit.trainings.importing import load
-from dpaudit.trainings.playing import Job
+from dpaudit.trainings.run import Job
 
 CANARY = GradientCanary.draw(12, clip_norm=1.0)
 CLAIM = Claim.from_dpsgd(noise_multiplier=1.0, steps=1)

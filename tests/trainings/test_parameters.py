@@ -7,8 +7,7 @@ import pytest
 
 from dpaudit import GradientCanary, Predictions
 from dpaudit.errors import InvalidInput
-from dpaudit.trainings.parameters import flat_parameters
-from dpaudit.trainings.scoring import Scorer, UnscorableReturn
+from dpaudit.trainings.scoring import Scorer, UnscorableReturn, flat_parameters
 
 VALUES = np.arange(9.0)
 

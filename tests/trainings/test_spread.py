@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from dpaudit import Claim, GradientCanary, audit_training
-from dpaudit.trainings.playing import Job
+from dpaudit.trainings.probe import spread_contribution, spread_doubt
+from dpaudit.trainings.run import Job
 from dpaudit.trainings.scoring import Scorer
-from dpaudit.trainings.spread import spread_contribution, spread_doubt
 
 CLIP, SIGMA, SIZE = 0.1, 1.0, 40
 CANARY = GradientCanary.draw(SIZE, clip_norm=CLIP)

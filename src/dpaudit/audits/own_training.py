@@ -28,9 +28,9 @@ from dpaudit.executors import Executor, Lost, check_pickles, refuse_in_worker
 from dpaudit.privacy import DETECT, LEAST_POWER
 from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Store
 from dpaudit.trainings.identity import CodeDigest, code_digest, name_of
-from dpaudit.trainings.liveness import DeadCanary, Liveness, check_function
 from dpaudit.trainings.player import PROBE, TrainingPlayer, executor_of
-from dpaudit.trainings.playing import Job, Train
+from dpaudit.trainings.probe import DeadCanary, Liveness, check_function
+from dpaudit.trainings.run import Job, Train
 from dpaudit.trainings.scoring import AdversaryLike, Scorer, names_of
 
 

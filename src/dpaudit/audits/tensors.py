@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpaudit.scores import Failure, Scores
-from dpaudit.trainings.coins import inserted_in
+from dpaudit.trainings.run import inserted_in
 
 
 def scores_of(scores: Scores, canary: int) -> Scores:

@@ -18,8 +18,8 @@ from dpaudit.claims.policy import Policy
 from dpaudit.claims.power import power_of
 from dpaudit.errors import InvalidInput, TrainingFailed
 from dpaudit.privacy import DETECT, LEAST_POWER
-from dpaudit.trainings.liveness import DeadCanary, check_function
-from dpaudit.trainings.playing import Job, Train, traceback_of
+from dpaudit.trainings.probe import DeadCanary, check_function
+from dpaudit.trainings.run import Job, Train, traceback_of
 from dpaudit.trainings.scoring import AdversaryLike, Scorer, UnscorableReturn, names_of
 
 MOST_RUNS = 1_000_000

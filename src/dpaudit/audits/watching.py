@@ -12,7 +12,7 @@ from dpaudit.claims import Claim
 from dpaudit.claims.anytime import AnytimeTest, anytime_bounds
 from dpaudit.privacy import Bounds
 from dpaudit.scores import Failure, Scores
-from dpaudit.trainings.coins import inserted_in
+from dpaudit.trainings.run import inserted_in
 
 
 @final

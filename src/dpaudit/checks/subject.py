@@ -24,8 +24,8 @@ from numpy.typing import ArrayLike
 
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-from dpaudit.trainings.coins import coins_of
-from dpaudit.trainings.parameters import flat_parameters, named_leaves
+from dpaudit.trainings.canary import coins_of
+from dpaudit.trainings.scoring import flat_parameters, named_leaves
 
 
 @final

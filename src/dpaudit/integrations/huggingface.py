@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.integrations.opacus.canaries import insert_canary
 from dpaudit.integrations.opacus.optimizer import Canary
-from dpaudit.trainings.private_gradients import PrivateGradients
+from dpaudit.trainings.scoring import PrivateGradients
 
 try:
     from transformers import TrainerCallback

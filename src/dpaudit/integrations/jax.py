@@ -23,7 +23,7 @@ from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.integrations.base import Integration, curve_of, in_words, merged
 from dpaudit.trainings import GradientCanary
-from dpaudit.trainings.private_gradients import PrivateGradients
+from dpaudit.trainings.scoring import PrivateGradients
 
 
 def canary_for(

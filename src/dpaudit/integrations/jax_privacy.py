@@ -34,8 +34,7 @@ from dpaudit.integrations.jax import (
     traced_coins,
 )
 from dpaudit.trainings import GradientCanary
-from dpaudit.trainings.canaries import require_known_clipping
-from dpaudit.trainings.coins import coins_of
+from dpaudit.trainings.canary import coins_of, require_known_clipping
 
 __all__ = [
     "JaxPrivacyIntegration",

@@ -47,7 +47,7 @@ from typing import Any, final
 import numpy as np
 
 from dpaudit.errors import InvalidInput
-from dpaudit.trainings.parameters import as_array
+from dpaudit.trainings.scoring import as_array
 from dpaudit.trainings.shell import CommandTraining
 
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})

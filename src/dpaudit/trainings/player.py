@@ -8,8 +8,8 @@ from typing import Any, final
 
 from dpaudit.executors import Executor, InProcess, LocalProcesses, Notify, Player, PlayTile
 from dpaudit.trainings.identity import CodeDigest
-from dpaudit.trainings.liveness import probe
-from dpaudit.trainings.playing import Job
+from dpaudit.trainings.probe import probe
+from dpaudit.trainings.run import Job
 
 PROBE = -1
 """The tile that checks the training before all others; its result is a `Liveness`."""

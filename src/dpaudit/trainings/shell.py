@@ -18,7 +18,7 @@ from typing import IO, Any, final
 import numpy as np
 
 from dpaudit.errors import InvalidInput
-from dpaudit.trainings.predictions import Predictions
+from dpaudit.trainings.scoring import Predictions
 
 _PLACES = ("{inserted}", "{seed}", "{out}")
 _SHOWN = 2000  # characters of a failed program's errors that are stored

@@ -55,10 +55,8 @@ from dpaudit.integrations.opacus.optimizer import (
     summed_gradient,
     trained_slots,
 )
-from dpaudit.trainings.canaries import GradientCanary, require_known_clipping
-from dpaudit.trainings.coins import coins_of
-from dpaudit.trainings.crafted import AS_LARGE_AS
-from dpaudit.trainings.private_gradients import PrivateGradients
+from dpaudit.trainings.canary import AS_LARGE_AS, GradientCanary, coins_of, require_known_clipping
+from dpaudit.trainings.scoring import PrivateGradients
 
 MEMORY = 2**29
 """Bytes that the rows of all canaries may take by default: half a gibibyte."""

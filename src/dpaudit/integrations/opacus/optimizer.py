@@ -29,8 +29,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-from dpaudit.trainings.canaries import GradientCanary
-from dpaudit.trainings.coverage import report_change_between_steps, report_uncovered
+from dpaudit.trainings.canary import GradientCanary
+from dpaudit.trainings.run import report_change_between_steps, report_uncovered
 
 Mask = NDArray[np.bool_]
 

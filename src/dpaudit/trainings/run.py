@@ -1,0 +1,200 @@
+"""One run of a user's training: its seed and its coins, its scores, or the failure as an output.
+
+Seed and coins of a run depend only on the audit's seed and the number of the run, not on the order
+of the runs, the number of processes or the number of runs. An exception of the training is a
+failure with its traceback, never a score.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.scores import Failure, ScoreBlock
+from dpaudit.trainings.scoring import Kind, Scorer, UnscorableReturn
+
+Coins = NDArray[np.bool_]
+Train = Callable[[Any, Any, int], Any]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Everything that decides the result of a run.
+
+    Arguments:
+        train: The user's training function.
+        scorer: The adversary.
+        seed: Random seed of the audit.
+    """
+
+    train: Train
+    scorer: Scorer
+    seed: int
+
+    @property
+    def held(self) -> dict[str, Any]:
+        """What decides the scores beside the training, by name."""
+        scorer = self.scorer
+        own = {"adversary": scorer.adversary} if callable(scorer.adversary) else {}
+        return {"canary": scorer.canary, "initial": scorer.initial, **own}
+
+    def coins(self, run: int) -> Coins:
+        """Which canaries are inserted in this run."""
+        return inserted_in(run, canaries=self.scorer.canaries, seed=self.seed)
+
+    def returned(self, run: int, coins: Coins) -> Any:
+        """What the training returns with the seed of this run, and these canaries inserted."""
+        inserted = coins if self.scorer.canaries > 1 else bool(coins[0])
+        return self.train(self.scorer.canary, inserted, training_seed(run, seed=self.seed))
+
+    def play(self, run: int) -> ScoreBlock | Failure:
+        """Train and score once. An exception of the training is a failure, never a score."""
+        coins = self.coins(run)
+        try:
+            with collecting():  # the first trainings of the audit reported uncovered parameters
+                _, scores = self.scorer.score(self.returned(run, coins))
+        except UnscorableReturn:
+            raise
+        except (Exception, SystemExit) as error:  # sys.exit(0) must not end the audit as passed
+            return self.failure(run, f"{type(error).__name__}: {error}", traceback_of(error))
+        return self.block(run, scores)
+
+    def block(self, run: int, scores: NDArray[np.float64]) -> ScoreBlock:
+        """The scores of a run as the store keeps them."""
+        coins = self.coins(run)
+        return ScoreBlock(
+            run=np.full(len(coins), run),
+            canary=np.arange(len(coins)),
+            horizon=np.zeros(len(coins), dtype=np.int64),
+            inserted=coins,
+            score=scores,
+        )
+
+    def failure(self, run: int, error: str, text: str = "") -> Failure:
+        """A failed run as the store keeps it."""
+        coins = self.coins(run)
+        return Failure(
+            run=run, inserted=int(coins.sum()), canaries=len(coins), error=error, traceback=text
+        )
+
+    def pinned(self, kind: Kind) -> Job:
+        """The same job with the adversary that the first training decided on."""
+        if kind == "own":
+            return self
+        return replace(self, scorer=replace(self.scorer, adversary=kind))
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback of a failed training, from the user's code on."""
+    frames, here = error.__traceback__, str(Path(__file__).parents[1]) + os.sep
+    while frames and frames.tb_next and frames.tb_frame.f_code.co_filename.startswith(here):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))
+
+
+# Coins and seeds.
+
+_COINS, _SEEDS = 1, 2
+_BITS = 31
+
+
+def inserted_in(run: int, *, canaries: int, seed: int) -> NDArray[np.bool_]:
+    """Which canaries are inserted in this run.
+
+    A single canary is in exactly one run of each pair (0, 1), (2, 3), …, and a coin decides in
+    which one. Half of the runs have it, wherever the audit stops. Each of several canaries has a
+    fair coin, which the bounds for one run require.
+
+    Example:
+        >>> [bool(inserted_in(run, canaries=1, seed=0)[0]) for run in range(6)]
+        [False, True, False, True, False, True]
+    """
+    if canaries > 1:
+        return np.random.default_rng([seed, _COINS, run]).random(canaries) < 0.5
+    first = np.random.default_rng([seed, _COINS, run // 2]).random() < 0.5
+    return np.array([first == (run % 2 == 0)])
+
+
+def training_seed(run: int, *, seed: int) -> int:
+    """The seed passed to the training: below 2^31, and different in every run of an audit.
+
+    It is independent of the coins, so that it does not reveal them. Runs with the same seed would
+    have the same noise, and the statistics require independent runs.
+
+    Example:
+        >>> len({training_seed(run, seed=0) for run in range(1000)})
+        1000
+    """
+    start, odd = np.random.default_rng([seed, _SEEDS]).integers(0, 2**_BITS, 2).tolist()
+    mask = 2**_BITS - 1
+    # Each of these maps is a bijection of 31 bits, so different runs have different seeds.
+    mixed = (start + run * (odd | 1)) & mask
+    mixed = ((mixed ^ (mixed >> 15)) * 0x2C1B3C6D) & mask
+    mixed = ((mixed ^ (mixed >> 12)) * 0x297A2D39) & mask
+    return int(mixed ^ (mixed >> 15))
+
+
+# Changes of parameters that no canary tests, because they are made outside a private optimizer. An
+# integration sees them while a training runs and reports them; an audit collects the reports of its
+# first trainings: it cannot call a training consistent if part of it has no privacy.
+
+_collected: ContextVar[dict[str, None] | None] = ContextVar("collected", default=None)
+
+
+class UncoveredParameters(UserWarning):
+    """Parameters are changed outside the private optimizer."""
+
+
+@contextmanager
+def collecting() -> Iterator[dict[str, None]]:
+    """Collect the reports, as sentences in their order, instead of warning about them."""
+    found: dict[str, None] = {}
+    token = _collected.set(found)
+    try:
+        yield found
+    finally:
+        _collected.reset(token)
+
+
+def report_uncovered(names: Sequence[str]) -> None:
+    """Report parameters that changed and that the private optimizer does not train.
+
+    Arguments:
+        names: Names of the parameters.
+    """
+    if names:
+        shown = ", ".join(list(names)[:5]) + (", ..." if len(names) > 5 else "")
+        _report(
+            f"The private optimizer does not train {shown}, but the training changes them: they "
+            "have neither clipping nor noise, and no canary tests them. Freeze them, or give them "
+            "to the private optimizer."
+        )
+
+
+def report_change_between_steps() -> None:
+    """Report that the training changed private parameters between two private steps."""
+    _report(
+        "Between the steps of the private optimizer, the training changes the parameters that it "
+        "trains. No canary tests these changes: if they use gradients or losses of the data, they "
+        "have neither clipping nor noise. Make them after training, or audit the noisy gradients "
+        "without them."
+    )
+
+
+def _report(sentence: str) -> None:
+    found = _collected.get()
+    if found is not None:
+        found[sentence] = None
+    else:
+        warnings.warn(sentence, UncoveredParameters, stacklevel=4)
