@@ -44,7 +44,6 @@ from dpaudit.games.coins import insertion_coins
 from dpaudit.games.tiles import engine_of
 from dpaudit.mechanisms.batches import PoissonBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
-from dpaudit.privacy import ThreatModel
 from dpaudit.testing import easy_training
 from dpaudit.threat_models import audited_mechanism
 
@@ -127,17 +126,6 @@ def test_the_answers_are_those_of_the_final_models() -> None:
     assert view.initial_losses is not None
     unknown = dataclasses.replace(training, initialisation=FreshInitialisation())
     assert _black_box_view(unknown).initial_losses is None
-
-
-@pytest.mark.parametrize("name", ADVERSARIES)
-def test_the_threat_model_follows_from_the_base_class(name: str) -> None:
-    one = ADVERSARIES[name]
-    kinds = {
-        HiddenStateAdversary: ThreatModel.HIDDEN_STATE,
-        StandardAdversary: ThreatModel.STANDARD,
-        BlackBoxAdversary: ThreatModel.BLACK_BOX,
-    }
-    assert [model for kind, model in kinds.items() if isinstance(one, kind)] == [one.threat_model]
 
 
 @pytest.mark.parametrize(
