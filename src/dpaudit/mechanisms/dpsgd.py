@@ -165,13 +165,9 @@ class DPSGD:
     def __post_init__(self) -> None:
         object.__setattr__(self, "build_model", _builder(self.build_model, self.initialisation))
         object.__setattr__(self, "data", Examples.of(self.data))
-        for name, (kind, remedy) in _KINDS.items():
-            value = getattr(self, name)
-            absent = value is None and remedy.endswith("None")
-            if not absent and not isinstance(value, kind):
-                raise InvalidInput(
-                    f"{name} must be of type {kind.__name__}, got {value!r}; use {remedy}"
-                )
+        for name, (kind, expected) in _KINDS.items():
+            if not isinstance(getattr(self, name), kind):
+                raise InvalidInput(f"{name} must be {expected}, got {getattr(self, name)!r}")
         _validate.integer(
             "steps", self.steps, at_least=1, at_most=MOST_STEPS, remedy="train for fewer steps"
         )
@@ -229,16 +225,17 @@ class DPSGD:
 _DESCRIBED_APART = ("initialisation", "name", "smoothness")
 """Settings with a default that descriptions of a training have a place of their own for."""
 
-_KINDS: dict[str, tuple[type, str]] = {
+_KINDS: dict[str, tuple[Any, str]] = {
     "batches": (BatchPlan, "FixedBatches(batch_size=...) or another plan of dpaudit.mechanisms"),
-    "optimizer": (Optimizer, "dpaudit.mechanisms.SGD() or Adam()"),
-    "schedule": (LearningRateSchedule, "dpaudit.mechanisms.ConstantRate() or WarmupDecay()"),
-    "averaging": (WeightAveraging, "dpaudit.mechanisms.ExponentialAverage() or None"),
-    "clipping": (Clipping, "dpaudit.mechanisms.FlatClipping()"),
-    "augmentation": (Augmentation, "dpaudit.mechanisms.FlipAndShift() or None"),
-    "correlation": (CorrelatedNoise, "CorrelatedNoise.square_root(bands=...) or None"),
+    "initialisation": (Initialisation, "FixedInitialisation() or FreshInitialisation()"),
+    "optimizer": (Optimizer, "SGD(), Adam() or another Optimizer of dpaudit.mechanisms"),
+    "schedule": (LearningRateSchedule, "ConstantRate() or another LearningRateSchedule"),
+    "averaging": (WeightAveraging | None, "None, ExponentialAverage() or another WeightAveraging"),
+    "clipping": (Clipping, "FlatClipping() or another Clipping of dpaudit.mechanisms"),
+    "augmentation": (Augmentation | None, "None, FlipAndShift() or another Augmentation"),
+    "correlation": (CorrelatedNoise | None, "None or CorrelatedNoise.square_root(bands=...)"),
 }
-"""The types of settings that are easily mistaken for others, and what to use."""
+"""The types of settings that are easily mistaken for others, and what to give."""
 
 
 def _has_default(setting: Field[Any]) -> bool:
