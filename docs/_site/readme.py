@@ -39,6 +39,7 @@ def tables() -> list[str]:
             (
                 (f"`{name}`", "; ".join(method.assumptions) or "nothing", method.paper or "none")
                 for name, method in METHODS.items()
+                if method.guarantee == "confidence"  # the others are for comparison with papers
             ),
         ),
         _table(

@@ -13,7 +13,7 @@ from browser_tools import emulate
 
 from dpaudit.curves import epsilon_of_errors, gaussian_epsilon, mu_of_errors
 from dpaudit.lower_bounds import ErrorCounts
-from dpaudit.lower_bounds.bands import upper_rate
+from dpaudit.lower_bounds.counts import upper_rate
 from dpaudit.report import PageData
 from dpaudit.scores import Scores
 

@@ -11,7 +11,7 @@ from dpaudit.claims.anytime import AnytimeTest
 from dpaudit.claims.fixed_sample import claim_p_value, scores_to_refute
 from dpaudit.claims.verdict import runs_to_refute
 from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.lower_bounds.evidence import with_failures
+from dpaudit.lower_bounds.diagnostics import with_failures
 from dpaudit.scores import Failure
 
 CLAIM = Claim.from_mu(1.0)

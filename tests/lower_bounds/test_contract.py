@@ -2,55 +2,61 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 
-from dpaudit.lower_bounds import METHODS, CountMethod, ErrorCounts
-from dpaudit.lower_bounds.gaussian_dp import GaussianDP
-from dpaudit.lower_bounds.levels import Levels
-from dpaudit.lower_bounds.questions import Answer, Question
+from dpaudit.curves import Curve, Family, GaussianCurves
+from dpaudit.lower_bounds import METHODS, Method, Reading, Request
+from dpaudit.privacy import Question
 from dpaudit.testing import check_lower_bound
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_satisfies_the_contract(name: str) -> None:
-    method = METHODS[name]()
-    assert method.name == name
-    check_lower_bound(method, audits=60)
+    assert METHODS[name].name == name
+    check_lower_bound(METHODS[name], audits=60)
 
 
-class _Flawed(CountMethod):
-    """Gaussian DP with epsilon multiplied and shifted."""
+@dataclass(frozen=True)
+class _Shifted(Family):
+    """mu-GDP with an answer that is multiplied and shifted."""
 
-    name = "flawed"
-    paper = ""
-    needs_positive_delta = True
-    factor: ClassVar[float] = 1.0
-    shift: ClassVar[float] = 0.0
+    factor: float = 1.0
+    shift: float = 0.0
+    gaussian: ClassVar[GaussianCurves] = GaussianCurves()
 
-    def merit(self, counts: ErrorCounts, question: Question, levels: Levels):  # type: ignore[no-untyped-def]
-        return GaussianDP().merit(counts, question, levels)
+    def curve(self, parameter: float) -> Curve:
+        return self.gaussian.curve(parameter)
 
-    def answer(self, merit: float, question: Question) -> Answer:
-        return Answer(value=self.factor * Answer.of_mu(merit, question).value + self.shift)
+    def through(self, alpha, beta):  # type: ignore[no-untyped-def]
+        return self.gaussian.through(alpha, beta)
 
-
-@final
-class _TooLarge(_Flawed):
-    factor = 1.5
+    def answer(self, parameter: float, question: Question) -> float:
+        return self.factor * self.gaussian.answer(parameter, question) + self.shift
 
 
-@final
-class _Negative(_Flawed):
-    shift = -1.0
+def _flawed(factor: float, shift: float) -> Method:
+    return replace(
+        METHODS["gaussian-dp"], name="flawed", family=lambda question: _Shifted(factor, shift)
+    )
 
 
 def test_the_contract_accepts_a_correct_method() -> None:
-    check_lower_bound(_Flawed(), audits=40)  # type: ignore[abstract]
+    check_lower_bound(_flawed(1.0, 0.0), audits=40)
 
 
-@pytest.mark.parametrize("flawed", [_TooLarge, _Negative])
-def test_the_contract_refuses(flawed: type[_Flawed]) -> None:
+@pytest.mark.parametrize(("factor", "shift"), [(1.5, 0.0), (1.0, -1.0)])
+def test_the_contract_refuses_wrong_numbers(factor: float, shift: float) -> None:
     with pytest.raises((AssertionError, ValueError)):
-        check_lower_bound(flawed(), audits=40)
+        check_lower_bound(_flawed(factor, shift), audits=40)
+
+
+def test_the_contract_refuses_a_bound_that_says_nothing_about_its_confidence() -> None:
+    def test(scores, family: Family, request: Request) -> Reading:  # type: ignore[no-untyped-def]
+        reading = METHODS["clopper-pearson"].test(scores, family, request)
+        return replace(reading, parameter=reading.parameter * request.confidence)
+
+    with pytest.raises(AssertionError):
+        check_lower_bound(Method(name="grows", test=test, reads_counts=True), audits=20)

@@ -13,7 +13,7 @@ from dpaudit import Bound, ErrorCounts, Scores, estimate, estimate_all, lower_bo
 from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import DpauditError, InvalidInput, InvalidScores
 from dpaudit.lower_bounds import METHODS
-from dpaudit.lower_bounds.evidence import with_failures
+from dpaudit.lower_bounds.diagnostics import with_failures
 from dpaudit.scores import Failure
 
 RULES = ("pilot", "simultaneous", "bonferroni", "best", "fixed=0.5")

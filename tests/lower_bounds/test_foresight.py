@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from dpaudit.lower_bounds.foresight import foreseen
-from dpaudit.lower_bounds.gaussian_dp import GaussianDP
-from dpaudit.lower_bounds.questions import AtDelta
-from dpaudit.lower_bounds.thresholds import Pilot, Sample
+from dpaudit import lower_bound
+from dpaudit.lower_bounds.selection import foreseen
 
 
 def pilot(spread: float = 1.0, each: int = 50) -> tuple[np.ndarray, np.ndarray]:
@@ -41,11 +39,12 @@ def test_similar_spreads_are_pooled():
     "scores",
     [
         np.repeat([0.0, 1.0], 25),
+        np.array([0.0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 6] * 2),
         np.arange(10.0),
         np.append(np.zeros(49), np.inf),
         np.ones(50),
     ],
-    ids=["two values", "too few", "infinite", "constant"],
+    ids=["two values", "few values", "too few", "infinite", "constant"],
 )
 def test_a_pilot_that_is_not_normal_foresees_nothing(scores):
     assert foreseen(scores + 3, scores, 450, 450) is None
@@ -55,19 +54,9 @@ def test_gaussian_dp_reads_normal_scores_near_the_middle():
     """Where the bound is tightest; sweeps of 50 pilot scores a side miss it by 0.31."""
     random = np.random.default_rng(0)
     missed = [
-        Pilot(seed=seed)
-        .choose(
-            GaussianDP(),
-            Sample(
-                inserted=random.normal(3.95, 1, 500),
-                not_inserted=random.normal(0, 1, 500),
-                question=AtDelta(1e-5),
-                significance=0.05,
-            ),
-        )
-        .threshold
+        lower_bound(*scores, delta=1e-5, method="gaussian-dp", seed=seed).details["threshold"]
         - 3.95 / 2
-        for seed in range(80)
+        for seed, scores in enumerate(random.normal([[3.95], [0.0]], 1, (80, 2, 500)))
     ]
     assert np.sqrt(np.mean(np.square(missed))) < 0.2
 

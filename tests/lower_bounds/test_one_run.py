@@ -11,14 +11,13 @@ from scipy.special import expit, gammaln, ndtr
 from dpaudit import Scores, estimate
 from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, count_guesses
+from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, check_fair_coins, count_guesses
 from dpaudit.lower_bounds.one_run import (
     choose_guesses,
     one_run_delta,
     one_run_epsilon,
     one_run_p_value,
 )
-from dpaudit.lower_bounds.one_run_method import check_fair_coins
 
 
 def binomial(trials: int, success: float) -> np.ndarray:
@@ -334,7 +333,7 @@ def test_fair_coins_are_seldom_refused() -> None:
     for _ in range(400):
         coins = random.random(500) < 0.5
         try:
-            check_fair_coins(Scores(score=random.normal(size=500), inserted=coins), "one-run")
+            check_fair_coins(Scores(score=random.normal(size=500), inserted=coins))
         except InvalidScores:
             refused += 1
     assert refused <= 0.06 * 400 + 3 * np.sqrt(0.06 * 0.94 * 400)

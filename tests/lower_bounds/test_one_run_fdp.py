@@ -9,10 +9,10 @@ import pytest
 from scipy.optimize import linprog
 from scipy.special import ndtr, ndtri
 
-from dpaudit.curves import gaussian_epsilon
+from dpaudit.curves import GaussianCurves, gaussian_epsilon
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, count_guesses
-from dpaudit.lower_bounds.one_run_fdp import choose_gaussian_guesses, one_run_gaussian_mu
+from dpaudit.lower_bounds.one_run import choose_gaussian_guesses, of_guesses
 
 
 def largest_probability(mu: float, correct: int, guesses: int, canaries: int) -> float:
@@ -49,7 +49,7 @@ def test_bound_is_where_the_inequalities_allow_just_the_significance(
 ) -> None:
     # The recursion assumes which distribution is the worst; the linear program does not.
     significance = 0.1
-    mu = one_run_gaussian_mu(Guesses(correct, guesses, canaries), significance=significance)
+    mu = of_guesses(Guesses(correct, guesses, canaries), GaussianCurves(), significance)
     allowed = largest_probability(mu, correct, guesses, canaries)
     assert allowed == pytest.approx(significance, rel=0.03)
 
@@ -57,7 +57,7 @@ def test_bound_is_where_the_inequalities_allow_just_the_significance(
 def test_published_figure_with_the_guess_counts_it_was_made_from() -> None:
     # Normal quantiles, 10,000 a side, shift 1: jax-privacy's best threshold guesses 406 canaries,
     # 379 right, at a significance divided by the 386 corners of the convex hull.
-    mu = one_run_gaussian_mu(Guesses(379, 406, 20_000), significance=0.05 / 386)
+    mu = of_guesses(Guesses(379, 406, 20_000), GaussianCurves(), 0.05 / 386)
     assert gaussian_epsilon(1e-6, mu) == pytest.approx(2.164749, abs=1e-6)
     quantiles = ndtri((np.arange(10_000) + 0.5) / 10_000)
     scores = np.r_[quantiles + 1, quantiles]
@@ -80,16 +80,16 @@ def test_false_claims_on_gaussian_canaries(mu: float, shared_noise: float) -> No
         )
         correct, guesses = count_guesses(score[pilot:], coin[pilot:], plan)
         false += (
-            one_run_gaussian_mu(Guesses(correct, guesses, canaries - pilot), significance=0.05) > mu
+            of_guesses(Guesses(correct, guesses, canaries - pilot), GaussianCurves(), 0.05) > mu
         )
     assert false / audits <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / audits)
 
 
 def test_bound_grows_with_right_guesses_and_with_the_significance() -> None:
-    by_correct = [one_run_gaussian_mu(Guesses(v, 100, 200), significance=0.05) for v in range(101)]
+    by_correct = [of_guesses(Guesses(v, 100, 200), GaussianCurves(), 0.05) for v in range(101)]
     assert by_correct == sorted(by_correct)
     by_level = [
-        one_run_gaussian_mu(Guesses(90, 100, 200), significance=s) for s in (1e-6, 1e-3, 0.05, 0.5)
+        of_guesses(Guesses(90, 100, 200), GaussianCurves(), s) for s in (1e-6, 1e-3, 0.05, 0.5)
     ]
     assert by_level == sorted(by_level)
 
@@ -99,21 +99,19 @@ def test_few_certain_guesses_beat_many_likely_ones() -> None:
     def bound(cut: float) -> float:
         right, wrong = ndtr(0.5 - cut), ndtr(-0.5 - cut)
         guesses = round(20_000 * (right + wrong))
-        return one_run_gaussian_mu(
-            Guesses(round(20_000 * right), guesses, 20_000), significance=0.05
-        )
+        return of_guesses(Guesses(round(20_000 * right), guesses, 20_000), GaussianCurves(), 0.05)
 
     assert bound(2.0) > 1.5 * bound(0.0) > 0
 
 
 def test_nothing_is_claimed_without_evidence() -> None:
     for counts in ((0, 0, 0), (0, 0, 10), (0, 10, 10), (5, 10, 10)):
-        assert one_run_gaussian_mu(Guesses(*counts), significance=0.05) == 0.0
+        assert of_guesses(Guesses(*counts), GaussianCurves(), 0.05) == 0.0
     with pytest.raises(InvalidScores, match="correct <= guesses <= canaries"):
-        one_run_gaussian_mu(Guesses(3, 2, 10), significance=0.05)
+        of_guesses(Guesses(3, 2, 10), GaussianCurves(), 0.05)
 
 
 def test_large_runs_are_finite() -> None:
     for counts in ((9500, 10_000, 20_000), (20_000, 20_000, 20_000), (999_990, 10**6, 10**6)):
-        mu = one_run_gaussian_mu(Guesses(*counts), significance=0.05)
+        mu = of_guesses(Guesses(*counts), GaussianCurves(), 0.05)
         assert 0 < mu < 10

@@ -10,16 +10,34 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from dpaudit import Scores, estimate
-from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES
-from dpaudit.lower_bounds.one_run_independent import independent_mu
+from dpaudit.curves import GaussianCurves, PairsAtDelta, PairsAtEpsilon
+from dpaudit.lower_bounds.diagnostics import INDEPENDENT_CANARIES
+from dpaudit.lower_bounds.guesses import Guesses
+from dpaudit.lower_bounds.one_run_independent import of_independent_guesses
 
 
 @pytest.mark.parametrize(("guesses", "mu"), [(20, 0.5), (300, 1.0), (2000, 3.0)])
 def test_false_bounds_have_exactly_the_binomial_probability(guesses: int, mu: float) -> None:
-    bounds = np.array([independent_mu(v, guesses, 0.05) for v in range(guesses + 1)])
+    seen = [Guesses(correct, guesses, guesses) for correct in range(guesses + 1)]
+    bounds = np.array([of_independent_guesses(one, GaussianCurves(), 0.05) for one in seen])
     assert (np.diff(bounds) >= 0).all()
     false = binom.pmf(np.arange(guesses + 1), guesses, ndtr(mu / 2))[bounds > mu].sum()
     assert 0.01 < false <= 0.05
+
+
+@pytest.mark.parametrize(
+    ("family", "truth", "accuracy"),
+    [
+        # The corner of (epsilon, delta)-DP is where both error rates are (1 - delta) / (1 + e^eps).
+        (PairsAtDelta(0.02), 1.0, 1 - 0.98 / (1 + math.e)),
+        (PairsAtEpsilon(1.0), 0.1, 1 - 0.9 / (1 + math.e)),
+    ],
+)
+def test_pairs_are_tested_at_the_corner_of_their_curve(family, truth, accuracy) -> None:
+    seen = [Guesses(correct, 300, 300) for correct in range(301)]
+    bounds = np.array([of_independent_guesses(one, family, 0.05) for one in seen])
+    false = binom.pmf(np.arange(301), 300, accuracy)[bounds > truth].sum()
+    assert 0.03 < false <= 0.05
 
 
 def test_bound_approaches_mu_and_names_independence() -> None:

@@ -19,7 +19,7 @@ from dpaudit.claims.power import Power
 from dpaudit.curves import gaussian_mu
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds import ProvenCurve, estimate, estimate_all, proven_curve
-from dpaudit.lower_bounds.evidence import with_failures
+from dpaudit.lower_bounds.diagnostics import with_failures
 from dpaudit.lower_bounds.gaussian_fit import chance_of_looking_closer
 from dpaudit.lower_bounds.prediction import expected_bound
 from dpaudit.privacy import Bound, Bounds, ThreatModel

@@ -60,8 +60,7 @@ from dpaudit.claims.claim import Claim
 from dpaudit.curves import gaussian_delta, gaussian_epsilon
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts, midpoints
-from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES
-from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
+from dpaudit.lower_bounds.diagnostics import GAUSSIAN_TRADE_OFF, INDEPENDENT_CANARIES
 from dpaudit.privacy import Bound, Bounds, Unavailable
 
 LINES = 31

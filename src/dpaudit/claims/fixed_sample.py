@@ -24,14 +24,12 @@ from dpaudit.claims.policy import STRICT, Policy
 from dpaudit.curves import mu_of_errors
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.diagnostics import Evidence, dependence_of
 from dpaudit.lower_bounds.estimating import estimate
-from dpaudit.lower_bounds.evidence import Evidence, dependence_of
 from dpaudit.lower_bounds.guesses import Guesses
 from dpaudit.lower_bounds.joint_test import curve_p_value, curve_refuted, distances
-from dpaudit.lower_bounds.levels import Levels, Pointwise
-from dpaudit.lower_bounds.one_run_recursion import guesses_refute
-from dpaudit.lower_bounds.questions import AtDelta, Question
-from dpaudit.lower_bounds.thresholds import Fixed, Pilot, Ranking, Sample
+from dpaudit.lower_bounds.one_run import guesses_refute
+from dpaudit.lower_bounds.selection import Fixed, Pilot
 from dpaudit.scores import Scores
 
 MOST_SCORES = 100_000_000
@@ -41,13 +39,13 @@ FEW_RUNS = 100
 """From so many runs on, one canary of each is enough for a test that allows dependence."""
 
 _PLANNED = 0.05  # the level for which a pilot chooses the threshold, whatever the test's
-_CAUTIOUS = Pointwise(5e-4)
-"""The confidence limits with which a pilot predicts the errors on the rest."""
+_CAUTIOUS = 5e-4
+"""Significance of the limits with which a pilot predicts the errors on the rest."""
 
 
 def claim_p_value(counts: ErrorCounts, claim: Claim) -> Array:
     """The p-value of the claim at each threshold, taken as fixed."""
-    return np.array([curve_p_value(each, claim.curve) for each in counts])
+    return np.array([curve_p_value(counts[place], claim.curve) for place in range(len(counts))])
 
 
 @final
@@ -101,59 +99,49 @@ def _at_threshold(
             f"{len(others)} not"
         )
     growth = 1 / rule.share - 1 if isinstance(rule, Pilot) else 1.0
-    sample = Sample(
-        inserted=inserted, not_inserted=others, question=AtDelta(0.0), significance=_PLANNED
+    counts = rule.choose(
+        inserted,
+        others,
+        lambda pilot: _expected_distances(pilot, claim, growth),
+        # A normal pilot places the threshold, but is too small to place mu.
+        lambda rest: mu_of_errors(*rest.upper_rates(2 * _PLANNED)),
     )
-    chosen = rule.choose(_SmallestPValue(claim, growth), sample)
-    assert chosen is not None  # pilot and fixed always choose
     assumed, notes = dependence_of(scores)
-    return chosen.counts, (*rule.assumptions, *assumed), (*chosen.notes, *notes)
+    return counts, (*rule.assumptions, *assumed), notes
 
 
-@final
-class _SmallestPValue(Ranking):
-    """Ranks thresholds by the p-value of the claim to be expected on the rest of the scores.
+def _expected_distances(pilot: ErrorCounts, claim: Claim, growth: float) -> Array:
+    """How far below the claimed curve the errors on the rest are expected, at each threshold.
 
     Arguments:
+        pilot: The errors of the pilot.
         claim: The claim to test.
         growth: Number of scores in the rest divided by that in the pilot.
     """
+    # 200 thresholds are as good as thousands, with the one that separates best.
+    fewest = int(np.argmin(pilot.false_positives + pilot.false_negatives))
+    spread = np.linspace(0, len(pilot) - 1, 200).astype(np.int64)
+    chosen = np.unique(np.append(spread, fewest))
+    merit = np.full(len(pilot), -np.inf)
+    merit[chosen] = distances(_expected(pilot[chosen], growth), claim.curve)
+    if merit[chosen].max() <= 0:
+        # Nothing is expected to refute the claim; then the best separation may still do it.
+        merit[chosen] = mu_of_errors(*pilot[chosen].upper_rates(_CAUTIOUS))
+    return merit
 
-    name = "claim"
-    foresees = True
 
-    def __init__(self, claim: Claim, growth: float) -> None:
-        self._claim, self._growth = claim, growth
-
-    def merit(self, counts: ErrorCounts, question: Question, levels: Levels) -> Array:
-        # 200 thresholds are as good as thousands, with the one that separates best.
-        fewest = int(np.argmin(counts.false_positives + counts.false_negatives))
-        spread = np.linspace(0, len(counts) - 1, 200).astype(np.int64)
-        chosen = np.unique(np.append(spread, fewest))
-        merit = np.full(len(counts), -np.inf)
-        expected = self._expected(counts[chosen])
-        merit[chosen] = distances(expected, self._claim.curve)
-        if merit[chosen].max() <= 0:
-            # Nothing is expected to refute the claim; then the best separation may still do it.
-            merit[chosen] = mu_of_errors(*_CAUTIOUS.upper_rates(counts[chosen]))
-        return merit
-
-    def foreseen_merit(self, counts: ErrorCounts, question: Question, significance: float) -> Array:
-        """The bound on mu: a normal pilot places the threshold, but is too small to place mu."""
-        return mu_of_errors(*Pointwise(2 * significance).upper_rates(counts))
-
-    def _expected(self, pilot: ErrorCounts) -> ErrorCounts:
-        """Pessimistic prediction of the errors on the rest, so that a lucky tail does not win."""
-        negatives = max(1, round(self._growth * pilot.negatives))
-        positives = max(1, round(self._growth * pilot.positives))
-        false_positive_rate, false_negative_rate = _CAUTIOUS.upper_rates(pilot)
-        return ErrorCounts(
-            false_positives=np.ceil(false_positive_rate * negatives).astype(np.int64),
-            false_negatives=np.ceil(false_negative_rate * positives).astype(np.int64),
-            negatives=negatives,
-            positives=positives,
-            thresholds=pilot.thresholds,
-        )
+def _expected(pilot: ErrorCounts, growth: float) -> ErrorCounts:
+    """Pessimistic prediction of the errors on the rest, so that a lucky tail does not win."""
+    negatives = max(1, round(growth * pilot.negatives))
+    positives = max(1, round(growth * pilot.positives))
+    false_positive_rate, false_negative_rate = pilot.upper_rates(_CAUTIOUS)
+    return ErrorCounts(
+        false_positives=np.ceil(false_positive_rate * negatives).astype(np.int64),
+        false_negatives=np.ceil(false_negative_rate * positives).astype(np.int64),
+        negatives=negatives,
+        positives=positives,
+        thresholds=pilot.thresholds,
+    )
 
 
 # ---- canaries of one run may depend on each other --------------------------------------------

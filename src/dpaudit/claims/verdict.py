@@ -30,8 +30,8 @@ from dpaudit.claims.fixed_sample import (
 from dpaudit.claims.policy import STRICT, Policy, Verdict, unconfirmed
 from dpaudit.claims.power import Power, detection_power, separation_of
 from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.lower_bounds.evidence import Evidence, evidence_of
-from dpaudit.lower_bounds.thresholds import Fixed, Pilot, ThresholdRule, threshold_rule
+from dpaudit.lower_bounds.diagnostics import Evidence, evidence_of
+from dpaudit.lower_bounds.selection import Fixed, Pilot, ThresholdRule, threshold_rule
 from dpaudit.privacy import DETECT, LEAST_POWER
 from dpaudit.scores import Scores
 
@@ -411,8 +411,8 @@ def judge(
 
     Arguments:
         evidence: `Scores` (with failed runs as lowest scores, see
-            `dpaudit.lower_bounds.evidence.with_failures`), `ErrorCounts`, a data frame, a mapping
-            from the names of canaries to the scores of each, or an `AnytimeTest`.
+            `dpaudit.lower_bounds.diagnostics.with_failures`), `ErrorCounts`, a data frame, a
+            mapping from the names of canaries to the scores of each, or an `AnytimeTest`.
         claim: The claim to test.
         policy: The levels of the tests. Of an `AnytimeTest` they bound the wealth: `STRICT`
             suspects at 20 and proves at 1,000.

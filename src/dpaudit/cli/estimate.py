@@ -12,14 +12,12 @@ from dpaudit.cli._exit import VERDICT_CODES
 from dpaudit.cli._option import Json, option, option_name
 from dpaudit.cli._render import console, print_json
 from dpaudit.errors import InvalidInput
-from dpaudit.lower_bounds.registry import METHODS
+from dpaudit.lower_bounds.registry import DEFAULT_METHODS, METHODS
 
 if TYPE_CHECKING:
     from dpaudit.claims import Claim, ClaimTest
 
 _EVERY = "all"
-# The bound without assumptions, beside the bound of the paper.
-_DEFAULT = ("gaussian-dp", "clopper-pearson")
 _NO_NUMBER = "dpaudit: no method gave a bound; the output lists the reasons"
 
 
@@ -37,7 +35,7 @@ def estimate(
     method: Annotated[
         str | None,
         option(
-            f"Method: {', '.join(METHODS)}, or all. Without it gaussian-dp and clopper-pearson.",
+            f"Method: {', '.join(METHODS)}, or all. Without it clopper-pearson and gaussian-dp.",
             "M|all",
         ),
     ] = None,
@@ -101,7 +99,7 @@ def estimate(
     from dpaudit.claims import test_claim
     from dpaudit.lower_bounds import estimate as estimate_one
     from dpaudit.lower_bounds import estimate_all
-    from dpaudit.lower_bounds.thresholds import threshold_rule
+    from dpaudit.lower_bounds.selection import threshold_rule
     from dpaudit.privacy import Bounds
 
     counts = {
@@ -124,7 +122,7 @@ def estimate(
         "seed": seed,
     }
     if method in (None, _EVERY):
-        result = estimate_all(evidence, methods=METHODS if method else _DEFAULT, **asked)
+        result = estimate_all(evidence, methods=METHODS if method else DEFAULT_METHODS, **asked)
     else:
         result = Bounds(bounds=(estimate_one(evidence, method=method, **asked),))
     verdict = None

@@ -10,33 +10,27 @@ from typing import TYPE_CHECKING
 from dpaudit._loading import on_first_use
 
 if TYPE_CHECKING:
-    from dpaudit.lower_bounds.base import CountMethod, Method, ScoreMethod
+    from dpaudit.comparisons.rules import Best, Bonferroni
     from dpaudit.lower_bounds.counts import ErrorCounts
     from dpaudit.lower_bounds.estimating import estimate, estimate_all, lower_bound
-    from dpaudit.lower_bounds.profile import ProvenCurve, proven_curve
-    from dpaudit.lower_bounds.registry import METHODS
-    from dpaudit.lower_bounds.thresholds import (
-        RULES,
-        Best,
-        Bonferroni,
-        Fixed,
-        Pilot,
-        Simultaneous,
-        ThresholdRule,
-    )
+    from dpaudit.lower_bounds.methods import Method, Reading, Request
+    from dpaudit.lower_bounds.registry import DEFAULT_METHODS, METHODS
+    from dpaudit.lower_bounds.selection import RULES, Fixed, Pilot, Simultaneous, ThresholdRule
+    from dpaudit.lower_bounds.simultaneous import ProvenCurve, proven_curve
 
 __all__ = [
+    "DEFAULT_METHODS",
     "METHODS",
     "RULES",
     "Best",
     "Bonferroni",
-    "CountMethod",
     "ErrorCounts",
     "Fixed",
     "Method",
     "Pilot",
     "ProvenCurve",
-    "ScoreMethod",
+    "Reading",
+    "Request",
     "Simultaneous",
     "ThresholdRule",
     "estimate",
@@ -49,11 +43,11 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept every name
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
-            "base": "CountMethod Method ScoreMethod",
             "counts": "ErrorCounts",
             "estimating": "estimate estimate_all lower_bound",
-            "profile": "ProvenCurve proven_curve",
-            "registry": "METHODS",
-            "thresholds": "RULES Best Bonferroni Fixed Pilot Simultaneous ThresholdRule",
+            "methods": "Method Reading Request",
+            "registry": "DEFAULT_METHODS METHODS",
+            "selection": "Best Bonferroni RULES Fixed Pilot Simultaneous ThresholdRule",
+            "simultaneous": "ProvenCurve proven_curve",
         },
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import betainccinv
 
 from dpaudit import _validate
 from dpaudit._arrays import Array, Integers
@@ -97,12 +97,28 @@ class ErrorCounts:
         """How many scores were counted."""
         return self.negatives + self.positives
 
+    def upper_rates(self, significance: float) -> tuple[Array, Array]:
+        """Upper confidence limits on both error rates, at each threshold by itself.
+
+        Each of the two is false with probability at most half of ``significance``.
+        """
+        return (
+            upper_rate(self.false_positives, self.negatives, significance / 2),
+            upper_rate(self.false_negatives, self.positives, significance / 2),
+        )
+
+    def four(self, place: int) -> dict[str, int]:
+        """The four counts at one threshold, by name."""
+        fp, fn = int(self.false_positives[place]), int(self.false_negatives[place])
+        return {
+            "true_positives": self.positives - fn,
+            "false_negatives": fn,
+            "false_positives": fp,
+            "true_negatives": self.negatives - fp,
+        }
+
     def __len__(self) -> int:
         return len(self.thresholds)
-
-    def __iter__(self) -> Iterator[ErrorCounts]:
-        """The counts at each threshold."""
-        return (self[place] for place in range(len(self)))
 
     def __getitem__(self, which: ArrayLike) -> ErrorCounts:
         """The counts at some of the thresholds."""
@@ -116,23 +132,16 @@ class ErrorCounts:
         )
 
 
-def broadcast_counts(*counts: ArrayLike) -> tuple[Array, Array, Array, Array]:
-    """False positives, false negatives, negatives and positives as float arrays of one shape."""
-    fp, fn, n, p = np.broadcast_arrays(*map(np.asarray, counts))
-    for name, errors, of, total in (
-        ("false_positives", fp, "negatives", n),
-        ("false_negatives", fn, "positives", p),
-    ):
-        # Counts often arrive as floats that are whole; anything else is not a count.
-        bad = ~((errors >= 0) & (errors <= total) & (errors == np.floor(errors)))
-        bad |= total != np.floor(total)
-        if bad.any():
-            first = np.unravel_index(int(bad.argmax()), bad.shape)
-            raise InvalidScores(
-                f"{name} must be a whole number from 0 to {of}, "
-                f"got {errors[first]} with {of} = {total[first]}"
-            )
-    return fp.astype(float), fn.astype(float), n.astype(float), p.astype(float)
+def upper_rate(errors: ArrayLike, trials: int, tail: float) -> Array:
+    """Clopper-Pearson upper limit on an error rate, false with probability at most ``tail``.
+
+    Example:
+        >>> float(upper_rate(0, 500, 0.005).round(6))
+        0.010541
+    """
+    errors = np.asarray(errors, dtype=float)
+    inside = np.minimum(errors, trials - 1)
+    return np.where(errors >= trials, 1.0, betainccinv(inside + 1, trials - inside, tail))
 
 
 def midpoints(distinct: Array) -> Array:

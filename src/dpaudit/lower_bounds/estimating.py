@@ -8,10 +8,10 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from dpaudit.errors import DpauditError, InvalidInput
-from dpaudit.lower_bounds.evidence import Evidence, check_both_kinds, evidence_of
-from dpaudit.lower_bounds.registry import METHODS
-from dpaudit.lower_bounds.task import Task
-from dpaudit.lower_bounds.thresholds import ThresholdRule
+from dpaudit.lower_bounds.diagnostics import Evidence, check_both_kinds, evidence_of
+from dpaudit.lower_bounds.methods import Request
+from dpaudit.lower_bounds.registry import DEFAULT_METHODS, METHODS
+from dpaudit.lower_bounds.selection import ThresholdRule
 from dpaudit.privacy import Bound, Bounds, Unavailable
 from dpaudit.scores import Scores
 
@@ -75,16 +75,16 @@ def estimate(
     arguments as in `lower_bound`. The threshold behind counts was chosen elsewhere, so
     ``threshold`` does not apply to them, and methods that need the scores refuse them.
     """
-    task = Task.asking(
+    request = Request.asking(
         delta=delta, epsilon=epsilon, threshold=threshold, confidence=confidence, seed=seed
     )
-    return METHODS[method]().bound(evidence_of(evidence), task)
+    return METHODS[method].bound(evidence_of(evidence), request)
 
 
 def estimate_all(
     evidence: Evidence | Any,
     *,
-    methods: Iterable[str] = METHODS,
+    methods: Iterable[str] = DEFAULT_METHODS,
     delta: float | None = None,
     epsilon: float | None = None,
     threshold: str | ThresholdRule = "pilot",
@@ -93,9 +93,12 @@ def estimate_all(
 ) -> Bounds:
     """Several methods on the same evidence; a method without an answer is listed with its reason.
 
+    By default the assumption-free bound, and the one that takes the trade-off curve to be Gaussian.
+    ``methods=METHODS`` are all, also those without a theorem (see `Bound.guarantee`).
+
     Arguments that no method could work with, such as a delta of 2, raise an error.
     """
-    task = Task.asking(
+    request = Request.asking(
         delta=delta, epsilon=epsilon, threshold=threshold, confidence=confidence, seed=seed
     )
     evidence = evidence_of(evidence)
@@ -105,9 +108,9 @@ def estimate_all(
         check_both_kinds(evidence)
     bounds: list[Bound] = []
     unavailable: list[Unavailable] = []
-    for name, method in [(name, METHODS[name]()) for name in methods]:
+    for name, method in [(name, METHODS[name]) for name in methods]:
         try:
-            bounds.append(method.bound(evidence, task))
+            bounds.append(method.bound(evidence, request))
         except DpauditError as error:
             unavailable.append(Unavailable(method=name, reason=str(error)))
     return Bounds(bounds=tuple(bounds), unavailable=tuple(unavailable))

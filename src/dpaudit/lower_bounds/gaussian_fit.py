@@ -21,16 +21,9 @@ from scipy.special import fdtr, fdtrc, nctdtr
 from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
 from dpaudit.errors import InvalidScores, NumericalError
-from dpaudit.lower_bounds.base import ScoreMethod
-from dpaudit.lower_bounds.evidence import dependence_of, wrong_way
-from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
-from dpaudit.lower_bounds.normality import FEWEST_TO_CHECK, normality_p_value, unit_of
-from dpaudit.lower_bounds.questions import Answer
-from dpaudit.lower_bounds.task import Task
-from dpaudit.privacy import Bound
-from dpaudit.scores import Scores
+from dpaudit.lower_bounds.diagnostics import FEWEST_TO_CHECK, normality_p_value, unit_of
 
-# The check rejects normal scores in one of a thousand audits.
+# Level of each of the two tests of the assumption, of normality and of equal variances.
 REJECT_BELOW = 1e-3
 
 LARGEST_STATISTIC = 1e4
@@ -56,6 +49,20 @@ class NormalFit:
         if self.equal_variance_p_value is not None and self.equal_variance_p_value < REJECT_BELOW:
             reasons.append(f"the two variances differ (p = {self.equal_variance_p_value:.1e})")
         return tuple(reasons)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the tests of the assumption say, and why the bound is 0 if it is."""
+        if self.rejected:
+            return (f"nothing can be claimed: {' and '.join(self.rejected)}",)
+        if self.normality_p_value is None:
+            tested = f"normality not tested: fewer than {FEWEST_TO_CHECK} scores of a kind"
+        else:
+            p_value = f"p = {self.normality_p_value:.3g}"
+            tested = f"normality not rejected at the level {REJECT_BELOW:g} ({p_value})"
+        if self.mu == 0:
+            return "nothing can be claimed: the means do not differ beyond chance", tested
+        return (tested,)
 
 
 def fit_gaussian(inserted: Array, not_inserted: Array, *, significance: float) -> NormalFit:
@@ -145,42 +152,3 @@ def _equal_variance(variances: tuple[float, float], freedom: tuple[int, int]) ->
     ratio = variances[0] / variances[1]
     tails = fdtr(*freedom, ratio), fdtrc(*freedom, ratio)
     return float(min(1.0, 2 * min(tails)))
-
-
-@final
-class GaussianFit(ScoreMethod):
-    """The bound from means and variances; 0 if the scores are not normal."""
-
-    name = "gaussian-fit"
-    paper = ""
-    assumptions = (
-        GAUSSIAN_TRADE_OFF,
-        "scores are normal with the same variance with and without the canary",
-    )
-    needs_positive_delta = True
-
-    def from_scores(self, scores: Scores, task: Task) -> Bound:
-        dependence, notes = dependence_of(scores)
-        fit = fit_gaussian(
-            scores.inserted_scores, scores.other_scores, significance=task.significance
-        )
-        mu = fit.mu
-        if fit.rejected:
-            mu, notes = 0.0, (f"nothing can be claimed: {' and '.join(fit.rejected)}", *notes)
-        elif fit.normality_p_value is None:
-            notes = (f"normality not tested: fewer than {FEWEST_TO_CHECK} scores of a kind", *notes)
-        else:
-            p_value = f"p = {fit.normality_p_value:.3g}"
-            notes = (f"normality not rejected at the level {REJECT_BELOW:g} ({p_value})", *notes)
-        if mu == 0 and not fit.rejected:
-            notes = ("nothing can be claimed: the means do not differ beyond chance", *notes)
-        return task.bound(
-            self.name,
-            Answer.of_mu(mu, task.question),
-            sample_size=len(scores),
-            assumptions=(*self.assumptions, *dependence),
-            notes=(*notes, *wrong_way(scores)),
-            mu_estimate=fit.estimate,
-            normality_p_value=fit.normality_p_value,
-            equal_variance_p_value=fit.equal_variance_p_value,
-        )

@@ -1,4 +1,8 @@
-"""Guesses about which canaries were inserted, from the ranking of their scores."""
+"""Guesses about which canaries of one run were inserted, from the ranking of their scores.
+
+A pilot of random canaries plans how many of the others to guess; `one_run` and
+`one_run_independent` say what correct guesses prove.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,14 @@ from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv
+from scipy.special import bdtr, betaincinv, gammaln
 
 from dpaudit import _validate
 from dpaudit._arrays import Array, Integers
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import midpoints
+from dpaudit.lower_bounds.selection import Pilot
+from dpaudit.scores import Scores
 
 
 @final
@@ -67,7 +73,7 @@ def count_guesses(
     If only some of several equal scores are to be guessed, they are drawn at random. The number of
     guesses does not depend on the scores, as the theorems require.
 
-    See also: :func:`dpaudit.lower_bounds.one_run.choose_guesses`, which makes the plan.
+    See also: `dpaudit.lower_bounds.one_run.choose_guesses`, which makes the plan.
 
     Arguments:
         scores: One score for each canary; higher means "inserted".
@@ -100,6 +106,83 @@ def count_guesses(
         taken = (drawn[1], drawn[0]) if last == edge else (0, 0)
         right += _hits(scores < last, scores == last, 1 - coins, bottom, taken, random)[0]
     return right, top + bottom
+
+
+# A plan for more canaries is scaled up from one for so many.
+MOST_PLANNED = 200_000
+
+Planner = Callable[[Array, Integers, int], GuessPlan]
+"""How many of the remaining canaries to guess, from the pilot's scores and coins."""
+
+
+def guessed(scores: Scores, planner: Planner, pilot: Pilot) -> Guesses:
+    """How the guesses turn out that a pilot plans for the other canaries.
+
+    Several runs, each with its own canaries, are together one mechanism that is as private in each
+    canary as a single run, so all rows count as one run. The pilot is drawn without looking at the
+    coins, and its canaries are not guessed.
+
+    Arguments:
+        scores: The scores of canaries that were inserted by a fair coin each.
+        planner: Plans the guesses.
+        pilot: The share of canaries that plans, and the seed that draws them.
+    """
+    if len(scores) < 2:
+        raise InvalidScores(
+            f"one-run methods need at least 2 canaries, got {len(scores)}; insert more"
+        )
+    check_fair_coins(scores)
+    size, seed = len(scores), pilot.seed
+    order = np.random.default_rng(seed).permutation(size)
+    rows = order[: min(max(1, round(pilot.share * size)), size - 1)]
+    is_rest = np.ones(size, dtype=bool)
+    is_rest[rows] = False
+    rest, coins = np.flatnonzero(is_rest), scores.inserted.astype(np.int64)
+    remaining, planned = len(rest), min(len(rest), MOST_PLANNED)
+    rows = rows[: MOST_PLANNED // 10]
+    plan = planner(scores.score[rows], coins[rows], planned)
+    if planned < remaining:
+        top = plan.top * remaining // planned
+        everything = plan.top + plan.bottom == planned
+        bottom = remaining - top if everything else plan.bottom * remaining // planned
+        plan = GuessPlan(top=top, bottom=bottom, cut=plan.cut)
+    correct, guesses = count_guesses(scores.score[rest], coins[rest], plan, seed=seed)
+    return Guesses(correct, guesses, remaining)
+
+
+# Levels of the two tests: fair coins are refused with at most these probabilities.
+UNFAIR_BELOW = 0.001
+HALF_BELOW = 0.05
+
+
+def check_fair_coins(scores: Scores) -> None:
+    """Refuse canaries that were hardly inserted by a fair coin each.
+
+    An exact two-sided binomial test of the number inserted; and exactly half, in every run or
+    over all canaries, where fair coins would seldom hit it. A refusal makes no claim, so a fair
+    design loses the audit with that probability (2.5 % at 1,000 canaries) but no validity.
+    """
+    total, inserted = len(scores), int(scores.inserted.sum())
+    chance = min(1.0, 2 * float(bdtr(min(inserted, total - inserted), total, 0.5)))
+    if chance < UNFAIR_BELOW:
+        raise InvalidScores(
+            "one-run methods need canaries that were inserted by a fair coin each, and "
+            f"{inserted:,} of {total:,} inserted has probability {chance:.1g} under fair coins; "
+            "insert each canary with probability 1/2, or use clopper-pearson"
+        )
+    by_run, size = np.array([inserted]), np.array([total])
+    if scores.clustered:
+        _, run, size = np.unique(scores.run, return_inverse=True, return_counts=True)
+        by_run = np.bincount(run, scores.inserted)
+    # The logarithm of P(Binomial(size, 1/2) = size/2), summed over runs.
+    half = gammaln(size + 1) - 2 * gammaln(size / 2 + 1) - size * np.log(2)
+    if (2 * by_run == size).all() and half.sum() < np.log(HALF_BELOW):
+        raise InvalidScores(
+            "one-run methods need canaries that were inserted by a fair coin each, and exactly "
+            f"half were ({inserted:,} of {total:,}), which fair coins give with probability "
+            f"{np.exp(half.sum()):.1g}; flip a coin for each canary, or use clopper-pearson; an "
+            "odd number of canaries never gives exactly half by chance"
+        )
 
 
 @final

@@ -60,8 +60,7 @@ from scipy.special import bdtr, betaincc, ndtr, ndtri
 from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
 from dpaudit.curves import Curve, Family
-from dpaudit.lower_bounds.bands import upper_rate
-from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.counts import ErrorCounts, upper_rate
 
 # Up to here scipy's bdtr is right to 2e-9; at 1e8 trials it is wrong by 0.1, past 2**31 it is NaN.
 _MOST_TRIALS_OF_BDTR = 10**6

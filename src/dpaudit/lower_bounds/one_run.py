@@ -1,42 +1,146 @@
 r"""Lower bounds from one training run with many canaries, each inserted by its own fair coin.
 
 The auditor guesses some of the coins from one output of the mechanism and abstains on the others.
-If the mechanism is (epsilon, delta)-DP, each guess is correct with probability at most
-:math:`e^\epsilon/(1+e^\epsilon)` given all other guesses. Canaries need not be independent, and too
-many correct guesses refute the claim.
 
-Assumptions, here and in :mod:`dpaudit.lower_bounds.one_run_fdp`:
+**Conditions** of both theorems:
 
 - every canary was inserted by a fair coin, independent of all other coins and of the data.
   Inserting exactly half of the canaries is not allowed: it makes the coins dependent;
-- the guesses, and on which canaries to abstain, depend on the coins only through the output.
+- the guesses, and on which canaries to abstain, depend on the coins only through the output;
+- the number of guesses was fixed without the coins and scores of these canaries.
 
 Nothing is assumed about how the canaries interact inside the run.
+
+**Theorem 1** (Steinke et al.). If the mechanism is (epsilon, delta)-DP, then so many correct
+guesses have at most the probability of `one_run_p_value`. At delta 0 each guess is correct with
+probability at most :math:`e^\epsilon/(1+e^\epsilon)` given all other guesses.
+
+**Theorem 2** (Mahloujifar et al.). If the mechanism's trade-off function is at least :math:`f` and
+`guesses_refute` says so, then so many correct guesses have a probability below the significance.
+Any trade-off function can be tested, and the bound is larger unless :math:`m\delta` is tiny.
+
+**Proof.** Let :math:`W` be the number of correct guesses out of :math:`r`, for :math:`m` canaries.
+Flipping the coin of one canary turns "guessed right, and at least :math:`c` right in all" into
+"guessed wrong, and at least :math:`c-1` right in all". For an f-DP mechanism the probability of the
+first is at most :math:`\bar f = 1 - f` of the second. Averaged over canaries (:math:`\bar f` is
+concave), with
+
+.. math:: R_c = E[\tfrac{W}{m} 1_{W \ge c}], \qquad H_c = E[\tfrac{r-W}{m} 1_{W \ge c}],
+
+this gives :math:`R_c \le \bar f(H_{c-1})`, that is :math:`H_{c-1} \ge f(1 - R_c)`, for every
+:math:`c`. If :math:`P(W \ge c)` were at least the significance, these inequalities, followed from
+:math:`c` down to 0, would require a total probability above 1; then the function is refuted.
+
+**The plan** comes from pilot canaries. Their coins are independent of the others, so given them the
+remaining coins are still fair and independent, and the mechanism is still as private in each. The
+theorems hold for the remaining canaries alone. It would not be valid to evaluate the plan on the
+pilot canaries again.
+
+The bound on mu does not reach the true mu even with many canaries: the first step of the recursion
+compares probabilities of the size of the significance, where a Gaussian trade-off function is
+steep. In return nothing is assumed about how canaries interact.
 
 References:
     Steinke, Nasr, Jagielski: *Privacy Auditing with One (1) Training Run* (NeurIPS 2023,
     arXiv 2305.08846): the main theorem for approximate DP, and its p-value in the appendix.
+    Mahloujifar, Melis, Chaudhuri: *Auditing f-Differential Privacy in One Run* (ICML 2025,
+    arXiv 2410.22235): the recursion of its numerical algorithm, with two guessed values per coin.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc, betaincinv, expit, gammaln, logit
+from scipy.special import betainc, betaincinv, expit, gammaln, logit, ndtri
 
 from dpaudit import _validate
 from dpaudit._arrays import Array, Integers
 from dpaudit._roots import sign_change
-from dpaudit.curves import PairsAtDelta
+from dpaudit.curves import (
+    Curve,
+    Family,
+    GaussianCurves,
+    PairsAtDelta,
+    PairsAtEpsilon,
+    gaussian_curve,
+)
 from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, best_plan, candidate_plans
-from dpaudit.lower_bounds.one_run_method import FAIR_COINS, OneRunMethod
-from dpaudit.lower_bounds.one_run_recursion import largest_refuted
-from dpaudit.lower_bounds.questions import Answer, AtDelta
-from dpaudit.lower_bounds.task import Task
+
+
+def of_guesses(guesses: Guesses, family: Family, significance: float) -> float:
+    """The largest parameter of a family that the guesses of one run refute; 0 if none.
+
+    Of two valid bounds for (epsilon, delta)-DP, the one that is tighter at this number of canaries
+    and delta; the choice depends on no random number.
+
+    Arguments:
+        guesses: The guesses of the run.
+        family: The curve of each parameter.
+        significance: Error probability of the bound.
+    """
+    match family:
+        case PairsAtEpsilon(epsilon):
+            return one_run_delta(guesses, epsilon=epsilon, significance=significance)
+        case PairsAtDelta(delta) if guesses.canaries * delta <= 0.02:
+            return one_run_epsilon(guesses, delta=delta, significance=significance)
+        case PairsAtDelta():
+            return largest_refuted(family, guesses, significance=significance, tolerance=1e-10)
+    return largest_refuted(family, guesses, significance=significance, tolerance=1e-12)
+
+
+def plan_for(
+    family: Family, scores: Array, coins: Integers, remaining: int, significance: float
+) -> GuessPlan:
+    """How many of the remaining canaries to guess, from the pilot's scores and coins."""
+    if isinstance(family, GaussianCurves):
+        return choose_gaussian_guesses(scores, coins, remaining, significance=significance)
+    # Any plan is valid; if delta is asked for, the plan is for delta 0.
+    delta = family.delta if isinstance(family, PairsAtDelta) else 0.0
+    return choose_guesses(scores, coins, remaining, delta=delta, significance=significance)
+
+
+def guesses_refute(curve: Curve, seen: Guesses, significance: float) -> bool:
+    """Whether so many right guesses have probability below ``significance``.
+
+    Lower bounds ``right`` and ``wrong`` on :math:`R_i` and :math:`H_i`, for i from the number of
+    right guesses down. The mass at exactly i of them adds in the proportion i to guesses - i.
+    """
+    correct, guesses, canaries = seen.correct, seen.guesses, seen.canaries
+    right = significance * correct / canaries
+    wrong = significance * (guesses - correct) / canaries
+    everything = guesses / canaries
+    for i in range(correct - 1, -1, -1):
+        least = curve.at_complement(right)
+        if least <= wrong:
+            return False  # the inequality holds without more mass, here and at every smaller i
+        right += i / (guesses - i) * (least - wrong)
+        wrong = least
+        if right + wrong >= everything:
+            return True
+    return False
+
+
+def largest_refuted(
+    family: Family, seen: Guesses, *, significance: float, tolerance: float
+) -> float:
+    """The largest parameter of a family of trade-off functions that the guesses refute, or 0.
+
+    Arguments:
+        family: The curve of each parameter.
+        seen: The guesses of the run.
+        significance: Error probability of the bound.
+        tolerance: Relative accuracy of the parameter.
+    """
+
+    def excess(parameter: float) -> float:
+        return -1.0 if guesses_refute(family.curve(parameter), seen, significance) else 1.0
+
+    if seen.correct == 0 or excess(0.0) > 0:
+        return 0.0
+    return sign_change(excess, 0.0, 1.0, tolerance=tolerance)[0]
 
 
 def one_run_p_value(seen: Guesses, *, epsilon: float, delta: float) -> float:
@@ -47,7 +151,7 @@ def one_run_p_value(seen: Guesses, *, epsilon: float, delta: float) -> float:
 
     .. math:: P(B \ge v) + 2 m \delta \max_{1 \le i \le v} \tfrac1i P(v - i \le B < v).
 
-    See also: :func:`one_run_epsilon` and :func:`one_run_delta`, which invert it.
+    See also: `one_run_epsilon` and `one_run_delta`, which invert it.
 
     Steinke et al. 2023, main theorem. Assumes fair independent coins (see the module).
 
@@ -103,24 +207,6 @@ def one_run_epsilon(seen: Guesses, *, delta: float, significance: float) -> floa
     if excess(high) <= 0:
         return high
     return sign_change(excess, 0.0, high, tolerance=1e-14)[0]
-
-
-def recursion_epsilon(seen: Guesses, *, delta: float, significance: float) -> float:
-    r"""As `one_run_epsilon`, by the recursion of Mahloujifar et al. for the trade-off function.
-
-    Tighter than the theorem of Steinke et al. unless :math:`m\delta` is tiny; there it is looser
-    by about 0.01. The number of guesses must be fixed beforehand.
-
-    Example:
-        >>> seen, asked = Guesses(990, 1000, 1000), {"significance": 0.05}
-        >>> [round(recursion_epsilon(seen, delta=delta, **asked), 3) for delta in (1e-3, 1e-2)]
-        [4.043, 3.986]
-        >>> [round(one_run_epsilon(seen, delta=delta, **asked), 3) for delta in (1e-3, 1e-2)]
-        [3.215, 0.527]
-    """
-    delta = _validate.delta(delta)
-    level = _validate.between("significance", significance, 0, 1)
-    return largest_refuted(PairsAtDelta(delta), seen, significance=level, tolerance=1e-10)
 
 
 def one_run_delta(seen: Guesses, *, epsilon: float, significance: float) -> float:
@@ -190,6 +276,37 @@ def choose_guesses(
     )
 
 
+def choose_gaussian_guesses(
+    pilot_scores: ArrayLike, pilot_inserted: ArrayLike, remaining: int, *, significance: float
+) -> GuessPlan:
+    """How many of the remaining canaries to guess, learned from pilot canaries of the same run.
+
+    As `choose_guesses`, and valid for the same reason. The bound
+    on mu is largest for few and nearly certain guesses.
+
+    Example:
+        >>> import numpy as np
+        >>> coins = np.arange(200) % 2
+        >>> scores = coins + 0.001 * np.arange(200)
+        >>> plan = choose_gaussian_guesses(scores, coins, 1800, significance=0.05)
+        >>> plan.top, plan.bottom
+        (900, 900)
+    """
+    significance = _validate.between("significance", significance, 0, 1)
+    plans = candidate_plans(pilot_scores, pilot_inserted, remaining)
+    share = significance / max(remaining, 1)
+    wrong = plans.guesses - plans.correct
+    # The recursion stops at once unless mu is below this.
+    with np.errstate(invalid="ignore"):  # no guess at all: minus infinity on both sides
+        ceilings = ndtri(share * plans.correct) - ndtri(share * wrong)
+    return best_plan(
+        plans,
+        ceilings=np.where(plans.correct == 0, 0.0, np.where(wrong == 0, np.inf, ceilings)),
+        refutes=lambda seen, mu: guesses_refute(gaussian_curve(mu), seen, significance),
+        bound=lambda seen: of_guesses(seen, GaussianCurves(), significance),
+    )
+
+
 def _pure_epsilon(correct: Integers, guesses: Integers, significance: float) -> Array:
     """The bound at delta 0: the Clopper-Pearson lower limit of a guess's accuracy, as log-odds."""
     accuracy = betaincinv(np.maximum(correct, 1), guesses - correct + 1, significance)
@@ -230,26 +347,3 @@ def _tail_and_slope(seen: Guesses, epsilon: float) -> tuple[float, float]:
 
     best = 1 + bisect_left(range(1, correct), True, key=falls)
     return tail, max(0.0, average(best))
-
-
-@final
-class OneRun(OneRunMethod):
-    """The bound of Steinke et al. for (epsilon, delta)-DP from one training run."""
-
-    name = "one-run"
-    paper = "Steinke et al. 2023"
-    assumptions = (FAIR_COINS,)
-
-    def plan(self, scores: Array, coins: Integers, remaining: int, task: Task) -> GuessPlan:
-        # Any plan is valid; if delta is asked for, the plan is for delta 0.
-        delta = task.question.delta if isinstance(task.question, AtDelta) else 0.0
-        return choose_guesses(scores, coins, remaining, delta=delta, significance=task.significance)
-
-    def answer(self, seen: Guesses, task: Task) -> Answer:
-        question, level = task.question, task.significance
-        if not isinstance(question, AtDelta):
-            value = one_run_delta(seen, epsilon=question.epsilon, significance=level)
-            return Answer(value=value)
-        # The choice between two valid bounds depends on no random number.
-        bound = recursion_epsilon if seen.canaries * question.delta > 0.02 else one_run_epsilon
-        return Answer(value=bound(seen, delta=question.delta, significance=level))

@@ -1,10 +1,16 @@
-r"""Lower bound on mu from one run, if its canaries are independent of each other.
+r"""Lower bound from one run, if its canaries are independent of each other.
 
-Every canary is guessed, at a threshold that pilot canaries chose. If a canary's output is
-:math:`\mu`-GDP, a guess of its fair coin is correct with probability at most :math:`\Phi(\mu/2)`.
-If the guesses are also independent, the number of correct ones is stochastically at most binomial
-with that probability. Its exact lower confidence limit gives the bound on mu, which converges to
-the true mu. Canaries need not be alike.
+**Theorem.** Let the canaries be inserted by fair coins, let each canary's output have a trade-off
+function of at least :math:`f`, its own inverse, and let the outputs be independent. If all canaries
+are guessed at a threshold that was chosen without them, then the family's parameter through equal
+error rates, both the upper confidence limit on the share of wrong guesses, exceeds that of
+:math:`f` with probability at most the significance.
+
+**Proof.** A guess of a fair coin with error rates :math:`(a, b)` is wrong with probability
+:math:`(a+b)/2 \ge \min_a (a + f(a))/2`, which is the rate at which the curve meets its diagonal, as
+:math:`f` is convex and its own inverse. Guesses are independent, so the number of wrong ones is
+stochastically at least binomial with that rate, whose exact confidence limit is used. Canaries need
+not be alike. For mu-GDP the rate is :math:`\Phi(-\mu/2)`, and the bound converges to the true mu.
 
 Without independence the bound is false. Example: a common coin, thrown with probability 0.8 of
 "heads", switches *all* canaries to randomised response with accuracy 0.73; otherwise nothing
@@ -18,49 +24,32 @@ References:
 
 from __future__ import annotations
 
-from typing import final
-
 import numpy as np
-from scipy.special import betaincinv, ndtri
 
 from dpaudit._arrays import Array, Integers
-from dpaudit.lower_bounds.counts import midpoints
-from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES
-from dpaudit.lower_bounds.gaussian_dp import GAUSSIAN_TRADE_OFF
+from dpaudit.curves import Family
+from dpaudit.lower_bounds.counts import midpoints, upper_rate
 from dpaudit.lower_bounds.guesses import Guesses, GuessPlan
-from dpaudit.lower_bounds.one_run_method import FAIR_COINS, OneRunMethod
-from dpaudit.lower_bounds.questions import Answer
-from dpaudit.lower_bounds.task import Task
 
 
-@final
-class OneRunIndependent(OneRunMethod):
-    """The exact bound on mu from the guesses of one run with independent canaries."""
-
-    name = "one-run-independent"
-    paper = "Xiang et al. 2025"
-    assumptions = (FAIR_COINS, INDEPENDENT_CANARIES, GAUSSIAN_TRADE_OFF)
-    needs_positive_delta = True
-
-    def plan(self, scores: Array, coins: Integers, remaining: int, task: Task) -> GuessPlan:
-        return GuessPlan(top=0, bottom=remaining, cut=_cut(scores, coins))
-
-    def answer(self, seen: Guesses, task: Task) -> Answer:
-        mu = independent_mu(seen.correct, seen.guesses, task.significance)
-        return Answer.of_mu(mu, task.question)
-
-
-def independent_mu(correct: int, guesses: int, significance: float) -> float:
-    """Largest mu at which so many correct guesses have a probability below ``significance``.
+def of_independent_guesses(guesses: Guesses, family: Family, significance: float) -> float:
+    """The largest parameter of a family of symmetric curves that independent guesses refute.
 
     Example:
-        >>> round(independent_mu(692, 1000, 0.05), 3)
+        >>> from dpaudit.curves import GaussianCurves, PairsAtDelta
+        >>> guesses = Guesses(692, 1000, 1000)
+        >>> round(of_independent_guesses(guesses, GaussianCurves(), 0.05), 3)
         0.864
+        >>> round(of_independent_guesses(guesses, PairsAtDelta(1e-5), 0.05), 3)
+        0.695
     """
-    if correct == 0:
-        return 0.0
-    accuracy = float(betaincinv(correct, guesses - correct + 1, significance))
-    return max(0.0, 2 * float(ndtri(accuracy)))
+    wrong = upper_rate(guesses.guesses - guesses.correct, guesses.guesses, significance)
+    return max(0.0, float(family.through(wrong, wrong)))
+
+
+def plan_every_guess(scores: Array, coins: Integers, remaining: int) -> GuessPlan:
+    """A plan that guesses every remaining canary, at a threshold that the pilot chooses."""
+    return GuessPlan(top=0, bottom=remaining, cut=_cut(scores, coins))
 
 
 def _cut(scores: Array, coins: Integers) -> float:

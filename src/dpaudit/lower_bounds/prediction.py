@@ -10,24 +10,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import ClassVar, final
 
 import numpy as np
 from scipy.special import ndtri
 
 from dpaudit import _validate
-from dpaudit._arrays import Array
 from dpaudit.curves import gaussian_epsilon
 from dpaudit.lower_bounds.estimating import estimate
-from dpaudit.lower_bounds.thresholds import (
-    Chosen,
-    Ranking,
-    Sample,
-    ThresholdRule,
-    chosen_by_pilot,
-)
+from dpaudit.lower_bounds.selection import Pilot
 from dpaudit.privacy import Bound
 from dpaudit.scores import Scores
 
@@ -61,24 +53,6 @@ def predicted_mu(
     rate = 1.0 if sampling_rate is None else sampling_rate
     variance = noise_multiplier**2 * steps + insertions * rate * (1 - rate) / 2
     return math.inf if variance == 0 else rate * insertions / math.sqrt(variance)
-
-
-@final
-@dataclass(frozen=True)
-class _TypicalPilot(ThresholdRule):
-    """Every tenth of the sorted scores chooses the threshold, so that no chance is involved."""
-
-    name: ClassVar[str] = "pilot"
-
-    def choose(self, ranking: Ranking, sample: Sample) -> Chosen:
-        pilot_in, rest_in = self._split(sample.inserted)
-        pilot_out, rest_out = self._split(sample.not_inserted)
-        return chosen_by_pilot(ranking, (pilot_in, pilot_out), (rest_in, rest_out), sample)
-
-    @staticmethod
-    def _split(scores: Array) -> tuple[Array, Array]:
-        chosen = np.arange(len(scores)) % 10 == min(5, len(scores) // 2)
-        return scores[chosen], scores[~chosen]
 
 
 def expected_bound(
@@ -117,9 +91,8 @@ def _expected(mu: float, scores: int, delta: float, confidence: float, method: s
     half = max(2, scores // 2)
     quantiles = ndtri((np.arange(half) + 0.5) / half)
     evidence = Scores.from_samples(quantiles + min(mu, 1e3), quantiles)
-    return estimate(
-        evidence, delta=delta, confidence=confidence, method=method, threshold=_TypicalPilot()
-    )
+    rule = Pilot(evenly=True)  # so that no chance is involved
+    return estimate(evidence, delta=delta, confidence=confidence, method=method, threshold=rule)
 
 
 def scores_needed(mu: float, *, share: float, delta: float, confidence: float = 0.95) -> int | None:

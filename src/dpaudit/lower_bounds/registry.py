@@ -7,24 +7,21 @@ from typing import TYPE_CHECKING
 from dpaudit._registry import Registry
 
 if TYPE_CHECKING:
-    from dpaudit.lower_bounds.base import Method
+    from dpaudit.lower_bounds.methods import Method
 
-METHODS: Registry[type[Method]] = Registry(
+_NAMES = (
+    "clopper-pearson gaussian-dp profile gaussian-fit one-run one-run-fdp one-run-independent "
+    "jeffreys joint-beta katz-log adjusted-log bailey inverse-sinh"
+)
+
+METHODS: Registry[Method] = Registry(
     "method",
     "dpaudit.lower_bounds",
     {
-        "clopper-pearson": "dpaudit.lower_bounds.clopper_pearson:ClopperPearson",
-        "gaussian-dp": "dpaudit.lower_bounds.gaussian_dp:GaussianDP",
-        "jeffreys": "dpaudit.lower_bounds.formulas:Jeffreys",
-        "joint-beta": "dpaudit.lower_bounds.formulas:JointBeta",
-        "katz-log": "dpaudit.lower_bounds.formulas:KatzLog",
-        "adjusted-log": "dpaudit.lower_bounds.formulas:AdjustedLog",
-        "bailey": "dpaudit.lower_bounds.formulas:Bailey",
-        "inverse-sinh": "dpaudit.lower_bounds.formulas:InverseSinh",
-        "gaussian-fit": "dpaudit.lower_bounds.gaussian_fit:GaussianFit",
-        "one-run": "dpaudit.lower_bounds.one_run:OneRun",
-        "one-run-fdp": "dpaudit.lower_bounds.one_run_fdp:OneRunFDP",
-        "one-run-independent": "dpaudit.lower_bounds.one_run_independent:OneRunIndependent",
-        "profile": "dpaudit.lower_bounds.profile:Profile",
+        name: f"dpaudit.lower_bounds.methods:{name.upper().replace('-', '_')}"
+        for name in _NAMES.split()
     },
 )
+
+DEFAULT_METHODS = ("clopper-pearson", "gaussian-dp")
+"""The assumption-free bound, and the one that takes the trade-off curve to be Gaussian."""

@@ -8,9 +8,8 @@ import numpy as np
 
 from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import DpauditError, InvalidScores
-from dpaudit.lower_bounds.base import Method
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.task import Task
+from dpaudit.lower_bounds.methods import Method, Request
 from dpaudit.scores import Scores
 from dpaudit.testing._requiring import requiring
 
@@ -32,7 +31,7 @@ def check_lower_bound(method: Method, *, audits: int = 200, seed: int = 0) -> No
 
     Example:
         >>> from dpaudit.lower_bounds import METHODS
-        >>> check_lower_bound(METHODS["clopper-pearson"](), audits=20)
+        >>> check_lower_bound(METHODS["clopper-pearson"], audits=20)
     """
     random = np.random.default_rng(seed)
     check_result(method, _scores(2.0, 300, random))
@@ -44,13 +43,13 @@ def check_lower_bound(method: Method, *, audits: int = 200, seed: int = 0) -> No
 
 def check_result(method: Method, scores: Scores) -> None:
     """The bound names its side, method and confidence, and is a finite number of at least 0."""
-    bound = method.bound(scores, _task())
+    bound = method.bound(scores, _request())
     _require((bound.side, bound.method, bound.delta) == ("lower", method.name, _DELTA), bound)
     _require(bound.confidence == 0.95 and bound.quantity == "epsilon", bound)
     _require(0 <= bound.epsilon < math.inf, bound)
     _require(bound.sample_size is not None and 0 < bound.sample_size <= len(scores), bound)
     _require(set(method.assumptions) <= set(bound.assumptions), bound)
-    _require(bound == method.bound(scores, _task()), "two calls differ", bound)
+    _require(bound == method.bound(scores, _request()), "two calls differ", bound)
 
 
 def check_hard_evidence(method: Method) -> None:
@@ -73,14 +72,14 @@ def check_hard_evidence(method: Method) -> None:
     ]
     for evidence in cases:
         try:
-            bound = method.bound(evidence, _task())
+            bound = method.bound(evidence, _request())
         except DpauditError:
             continue
         _require(0 <= bound.epsilon < math.inf, bound, evidence)
         _require(bound.epsilon > 0 or bound.notes, "a bound of 0 needs a note", bound)
     for missing in (Scores.from_samples([1.0, 2.0], []), Scores.from_samples([], [1.0, 2.0])):
         try:
-            method.bound(missing, _task())
+            method.bound(missing, _request())
         except InvalidScores:
             continue
         _require(False, "scores of one kind must be refused", missing)
@@ -89,7 +88,7 @@ def check_hard_evidence(method: Method) -> None:
 def check_confidence(method: Method, scores: Scores) -> None:
     """More confidence never gives a larger bound at the same threshold."""
     bounds = [
-        method.bound(scores, _task("fixed=1", confidence)).epsilon for confidence in (0.5, 0.999)
+        method.bound(scores, _request("fixed=1", confidence)).epsilon for confidence in (0.5, 0.999)
     ]
     _require(bounds[1] <= bounds[0], bounds)
 
@@ -100,17 +99,15 @@ def check_false_bounds(method: Method, mu: float, audits: int, random: np.random
     false = 0
     for audit in range(audits):
         try:
-            false += method.bound(_scores(mu, 100, random), _task(seed=audit)).epsilon > truth
+            false += method.bound(_scores(mu, 100, random), _request(seed=audit)).epsilon > truth
         except InvalidScores:
             continue  # no bound is no false bound
     share = false / audits
     _require(share <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / audits), share, mu)
 
 
-def _task(threshold: str = "pilot", confidence: float = 0.95, seed: int = 0) -> Task:
-    return Task.asking(
-        delta=_DELTA, epsilon=None, threshold=threshold, confidence=confidence, seed=seed
-    )
+def _request(threshold: str = "pilot", confidence: float = 0.95, seed: int = 0) -> Request:
+    return Request.asking(delta=_DELTA, threshold=threshold, confidence=confidence, seed=seed)
 
 
 def _scores(mu: float, each: int, random: np.random.Generator) -> Scores:

@@ -11,9 +11,8 @@ from dpaudit.claims import Claim, ClaimTest
 from dpaudit.curves import gaussian_mu
 from dpaudit.errors import DpauditError
 from dpaudit.lower_bounds import proven_curve
-from dpaudit.lower_bounds.dependence import INDEPENDENT_CANARIES
+from dpaudit.lower_bounds.diagnostics import FAIR_COINS, INDEPENDENT_CANARIES
 from dpaudit.lower_bounds.gaussian_fit import fit_gaussian
-from dpaudit.lower_bounds.one_run_method import FAIR_COINS
 from dpaudit.privacy import Bound, Bounds
 from dpaudit.report.data import MOST_THRESHOLDS, AuditEvidence
 from dpaudit.scores import Scores

@@ -15,9 +15,8 @@ from dpaudit.curves import (
     gaussian_tradeoff,
     mu_of_errors,
 )
-from dpaudit.lower_bounds.bands import upper_rate
-from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.profile import ProvenCurve
+from dpaudit.lower_bounds.counts import ErrorCounts, upper_rate
+from dpaudit.lower_bounds.simultaneous import ProvenCurve
 from dpaudit.report.data import (
     MOST_THRESHOLDS,
     SMALLEST_RATE,

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln, ndtri, xlogy
 
-from dpaudit.curves import epsilon_of_errors
-from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.lower_bounds.ratio import (
+from dpaudit.comparisons.ratio import (
     adjusted_log_ratio,
     bailey_ratio,
     inverse_sinh_ratio,
     katz_log_ratio,
     ratio_epsilon,
 )
+from dpaudit.curves import epsilon_of_errors
+from dpaudit.errors import InvalidInput, InvalidScores
 
 RATIOS = (katz_log_ratio, adjusted_log_ratio, bailey_ratio, inverse_sinh_ratio)
 BOUNDS = tuple(partial(ratio_epsilon, limit) for limit in RATIOS)

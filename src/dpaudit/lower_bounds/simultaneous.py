@@ -1,4 +1,13 @@
-r"""One-sided bands that hold for a whole distribution function at once.
+r"""All thresholds at once: simultaneous bands, and the bounds that they give.
+
+**Theorem.** Let the scores be independent, identically distributed with the canary and identically
+distributed without it. With probability at least the confidence, the mechanism's trade-off function
+passes below every point of `ProvenCurve`. So the largest parameter of a family through any of these
+points is a lower bound, and thresholds, epsilon and delta may be chosen after seeing the scores.
+
+**Proof.** Each of two bands fails with probability at most half of the significance. Where neither
+fails, both error rates of every threshold are at most their upper limits, and a trade-off function
+falls. The band is computed as follows.
 
 If :math:`j` of :math:`n` scores lie above a threshold, Clopper and Pearson bound the probability of
 lying above it by the :math:`1-\gamma` quantile of :math:`\mathrm{Beta}(j+1, n-j)`. For one fixed
@@ -21,14 +30,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.fft import next_fast_len
-from scipy.special import betainccinv, gammaln
+from scipy.special import gammaln
 
+from dpaudit import _validate
 from dpaudit._arrays import Array, Integers
+from dpaudit.curves import Family, delta_of_errors, epsilon_of_errors
+from dpaudit.errors import InvalidScores
+from dpaudit.lower_bounds.counts import ErrorCounts, upper_rate
+from dpaudit.scores import Scores
 
 ALL_RANKS = 2_000
 # Distance of neighbouring ranks of the grid in standard deviations of a count, up to 50,000 scores;
@@ -41,16 +55,114 @@ _REACH = 7.5
 _SMALLEST_TAIL = 1e-9
 
 
-def upper_rate(errors: ArrayLike, trials: int, tail: float) -> Array:
-    """Clopper-Pearson upper bound on an error rate, false with probability at most ``tail``.
+def at_every_threshold(
+    counts: ErrorCounts, family: Family, significance: float
+) -> tuple[float, int | None]:
+    """The largest parameter that the error counts at all thresholds refute; 0 if none.
+
+    Arguments:
+        counts: The error counts at every threshold; empty if all scores are equal.
+        family: The curve of each parameter.
+        significance: Error probability of the bound.
+
+    Returns:
+        The parameter, and the place of the threshold that gives it.
+    """
+    if len(counts) == 0:
+        return 0.0, None
+    parameters = family.through(*simultaneous_rates(counts, significance))
+    place = middle_of_best(parameters)
+    return max(0.0, float(parameters[place])), place
+
+
+def simultaneous_rates(counts: ErrorCounts, significance: float) -> tuple[Array, Array]:
+    """Upper limits on both error rates that hold at all thresholds together."""
+    return (
+        simultaneous_band(counts.negatives, significance / 2).upper(counts.false_positives),
+        simultaneous_band(counts.positives, significance / 2).upper(counts.false_negatives),
+    )
+
+
+def middle_of_best(merit: Array) -> int:
+    """The middle one of several equally good thresholds."""
+    best = np.flatnonzero(merit == merit.max())
+    return int(best[len(best) // 2])
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ProvenCurve:
+    """Points that lie above the mechanism's trade-off function, at one confidence.
+
+    With probability ``confidence`` the true trade-off function passes below every point
+    ``(false_positive_upper[i], false_negative_upper[i])``. The observed rates are
+    ``false_positive_rate`` and ``false_negative_rate``.
+    """
+
+    thresholds: Array
+    false_positive_rate: Array
+    false_negative_rate: Array
+    false_positive_upper: Array
+    false_negative_upper: Array
+    confidence: float
+    sample_size: int
+
+    def delta_at(self, epsilon: ArrayLike) -> Array:
+        """Lower bound on delta at each epsilon; they hold together."""
+        alpha, beta = self.false_positive_upper, self.false_negative_upper
+        each = np.asarray(epsilon, dtype=float)
+        deltas = [delta_of_errors(alpha, beta, one).max(initial=0.0) for one in each.ravel()]
+        return np.array(deltas).reshape(each.shape)
+
+    def epsilon_at(self, delta: float) -> float:
+        """Lower bound on epsilon at one delta; all of them hold together."""
+        delta = _validate.delta(delta)
+        alpha, beta = self.false_positive_upper, self.false_negative_upper
+        return float(epsilon_of_errors(alpha, beta, delta).max(initial=0.0))
+
+    def to_dict(self, *, points: int = 101) -> dict[str, Any]:
+        """Curve and trade-off points as plain lists, thinned to about ``points``."""
+        top = max(self.epsilon_at(0.0), 1e-3)
+        epsilons = np.linspace(0.0, top, points)
+        size = len(self.thresholds)
+        keep = np.unique(np.linspace(0, max(size - 1, 0), min(points, size)).astype(int))
+        return {
+            "profile": {"epsilon": epsilons.tolist(), "delta": self.delta_at(epsilons).tolist()},
+            "trade_off": {
+                "false_positive_rate": self.false_positive_rate[keep].tolist(),
+                "false_negative_rate": self.false_negative_rate[keep].tolist(),
+                "false_positive_upper": self.false_positive_upper[keep].tolist(),
+                "false_negative_upper": self.false_negative_upper[keep].tolist(),
+            },
+        }
+
+
+def proven_curve(scores: Scores, *, confidence: float = 0.95) -> ProvenCurve:
+    """The proven trade-off points of ``scores``, at one simultaneous confidence.
 
     Example:
-        >>> float(upper_rate(0, 500, 0.005).round(6))
-        0.010541
+        >>> random = np.random.default_rng(0)
+        >>> scores = Scores.from_samples(random.normal(2, 1, 500), random.normal(0, 1, 500))
+        >>> curve = proven_curve(scores)
+        >>> bool((np.diff(curve.delta_at([0, 0.5, 1, 2])) <= 0).all())
+        True
     """
-    errors = np.asarray(errors, dtype=float)
-    inside = np.minimum(errors, trials - 1)
-    return np.where(errors >= trials, 1.0, betainccinv(inside + 1, trials - inside, tail))
+    significance = 1 - _validate.confidence(confidence)
+    if scores.inserted.all() or not scores.inserted.any():
+        raise InvalidScores(
+            f"a proven curve needs scores with and without the canary, got {scores!r}"
+        )
+    counts = ErrorCounts.sweep(scores.inserted_scores, scores.other_scores)
+    alpha, beta = simultaneous_rates(counts, significance)
+    return ProvenCurve(
+        thresholds=counts.thresholds,
+        false_positive_rate=counts.false_positives / counts.negatives,
+        false_negative_rate=counts.false_negatives / counts.positives,
+        false_positive_upper=alpha,
+        false_negative_upper=beta,
+        confidence=confidence,
+        sample_size=counts.sample_size,
+    )
 
 
 @final

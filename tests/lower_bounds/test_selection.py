@@ -8,7 +8,7 @@ from dpaudit import lower_bound
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds import Best, Bonferroni, ErrorCounts, Fixed, Pilot, Simultaneous
 from dpaudit.lower_bounds.counts import midpoints
-from dpaudit.lower_bounds.thresholds import threshold_rule
+from dpaudit.lower_bounds.selection import threshold_rule
 
 
 def normal_quantiles(mu: float, size: int = 2500) -> tuple[np.ndarray, np.ndarray]:

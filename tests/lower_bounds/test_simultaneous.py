@@ -8,7 +8,7 @@ from scipy.special import ndtri
 from scipy.stats import binom
 
 from dpaudit import Scores, estimate
-from dpaudit.lower_bounds.bands import crossing_probability, simultaneous_band, upper_rate
+from dpaudit.lower_bounds.simultaneous import crossing_probability, simultaneous_band, upper_rate
 
 
 def test_clopper_pearson_upper_bound_inverts_the_binomial_tail():

@@ -12,11 +12,16 @@ from scipy.integrate import dblquad
 from scipy.optimize import brentq
 from scipy.special import betainc, betaincc, betaincinv, betaln, gammaln, ndtr, ndtri, xlogy
 
+from dpaudit._arrays import broadcast_counts
+from dpaudit.comparisons.bayesian import (
+    RatePosterior,
+    jeffreys,
+    joint_beta,
+    kept_probability,
+    quantiles,
+)
 from dpaudit.curves import epsilon_of_errors
 from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.lower_bounds._joint_posterior import RatePosterior, kept_probability
-from dpaudit.lower_bounds.bayesian import jeffreys, joint_beta, quantiles
-from dpaudit.lower_bounds.counts import broadcast_counts
 from dpaudit.privacy import AtDelta, AtEpsilon
 
 # False positives, false negatives, negatives, positives: no errors, only errors, one sample,

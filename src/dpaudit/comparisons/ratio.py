@@ -26,8 +26,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv, ndtri
 
 from dpaudit import _validate
-from dpaudit._arrays import Array
-from dpaudit.lower_bounds.counts import broadcast_counts
+from dpaudit._arrays import Array, broadcast_counts
 
 Limit = Callable[..., Array]
 

@@ -1,0 +1,167 @@
+"""What a lower bound is computed from, and what one should know about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from dpaudit._arrays import Array
+from dpaudit.errors import InvalidInput, InvalidScores
+from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.scores import Failure, Scores
+from dpaudit.scores.table import is_frame
+
+Evidence = Scores | ErrorCounts
+
+GAUSSIAN_TRADE_OFF = "the mechanism's trade-off curve is Gaussian (mu-GDP)"
+INDEPENDENT_CANARIES = "canaries of the same run are independent"
+FAIR_COINS = "every canary was inserted by its own fair coin"
+FEWEST_TO_CHECK = 20
+"""With fewer scores of a kind, neither normality nor equal variances are tested."""
+
+
+def evidence_of(given: Any) -> Evidence:
+    """Scores or counts as they are, and a data frame as scores; anything else is refused."""
+    if isinstance(given, Scores | ErrorCounts):
+        return given
+    if is_frame(given):
+        return Scores.from_pandas(given)
+    raise InvalidInput(
+        "evidence must be Scores, ErrorCounts or a data frame with the columns score and inserted, "
+        f"got {type(given).__name__}; make a table with Scores.from_samples(inserted, not_inserted)"
+    )
+
+
+def check_both_kinds(scores: Scores) -> None:
+    """Refuse scores that are all inserted or all not inserted."""
+    inserted = int(scores.inserted.sum())
+    if inserted == 0 or inserted == len(scores):
+        kind = "not inserted" if inserted == 0 else "inserted"
+        raise InvalidScores(
+            f"all {len(scores)} scores are of canaries that were {kind}; a bound compares scores "
+            "with and without the canary and needs at least one of each"
+        )
+
+
+def dependence_of(scores: Scores) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The assumption that several canaries per run need, and a note with their correlation."""
+    if not scores.clustered:
+        return (), ()
+    return (INDEPENDENT_CANARIES,), (within_run_dependence(scores).sentence,)
+
+
+def with_failures(scores: Scores, failures: Sequence[Failure]) -> Scores:
+    """The scores, with every canary of a failed run at the lowest score, minus infinity.
+
+    A training that may fail is a mechanism with one more output value. Guessing "not inserted" for
+    it is a function of that output, so bounds and verdicts hold for the mechanism that includes
+    failures, also if failures depend on the canary. Leaving failures out has no such guarantee.
+    """
+    if not failures:
+        return scores
+    inserted = [np.arange(failure.canaries) < failure.inserted for failure in failures]
+    lost = Scores(
+        score=np.full(sum(map(len, inserted)), -np.inf),
+        inserted=np.concatenate(inserted),
+        run=np.repeat([one.run for one in failures], [one.canaries for one in failures]),
+        canary=np.concatenate([np.arange(len(one)) for one in inserted]),
+    )
+    return Scores.concat([scores, lost])
+
+
+def wrong_way(scores: Scores) -> tuple[str, ...]:
+    """A note if inserted canaries have the lower scores."""
+    ones, zeros = (
+        group[:: 1 + len(group) // 100_000]  # enough for a diagnostic
+        for group in (scores.inserted_scores, scores.other_scores)
+    )
+    zeros = np.sort(zeros)
+    below = np.searchsorted(zeros, ones, side="left") + np.searchsorted(zeros, ones, side="right")
+    area = float(below.mean()) / (2 * len(zeros))
+    # Three standard deviations of the area under the curve when there is no signal.
+    if area < 0.5 - 3 * np.sqrt((1 / len(ones) + 1 / len(zeros)) / 12):
+        return (
+            f"the scores point the wrong way (area under the curve {area:.3f}): "
+            "higher must mean inserted",
+        )
+    return ()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class WithinRunDependence:
+    """Intraclass correlation of scores within a run, after subtracting the effect of insertion.
+
+    Arguments:
+        correlation: 0 if canaries of one run are no more alike than canaries of different runs;
+            `None` if there is only one run.
+        design_effect: Factor by which dependence inflates the variance of a mean; the effective
+            number of scores is the number of scores divided by this.
+    """
+
+    correlation: float | None
+    design_effect: float | None
+
+    @property
+    def sentence(self) -> str:
+        """The diagnostic as a sentence."""
+        if self.correlation is None or self.design_effect is None:
+            return "one run only: dependence between its canaries cannot be measured"
+        return (
+            f"within-run correlation of scores {self.correlation:.4f} "
+            f"(design effect {self.design_effect:.2f})"
+        )
+
+
+def within_run_dependence(scores: Scores) -> WithinRunDependence:
+    """One-way analysis of variance of the residual scores by run.
+
+    Example:
+        >>> scores = Scores(score=[0, 1, 5, 6], inserted=[0, 1, 0, 1], run=[0, 0, 1, 1])
+        >>> within_run_dependence(scores).correlation
+        1.0
+    """
+    finite = np.isfinite(scores.score)
+    runs, run = np.unique(scores.run[finite], return_inverse=True)
+    if len(runs) < 2 or len(run) <= len(runs):
+        return WithinRunDependence(correlation=None, design_effect=None)
+    residual = scores.score[finite] / unit_of(scores.score)
+    for kind in (True, False):
+        rows = scores.inserted[finite] == kind
+        if rows.any():
+            residual[rows] -= residual[rows].mean()
+    size = np.bincount(run)
+    mean = np.bincount(run, residual) / size
+    between = float(size @ (mean - residual.mean()) ** 2) / (len(runs) - 1)
+    within = float(((residual - mean[run]) ** 2).sum()) / (len(run) - len(runs))
+    typical = (len(run) - float(size @ size) / len(run)) / (len(runs) - 1)
+    total = between + (typical - 1) * within
+    correlation = (between - within) / total if total > 0 else 0.0
+    effect = 1 + (float(size.mean()) - 1) * correlation
+    return WithinRunDependence(correlation=correlation, design_effect=max(effect, 0.0))
+
+
+def unit_of(*samples: Array) -> float:
+    """A power of two near the largest finite score: dividing by it is exact and cannot overflow."""
+    largest = max(float(np.abs(x[np.isfinite(x)]).max(initial=0.0)) for x in samples)
+    # Within 2**1000, so that neither the unit nor its inverse leaves the range of floats.
+    return 1.0 if largest == 0 else 2.0 ** min(max(np.floor(np.log2(largest)), -1000.0), 1000.0)
+
+
+def normality_p_value(inserted: Array, not_inserted: Array) -> float | None:
+    """D'Agostino-Pearson test of both samples together, each centred and scaled by itself.
+
+    `None` if there are too few scores to test, or if they are not finite.
+    """
+    samples = (inserted, not_inserted)
+    if min(map(len, samples)) < FEWEST_TO_CHECK or not all(np.isfinite(x).all() for x in samples):
+        return None
+    unit = unit_of(*samples)
+    samples = (inserted / unit, not_inserted / unit)
+    from scipy.stats import normaltest  # slow to import, and few methods need it
+
+    residuals = [(x - x.mean()) / x.std(ddof=1) for x in samples if x.std(ddof=1) > 0]
+    return float(normaltest(np.concatenate(residuals)).pvalue) if residuals else None

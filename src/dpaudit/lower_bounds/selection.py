@@ -1,0 +1,226 @@
+r"""How the threshold is chosen, so that the bound accounts for the choice.
+
+**Fixed.** The threshold was chosen before the scores were seen.
+
+**Pilot.** A random share of the scores chooses the threshold, and the bound is read on the rest.
+The two parts are independent, so for the rest the threshold is as good as fixed, however it was
+chosen. What the pilot predicts about the rest matters for tightness only: where its scores look
+normal, a normal fit extends into tails that a pilot hardly sees.
+
+**Simultaneous.** The bound holds at all thresholds together, see `simultaneous`.
+
+`dpaudit.comparisons.rules` has two more rules, which have no theorem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import numpy as np
+from scipy.special import bdtrik, fdtr, fdtrc, ndtr
+
+from dpaudit import _validate
+from dpaudit._arrays import Array, Integers
+from dpaudit.comparisons.rules import Best, Bonferroni
+from dpaudit.errors import InvalidInput, InvalidScores
+from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.diagnostics import FEWEST_TO_CHECK, normality_p_value, unit_of
+from dpaudit.lower_bounds.simultaneous import middle_of_best
+
+Merit = Callable[[ErrorCounts], Array]
+"""One number per threshold, larger where the bound is expected to be larger; never NaN."""
+
+# Of the tests of normality and of equal variances. A fit that is nearly normal still predicts well.
+_SIGNIFICANCE = 0.01
+_CUTS = 100
+# Quantiles of the two counts, combined like a Latin square: five equally likely outcomes.
+_QUANTILES = ((0.1, 0.5), (0.3, 0.9), (0.5, 0.3), (0.7, 0.7), (0.9, 0.1))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Pilot:
+    """A random share of the scores chooses the threshold; the bound is read on the rest.
+
+    Arguments:
+        share: Share of the scores that choose the threshold.
+        seed: Random seed that draws them.
+        evenly: Take them at equal distances instead; for predictions from ordered scores only.
+    """
+
+    share: float = 0.1
+    seed: int = 0
+    evenly: bool = field(default=False, repr=False)
+    name: ClassVar[str] = "pilot"
+    assumptions: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        _validate.between("share", self.share, 0, 1, remedy="0.1 keeps 90 % for the bound")
+        _validate.integer("seed", self.seed)
+
+    def choose(
+        self, inserted: Array, others: Array, merit: Merit, foreseen_merit: Merit | None = None
+    ) -> ErrorCounts:
+        """The errors of the rest at the threshold that the pilot chooses.
+
+        Arguments:
+            inserted: Scores with the canary.
+            others: Scores without it.
+            merit: Ranks the thresholds by the pilot's errors.
+            foreseen_merit: Ranks them by the errors on the rest that a normal pilot predicts.
+        """
+        random = np.random.default_rng(self.seed)
+        pilot_in, rest_in = self._split(inserted, "inserted", random)
+        pilot_out, rest_out = self._split(others, "not inserted", random)
+        seen = ErrorCounts.sweep(pilot_in, pilot_out)
+        if len(seen) == 0:
+            # Their single value is still a threshold that was chosen without the rest.
+            return ErrorCounts.at(rest_in, rest_out, pilot_in[:1])
+        outcomes = None
+        if foreseen_merit is not None:
+            outcomes = foreseen(pilot_in, pilot_out, len(rest_in), len(rest_out))
+        if foreseen_merit is None or outcomes is None:
+            cuts, merits = seen.thresholds, merit(seen)
+        else:
+            cuts = outcomes[0].thresholds
+            merits = np.mean([foreseen_merit(outcome) for outcome in outcomes], axis=0)
+        return ErrorCounts.at(rest_in, rest_out, cuts[middle_of_best(merits)])
+
+    def _split(self, scores: Array, kind: str, random: np.random.Generator) -> tuple[Array, Array]:
+        """Split into pilot and rest, at least one score each."""
+        if len(scores) < 2:
+            raise InvalidScores(
+                f"the pilot rule needs at least 2 {kind} scores, got {len(scores)}; use more runs, "
+                "threshold 'simultaneous', or 'fixed=VALUE' chosen before the scores were seen"
+            )
+        if self.evenly:
+            every = round(1 / self.share)
+            chosen = np.arange(len(scores)) % every == min(every // 2, len(scores) // 2)
+            return scores[chosen], scores[~chosen]
+        order = random.permutation(len(scores))
+        size = min(max(1, round(self.share * len(scores))), len(scores) - 1)
+        return scores[order[:size]], scores[order[size:]]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """A threshold that was chosen before the scores were seen."""
+
+    value: float
+    name: ClassVar[str] = "fixed"
+    assumptions: ClassVar[tuple[str, ...]] = (
+        "the threshold was fixed before the scores were seen",
+    )
+
+    def __post_init__(self) -> None:
+        _validate.real("threshold value", self.value)
+
+    def choose(
+        self, inserted: Array, others: Array, merit: Merit, foreseen_merit: Merit | None = None
+    ) -> ErrorCounts:
+        """The errors at the threshold; both merits are unused."""
+        return ErrorCounts.at(inserted, others, self.value)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Simultaneous:
+    """All thresholds at once, from simultaneous bands of both distribution functions."""
+
+    name: ClassVar[str] = "simultaneous"
+    assumptions: ClassVar[tuple[str, ...]] = ()
+
+
+ThresholdRule = Pilot | Fixed | Simultaneous | Best | Bonferroni
+
+RULES = ("pilot", "simultaneous", "bonferroni", "best", "fixed=VALUE")
+
+
+def threshold_rule(rule: str | ThresholdRule, *, seed: int = 0) -> ThresholdRule:
+    """The rule named by one of the words in `RULES`, or by ``pilot=SHARE``.
+
+    Example:
+        >>> threshold_rule("fixed=0.5")
+        Fixed(value=0.5)
+        >>> threshold_rule("pilot=0.2", seed=3)
+        Pilot(share=0.2, seed=3)
+    """
+    if isinstance(rule, ThresholdRule):
+        return rule
+    word, _, argument = str(rule).strip().replace(" ", "=", 1).partition("=")
+    plain: dict[str, ThresholdRule] = {
+        each.name: each for each in (Simultaneous(), Bonferroni(), Best())
+    }
+    if word in plain and not argument:
+        return plain[word]
+    if word == "pilot":
+        return Pilot(share=_number(argument), seed=seed) if argument else Pilot(seed=seed)
+    if word == "fixed" and argument:
+        return Fixed(value=_number(argument))
+    raise InvalidInput(f"threshold must be one of {', '.join(RULES)}, got {rule!r}")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(f"threshold needs a number after '=', got {text!r}") from None
+
+
+def foreseen(
+    inserted: Array, not_inserted: Array, positives: int, negatives: int
+) -> list[ErrorCounts] | None:
+    """Equally likely errors on the rest at the same thresholds; `None` if the pilot is not normal.
+
+    Arguments:
+        inserted: Pilot scores with the canary.
+        not_inserted: Pilot scores without it.
+        positives: Number of other scores with the canary.
+        negatives: Number of other scores without it.
+    """
+    if min(len(np.unique(inserted)), len(np.unique(not_inserted))) < FEWEST_TO_CHECK:
+        return None  # few distinct values, such as randomised responses, are not normal
+    p_value = normality_p_value(inserted, not_inserted)
+    if p_value is None or p_value < _SIGNIFICANCE:
+        return None
+    unit = unit_of(inserted, not_inserted)
+    inserted, not_inserted = inserted / unit, not_inserted / unit
+    spread_in, spread_out = _spreads(inserted, not_inserted)
+    if not (0 < spread_in < np.inf and 0 < spread_out < np.inf):
+        return None
+    mean_in, mean_out = float(inserted.mean()), float(not_inserted.mean())
+    lowest = min(mean_in - 5 * spread_in, mean_out)
+    cuts = np.linspace(lowest, max(mean_out + 5 * spread_out, mean_in), _CUTS)
+    false_positive_rate = ndtr((mean_out - cuts) / spread_out)
+    false_negative_rate = ndtr((cuts - mean_in) / spread_in)
+    return [
+        ErrorCounts(
+            false_positives=_quantile(first, negatives, false_positive_rate),
+            false_negatives=_quantile(second, positives, false_negative_rate),
+            negatives=negatives,
+            positives=positives,
+            thresholds=cuts * unit,
+        )
+        for first, second in _QUANTILES
+    ]
+
+
+def _spreads(inserted: Array, not_inserted: Array) -> tuple[float, float]:
+    """Standard deviations; their common value where an F-test does not tell them apart."""
+    variances = float(inserted.var(ddof=1)), float(not_inserted.var(ddof=1))
+    degrees = len(inserted) - 1, len(not_inserted) - 1
+    if min(variances) > 0:
+        ratio = variances[0] / variances[1]
+        if 2 * min(fdtr(*degrees, ratio), fdtrc(*degrees, ratio)) > _SIGNIFICANCE:
+            pooled = float(np.average(variances, weights=degrees))
+            variances = pooled, pooled
+    return float(np.sqrt(variances[0])), float(np.sqrt(variances[1]))
+
+
+def _quantile(level: float, trials: int, rates: Array) -> Integers:
+    """Quantile of a binomial at each rate."""
+    counts = np.nan_to_num(bdtrik(level, trials, rates))  # NaN at a rate of 0
+    return np.asarray(np.clip(np.ceil(counts), 0, trials), dtype=np.int64)
