@@ -386,7 +386,7 @@ def test_a_training_that_always_fails_with_the_canary_is_given_up(tmp_path):
 
     with pytest.raises(TrainingFailed, match="first 5 trainings with the canary all failed"):
         audit_training(train, claim=CLAIM, store=tmp_path / "a.sqlite", name="a")
-    assert 5 <= sum(calls) <= 6
+    assert 5 <= sum(calls) <= 9  # the check of the canary also repeats runs with it
     with Store.open(tmp_path / "a.sqlite") as store:
         assert store.audit("a").failures() == ()
     # Too few runs to lose patience, and still nothing to compare.

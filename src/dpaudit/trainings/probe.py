@@ -41,6 +41,16 @@ SAME_FOR_ALL_SEEDS = (
     "it does not draw its noise from the seed that it is given."
 )
 
+NOT_CHECKED = (
+    "Whether the canary has an effect could not be checked, because the training failed when it "
+    "was repeated with the same seed: {error}."
+)
+
+SEEDS_NOT_CHECKED = (
+    "Whether another seed gives another result could not be checked, because the training failed: "
+    "{error}."
+)
+
 _ENOUGH_NUMBERS = 8
 """Fewer equal numbers may be a coincidence of rounding."""
 
@@ -67,7 +77,6 @@ class Liveness:
         kind: The adversary that scores this training; `None` if all trainings failed.
         results: The runs of the audit that were played on the way.
         problem: Why the training cannot be audited; empty if it can.
-        notices: Remarks for the user.
         doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
         covers: What the canaries test, in words; empty if that is not known.
     """
@@ -75,7 +84,6 @@ class Liveness:
     kind: Kind | None = None
     results: dict[int, ScoreBlock | Failure] = field(default_factory=dict)
     problem: str = ""
-    notices: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     covers: str = ""
 
@@ -147,14 +155,16 @@ def _unread_parameters(train: Any) -> set[int]:
 
 
 def probe(job: Job, runs: Sequence[int]) -> Liveness:
-    """Train the first runs of an audit, and the first one again with the coins reversed.
+    """Train the first runs of an audit, each of them again with the coins reversed.
+
+    It ends with the first pair that differs: the canary has an effect.
 
     Arguments:
         job: The training, its adversary and its seed.
         runs: Numbers of runs that the audit needs anyway; the first few are played.
     """
     results: dict[int, ScoreBlock | Failure] = {}
-    silent = 0
+    silent, failed, error, kind = 0, 0, "", None
     with collecting() as uncovered:
         for run in runs:
             coins = job.coins(run)
@@ -162,53 +172,63 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
                 first = _Training.of(job, run, coins)
             except UnscorableReturn:
                 raise
-            except (Exception, SystemExit) as error:
-                text = f"{type(error).__name__}: {error}"
-                results[run] = job.failure(run, text, traceback_of(error))
-                if len(results) >= MOST_PAIRS:
-                    break
-                continue
-            job = job.pinned(first.kind)
-            results[run] = job.block(run, first.scores)
-            found = Liveness(
-                kind=first.kind,
-                results=results,
-                doubts=tuple(uncovered),
-                covers=coverage_of(job.scorer.canary),
-            )
-            try:
-                twin = _Training.of(job, run, ~coins)
-            except (Exception, SystemExit) as error:
-                notice = f"the canary could not be checked: the training failed with {error!r}"
-                return replace(found, notices=(notice,))
-            if not first.same_as(twin):
-                return _of_pair(found, job, run, runs, first, twin)
-            silent += 1
-            if silent == MOST_PAIRS or run == runs[-1]:
-                return replace(found, problem=_silent(silent))
-    return Liveness(results=results)
+            except (Exception, SystemExit) as raised:
+                results[run] = job.failure(run, _in_words(raised), traceback_of(raised))
+                failed += 1
+            else:
+                kind, job = first.kind, job.pinned(first.kind)
+                results[run] = job.block(run, first.scores)
+                try:
+                    twin = _Training.of(job, run, ~coins)
+                except (Exception, SystemExit) as raised:
+                    failed, error = failed + 1, _in_words(raised)
+                else:
+                    if not first.same_as(twin):
+                        problem, doubts, covers = _of_pair(job, run, runs, first, twin, results)
+                        return Liveness(
+                            kind=kind,
+                            results=results,
+                            problem=problem,
+                            doubts=(*uncovered, *doubts),
+                            covers=covers,
+                        )
+                    silent += 1
+            if MOST_PAIRS in (silent, failed):
+                break
+    dead = silent == MOST_PAIRS or (silent > 0 and not failed)
+    return Liveness(
+        kind=kind,
+        results=results,
+        problem=_silent(silent) if dead else "",
+        doubts=(*uncovered, *([NOT_CHECKED.format(error=error)] if error else [])),
+        covers="" if kind is None else coverage_of(job.scorer.canary),
+    )
 
 
 def _of_pair(
-    found: Liveness,
     job: Job,
     run: int,
     runs: Sequence[int],
     first: _Training,
     twin: _Training,
-) -> Liveness:
-    """Add to what was ``found`` what a pair of trainings shows that the canary has changed."""
-    coins, doubts, covers = job.coins(run), list(found.doubts), found.covers
+    results: dict[int, ScoreBlock | Failure],
+) -> tuple[str, list[str], str]:
+    """The problem, the doubts and the coverage by a pair that differs: the canary is alive."""
+    coins, doubts, covers = job.coins(run), list[str](), coverage_of(job.scorer.canary)
     problem = _misplaced(job, coins, first, twin)
-    if not problem and _ignores_seed(job, run, runs, first, twin, found.results):
-        doubts.append(SAME_FOR_ALL_SEEDS)
-        if not _rises(coins, first, twin):
+    if not problem:
+        doubts.append(_seed_doubt(job, run, runs, first, twin, results))
+        if doubts == [SAME_FOR_ALL_SEEDS] and not _rises(coins, first, twin):
             problem = f"{SAME_FOR_ALL_SEEDS} The canary does not raise the score either."
-    if not problem and found.kind == "parameters":
+    if not problem and first.kind == "parameters":
         spread = spread_contribution(job, run) if len(runs) >= _WORTH_SPREADING else None
-        doubts += filter(None, [spread_doubt(spread)])
+        doubts.append(spread_doubt(spread))
         covers += spread_coverage(job.scorer.canary, spread)
-    return replace(found, problem=problem, doubts=tuple(doubts), covers=covers)
+    return problem, [doubt for doubt in doubts if doubt], covers
+
+
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 @final
@@ -239,35 +259,37 @@ class _Training:
         return np.array_equal(self.parameters, other.parameters)
 
 
-def _ignores_seed(
+def _seed_doubt(
     job: Job,
     run: int,
     runs: Sequence[int],
     first: _Training,
     twin: _Training,
     results: dict[int, ScoreBlock | Failure],
-) -> bool:
+) -> str:
     """Whether another seed gives exactly the same parameters, with the same canaries inserted.
 
     A single canary is in one run of every pair, so that the other run of the pair has the coins of
-    the twin. Single numbers are not compared: a rounded score repeats by chance.
+    the twin. Single numbers are not compared: a rounded score repeats by chance. Empty if it does
+    not, or if the audit is too short to find out.
     """
     if first.parameters is None or len(first.parameters) < _ENOUGH_NUMBERS:
-        return False
+        return ""
     single = job.scorer.canaries == 1
     if not single and len(runs) < _WORTH_ANOTHER:
-        return False
+        return ""
     following = run ^ 1 if single else run + 1
     if following not in runs or following in results:
-        return False
+        return ""
     coins = job.coins(following) if single else job.coins(run)
     try:
         other = _Training.of(job, following, coins)
-    except (Exception, SystemExit):
-        return False  # it is played again as a run of the audit, which records the failure
+    except (Exception, SystemExit) as error:
+        # It is played again as a run of the audit, which records the failure.
+        return SEEDS_NOT_CHECKED.format(error=_in_words(error))
     if single:
         results[following] = job.block(following, other.scores)
-    return other.same_as(twin if single else first)
+    return SAME_FOR_ALL_SEEDS if other.same_as(twin if single else first) else ""
 
 
 def _rises(coins: NDArray[np.bool_], first: _Training, twin: _Training) -> bool:

@@ -1,4 +1,4 @@
-"""Before an audit with canaries along axes, gradients over all parameters are clipped to C."""
+"""What the first trainings show, and what they could not show."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,58 @@ from dpaudit import Claim, GradientCanary, audit_training
 from dpaudit.trainings.probe import spread_contribution, spread_doubt
 from dpaudit.trainings.run import Job
 from dpaudit.trainings.scoring import Scorer
+
+CLAIM = Claim.from_mu(1.0)
+SHORT = GradientCanary.draw(12, clip_norm=1.0)
+
+
+def noisy(canary, inserted, seed):
+    noise = np.random.default_rng(seed).normal(size=canary.parameters)
+    return -(canary.clipped_sum(inserted) + noise)
+
+
+def once_only(train, times):
+    """A training that fails when it is repeated with a seed that it has seen, so many times."""
+    seeds, failures = set(), []
+
+    def fails(canary, inserted, seed):
+        if seed in seeds and len(failures) < times:
+            failures.append(seed)
+            raise RuntimeError("the file exists")
+        seeds.add(seed)
+        return train(canary, inserted, seed)
+
+    return fails
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(0, "consistent"), (2, "consistent"), (99, None)])
+def test_a_canary_that_could_not_be_checked_is_a_doubt(times, verdict):
+    result = audit_training(once_only(noisy, times), canary=SHORT, claim=CLAIM, runs=300)
+    assert result.failures == ()
+    if verdict:
+        assert result.verdict == verdict
+    else:
+        assert result.verdict == "inconclusive"
+        assert "could not be checked" in result.sentence
+        assert "the file exists" in result.sentence
+
+
+def test_seeds_that_could_not_be_checked_are_a_doubt():
+    calls = []
+
+    def third_call_fails(canary, inserted, seed):
+        calls.append(seed)
+        if len(calls) == 3:
+            raise RuntimeError("no memory")
+        return noisy(canary, inserted, seed)
+
+    result = audit_training(third_call_fails, canary=SHORT, claim=CLAIM, runs=300)
+    assert result.failures == ()
+    assert result.verdict == "inconclusive"
+    assert "another seed" in result.sentence
+
+
+# Gradients over all parameters.
 
 CLIP, SIGMA, SIZE = 0.1, 1.0, 40
 CANARY = GradientCanary.draw(SIZE, clip_norm=CLIP)
