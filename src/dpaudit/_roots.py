@@ -35,7 +35,7 @@ def sign_change(
     while above <= 0:
         low, below, high = high, above, 2 * high
         above = function(high)
-    kept, since_halving = 0, 0
+    last_moved, since_halving = 0, 0
     for _ in range(most_steps):
         width = high - low
         if width <= tolerance * abs(high):
@@ -50,10 +50,10 @@ def sign_change(
         value = function(middle)
         if value <= 0:
             low, below = middle, value
-            above, kept = (above / 2 if kept < 0 else above), -1
+            above, last_moved = (above / 2 if last_moved < 0 else above), -1
         else:
             high, above = middle, value
-            below, kept = (below / 2 if kept > 0 else below), 1
+            below, last_moved = (below / 2 if last_moved > 0 else below), 1
         # A bracket that three secant steps did not halve is halved.
         since_halving = since_halving + 1 if high - low > width / 2 else 0
     return low, high

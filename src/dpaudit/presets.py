@@ -124,14 +124,15 @@ class Preset:
             phase: Step of each period at which the canary will be inserted; likewise.
         """
         require_torch()
-        given = {
+        overrides = {
             "batch_size": batch_size,
             "learning_rate": learning_rate,
             "clip_norm": clip_norm,
             "noise_multiplier": noise_multiplier,
         }
         settings: dict[str, Any] = {
-            name: getattr(self, name) if value is None else value for name, value in given.items()
+            name: getattr(self, name) if value is None else value
+            for name, value in overrides.items()
         }
         settings |= {
             "name": self.name,
@@ -256,13 +257,13 @@ def find_alexnet(data_dir: DataDir) -> Path:
             "variable DPAUDIT_DATA"
         )
     endings = (".safetensors", ".pth", ".pt")
-    found = sorted(path for path in root.glob("alexnet*") if path.suffix in endings)
-    if not found:
+    files = sorted(path for path in root.glob("alexnet*") if path.suffix in endings)
+    if not files:
         raise DataError(
             f"no AlexNet weights in {root}; put torchvision's weights there, in a file such as "
             "alexnet.safetensors or alexnet.pth"
         )
-    return found[0]
+    return files[0]
 
 
 def _head_for(data: Examples) -> Builder:

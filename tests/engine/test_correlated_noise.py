@@ -51,7 +51,7 @@ class TestMathematics:
     def test_one_band_is_dp_sgd(self):
         alone = CorrelatedNoise(coefficients=(3.0,))
         assert alone.mu(2.0, range(9), steps=9) == pytest.approx(1.5)
-        assert alone.spread_of_sum(9) == pytest.approx(3.0)
+        assert alone.spread_of_sum(np.ones(9)) == pytest.approx(3.0)
 
     def test_steps_further_apart_than_the_bands_compose_as_independent_ones(self):
         assert BANDED.mu(2.0, range(0, 16, 4), steps=16) == pytest.approx(np.sqrt(4) / 2)
@@ -60,7 +60,7 @@ class TestMathematics:
         """Cauchy-Schwarz: T <= |C 1| |C^-T 1|."""
         for bands in (1, 2, 8, 32):
             noise = CorrelatedNoise.square_root(bands=bands)
-            final = 32 / noise.spread_of_sum(32)
+            final = 32 / noise.spread_of_sum(np.ones(32))
             assert final <= noise.sensitivity(range(32), steps=32) * (1 + 1e-12)
 
     def test_banded_noise_is_what_jax_privacy_accounts_for(self):
@@ -96,7 +96,7 @@ def separation(mechanism: DPSGD, adversary: object, runs: int) -> float:
 def test_audits_are_tight_at_full_participation(adversary):
     """The exact separation is 0.985 of the claim for the final model, and 1 for all iterates."""
     found = separation(training(), adversary, runs=RUNS)
-    final = STEPS / BANDED.spread_of_sum(STEPS) / 4.0
+    final = STEPS / BANDED.spread_of_sum(np.ones(STEPS)) / 4.0
     exact = final if adversary.name == "random-dimension" else exact_mu()
     sampling_error = 3 * np.sqrt(4 / RUNS + exact**2 / (2 * RUNS))
     assert found == pytest.approx(exact, abs=sampling_error)
@@ -119,7 +119,7 @@ def test_whitening_beats_the_plain_sum_of_noisy_gradients():
 def test_plans_know_the_correlation():
     independent = plan(training(correlation=None), RandomDimension(), runs=10, speed=FAST)
     correlated = plan(training(), RandomDimension(), runs=10, speed=FAST)
-    final = STEPS / BANDED.spread_of_sum(STEPS) / 4.0
+    final = STEPS / BANDED.spread_of_sum(np.ones(STEPS)) / 4.0
     assert correlated.mu == pytest.approx(final)
     assert correlated.upper.epsilon > independent.upper.epsilon
 

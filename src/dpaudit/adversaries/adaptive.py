@@ -84,9 +84,9 @@ class AdaptivePoisoning(AdaptiveAdversary):
         total = iterates.new_zeros(iterates.shape[1], canaries.count)
         for step in insertion_steps(view):
             moment = Moment(mechanism=mechanism, step=step, current=iterates[step])
-            point = self.respond(moment, canaries)
-            total += losses(mechanism, iterates[step], point.features, point.targets)
-            total -= losses(mechanism, iterates[step + 1], point.features, point.targets)
+            points = self.respond(moment, canaries)
+            total += losses(mechanism, iterates[step], points.features, points.targets)
+            total -= losses(mechanism, iterates[step + 1], points.features, points.targets)
         return total
 
 
@@ -149,22 +149,22 @@ class Canife(AdaptiveAdversary):
         from dpaudit.engine.starting_points import as_tensor
 
         mechanism, current = moment.mechanism, moment.current
-        others = torch.from_numpy(
+        chosen = torch.from_numpy(
             mechanism.batches.indices(moment.step, len(mechanism.data))[: self.genuine]
         )
-        theirs = clipped_gradients(
+        genuine = clipped_gradients(
             mechanism,
             current,
-            as_tensor(mechanism.data.features)[others],
-            as_tensor(mechanism.data.targets)[others],
+            as_tensor(mechanism.data.features)[chosen],
+            as_tensor(mechanism.data.targets)[chosen],
         )
 
-        def worth(gradient: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
+        def worth(gradient: torch.Tensor, genuine: torch.Tensor) -> torch.Tensor:
             short = torch.clamp(mechanism.clip_norm - gradient.norm(), min=0.0)
-            return -(theirs @ gradient).square().sum() - short.square()
+            return -(genuine @ gradient).square().sum() - short.square()
 
         start, targets = repeated(the_points(canaries), current)
-        slope = gradient_slope(mechanism, current, targets, worth, theirs)
+        slope = gradient_slope(mechanism, current, targets, worth, genuine)
         return AdaptedPoints(
             features=climb(mechanism, start, slope, steps=self.steps, reach=1.0), targets=targets
         )
@@ -179,7 +179,9 @@ class Canife(AdaptiveAdversary):
             if not view.insertion.at(step):
                 continue
             moment = Moment(mechanism=mechanism, step=step, current=iterates[step])
-            point = self.respond(moment, canaries)
-            gradients = clipped_gradients(mechanism, iterates[step], point.features, point.targets)
+            points = self.respond(moment, canaries)
+            gradients = clipped_gradients(
+                mechanism, iterates[step], points.features, points.targets
+            )
             total += torch.einsum("rcp,rp->rc", gradients, noisy)
         return total

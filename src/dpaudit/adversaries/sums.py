@@ -144,9 +144,9 @@ class GradientAttack(StandardAdversary):
         parameters = parameter_count(mechanism, canaries=canaries)
         check_room(canaries, parameters // self.width, "parameters divided by the width")
         order = least_moved(mechanism, canaries, seed)
-        own = order[: canaries * self.width].view(canaries, self.width)
+        dimensions = order[: canaries * self.width].view(canaries, self.width)
         gradients = torch.zeros(canaries, parameters)
-        gradients.scatter_(1, own, mechanism.clip_norm / math.sqrt(self.width))
+        gradients.scatter_(1, dimensions, mechanism.clip_norm / math.sqrt(self.width))
         return CraftedGradients(gradients=gradients)
 
     def score(self, view: StandardView, canaries: Canaries) -> torch.Tensor:
@@ -280,9 +280,9 @@ def released_sums(
             total += weights[step] * noisy if step in weights else 0
         return total
     size = mechanism.batches.expected_size(len(mechanism.data))
-    kept = 1 - mechanism.learning_rate * mechanism.weight_decay
+    shrink = 1 - mechanism.learning_rate * mechanism.weight_decay
     for step, weight in weights.items():
-        total = total + weight * (kept * iterates[step] - iterates[step + 1])
+        total = total + weight * (shrink * iterates[step] - iterates[step + 1])
     return total * (size / mechanism.learning_rate)
 
 
@@ -334,8 +334,8 @@ def _directions(view: StandardView, size: float) -> Iterator[torch.Tensor]:
                 "the learning rate must be above 0 in every step for this adversary, got 0 in "
                 f"step {step}; use a schedule whose factor is above 0"
             )
-        kept = 1 - rate * mechanism.weight_decay
-        yield (kept * iterates[step] - iterates[step + 1]) * (size / rate)
+        shrink = 1 - rate * mechanism.weight_decay
+        yield (shrink * iterates[step] - iterates[step + 1]) * (size / rate)
 
 
 def _from_momentum(
@@ -367,8 +367,8 @@ def _from_adam(
     if genuine is not None:
         for step in range(len(recovered)):
             expected += genuine(step).double().square() / len(recovered)
-    found = torch.stack(recovered).square().mean(0)
-    scale = (expected / found.clamp(min=1e-300)).sqrt()
+    measured = torch.stack(recovered).square().mean(0)
+    scale = (expected / measured.clamp(min=1e-300)).sqrt()
     return ((gradient * scale).to(view.iterates.dtype) for gradient in recovered)
 
 

@@ -65,10 +65,10 @@ class CorrelatedNoise:
         Paper: Henzinger, Upadhyay (SODA 2025), the square-root factorisation :math:`c_j =
         \binom{2j}{j} 4^{-j}`; Kalinin, Lampert (NeurIPS 2024) for the banded one.
         """
-        found = [1.0]
+        coefficients = [1.0]
         for place in range(1, _validate.integer("bands", bands, at_least=1)):
-            found.append(found[-1] * (2 * place - 1) / (2 * place))
-        return cls(coefficients=tuple(found))
+            coefficients.append(coefficients[-1] * (2 * place - 1) / (2 * place))
+        return cls(coefficients=tuple(coefficients))
 
     @property
     def bands(self) -> int:
@@ -135,16 +135,11 @@ class CorrelatedNoise:
         weights: Array = matrix.T @ (matrix @ used_steps)
         return weights
 
-    def spread_of_sum(self, steps: int) -> float:
-        r"""Standard deviation of the noise of all steps together, :math:`|C^{-\top} 1|`.
+    def spread_of_sum(self, weights: Array) -> float:
+        r"""Standard deviation of the noise of all steps with weights, :math:`|C^{-\top} w|`.
 
-        This is the noise of the final model of SGD; for independent noise it is the root of
-        ``steps``.
+        With weights 1 this is the noise of the final model of SGD.
         """
-        return self.spread_of_weighted_sum(np.ones(steps))
-
-    def spread_of_weighted_sum(self, weights: Array) -> float:
-        r"""Standard deviation of the noise of all steps with weights, :math:`|C^{-\top} w|`."""
         from scipy.linalg import solve_triangular  # slow to import
 
         whitening = solve_triangular(self.matrix(len(weights)).T, weights, lower=False)

@@ -75,7 +75,7 @@ def noise_of_weighted_sum(mechanism: DPSGD, weights: Array) -> float:
     """
     if mechanism.correlation is None:
         return float(np.linalg.norm(weights))
-    return mechanism.correlation.spread_of_weighted_sum(weights)
+    return mechanism.correlation.spread_of_sum(weights)
 
 
 def noise_of_released_model(mechanism: DPSGD, insertion: Insertion) -> float | None:

@@ -14,7 +14,7 @@ def requiring(kind: str) -> Callable[..., None]:
 
     def require(holds: object, *evidence: object) -> None:
         if not holds:
-            said = " ".join(one if isinstance(one, str) else repr(one) for one in evidence)
-            raise AssertionError(f"{kind} breaks the contract: {said}")
+            text = " ".join(part if isinstance(part, str) else repr(part) for part in evidence)
+            raise AssertionError(f"{kind} breaks the contract: {text}")
 
     return require

@@ -132,8 +132,8 @@ def check_craft(adversary: Adversary, mechanism: DPSGD, count: int) -> Canaries 
         return None
     _require(torch.equal(torch.get_rng_state(), state), "craft draws from torch's own generator")
     again = adversary.craft(mechanism, insertion, canaries=count, seed=7)
-    for (name, one), (_, two) in zip(_tensors(canaries), _tensors(again), strict=True):
-        _require(torch.equal(one, two), "the same seed gives another", name)
+    for (name, first), (_, second) in zip(_tensors(canaries), _tensors(again), strict=True):
+        _require(torch.equal(first, second), "the same seed gives another", name)
     _require(canaries.count == count, "asked for", count, "canaries, got", canaries.count)
     try:
         check_game(_game(adversary, mechanism, canaries))
@@ -149,14 +149,14 @@ def check_score(adversary: Adversary, mechanism: DPSGD, canaries: Canaries) -> N
     iterates = torch.randn(mechanism.steps + 1, 5, parameters, generator=random)
     iterates[0] = iterates[0, 0]
     before = [(name, tensor.clone()) for name, tensor in _tensors(canaries)]
-    kept = iterates.clone()
+    before_iterates = iterates.clone()
     scores = _scored(adversary, mechanism, iterates, canaries)
     _require(tuple(scores.shape) == (5, canaries.count), "shape of scores", tuple(scores.shape))
     _require(torch.isfinite(scores).all(), "scores are not finite", scores)
     for (name, old), (_, new) in zip(before, _tensors(canaries), strict=True):
         _require(torch.equal(old, new), "score changes", name)
     changed = "final" if isinstance(adversary, HiddenStateAdversary) else "iterates"
-    _require(torch.equal(iterates, kept), "score changes", changed)
+    _require(torch.equal(iterates, before_iterates), "score changes", changed)
     alone = _scored(adversary, mechanism, iterates[:, 2:3], canaries)
     _require(
         torch.allclose(alone[0], scores[2], rtol=1e-3, atol=1e-5),
@@ -220,9 +220,11 @@ def area_under_curve(scores: Scores) -> float:
         >>> area_under_curve(Scores(score=[3.0, 2.0, 1.0], inserted=[1, 0, 1]))
         0.5
     """
-    ones, zeros = scores.inserted_scores, np.sort(scores.other_scores)
-    below = np.searchsorted(zeros, ones, side="left") + np.searchsorted(zeros, ones, side="right")
-    return float(below.mean()) / (2 * len(zeros))
+    inserted, others = scores.inserted_scores, np.sort(scores.other_scores)
+    below = np.searchsorted(others, inserted, side="left") + np.searchsorted(
+        others, inserted, side="right"
+    )
+    return float(below.mean()) / (2 * len(others))
 
 
 def _linear() -> torch.nn.Module:
@@ -238,12 +240,12 @@ def _game(adversary: Adversary, mechanism: DPSGD, canaries: Canaries) -> Game:
 def _scored(
     adversary: Adversary, mechanism: DPSGD, iterates: torch.Tensor, canaries: Canaries
 ) -> torch.Tensor:
-    known = not isinstance(mechanism.initialisation, FreshInitialisation)
+    public = not isinstance(mechanism.initialisation, FreshInitialisation)
     played = Played(
         mechanism=mechanism,
         insertion=Insertion(),
         steps=mechanism.steps,
-        initial=iterates[0, 0].clone() if known else None,
+        initial=iterates[0, 0].clone() if public else None,
         iterates=list(iterates),
     )
     return scored(adversary, played, canaries)
