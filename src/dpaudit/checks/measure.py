@@ -29,9 +29,6 @@ from dpaudit.checks.subject import StepSubject, Subject, Tensor
 FALSE_ALARM = 1e-6
 """Largest probability that one rule about noise reports a correct training as broken."""
 
-SEVERAL = 4
-"""Steps of the longer training, if the training takes ``steps``."""
-
 SEED_OFFSETS = (
     0, 1, 10, 100, 256, 1000, 1024, 65_536, 100_000, 1_000_000, 1_048_576, 2, 7, 16, 64, 128,
     4096, 10_000, 3, 5,
@@ -64,6 +61,9 @@ _FEW = 6  # seeds, for an estimate that need not be sharp
 _ADAPTIVE = 1e3  # effects of a linear optimizer grow less from one step to the next
 _BENT = 0.005  # relative change of an effect from seed to seed that rounding does not explain
 
+
+Scales = tuple[Array, float]
+"""The effect along each coordinate of ``spread``, and its relative error."""
 
 # --- Limits and arithmetic. -----------------------------------------------------------------------
 
@@ -224,7 +224,6 @@ class Measurements:
         self._noises: dict[int, Array] = {}
         self._made: dict[str, Any] = {}
         self._spacing = 0.0
-        self._scales: dict[int, tuple[Array, float] | None] = {}
 
     def _with_effect_first(self, seeds: list[int]) -> tuple[int, ...]:
         """The seeds, with one first under which the canary takes part in the first step."""
@@ -380,13 +379,12 @@ class Measurements:
         gradient[where] = self._signs[where] * (length / np.sqrt(len(where)))
         return gradient
 
-    def difference(self, gradient: Array, steps: int | None = None, *, place: float = 1.0) -> Array:
+    def difference(self, gradient: Array, *, place: float = 1.0) -> Array:
         """Half the difference between the outputs with this gradient and with its negative."""
-        steps = self.steps if steps is None else steps
         seeds = self.seeds[:1] if self.repeatable else self.seeds[:_MEANS]
         total = np.zeros(self.subject.parameters)
         for seed in seeds:
-            plus, minus = self.subject.pair(gradient, seed, steps, place=place)
+            plus, minus = self.subject.pair(gradient, seed, self.steps, place=place)
             with np.errstate(invalid="ignore"):
                 total += (plus - minus) / (2 * len(seeds))
         return total
@@ -459,7 +457,8 @@ class Measurements:
         """
         return 0.01 if self.steps == 1 else 0.1
 
-    def scales(self, steps: int | None = None) -> tuple[Array, float] | None:
+    @cached_property
+    def scales(self) -> Scales | None:
         """The effect of a unit contribution along each coordinate of ``spread``, and its error.
 
         Zero where a coordinate is not trained; `None` if the measurement is not precise enough.
@@ -468,10 +467,7 @@ class Measurements:
         the mean square of the response over coordinates bounds that of the noise for every linear
         dynamics, by the inequality of Cauchy and Schwarz over steps.
         """
-        steps = self.steps if steps is None else steps
-        if steps not in self._scales:
-            self._scales[steps] = _measured_scales(self, steps)
-        return self._scales[steps]
+        return _measured_scales(self)
 
     @cached_property
     def noise_with_example(self) -> Array:
@@ -538,55 +534,47 @@ def unit_along(measured: Measurements, gradient: Array) -> Unit:
     return Unit(size=seen.size, error=seen.error, kind="unclear")
 
 
-Scales = tuple[Array, float]
-"""The effect along each coordinate of ``spread``, and its relative error."""
-
-
-def _measured_scales(measured: Measurements, steps: int) -> Scales | None:
-    """The scales after ``steps`` steps; see `Measurements.scales`."""
+def _measured_scales(measured: Measurements) -> Scales | None:
     unit, places = measured.unit, measured.spread
-    if not measured.repeatable:
+    if not measured.repeatable or not unit.known:
         return None
-    if unit.kind != "linear":
-        if not unit.known or steps != measured.steps:
-            return None
+    if unit.kind == "normalised":
         return np.full(len(places), unit.size), unit.error / unit.size
     # Where the dense gradient is clipped by another norm (L1), a much shorter one is not.
     short = 0.1 / float(np.sqrt(len(places)))
     best: Scales | None = None
     for share in (0.1, short, 0.5, 1.0):
-        if share == short and (best is None or np.median(best[0]) > 0.9 * unit.size):
+        enough = best is not None and np.median(best[0]) > 0.9 * unit.size
+        if enough or (best is not None and share > 0.1):
+            return best
+        if best is None and share == short:
             continue
-        found = _scale_of(measured, share * measured.subject.clip_norm, steps)
-        if found is not None and (best is None or np.median(found[0]) > np.median(best[0])):
-            best = found
-        if best is not None and share != 0.1:
-            return best
-        if best is not None and np.median(best[0]) > 0.9 * unit.size:
-            return best
+        scales = _scale_of(measured, share * measured.subject.clip_norm)
+        if scales is not None and (best is None or np.median(scales[0]) > np.median(best[0])):
+            best = scales
     return best
 
 
-def _scale_of(measured: Measurements, length: float, steps: int) -> Scales | None:
-    if steps > 1 or measured.mixes:
-        return _total_scale(measured, length, steps)
+def _scale_of(measured: Measurements, length: float) -> Scales | None:
+    if measured.steps > 1 or measured.mixes:
+        return _total_scale(measured, length)
     places = measured.spread
     gradient = measured.dense(length, places)
-    moved = measured.difference(gradient, steps)[places]
+    moved = measured.difference(gradient)[places]
     entries = gradient[places] / measured.subject.clip_norm
     return _scales_by_blocks(moved, entries, measured.rounding[places])
 
 
-def _total_scale(measured: Measurements, length: float, steps: int) -> Scales | None:
+def _total_scale(measured: Measurements, length: float) -> Scales | None:
     """The same for all coordinates, from three drawings of signs."""
     share, places = length / measured.subject.clip_norm, measured.spread
-    if measured.mixes and steps == measured.steps:
+    if measured.mixes:
         places = np.arange(measured.subject.parameters)
     totals = []
     for drawing in range(3):
         random = np.random.default_rng([7, drawing])
         signs = random.choice([-1.0, 1.0], size=measured.subject.parameters)
-        moved = measured.difference(signs * np.abs(measured.dense(length, places)), steps)[places]
+        moved = measured.difference(signs * np.abs(measured.dense(length, places)))[places]
         totals.append(float(np.linalg.norm(moved)) / share)
     floor = float(np.linalg.norm(measured.rounding[places])) / share
     # If few directions dominate, three drawings do not agree on a total.
@@ -599,7 +587,7 @@ def _total_scale(measured: Measurements, length: float, steps: int) -> Scales | 
 
 def _cover_of_unit(measured: Measurements) -> float:
     """How many times as large as claimed the noise is, relative to the unit along the axis."""
-    scaled = measured.scales() if measured.repeatable and measured.unit.known else None
+    scaled = measured.scales if measured.repeatable and measured.unit.known else None
     if scaled is None or not measured.noise_is_there:
         return 1.0
     tensor = measured.tensor_at(measured.axis)
@@ -615,7 +603,7 @@ def _cover_of_scales(measured: Measurements) -> float:
     In a training, noise is read from the third step less the second, so that a random starting
     point does not count as noise.
     """
-    scaled, subject = measured.scales(), measured.subject
+    scaled, subject = measured.scales, measured.subject
     if scaled is None or not (scaled[0] > 0).any():
         return 1.0
     trained = scaled[0] > 0

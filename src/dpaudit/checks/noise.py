@@ -45,7 +45,7 @@ def _silent_parameters(measured: Measurements) -> Outcome:
     """Look for coordinates that a canary moves and a seed does not."""
     if not measured.noise_is_there:
         return _silence(measured)
-    scaled = measured.scales()
+    scaled = measured.scales
     if scaled is None or measured.thresholded or measured.subject.public_transform:
         return _moved_but_silent(measured)
     trained = measured.spread[scaled[0] > 0]
@@ -404,7 +404,6 @@ class NoiseSize:
 
 def noise_size(
     measured: Measurements,
-    steps: int | None = None,
     *,
     with_example: bool = False,
     sample: tuple[int, int] | None = None,
@@ -413,26 +412,23 @@ def noise_size(
 
     Arguments:
         measured: The measurements.
-        steps: Number of steps after which noise is measured.
         with_example: Whether to measure the noise of batches with one more example, where the
             batch size changes the scale of everything.
         sample: Wanted size of the sample, as in `larger_sample`; that of all rules by default.
     """
-    scaled = measured.scales(steps)
-    if scaled is None:
+    if measured.scales is None:
         return None
-    scales, blur = scaled
-    steps = measured.steps if steps is None else steps
-    insertions = measured.insertions if steps == measured.steps else steps
+    scales, blur = measured.scales
     trained = scales > 0
     columns = measured.columns(measured.spread[trained])
     if with_example:
         noise = measured.noise_with_example[:, columns]
-    elif sample is not None and steps == measured.steps:
+    elif sample is not None:
         noise = larger_sample(measured, sample)[:, columns]
     else:
-        noise = measured.noise(steps)[:, columns]
-    expected = scales[trained] / insertions * np.sqrt(steps) * measured.subject.noise_multiplier
+        noise = measured.noise()[:, columns]
+    root = np.sqrt(measured.steps) / measured.insertions
+    expected = scales[trained] * root * measured.subject.noise_multiplier
     freedom = len(noise) - 1
     squares = ((noise / expected) ** 2).sum(axis=0)
     parts = _parts(measured, measured.spread[trained])
@@ -766,7 +762,7 @@ def _norms(directions: Array) -> tuple[float, float]:
 
 def _coarse(measured: Measurements) -> float | None:
     """The share of noise on a coarse grid, if gradients are not on it."""
-    scaled = measured.scales()
+    scaled = measured.scales
     if scaled is None or measured.mixes or measured.steps > 1:
         return None
     trained = scaled[0] > 0

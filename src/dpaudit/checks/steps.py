@@ -1,13 +1,7 @@
 r"""Rules about several steps: each has noise of its own, and an example counts in its step only.
 
-Two measurements are compared. *Growth*: after T steps a linear optimizer, with or without momentum,
-has moved by :math:`\sum_t w_t (g + z_t)` for some weights. By Cauchy and Schwarz
-:math:`(\sum_t w_t)^2 \le T \sum_t w_t^2`: measured as noise over response times :math:`\sqrt T`,
-the noise multiplier of T steps is at least that of one step. It is smaller if old gradients are
-counted again, and :math:`\sqrt T` times larger if the same noise is added in every step.
-
-*Trajectory*: the canary is inserted in one step only, and outputs after successive numbers of steps
-are compared. For a linear optimizer the increment of step :math:`t` is
+All of this is read from a `Trajectory`: the canary is inserted in one step only, and outputs after
+successive numbers of steps are compared. For a linear optimizer the increment of step :math:`t` is
 
 .. math:: \Delta_t = \sum_{k \le t} H_{tk} (g_k + z_k),
 
@@ -28,11 +22,10 @@ from dpaudit.checks.contribution import BOUNDED
 from dpaudit.checks.findings import Outcome, Probe, Rule, broken, not_tested, passed, warning
 from dpaudit.checks.measure import (
     FALSE_ALARM,
-    SEVERAL,
+    NOT_LINEAR,
     Measurements,
     centred,
     direction,
-    largest_ratio,
     noise,
     readable,
     same_output,
@@ -40,71 +33,8 @@ from dpaudit.checks.measure import (
     standard_deviations,
     takes_steps,
 )
-from dpaudit.checks.noise import SIZE, THERE, noise_size, varies_too_much
+from dpaudit.checks.noise import SIZE, THERE, varies_too_much
 from dpaudit.checks.subject import TrainingSubject, UserCodeFailed
-
-# --- Growth: one step against several. ------------------------------------------------------------
-
-
-SAME = 0.85
-"""Of sqrt(T): at least this where the same noise is added in every step."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Growth:
-    """How the noise multiplier changes from one step to several.
-
-    Arguments:
-        factor: The ratio of the two. Where the canary is not in every step, it is the noise over
-            the square root of the number of steps, as for plain SGD.
-        least: The smallest ratio that chance and rounding explain.
-        effect: How many times larger the canary's effect is.
-        uncertain: Whether outputs vary more than the claimed noise does.
-    """
-
-    factor: float
-    least: float
-    effect: float
-    uncertain: bool
-
-    @property
-    def in_every_step(self) -> bool:
-        """Whether the canary takes part in every step."""
-        return self.effect >= SAME * SEVERAL
-
-    @property
-    def words(self) -> str:
-        """The factor, for the report."""
-        return f"{self.factor:.3g} x one step"
-
-
-def growth(measured: Measurements) -> Growth | None:
-    """Compare one step with several; `None` where rounding or noise hides the contributions."""
-    grown: Growth | None = measured.once("growth", lambda: _growth(measured))
-    return grown
-
-
-def _growth(measured: Measurements) -> Growth | None:
-    one, several = noise_size(measured), noise_size(measured, SEVERAL)
-    scale, longer = measured.scales(), measured.scales(SEVERAL)
-    if one is None or several is None or scale is None or longer is None:
-        return None
-    effect = float(np.sqrt(np.mean(longer[0] ** 2) / np.mean(scale[0] ** 2)))
-    chance = smallest_ratio(several.degrees, FALSE_ALARM / 2) / largest_ratio(
-        one.degrees, FALSE_ALARM / 2
-    )
-    # A tenth is left for the other examples, which react to where the canary moved the model.
-    least = 0.9 * float(np.sqrt(chance)) - one.blur - several.blur
-    factor = float(np.sqrt(several.ratio / one.ratio))
-    if effect < SAME * SEVERAL:
-        factor = measured.noise_level(SEVERAL) / measured.noise_level() / float(np.sqrt(SEVERAL))
-    return Growth(factor=factor, least=least, effect=effect, uncertain=varies_too_much(measured))
-
-
-_GROWTH_NEEDS = (noise, takes_steps, same_output, readable)
-_HIDDEN = "Rounding or noise hides the canary's contribution."
-
 
 # --- Trajectory: the noise of single steps. -------------------------------------------------------
 
@@ -176,7 +106,7 @@ class Trajectory:
 def trajectory(measured: Measurements) -> Trajectory | None:
     """Measure the first steps, one in the middle and the last one of the user's own number.
 
-    `None` if the canary does not take part in every step with a comparable effect.
+    `None` if the canary does not take part in enough of them with a comparable effect.
     """
     course: Trajectory | None = measured.once("trajectory", lambda: _trajectory(measured))
     return course
@@ -198,26 +128,30 @@ def _trajectory(measured: Measurements) -> Trajectory | None:
     response = _OneStepCanary(measured)
     effects = np.array([[response.effect(step, of) for of in first] for step in first])
     own = np.abs(np.diag(effects))
-    if own.min() < _WEAK * own.max() or own.max() == 0:
+    present = own >= _WEAK * own.max()
+    later = np.abs(effects - np.diag(np.diag(effects))).max()
+    # Without momentum, steps without the canary can be left out; else their noise stays unknown.
+    if present.sum() < 2 or not (present.all() or later < _WEAK * own.max()):
         return None
     noises: list[Array] = []
-    for place, step in enumerate(first):
-        increment = centred(outputs[step] - outputs.get(step - 1, start))
-        for earlier in range(place):
-            increment = increment - effects[place, earlier] * noises[earlier]
+    places = np.flatnonzero(present)
+    for place in places:
+        increment = centred(outputs[first[place]] - outputs.get(first[place] - 1, start))
+        for earlier, noise_of_earlier in zip(places, noises, strict=False):
+            increment = increment - effects[place, earlier] * noise_of_earlier
         noises.append(increment / effects[place, place])
-    kept = list(first)
+    numbers = [first[place] for place in places]
     for step in late:
         effect = response.effect(step, step)
         if abs(effect) > _FAINT * own.max():
-            kept.append(step)
+            numbers.append(step)
             noises.append(centred(outputs[step] - outputs[step - 1]) / effect)
     return Trajectory(
-        steps=tuple(kept),
+        steps=tuple(numbers),
         noise=np.stack(noises),
-        linked=len(first),
-        persistence=float(effects[1, 0] / effects[1, 1]),
-        reaction=response.reaction(first[-1]) / float(own.min()),
+        linked=len(places),
+        persistence=float(effects[1, 0] / effects[1, 1]) if present[1] else 0.0,
+        reaction=response.reaction(first[-1]) / float(own[present].min()),
     )
 
 
@@ -276,37 +210,34 @@ class _OneStepCanary:
 _PERSISTS = 0.97  # of its own step: an effect on the next step that no usual momentum has
 
 
+_ABSENT = (
+    "The canary does not take part in enough steps with a comparable effect, so that single steps "
+    "cannot be measured."
+)
+
+
 def _returns_later(measured: Measurements) -> Outcome:
-    """Noise over response after several steps and after one."""
-    grown = growth(measured)
-    if grown is None:
-        return not_tested(_HIDDEN)
-    if not grown.in_every_step:
-        return not_tested(
-            f"In {SEVERAL} steps the canary has {grown.effect:.3g} times the effect of one: it is "
-            "not in every step, which this rule needs."
-        )
-    seen = {"measured": grown.words, "allowed": f"at least {grown.least:.3g}"}
-    if grown.factor >= grown.least:
+    """What a contribution does to the step after its own.
+
+    With momentum it comes back too, but so does the noise that it was under: the noise of a step,
+    less what earlier noise left in it, is new. Where only the sums come back, what is subtracted
+    was not there, and the difference correlates with the noise of the step before.
+    """
+    course = trajectory(measured)
+    if course is None:
+        return not_tested(_ABSENT)
+    share = abs(course.persistence)
+    seen = {
+        "measured": f"{share:.3g} of it in the next step",
+        "allowed": f"below {_PERSISTS:g}, or with its noise",
+    }
+    if share < _PERSISTS or course.correlations()[1, 2] > -_CORRELATED:
         return passed(**seen)
-    if not any(need(measured) for need in _TRAJECTORY_NEEDS):
-        course = trajectory(measured)
-        if course is not None and abs(course.persistence) < _PERSISTS:
-            return passed(
-                "Noise grows less with the steps than the canary's effect, but no contribution "
-                "comes back in a later step.",
-                measured=f"{abs(course.persistence):.3g} of it in the next step",
-                allowed=f"below {_PERSISTS:g}",
-            )
-    if grown.uncertain:
-        return not_tested(
-            "More than the noise depends on the seed: keep the starting point, the data and the "
-            "batches fixed.",
-            **seen,
-        )
+    if measured.bends:
+        return not_tested(NOT_LINEAR)
     return broken(
-        f"After {SEVERAL} steps an example has {1 / grown.factor:.3g} times the influence, "
-        "relative to the noise, that it has after one.",
+        f"A contribution comes back in the step after its own, {share:.3g} times as large, without "
+        "the noise that it was under.",
         **seen,
     )
 
@@ -340,9 +271,9 @@ OWN_STEP = Rule(
     probes=(
         Probe(name="the same call again", run=_remembers, only="step"),
         Probe(
-            name="one step against several",
+            name="the step after its own",
             run=_returns_later,
-            needs=_GROWTH_NEEDS,
+            needs=_TRAJECTORY_NEEDS,
             only="training",
         ),
     ),
@@ -466,36 +397,6 @@ WEIGHTS = Rule(
 # --- Noise in every step. -------------------------------------------------------------------------
 
 
-_APART = 0.65  # of sqrt(T): no training lies between this and SAME
-
-
-def _same_noise(measured: Measurements) -> Outcome:
-    """Noise over response after several steps, compared with one step."""
-    grown = growth(measured)
-    if grown is None:
-        return not_tested(_HIDDEN)
-    most = float(np.sqrt(SEVERAL))
-    seen = {"measured": grown.words, "allowed": f"below {_APART * most:.3g}"}
-    if grown.factor < _APART * most:
-        return passed(**seen)
-    if grown.factor < SAME * most or grown.uncertain:
-        return not_tested(
-            "Outputs vary more with the number of steps than independent noise explains; more "
-            "than the noise may depend on the seed.",
-            **seen,
-        )
-    return broken(
-        f"In {SEVERAL} steps the noise grows {SEVERAL} times, as if it were the same in every "
-        f"step, not {most:.3g} times.",
-        cause="The generator is seeded again, or the same key is used, at every step: the "
-        "difference of two iterates is then free of noise.",
-        remedy="Seed once, before training; in JAX fold the step into the key "
-        "(jax.random.fold_in).",
-        seen_in="reused keys as in jax PR #3646",
-        **seen,
-    )
-
-
 _CORRELATED = 0.25
 _REPEATED = 0.9
 _TOLERATED = 0.05  # other examples react to earlier noise, which changes the response a little
@@ -505,10 +406,7 @@ def _single_steps(measured: Measurements) -> Outcome:
     """The canary in one step at a time; the noise of the first steps and of the last one."""
     course = trajectory(measured)
     if course is None:
-        return not_tested(
-            "The canary does not take part in every step with a comparable effect, so the noise of "
-            "single steps cannot be measured against it."
-        )
+        return not_tested(_ABSENT)
     wrong = _correlation(course) or _moved_noise(course)
     outcome = _sizes(measured, course) if wrong is None else wrong
     if outcome.verdict != "broken":
@@ -521,6 +419,12 @@ def _single_steps(measured: Measurements) -> Outcome:
     if weights_vary(measured):
         return not_tested(f"See '{WEIGHTS.name}' first.")
     return outcome
+
+
+_NEW_DRAWS = (
+    "Seed once, before training, and not in every step; in JAX fold the step into the key "
+    "(jax.random.fold_in)."
+)
 
 
 def _correlation(seen: Trajectory) -> Outcome | None:
@@ -544,6 +448,7 @@ def _correlation(seen: Trajectory) -> Outcome | None:
         f"the {'difference' if value > 0 else 'sum'} of the two updates has less noise or none.",
         measured=f"correlation {value:.2f}",
         allowed=f"at most {limit:.2g}",
+        remedy=_NEW_DRAWS if how == "the same" else "",
     )
 
 
@@ -600,9 +505,6 @@ EVERY_STEP = Rule(
     seen_in="noise schedules that the accountant does not know; noise cached for speed",
     after=(BOUNDED.name, THERE.name, SIZE.name, OWN_STEP.name),
     probes=(
-        Probe(
-            name="one step against several", run=_same_noise, needs=_GROWTH_NEEDS, only="training"
-        ),
         Probe(
             name="one step at a time",
             run=_single_steps,
