@@ -292,17 +292,18 @@ def test_compiled_clipped_sums_equal_uncompiled_ones(
     assert float((found - plain).norm() / plain.norm()) < 1e-5
 
 
-def test_the_graph_of_a_step_gives_the_bits_of_the_step(case: Any) -> None:
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_graph_of_a_step_gives_the_bits_of_the_step(case: Any, count: int) -> None:
     """Short trainings are not traced, so both must end at the same parameters."""
     mechanism = case.training()
-    speed, runs = Speed(device="cpu", compile=False), torch.arange(3)
+    speed, runs = Speed(device="cpu", compile=False), torch.arange(count)
     start = initial_parameters(mechanism, seed=0, runs=runs)
     untraced, traced = (
-        Engine(mechanism, runs=3, speed=speed, compiled=False, times=times)
+        Engine(mechanism, runs=count, speed=speed, compiled=False, times=times)
         for times in (1, WORTH_TRACING)
     )
     with numerics("float32", torch.device("cpu")):
-        steps = [list(one.play(start, runs, torch.zeros(3, 0))) for one in (untraced, traced)]
+        steps = [list(one.play(start, runs, torch.zeros(count, 0))) for one in (untraced, traced)]
     assert all(torch.equal(one, other) for one, other in zip(*steps, strict=True))
 
 

@@ -12,15 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dpaudit import audit
+from dpaudit.adversaries import DiracGradient, SimulatedDimension
 from dpaudit.data import Examples
-from dpaudit.engine import check_mechanism
+from dpaudit.engine import Speed, check_mechanism
 from dpaudit.engine.clipped_sums import Taps
+from dpaudit.engine.reference import clipped_sum
 from dpaudit.errors import InvalidInput, UnsupportedModel
 from dpaudit.games import Game, check_game
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
 from dpaudit.models import resnet18
 from dpaudit.threat_models import (
+    Adversary,
     Canaries,
     CanaryPoints,
     CraftedDimensions,
@@ -159,6 +163,25 @@ def test_custom_layers_that_mix_examples_are_found(layer: type[nn.Module], words
 
     with pytest.raises(UnsupportedModel, match=words):
         check_mechanism(mechanism(build))
+
+
+@pytest.mark.parametrize("adversary", [SimulatedDimension(), DiracGradient()], ids=repr)
+def test_an_audit_builds_and_checks_its_model_once(
+    monkeypatch: pytest.MonkeyPatch, adversary: Adversary
+) -> None:
+    counts = {"builds": 0, "checks": 0}
+
+    def build() -> nn.Module:
+        counts["builds"] += 1
+        return nn.Linear(8, 2)
+
+    def slow_sums(*args: Any, **named: Any) -> Tensor:
+        counts["checks"] += 1
+        return clipped_sum(*args, **named)
+
+    monkeypatch.setattr("dpaudit.engine.reference.clipped_sum", slow_sums)
+    audit(mechanism(build), adversary, runs=8, speed=Speed(device="cpu", tile_size=2, workers=1))
+    assert counts == {"builds": 1, "checks": 1}
 
 
 def test_a_loss_that_mixes_examples_is_refused() -> None:

@@ -12,14 +12,15 @@ whether the model is deterministic, and whether the fast clipped sums are correc
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from dpaudit.data import Examples
 from dpaudit.engine import reference
 from dpaudit.engine.clipped_sums import ClippedSums, Taps, describe, ruled_units
 from dpaudit.engine.layer_rules import rules
@@ -57,29 +58,18 @@ class Checked:
 def check_mechanism(mechanism: DPSGD) -> Checked:
     """Raise `UnsupportedModel` or `InvalidInput` if the training cannot be clipped per example.
 
-    The results for the last few trainings are kept: model, loss, data and start decide them.
+    Model, loss, start and data decide the result, which is kept as long as the data.
     """
-    decisive = (mechanism.build_model, mechanism.loss, mechanism.data, mechanism.initialisation)
+    decisive = (mechanism.build_model, mechanism.loss, mechanism.initialisation)
     if not all(isinstance(part, Hashable) for part in decisive):
         return _check(mechanism)
-    return _remembered(_Decisive(*decisive, mechanism))
+    known = _results.setdefault(mechanism.data, {})
+    if decisive not in known:
+        known[decisive] = _check(mechanism)
+    return known[decisive]
 
 
-@final
-@dataclass(frozen=True)
-class _Decisive:
-    """What decides the result of a check, as a key, and the mechanism that has it."""
-
-    build_model: object
-    loss: object
-    data: object
-    initialisation: object
-    mechanism: DPSGD = field(compare=False)
-
-
-@functools.lru_cache(maxsize=8)
-def _remembered(key: _Decisive) -> Checked:
-    return _check(key.mechanism)
+_results: WeakKeyDictionary[Examples, dict[tuple[object, ...], Checked]] = WeakKeyDictionary()
 
 
 def _check(mechanism: DPSGD) -> Checked:

@@ -41,7 +41,7 @@ def _built(build: Callable[[], torch.nn.Module], seed: int) -> torch.nn.Module:
         return copy.deepcopy(build())
 
 
-_remembered = functools.lru_cache(maxsize=4)(_built)
+_remembered = functools.lru_cache(maxsize=2)(_built)
 
 
 def trainable(model: torch.nn.Module) -> list[torch.nn.Parameter]:

@@ -415,7 +415,8 @@ class Engine:
         weights = functional.pad(weights, (0, self._missing))
         for number, rows in enumerate(self._rows[batch]):
             own = slice(number * self._size, (number + 1) * self._size)
-            args = (current, rows, weights[:, own], draws[own], self._scalars[step, 0])
+            part = weights[:, own].contiguous()
+            args = (current, rows, part, draws[own], self._scalars[step, 0])
             total = total + (self._sums(*args)[0] if self._part is None else self._part(*args))
         return total
 
