@@ -83,7 +83,7 @@ def _of_the_paper(figure: Figure) -> str:
     where = f"`{figure.label}` in the paper" if figure.label else "not in the paper"
     links = [
         f"[{suffix.upper()}](../results/{figure.id}.{suffix})"
-        for suffix in ("svg", "pdf", "csv")
+        for suffix in ("svg", "csv")
         if (ROOT / "results" / f"{figure.id}.{suffix}").exists()
     ]
     head = (

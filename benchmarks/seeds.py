@@ -19,8 +19,7 @@ from typing import Any
 import torch
 
 from dpaudit_paper import Setting
-from dpaudit_paper.networks import one_training
-from dpaudit_paper.readings import readings
+from dpaudit_paper.trainings import one_training, readings
 
 
 def measure(setting: Setting, model: str, seed: int) -> dict[str, Any]:

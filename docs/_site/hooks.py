@@ -12,7 +12,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 RESULTS = Path(__file__).parents[2] / "results"
-SUFFIXES = {".svg", ".pdf", ".csv"}
+SUFFIXES = {".svg", ".csv"}
 SHORT_CODE = re.compile(r"<code>(?=[^<]{1,24}</code>)")
 
 

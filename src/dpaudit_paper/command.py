@@ -18,7 +18,7 @@ from dpaudit.errors import InvalidInput
 if TYPE_CHECKING:
     from dpaudit.executors import Executor
     from dpaudit_paper import Figure, Made
-    from dpaudit_paper.setting import Scale
+    from dpaudit_paper.base import Need, Scale
 
 
 WIDE = 120
@@ -34,9 +34,9 @@ def reproduce(
             help="Figures and tables, such as F1c or T1; F1 means F1a to F1c; or all.",
         ),
     ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Folder for CSV, PNG, SVG, findings and versions.")
-    ] = Path("reproduction"),
+    out: Annotated[Path, typer.Option(help="Folder for CSV, PNG, SVG, PDF and versions.")] = Path(
+        "reproduction"
+    ),
     scale: Annotated[
         str, typer.Option(help="quick: minutes on two CPU cores; full: the paper's size.")
     ] = "quick",
@@ -63,6 +63,9 @@ def reproduce(
         ),
     ] = 1,
     executor: Executor | None = None,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="List the figures and tables; so do no names.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make the paper's figures and tables.
@@ -81,32 +84,31 @@ def reproduce(
     Finished figures are kept; interrupted trainings are resumed.
     """
     from dpaudit import _validate
-    from dpaudit_paper.setting import SCALES
+    from dpaudit_paper.base import SCALES
 
     size: Scale = "full" if _validate.one_of("scale", scale, SCALES) == "full" else "quick"
     _check_device(device)
     _validate.integer("jobs", jobs, at_least=1)
-    if not names:
+    if list_only or not names:
         _list(out, size, data_dir, device, as_json=json)
         return
     from dpaudit_paper import Setting, chosen, make_all
+    from dpaudit_paper.base import Need
     from dpaudit_paper.making import redraw_all
-    from dpaudit_paper.states import Surroundings
+    from dpaudit_paper.registry import missing_needs
 
     figures = chosen(names, scale=size)
     if redraw:
         made = list(_printed(redraw_all(figures, out), len(figures), quiet=json))
         _finish(made, [], out, as_json=json)
         return
-    here = Surroundings.look(out=out, data_dir=data_dir, device=device)
-    from dpaudit_paper.base import Need
-
-    gpu = Need.GPU not in here.missing
+    missing = missing_needs(data_dir=data_dir, device=device)
+    gpu = Need.GPU not in missing
     figures = chosen(names, scale=size, gpu=gpu, longest_first=jobs > 1)
     # A named figure is always tried; "all" means all that can be made here.
     skipped = []
     if any(name.lower() == "all" for name in names):
-        skipped = [figure for figure in figures if here.missing_for(figure, size)]
+        skipped = [figure for figure in figures if figure.needs_at(size) & missing]
         figures = [figure for figure in figures if figure not in skipped]
     setting = Setting(
         scale=size,
@@ -115,10 +117,10 @@ def reproduce(
         seed=seed,
         progress=_progress(quiet=json),
         executor=executor,
-        jobs=jobs,
     )
-    made = list(_printed(make_all(figures, setting, out, again=again), len(figures), quiet=json))
-    reasons = [(figure, here.state(figure, size)) for figure in skipped]
+    making = make_all(figures, setting, out, again=again, jobs=jobs)
+    made = list(_printed(making, len(figures), quiet=json))
+    reasons = [(figure, state(figure, size, out, missing)) for figure in skipped]
     _finish(made, reasons, out, as_json=json)
 
 
@@ -128,15 +130,30 @@ def _check_device(device: str) -> None:
         raise InvalidInput(f"device must be auto, cpu, cuda or cuda:N, got {device!r}")
 
 
+def state(figure: Figure, scale: Scale, out: Path, missing: frozenset[Need]) -> str:
+    """The state of a figure on this machine: done, ready, or what is missing."""
+    from dpaudit_paper.base import Need
+    from dpaudit_paper.making import left_out, scale_done
+
+    done = scale_done(figure, out)
+    if done is not None and (done == "full" or scale == "quick"):
+        part = ", in part" if left_out(figure, out) else ""
+        return f"done here{part} ({done})"
+    needs = figure.needs_at(scale) & missing
+    lacking = [need.value for need in Need if need in needs]
+    return "needs " + ", ".join(lacking) if lacking else "ready"
+
+
 def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json: bool) -> None:
     from dpaudit_paper import FIGURES
-    from dpaudit_paper.states import Surroundings
+    from dpaudit_paper.registry import missing_needs
 
-    here = Surroundings.look(out=out, data_dir=data_dir, device=device)
+    missing = missing_needs(data_dir=data_dir, device=device)
     if as_json:
         from dpaudit.cli._render import print_json
 
-        print_json({"out": str(out), "figures": [here.describe(f) for f in FIGURES.values()]})
+        entries = [_described(figure, out, missing) for figure in FIGURES.values()]
+        print_json({"out": str(out), "figures": entries})
         return
     from rich import box
     from rich.table import Table
@@ -158,7 +175,7 @@ def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json
         table.add_row(
             figure.id,
             figure.title,
-            here.state(figure, scale),
+            state(figure, scale, out, missing),
             *("hours" if seconds is None else duration(seconds) for seconds in on_cpu),
             duration(figure.full.gpu),
             *more,
@@ -166,6 +183,26 @@ def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json
     screen.print(table)
     screen.print("Costs: on two idle CPU cores; H200: in full on one, with nothing made before.")
     screen.print("Make some with: dpaudit reproduce F1c F3b    or all of them with: all")
+
+
+def _described(figure: Figure, out: Path, missing: frozenset[Need]) -> dict[str, Any]:
+    """One entry of the list as plain data."""
+    from dpaudit_paper.base import SCALES, Need
+
+    return {
+        "id": figure.id,
+        "title": figure.title,
+        "label": figure.label,
+        "needs": {
+            scale: [need.value for need in Need if need in figure.needs_at(scale)]
+            for scale in SCALES
+        },
+        "state": {scale: state(figure, scale, out, missing) for scale in SCALES},
+        "seconds": {
+            scale: {"cpu": figure.cost(scale).cpu, "gpu": figure.cost(scale).gpu}
+            for scale in SCALES
+        },
+    }
 
 
 def _printed(made: Iterable[Made], count: int, *, quiet: bool) -> Iterable[Made]:
@@ -184,7 +221,8 @@ def _printed(made: Iterable[Made], count: int, *, quiet: bool) -> Iterable[Made]
         took = "" if each.outcome == "kept" else f" in {duration(each.seconds)}"
         style = "bold red" if each.outcome == "failed" else "bold"
         screen.print(Text(f"[{number}/{count}] {head}{took}", style=style))
-        screen.print(Text(each.error or each.findings))
+        if each.error:
+            screen.print(Text(each.error))
         yield each
 
 

@@ -1,12 +1,21 @@
-"""Making figures: measure, write, draw and describe. A failure of one does not stop the others."""
+"""Making figures: measure, write and draw. A failure of one does not stop the others.
+
+With several jobs each figure is made by a process of its own, the same command for one figure.
+Trainings that two figures share are played by one of them and read from the store by the other, see
+`Setting.playing`.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import platform
+import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,10 +24,9 @@ from typing import Any, Literal, TypeVar, final
 
 from dpaudit._cores import cores
 from dpaudit._files import write_text, write_whole
-from dpaudit.errors import DataError, DpauditError
+from dpaudit.errors import DataError, DpauditError, InvalidInput
 from dpaudit_paper import style
-from dpaudit_paper.base import Figure
-from dpaudit_paper.setting import Ledger, Scale, Setting
+from dpaudit_paper.base import Figure, Ledger, Scale, Setting
 from dpaudit_paper.table import Table
 
 STORE = "trainings.sqlite"
@@ -40,7 +48,6 @@ class Made:
         figure: The figure.
         outcome: Whether it was made now, kept, redrawn, or failed.
         seconds: The time it took now.
-        findings: The description; empty after a failure.
         error: The cause of a failure; empty otherwise.
         files: The files in the folder.
     """
@@ -48,7 +55,6 @@ class Made:
     figure: Figure
     outcome: Outcome
     seconds: float = 0.0
-    findings: str = ""
     error: str = ""
     files: tuple[Path, ...] = ()
 
@@ -58,10 +64,82 @@ class Made:
             "id": self.figure.id,
             "outcome": self.outcome,
             "seconds": round(self.seconds, 1),
-            "findings": self.findings,
             "error": self.error,
             "files": [str(path) for path in self.files],
         }
+
+
+def make_all(
+    figures: Sequence[Figure], setting: Setting, out: Path, *, again: bool = False, jobs: int = 1
+) -> Iterator[Made]:
+    """Make figures, ``jobs`` at the same time, and yield each outcome.
+
+    An error is yielded as the outcome of its figure; only an interruption stops all.
+
+    Arguments:
+        figures: The figures, in the order in which to begin them.
+        setting: The setting; its store is replaced by the one in ``out``.
+        out: The folder to write to; created if missing.
+        again: Whether to measure again what is already there.
+        jobs: Number of figures made at the same time.
+    """
+    if jobs > 1 and setting.executor is not None:
+        raise InvalidInput(
+            f"jobs must be 1 with an executor, got {jobs}: the executor schedules the trainings of "
+            "one figure after the other; leave out one of the two"
+        )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(
+            f"out must be a folder that can be made, got {str(out)!r}: {error.strerror}"
+        ) from None
+    setting = replace(setting, store=out / STORE)
+    missing = []
+    for figure in figures:
+        done = None if again else kept(figure, setting, out)
+        if done is not None:
+            yield done
+        elif jobs == 1:
+            yield make(figure, setting, out)
+        else:
+            missing.append(figure)
+    if missing:
+        share = str(max(1, cores() // jobs))
+        threads = {name: os.environ.get(name) or share for name in _THREADS}
+        with ThreadPoolExecutor(jobs) as pool:
+            begun = [pool.submit(make_apart, figure, setting, out, threads) for figure in missing]
+            yield from (future.result() for future in as_completed(begun))
+
+
+_THREADS = ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
+
+
+def make_apart(figure: Figure, setting: Setting, out: Path, environment: Mapping[str, str]) -> Made:
+    """Make one figure in a process of its own; one that is killed fails only its figure."""
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "dpaudit_paper", figure.id, "--out", str(out), "--again"]
+    command += ["--scale", setting.scale, "--device", setting.device, "--seed", str(setting.seed)]
+    command += [] if setting.data_dir is None else ["--data-dir", setting.data_dir]
+    done = subprocess.run(
+        [*command, "--json"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        (made,) = json.loads(done.stdout)["figures"]
+    except (ValueError, KeyError):
+        reason = done.stderr.strip().rpartition("\n")[2] or f"exit status {done.returncode}"
+        return failed(figure, began, f"{reason}; repeat the command to resume its trainings")
+    return Made(
+        figure=figure,
+        outcome=made["outcome"],
+        seconds=made["seconds"],
+        error=made["error"],
+        files=tuple(map(Path, made["files"])),
+    )
 
 
 def kept(figure: Figure, setting: Setting, out: Path) -> Made | None:
@@ -88,16 +166,15 @@ def redraw_all(figures: Sequence[Figure], out: Path) -> Iterator[Made]:
 
 
 def redraw(figure: Figure, out: Path) -> Made:
-    """Draw and describe a figure again from its CSV file, without measuring."""
+    """Draw a figure again from its CSV file, without measuring."""
     began = time.perf_counter()
     table = Table.read(out / f"{figure.id}.csv")
     facts = _facts(out / f"{figure.id}.json") or {}
-    text = write_drawing(figure, table, out, warning=_warning(facts))
+    write_drawing(figure, table, out, warning=_warning(facts))
     return Made(
         figure=figure,
         outcome="redrawn",
         seconds=time.perf_counter() - began,
-        findings=text,
         files=files_of(figure, out),
     )
 
@@ -118,12 +195,12 @@ def left_out(figure: Figure, out: Path) -> tuple[str, ...]:
 
 def files_of(figure: Figure, out: Path) -> tuple[Path, ...]:
     """The files of the figure that exist."""
-    paths = (out / f"{figure.id}.{ending}" for ending in ("csv", "png", "svg", "pdf", "md", "json"))
+    paths = (out / f"{figure.id}.{ending}" for ending in ("csv", "png", "svg", "pdf", "json"))
     return tuple(path for path in paths if path.is_file())
 
 
-def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> str:
-    """Write NAME.png, NAME.svg, NAME.pdf and NAME.md from the table, and return the findings.
+def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> None:
+    """Write NAME.png, NAME.svg and NAME.pdf from the table.
 
     Arguments:
         figure: The figure.
@@ -139,13 +216,6 @@ def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> s
         for suffix, date in (("svg", "Date"), ("pdf", "CreationDate")):
             save = partial(drawing.savefig, metadata={date: None})
             write_whole(out / f"{figure.id}.{suffix}", save)
-    text = figure.findings(table)
-    label = f"`{figure.label}` in the paper" if figure.label else "not in the paper"
-    said = f"*{warning[0].upper()}{warning[1:]}.*\n\n" if warning else ""
-    write_text(
-        out / f"{figure.id}.md", f"# {figure.id}: {figure.title}\n\n{label}\n\n{said}{text}\n"
-    )
-    return text
 
 
 def _outcome(figure: Figure, out: Path, work: Callable[[], Result]) -> Result | Made:
@@ -169,7 +239,7 @@ def _make(figure: Figure, setting: Setting, out: Path) -> Made:
     write_text(out / f"{figure.id}.csv", table.to_csv())
     # Read the file back: a figure drawn now and one drawn later use the same numbers.
     facts = _describe(figure, setting, seconds) | _before(figure, setting, out)
-    text = write_drawing(figure, Table.read(out / f"{figure.id}.csv"), out, warning=_warning(facts))
+    write_drawing(figure, Table.read(out / f"{figure.id}.csv"), out, warning=_warning(facts))
     # Written last, because it marks the figure as complete.
     write_text(out / f"{figure.id}.json", json.dumps(facts, indent=1) + "\n")
     (out / f"{figure.id}.error.txt").unlink(missing_ok=True)  # of an earlier attempt
@@ -177,7 +247,6 @@ def _make(figure: Figure, setting: Setting, out: Path) -> Made:
         figure=figure,
         outcome="made",
         seconds=time.perf_counter() - began,
-        findings=text,
         files=files_of(figure, out),
     )
 
@@ -192,8 +261,7 @@ def _kept(figure: Figure, setting: Setting, out: Path) -> Made | None:
         return None
     if facts.get("left_out_without_gpu") and setting.on_gpu:
         return None
-    text = figure.findings(Table.read(out / f"{figure.id}.csv"))
-    return Made(figure=figure, outcome="kept", findings=text, files=files_of(figure, out))
+    return Made(figure=figure, outcome="kept", files=files_of(figure, out))
 
 
 def failed(figure: Figure, began: float, error: str) -> Made:
@@ -210,7 +278,6 @@ def _describe(figure: Figure, setting: Setting, seconds: float) -> dict[str, Any
         "scale": _scale(figure, setting),
         "seed": setting.seed,
         "seconds": round(seconds, 1),
-        "jobs": setting.jobs,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": _device(setting),
         "versions": _versions(),
@@ -258,7 +325,7 @@ def _versions() -> dict[str, str]:
 
     from dpaudit._version import __version__
 
-    found = {
+    versions = {
         "dpaudit": __version__,
         "python": platform.python_version(),
         "numpy": numpy.__version__,
@@ -267,8 +334,8 @@ def _versions() -> dict[str, str]:
     try:
         import torch
     except ImportError:
-        return found
-    return found | {"torch": torch.__version__}
+        return versions
+    return versions | {"torch": torch.__version__}
 
 
 def _facts(path: Path) -> dict[str, Any] | None:

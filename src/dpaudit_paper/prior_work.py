@@ -1,7 +1,8 @@
 """The paper's table of prior adversaries, and the adversary of this package for each row.
 
 The entries of a row (hidden state, tight, kind of canary) are as printed. Our adversaries have
-their own attributes; where the two differ, the note of the row says why.
+their own attributes; where the two differ, the note of the row says why. The rows are in
+``prior_work.csv``.
 
 Paper:
     Cebere, Bellet, Papernot (ICLR 2025), appendix, "Summary of prior work on privacy auditing of
@@ -10,7 +11,9 @@ Paper:
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass
+from pathlib import Path
 from typing import final
 
 
@@ -48,173 +51,22 @@ class PriorAdversary:
     estimator: str | None = None
 
 
-_BAYESIAN = (
-    "Here through its estimator: `dpaudit estimate --method joint-beta` reads the scores of any "
-    "adversary. The attacks, a threshold on the loss of a chosen point, are those of "
-    "`one-run-black-box` and `flipped-label`."
-)
+def _read(path: Path) -> tuple[PriorAdversary, ...]:
+    with path.open(newline="", encoding="utf-8") as stream:
+        return tuple(
+            PriorAdversary(
+                paper=row["paper"],
+                year=int(row["year"]),
+                label=row["label"],
+                hidden_state=row["hidden_state"] == "yes",
+                tight=row["tight"] == "yes",
+                canary=row["canary"],
+                adversary=row["adversary"] or None,
+                note=row["note"],
+                estimator=row["estimator"] or None,
+            )
+            for row in csv.DictReader(stream)
+        )
 
-PRIOR_WORK: tuple[PriorAdversary, ...] = (
-    PriorAdversary(
-        paper="Jagielski et al.",
-        year=2020,
-        label="Poisoned Backdoor",
-        hidden_state=True,
-        tight=False,
-        canary="sample",
-        adversary="clipbkd",
-        note="One backdoor at each insertion step in place of k copies in the data.",
-    ),
-    PriorAdversary(
-        paper="Nasr et al.",
-        year=2021,
-        label="API Access",
-        hidden_state=True,
-        tight=False,
-        canary="sample",
-        adversary="api-access",
-    ),
-    PriorAdversary(
-        paper="Nasr et al.",
-        year=2021,
-        label="Static Adversary",
-        hidden_state=True,
-        tight=False,
-        canary="sample",
-        adversary="static-poisoning",
-    ),
-    PriorAdversary(
-        paper="Nasr et al.",
-        year=2021,
-        label="Intermediate Poison Attack",
-        hidden_state=True,
-        tight=False,
-        canary="sample",
-        adversary="intermediate-poisoning",
-        note="Reads the loss of every iterate, so that it is no hidden-state adversary here.",
-    ),
-    PriorAdversary(
-        paper="Nasr et al.",
-        year=2021,
-        label="Adaptive Poisoning Attack",
-        hidden_state=False,
-        tight=False,
-        canary="sample",
-        adversary="adaptive-poisoning",
-    ),
-    PriorAdversary(
-        paper="Nasr et al.",
-        year=2021,
-        label="Gradient Attack",
-        hidden_state=False,
-        tight=False,
-        canary="gradient",
-        adversary="gradient-attack",
-        note="The dimensions are chosen once, by simulating, not anew at every step.",
-    ),
-    PriorAdversary(
-        paper="Nasr et al.",
-        year=2021,
-        label="Malicious Datasets",
-        hidden_state=False,
-        tight=True,
-        canary="gradient",
-        adversary="malicious-data",
-        note="Chooses the examples alone; learning rate and batches stay the mechanism's.",
-    ),
-    PriorAdversary(
-        paper="Zanella-Béguelin et al.",
-        year=2023,
-        label="Experiment 1",
-        hidden_state=True,
-        tight=False,
-        canary="sample",
-        adversary=None,
-        note=_BAYESIAN,
-        estimator="joint-beta",
-    ),
-    PriorAdversary(
-        paper="Zanella-Béguelin et al.",
-        year=2023,
-        label="Experiment 2",
-        hidden_state=True,
-        tight=False,
-        canary="sample",
-        adversary=None,
-        note=_BAYESIAN,
-        estimator="joint-beta",
-    ),
-    PriorAdversary(
-        paper="Maddock et al.",
-        year=2023,
-        label="Algorithm 1",
-        hidden_state=False,
-        tight=False,
-        canary="gradient",
-        adversary="canife",
-        note=(
-            "Designs a data point by its gradient. Out of reach: clients of several local steps, "
-            "and mock rounds of a frozen model; an example stands for a client, and rounds add up. "
-            "Housing's 68 parameters leave no room for a gradient orthogonal to a batch of 400."
-        ),
-    ),
-    PriorAdversary(
-        paper="Nasr et al.",
-        year=2023,
-        label="Algorithm 1",
-        hidden_state=True,
-        tight=False,
-        canary="sample",
-        adversary="flipped-label",
-        note="The paper's baseline A_L.",
-    ),
-    PriorAdversary(
-        paper="Nasr et al.",
-        year=2023,
-        label="Algorithm 2",
-        hidden_state=False,
-        tight=True,
-        canary="gradient",
-        adversary="dirac-gradient",
-        note="One coin for a run in place of one for a step; takes genuine gradients off the sums.",
-    ),
-    PriorAdversary(
-        paper="Andrew et al.",
-        year=2023,
-        label="Algorithm 2",
-        hidden_state=True,
-        tight=False,
-        canary="sample or gradient",
-        adversary="random-direction",
-        note="A_CotS. Out of reach: the federated client; an example stands for it.",
-    ),
-    PriorAdversary(
-        paper="Andrew et al.",
-        year=2023,
-        label="Algorithm 3",
-        hidden_state=False,
-        tight=False,
-        canary="gradient",
-        adversary="one-shot-iterates",
-        note="Out of reach: the federated client; an example stands for it.",
-    ),
-    PriorAdversary(
-        paper="Steinke et al.",
-        year=2023,
-        label="audit-type=whitebox",
-        hidden_state=False,
-        tight=False,
-        canary="sample or gradient",
-        adversary="one-run-white-box",
-        note="With gradients. At k = 1 its sum telescopes and needs no iterate.",
-    ),
-    PriorAdversary(
-        paper="Steinke et al.",
-        year=2023,
-        label="audit-type=blackbox",
-        hidden_state=True,
-        tight=False,
-        canary="sample",
-        adversary="one-run-black-box",
-    ),
-)
+
+PRIOR_WORK = _read(Path(__file__).with_suffix(".csv"))

@@ -1,4 +1,4 @@
-"""The registry of figures and tables, in the paper's order, and the choice of some by name."""
+"""The figures and tables in the paper's order, the choice of some, and what they need."""
 
 from __future__ import annotations
 
@@ -6,41 +6,40 @@ import difflib
 from collections.abc import Iterable, Mapping
 
 from dpaudit._registry import Registry
-from dpaudit.errors import InvalidInput
-from dpaudit_paper.base import Figure
-from dpaudit_paper.setting import Scale
+from dpaudit.errors import DataError, InvalidInput
+from dpaudit_paper.base import Figure, Need, Scale
 
-_MODULES = {
-    "F1a": "f1a_convnet",
-    "F1b": "f1b_resnet18",
-    "F1c": "f1c_fcnn",
-    "F2a": "f2a_k5",
-    "F2b": "f2b_k25",
-    "F3a": "f3a_landscape",
-    "F3b": "f3b_heat_map",
-    "T1": "t1_prior_work",
-    "A1": "a1_variants",
-    "A2": "a2_over_parameterised",
-    "T2": "t2_hyperparameters",
-    "A3a": "a3a_convnet_tradeoff",
-    "A3b": "a3b_landscape_tradeoff",
-    "A4": "a4_threshold_search",
-    "A5": "a5_random_direction",
-    "A6": "a6_canary_norm",
-    "A7": "a7_landscape_shape",
-    "A8": "a8_privacy_profiles",
-    "A9": "a9_unknown_start",
-    "A10": "a10_fine_tuning",
-    "A11": "a11_every_sigma",
-    "P1": "p1_protocols",
-    "H1": "h1_does_hiding_help",
-    "H2": "h2_smoothness",
+_HOMES = {
+    "F1a": "cifar10:F1A",
+    "F1b": "cifar10:F1B",
+    "F1c": "housing:F1C",
+    "F2a": "cifar10:F2A",
+    "F2b": "cifar10:F2B",
+    "F3a": "landscapes:F3A",
+    "F3b": "landscapes:F3B",
+    "T1": "tables:T1",
+    "A1": "housing:A1",
+    "A2": "cifar10:A2",
+    "T2": "tables:T2",
+    "A3a": "cifar10:A3A",
+    "A3b": "landscapes:A3B",
+    "A4": "landscapes:A4",
+    "A5": "housing:A5",
+    "A6": "cifar10:A6",
+    "A7": "landscapes:A7",
+    "A8": "cifar10:A8",
+    "A9": "cifar10:A9",
+    "A10": "cifar10:A10",
+    "A11": "landscapes:A11",
+    "P1": "cifar10:P1",
+    "H1": "hidden_state:H1",
+    "H2": "hidden_state:H2",
 }
 
 FIGURES: Mapping[str, Figure] = Registry(
     "figure",
     "dpaudit.figures",
-    {name: f"dpaudit_paper.figures.{module}:FIGURE" for name, module in _MODULES.items()},
+    {name: f"dpaudit_paper.figures.{home}" for name, home in _HOMES.items()},
 )
 """Every figure and table by its name; other packages add theirs by entry points."""
 
@@ -63,33 +62,58 @@ def chosen(
         >>> [figure.id for figure in chosen(["f1C"], scale="quick")]
         ['F1c']
     """
-    found: dict[str, Figure] = {}
-    for name in names:
-        found |= {figure.id: figure for figure in _named(name)}
+    figures = {figure.id: figure for name in names for figure in _named(name)}
 
     def seconds(figure: Figure) -> float:
         cost = figure.cost(scale)
         return cost.gpu if gpu or cost.cpu is None else cost.cpu
 
-    return sorted(found.values(), key=seconds, reverse=longest_first)
+    return sorted(figures.values(), key=seconds, reverse=longest_first)
 
 
 def _named(name: str) -> list[Figure]:
     if name.lower() == "all":
         return list(FIGURES.values())
-    by_lower = {known.lower(): figure for known, figure in FIGURES.items()}
+    by_lower = {figure_name.lower(): figure_name for figure_name in FIGURES}
     if name.lower() in by_lower:
-        return [by_lower[name.lower()]]
+        return [FIGURES[by_lower[name.lower()]]]
     # F1 means F1a, F1b and F1c, but A1 never means A10.
     parts = [
-        figure
-        for lower, figure in by_lower.items()
+        FIGURES[figure_name]
+        for lower, figure_name in by_lower.items()
         if lower[:-1] == name.lower() and lower[-1].isalpha()
     ]
     if parts:
         return parts
     nearest = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.0)
-    meant = f"did you mean {by_lower[nearest[0]].id}? " if nearest else ""
+    meant = f"did you mean {by_lower[nearest[0]]}? " if nearest else ""
     raise InvalidInput(
         f"no figure or table is called {name!r}; {meant}'dpaudit reproduce' lists them all"
     )
+
+
+def missing_needs(*, data_dir: str | None, device: str) -> frozenset[Need]:
+    """The requirements of figures that this machine lacks; reads no data, imports torch."""
+    from dpaudit.data.cifar10 import _find_batches
+    from dpaudit.presets import find_alexnet
+
+    missing = set()
+    if device == "cpu" or not _has_cuda():
+        missing.add(Need.GPU)
+    try:
+        _find_batches(data_dir, True)
+    except DataError:
+        missing.add(Need.CIFAR10)
+    try:
+        find_alexnet(data_dir)
+    except DataError:
+        missing.add(Need.WEIGHTS)
+    return frozenset(missing)
+
+
+def _has_cuda() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()

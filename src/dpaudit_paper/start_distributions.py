@@ -24,8 +24,7 @@ from dpaudit.threat_models import (
     HiddenStateAdversary,
     HiddenStateView,
 )
-from dpaudit_paper.readings import DELTA
-from dpaudit_paper.trainings import Weights
+from dpaudit_paper.trainings import DELTA, Weights
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from dpaudit_paper.table import Table
 
 
 def check_figure(figure: Figure, table: Table) -> None:
-    """Check that a figure draws and describes a table that it measured, and nothing else.
+    """Check that a figure draws a table that it measured, and nothing else.
 
     Arguments:
         figure: The figure to check.
@@ -25,11 +25,6 @@ def check_figure(figure: Figure, table: Table) -> None:
     assert len(table), f"{figure.id} measured no rows"
     # Through CSV, because a figure is drawn from its file.
     table = Table.from_csv(table.to_csv())
-    text = figure.findings(table)
-    assert len(text) > 60, f"{figure.id}: findings are too short: {text!r}"
-    assert text.endswith("."), f"{figure.id}: findings must end with a full stop: {text!r}"
-    for word in ("nan", "None"):
-        assert word not in text, f"{figure.id}: findings contain {word!r}: {text!r}"
     with style.styled():
         drawing = figure.draw(table)
         drawing.canvas.draw()

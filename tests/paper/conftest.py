@@ -15,8 +15,7 @@ from dpaudit.data import Examples
 from dpaudit.mechanisms.losses import cross_entropy
 from dpaudit.scores import Scores
 from dpaudit_paper import trainings as trainings_module
-from dpaudit_paper.readings import DELTA
-from dpaudit_paper.trainings import Trainings
+from dpaudit_paper.trainings import DELTA, Trainings
 
 SIGMA = 4
 EXAMPLES = 256

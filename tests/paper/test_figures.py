@@ -14,10 +14,8 @@ from scipy.special import ndtr
 
 from dpaudit.adversaries import StartDistribution
 from dpaudit.errors import InvalidInput
-from dpaudit.scores import Scores
 from dpaudit.threat_models import CraftedDimensions, HiddenStateView
 from dpaudit_paper import FIGURES, Setting, Table, redraw, start_distributions
-from dpaudit_paper.readings import mu_by_moments, standard_error
 from dpaudit_paper.testing import check_figure
 from dpaudit_paper.trainings import Trainings
 
@@ -128,9 +126,7 @@ def test_committed_results_can_be_drawn_again(name, tmp_path):
         (tmp_path / source.name).write_bytes(source.read_bytes())
     made = redraw(FIGURES[name], tmp_path)
     assert made.outcome == "redrawn"
-    assert {path.suffix for path in made.files} == {".csv", ".json", ".md", ".pdf", ".png", ".svg"}
-    # The committed paragraph is what the committed numbers say.
-    assert (tmp_path / f"{name}.md").read_text("utf8") == (RESULTS / f"{name}.md").read_text("utf8")
+    assert {path.suffix for path in made.files} == {".csv", ".json", ".pdf", ".png", ".svg"}
 
 
 @pytest.mark.parametrize("name", committed())
@@ -256,35 +252,10 @@ def test_the_exact_epsilon_of_a_weight_with_a_known_start_is_the_accountants(mon
     assert found == pytest.approx(epsilon, abs=0.15)
 
 
-def test_the_standard_error_of_mu_is_its_deviation_from_sample_to_sample():
-    random = np.random.default_rng(0)
-    mu, half, found = 2.0, 100, []
-    for _ in range(2000):
-        scores = Scores.from_samples(random.normal(mu, 1, half), random.normal(0, 1, half))
-        found.append(mu_by_moments(scores))
-    said = standard_error(Table.of([{"mu": mu, "runs": 2 * half, "canaries": 1}]))
-    assert np.std(found) == pytest.approx(said, rel=0.07)
-
-
-def test_the_page_has_what_the_results_say():
-    from dpaudit_paper.summary import PICTURED, filled
-
-    docs = RESULTS.parent / "docs"
-    page = (docs / "reproduction.md").read_text("utf8")
-    assert filled(page, RESULTS) == page, (
-        "run: python -m dpaudit_paper.summary results docs/reproduction.md"
-    )
-    for name in PICTURED:
-        shown = docs / "figures" / f"reproduction_{name}.svg"
-        assert shown.read_bytes() == (RESULTS / f"{name}.svg").read_bytes()
-
-
 def test_h1_shows_the_bounds_of_the_convnet_in_the_other_figures():
-    from dpaudit_paper.figures.h1_does_hiding_help import CONVNET
-
+    shown = Table.read(RESULTS / "H1.csv").where(series="convnet")
     for name, period in (("F1a", 1), ("F2a", 5), ("F2b", 25)):
         table = Table.read(RESULTS / f"{name}.csv")
         rows = table.where(model="convnet", adversary="A_GC-R", clip_norm=1.0, steps=250 * period)
-        assert rows.number("gaussian_dp") == pytest.approx(CONVNET[period], abs=0.005)
-    shown = Table.read(RESULTS / "H1.csv").where(series="convnet")
-    assert shown.numbers("gaussian_dp") == list(CONVNET.values())
+        bound = shown.where(period=period).number("gaussian_dp")
+        assert rows.number("gaussian_dp") == pytest.approx(bound, abs=0.005)

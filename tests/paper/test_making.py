@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
 from dpaudit.errors import DataError, InvalidInput
-from dpaudit_paper import FIGURES, Cost, Figure, Setting, Table, chosen, make_all, style
-from dpaudit_paper.making import scale_done
-from dpaudit_paper.states import Surroundings
+from dpaudit.executors import InProcess
+from dpaudit_paper import FIGURES, Cost, Figure, Setting, Table, chosen, make_all, making, style
+from dpaudit_paper.command import state
+from dpaudit_paper.making import make_apart, scale_done
+from dpaudit_paper.registry import missing_needs
+from dpaudit_paper.trainings import speed_for
 
+RESULTS = Path(__file__).parents[2] / "results"
 measured: list[str] = []
 
 
@@ -36,7 +44,6 @@ def figure(name, *, fails=None, cpu=1.0, leaves_out=False):
         full=Cost(cpu=cpu, gpu=1.0),
         measure=measure,
         draw=draw,
-        findings=lambda table: f"{int(table.numbers('runs')[0])} runs.",
     )
 
 
@@ -56,9 +63,8 @@ def test_all_files_are_written_and_the_quick_one_says_so(tmp_path):
     (made,) = make_all([figure("F1a")], QUICK, tmp_path)
     assert made.outcome == "made"
     assert [path.name for path in made.files] == [
-        f"F1a.{ending}" for ending in ("csv", "png", "svg", "pdf", "md", "json")
+        f"F1a.{ending}" for ending in ("csv", "png", "svg", "pdf", "json")
     ]
-    assert "Quick version" in (tmp_path / "F1a.md").read_text("utf8")
     facts = json.loads((tmp_path / "F1a.json").read_text("utf8"))
     assert (facts["scale"], facts["seed"]) == ("quick", 0)
     assert "cpu" in facts["device"]
@@ -91,8 +97,7 @@ def test_what_was_left_out_for_want_of_a_gpu_is_made_up_for_on_one(tmp_path, mon
     one = figure("F1a", leaves_out=True)
     assert outcomes([one], FULL, tmp_path) == ["made"]
     assert outcomes([one], FULL, tmp_path) == ["kept"]
-    here = Surroundings(out=tmp_path, missing=frozenset())
-    assert here.state(one, "full") == "done here, in part (full)"
+    assert state(one, "full", tmp_path, frozenset()) == "done here, in part (full)"
     monkeypatch.setattr(Setting, "on_gpu", property(lambda self: True))
     assert outcomes([one], FULL, tmp_path) == ["made"]
     assert outcomes([one], FULL, tmp_path) == ["kept"]
@@ -133,18 +138,17 @@ def test_out_that_is_a_file_is_refused(tmp_path):
 def test_trainings_are_kept_in_a_store_and_not_played_twice(tmp_path):
     """A real training, a tiny one: the second figure finds it in the store."""
     from dpaudit.adversaries import RandomDimension
-    from dpaudit_paper.readings import curve_rows
-    from dpaudit_paper.trainings import Trainings
+    from dpaudit_paper.trainings import Line, Trainings, curves
 
     tiny = Trainings(preset="housing", adversary=RandomDimension(), runs=4, insertions=3)
 
     def measure(setting):
-        return Table.of(curve_rows(tiny, setting, series="A_GC-R"))
+        return curves(setting, [Line(series="A_GC-R", trainings=tiny)])
 
     pair = [
         Figure(
             id=name, title=name, label="", quick=Cost(cpu=1, gpu=1), full=Cost(cpu=1, gpu=1),
-            measure=measure, draw=figure(name).draw, findings=lambda table: f"{len(table)} rows.",
+            measure=measure, draw=figure(name).draw,
         )
         for name in ("F1a", "F1b")
     ]  # fmt: skip
@@ -174,10 +178,65 @@ def test_an_unknown_name_says_which_is_nearest(name, meant):
 
 def test_states_list_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.delenv("DPAUDIT_DATA", raising=False)
-    here = Surroundings.look(out=tmp_path, data_dir=None, device="cpu")
-    assert here.state(FIGURES["F1b"], "full") == "needs a GPU, CIFAR-10"
-    assert here.state(FIGURES["A10"], "quick") == "needs CIFAR-10, weights"
-    assert here.state(FIGURES["A7"], "full") == "ready"
+    missing = missing_needs(data_dir=None, device="cpu")
+
+    def here(name, scale):
+        return state(FIGURES[name], scale, tmp_path, missing)
+
+    assert here("F1b", "full") == "needs a GPU, CIFAR-10"
+    assert here("A10", "quick") == "needs CIFAR-10, weights"
+    assert here("A7", "full") == "ready"
     list(make_all([FIGURES["T1"]], QUICK, tmp_path))
     # The quick version of a table without runs is the full one.
-    assert here.state(FIGURES["T1"], "full") == "done here (full)"
+    assert here("T1", "full") == "done here (full)"
+
+
+def test_several_figures_at_the_same_time(tmp_path):
+    """Each in a process of its own: one without its data fails alone."""
+    figures = [FIGURES[name] for name in ("T1", "A7", "A3a")]
+    setting = Setting(scale="quick", device="cpu", data_dir=str(tmp_path / "none"))
+    made = {each.figure.id: each for each in make_all(figures, setting, tmp_path, jobs=2)}
+    assert {name: each.outcome for name, each in made.items()} == {
+        "T1": "made", "A7": "made", "A3a": "failed",
+    }  # fmt: skip
+    assert "CIFAR-10" in made["A3a"].error
+    assert (tmp_path / "A7.csv").read_bytes() == (RESULTS / "A7.csv").read_bytes()
+    again = make_all(figures[:2], setting, tmp_path, jobs=2)
+    assert [each.outcome for each in again] == ["kept", "kept"]
+
+
+def test_a_killed_process_fails_its_figure(tmp_path, monkeypatch):
+    killed = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    run = subprocess.run
+    monkeypatch.setattr(making.subprocess, "run", lambda _, **options: run(killed, **options))
+    made = make_apart(FIGURES["T1"], QUICK, tmp_path, {})
+    assert made.outcome == "failed"
+    assert "exit status -9; repeat the command to resume" in made.error
+
+
+def test_one_process_at_a_time_plays_an_audit(tmp_path):
+    """A second one waits for the first, which holds a lock that ends with its process."""
+    setting = Setting(device="cpu", store=tmp_path / "trainings.sqlite")
+    with setting.playing("one"), setting.playing("other"):
+        (one, other) = sorted((tmp_path / "trainings.sqlite-locks").iterdir())
+        for lock in (one, other):
+            with pytest.raises(Timeout):
+                FileLock(lock).acquire(blocking=False)
+    FileLock(one).acquire(blocking=False)
+
+
+def test_several_jobs_with_an_executor_are_refused(tmp_path):
+    setting = Setting(executor=InProcess())
+    with pytest.raises(InvalidInput, match="jobs must be 1 with an executor, got 2"):
+        list(make_all([FIGURES["T1"]], setting, tmp_path, jobs=2))
+
+
+def test_auto_trains_the_housing_network_on_the_cpu_even_with_a_gpu(monkeypatch):
+    monkeypatch.setattr(Setting, "on_gpu", property(lambda self: True))
+    assert speed_for("housing", Setting(device="auto")).device == "cpu"
+    assert speed_for("housing", Setting(device="cuda")).device == "cuda"
+    assert speed_for("convnet", Setting(device="auto")).device == "auto"
+    # Without a C++ compiler there is no fused step, and the machines of an executor choose.
+    assert speed_for("housing", Setting(executor=InProcess())).device == "auto"
+    monkeypatch.setattr("dpaudit.engine.fused.can_build", lambda: False)
+    assert speed_for("housing", Setting(device="auto")).device == "auto"

@@ -149,12 +149,13 @@ def test_a_figure_that_cannot_be_written_costs_no_computation(
 
 
 def test_a_figure_whose_folder_is_gone_by_then(tmp_path: Path) -> None:
-    from dpaudit_paper.landscape_drawing import draw_landscapes
-    from dpaudit_paper.landscapes import Constant, LandscapeProcess
+    from dpaudit_paper.landscapes.drawing import figure_file
 
-    process = LandscapeProcess(noise_multiplier=1.0, batch_size=2, steps=2, landscape=Constant())
-    with pytest.raises(InvalidInput, match=r"cannot write the figure .*: No such file"):
-        draw_landscapes([("none", process)], str(tmp_path / "gone" / "x.png"))
+    with (
+        pytest.raises(InvalidInput, match=r"cannot write the figure .*: No such file"),
+        figure_file(str(tmp_path / "gone" / "x.png"), columns=1, height=1.0),
+    ):
+        pass
 
 
 def test_the_heading_is_not_cut_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,28 +1,32 @@
-"""H1 (ours): what the final model reveals where hiding helps, and where it does not."""
+"""Ours: what the final model reveals where hiding helps, and where it does not: H1, H2."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from dpaudit.curves import gaussian_epsilon
 from dpaudit.report.palette import ADVERSARIES
 from dpaudit.upper_bounds import HiddenState, upper_bound
 from dpaudit_paper import style
-from dpaudit_paper.base import Cost, Figure
-from dpaudit_paper.landscapes import ReadingWells
-from dpaudit_paper.readings import DELTA, mu_by_moments, readings
-from dpaudit_paper.table import Row, Table
+from dpaudit_paper.base import Cost, Figure, Need
+from dpaudit_paper.landscapes import Constant, LandscapeProcess, ReadingWells
+from dpaudit_paper.smooth_wells import best_found, best_linear, simulated_mu
+from dpaudit_paper.table import Row, Table, Value
+from dpaudit_paper.trainings import DELTA, mu_by_moments, one_training, readings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-    from dpaudit_paper.setting import Setting
+    from dpaudit_paper.base import Setting
 
-PERIODS = (1, 5, 25)
+
 SIGMA, INSERTIONS = 4.0, 250
-CONVNET = {1: 23.15, 5: 8.25, 25: 3.20}
-"""A_GC-R on the ConvNet: the gaussian-dp bounds of F1a, F2a and F2b."""
+PERIODS = (1, 5, 25)
+
 
 SERIES = {
     "logistic": ("logistic regression", "o", style.BLUE),
@@ -37,12 +41,17 @@ LINES = (
 )
 
 
-def measure(setting: Setting) -> Table:
-    """Audits of the three presets at k = 1, 5 and 25, beside the upper bounds."""
-    rows: list[Row] = [
-        {"series": "convnet", "period": k, "gaussian_dp": CONVNET[k], **_upper(k, None)}
-        for k in PERIODS
-    ]
+# H1: convex presets, where hiding helps, and a crafted network, where it does not.
+
+
+def measure_h1(setting: Setting) -> Table:
+    """Audits of three presets and of the ConvNet at k = 1, 5 and 25, beside the upper bounds."""
+    rows: list[Row] = []
+    for period in PERIODS:
+        scores = one_training(setting, "convnet", period=period).play(setting).scores
+        bound = readings(scores, seed=setting.seed)["gaussian_dp"]
+        upper = _upper(period, None)
+        rows.append({"series": "convnet", "period": period, "gaussian_dp": bound, **upper})
     for name in ("logistic", "softmax-head", "crafted-network"):
         for period in setting.choose(quick=(1, 5), full=PERIODS):
             if name != "crafted-network" or period > 1:
@@ -53,8 +62,6 @@ def measure(setting: Setting) -> Table:
 
 
 def _audited(setting: Setting, name: str, period: int, decay: float) -> Row:
-    import dataclasses
-
     from dpaudit.adversaries import RareFeature
     from dpaudit.audits import audit
     from dpaudit.engine import Speed
@@ -113,7 +120,7 @@ def _chain(period: int) -> float:
     return wells.after(INSERTIONS, noise_multiplier=SIGMA).epsilon(DELTA)
 
 
-def _upper(period: int, constant: float | None) -> dict[str, str | int | float | None]:
+def _upper(period: int, constant: float | None) -> dict[str, Value]:
     accountant = gaussian_epsilon(DELTA, math.sqrt(INSERTIONS) / SIGMA)
     if constant is None:
         return {"accountant": accountant, "hidden_state": None, "hidden_state_mu": None}
@@ -127,7 +134,7 @@ def _upper(period: int, constant: float | None) -> dict[str, str | int | float |
     return {"accountant": accountant, "hidden_state": bound.epsilon, "hidden_state_mu": bound.mu}
 
 
-def draw(table: Table) -> Drawing:
+def draw_h1(table: Table) -> Drawing:
     """Lower bounds over the period, between the two upper bounds."""
     figure, (axis,) = style.new_figure(width=style.PAGE, height=3.2)
     plain = [row for row in table if not row["weight_decay"]]
@@ -163,44 +170,111 @@ def draw(table: Table) -> Drawing:
     return figure
 
 
-def findings(table: Table) -> str:
-    """The audits beside the bounds."""
-    parts = []
-    for row in table:
-        if row["mu"] is None:
-            continue
-        decay = f" with weight decay {row['weight_decay']:g}" if row["weight_decay"] else ""
-        text = (
-            f"{row['series']} at k = {row['period']}{decay} proves {row['gaussian_dp']:.2f} "
-            f"(assumption-free {row['clopper_pearson']:.2f}, mu {row['mu']:.3f} ± "
-            f"{row['standard_error']:.3f}"
-        )
-        if row.get("exact_chain") is not None:
-            text += f"; exact value of its Markov chain {row['exact_chain']:.2f}"
-        if row["hidden_state_mu"] is not None:
-            ratio = float(str(row["mu"])) / float(str(row["hidden_state_mu"]))
-            text += (
-                f"; upper bound {row['hidden_state']:.2f}, mu {row['hidden_state_mu']:.3f}, "
-                f"ratio {ratio:.3f}"
-            )
-        parts.append(text + ")")
-    upper = table.numbers("accountant")[0]
-    return (
-        f"The standard accountant says {upper:.3f} at every k. "
-        + "; ".join(parts)
-        + ". What follows the plus-minus sign is one standard error. For the convex presets the "
-        "audit agrees with the hidden-state accountant, so that this bound is tight. For the "
-        "crafted network hiding hardly helps."
-    )
-
-
-FIGURE = Figure(
+H1 = Figure(
     id="H1",
     title="does hiding help? convex presets and a crafted network",
     label="",
-    quick=Cost(cpu=110, gpu=60),
-    full=Cost(cpu=None, gpu=180),
-    measure=measure,
-    draw=draw,
-    findings=findings,
+    needs=frozenset({Need.CIFAR10}),
+    quick=Cost(cpu=155, gpu=70),
+    full=Cost(cpu=None, gpu=265),
+    measure=measure_h1,
+    draw=draw_h1,
+)
+
+
+# H2: epsilon of the final model against the Lipschitz constant of a step.
+
+CONSTANTS = (1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 50.0, 1e3)
+
+_NO_EXCESS = 2e-3
+"""Where c = 1 is drawn, for which a logarithmic axis of c - 1 has no place."""
+
+COLOURS = {5: style.BLUE, 25: style.ORANGE}
+
+
+def measure_h2(setting: Setting) -> Table:
+    """The upper bound, and the strongest landscape found, at every constant."""
+    runs = setting.choose(quick=2_000, full=20_000)
+    few = setting.choose(quick=1_000, full=5_000)
+    setting.ledger.note(f"{runs:,} simulated runs for reading wells, {few:,} for linear maps")
+    rows: list[Row] = []
+    for period in COLOURS:
+        process = LandscapeProcess(
+            noise_multiplier=SIGMA,
+            batch_size=128,
+            steps=INSERTIONS * period,
+            period=period,
+            scaling="dpsgd",
+            landscape=Constant(),
+        )
+        flat = INSERTIONS / (SIGMA * math.sqrt(process.steps))
+        for constant in CONSTANTS:
+            hidden = HiddenState(period=period, step_lipschitz=constant)
+            upper = upper_bound(
+                noise_multiplier=SIGMA,
+                steps=process.steps,
+                delta=DELTA,
+                hidden_state=hidden,
+                accountant="hidden-state-lipschitz",
+            )
+            wells = best_found(process, constant, seed=setting.seed)
+            found = 0.0
+            if wells is not None:
+                chosen = process.with_landscape(wells)
+                found = simulated_mu(chosen, runs=runs, seed=setting.seed + 1)
+            linear = best_linear(process, constant, runs=few, seed=setting.seed + 2)[1]
+            mu = max(flat, found, linear)
+            names = {flat: "flat", linear: "linear maps", found: "reading wells"}
+            rows.append(
+                {
+                    "period": period,
+                    "step_lipschitz": constant,
+                    "upper": upper.epsilon,
+                    "upper_mu": upper.mu,
+                    "landscape": "flat" if mu == flat else names[mu],
+                    "width": None if wells is None else wells.width,
+                    "unit": None if wells is None else wells.unit,
+                    "most": None if wells is None else wells.most,
+                    "linear_mu": linear,
+                    "mu": mu,
+                    "lower": gaussian_epsilon(DELTA, mu),
+                }
+            )
+    return Table.of(rows)
+
+
+def draw_h2(table: Table) -> Drawing:
+    """Both curves over c - 1."""
+    figure, (axis,) = style.new_figure(width=style.PAGE, height=3.2)
+    for period, colour in COLOURS.items():
+        rows = table.where(period=period)
+        excess = np.maximum(np.array(rows.numbers("step_lipschitz")) - 1, _NO_EXCESS)
+        upper, lower = rows.numbers("upper"), rows.numbers("lower")
+        axis.plot(excess, upper, color=colour, label=f"upper bound, k = {period}")
+        axis.plot(
+            excess, lower, "o", linestyle="--", color=colour, label=f"landscape found, k = {period}"
+        )
+        axis.fill_between(excess, lower, upper, color=colour, alpha=0.12, lw=0)
+    axis.axhline(
+        gaussian_epsilon(DELTA, math.sqrt(INSERTIONS) / SIGMA),
+        color=style.GREY,
+        linestyle="-.",
+        label="standard accountant",
+    )
+    axis.set(xscale="log", xlabel="c - 1, with c the Lipschitz constant of a step", ylim=(0, 26))
+    powers = [0.01, 0.1, 1, 10, 100, 1000]
+    axis.set_xticks([_NO_EXCESS, *powers], ["0", *(f"{power:g}" for power in powers)])
+    axis.set_ylabel("epsilon at delta = 1e-5")
+    axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+H2 = Figure(
+    id="H2",
+    title="epsilon against the smoothness of a step",
+    label="",
+    quick=Cost(cpu=60, gpu=60),
+    full=Cost(cpu=240, gpu=240),
+    measure=measure_h2,
+    draw=draw_h2,
 )
