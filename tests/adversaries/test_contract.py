@@ -6,10 +6,11 @@ import dataclasses
 import itertools
 import pickle
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from dpaudit.adversaries import (
     ADVERSARIES,
@@ -27,7 +28,7 @@ from dpaudit.adversaries import (
     adversary,
 )
 from dpaudit.errors import InvalidInput
-from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.mechanisms import DPSGD, Insertion
 from dpaudit.testing import check_adversary, easy_training
 
 STRATEGIES = [
@@ -37,9 +38,9 @@ STRATEGIES = [
 ]
 
 
-@pytest.mark.parametrize("one", [*ADVERSARIES.values(), *STRATEGIES], ids=repr)
-def test_registered_adversaries_keep_the_contract(one: Adversary) -> None:
-    check_adversary(one)
+@pytest.mark.parametrize("shipped", [*ADVERSARIES.values(), *STRATEGIES], ids=repr)
+def test_registered_adversaries_keep_the_contract(shipped: Adversary) -> None:
+    check_adversary(shipped)
 
 
 def test_one_class_has_two_names() -> None:
@@ -58,153 +59,102 @@ def test_an_unknown_name_is_refused() -> None:
 def test_the_hidden_state_view_has_no_iterates() -> None:
     shown = {field.name for field in dataclasses.fields(HiddenStateView)}
     assert shown == {"mechanism", "steps", "initial", "final", "insertion"}
-    with pytest.raises(TypeError, match="iterates"):
-        HiddenStateView(mechanism=None, steps=1, initial=None, final=None, iterates=None)  # type: ignore[call-arg, arg-type]
 
 
-@dataclasses.dataclass(frozen=True)
-class EveryIterate(StandardAdversary):
-    """Sums what every step moved in one dimension: the same as the final model, seen stepwise."""
+class FirstDimensions(HiddenStateAdversary):
+    """Keeps the contract; each variant below breaks one rule."""
 
-    name: ClassVar[str] = "every-iterate"
-    paper: ClassVar[str] = ""
+    name, paper = "first-dimensions", ""
 
-    def craft(
-        self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
-    ) -> CraftedDimensions:
-        return CraftedDimensions(dimensions=torch.arange(canaries), norm=mechanism.clip_norm)
-
-    def score(self, view: StandardView, canaries: Canaries) -> torch.Tensor:
-        assert isinstance(canaries, CraftedDimensions)
-        return -view.iterates.diff(dim=0).sum(0)[:, canaries.dimensions]
-
-
-def test_a_standard_adversary_keeps_the_contract() -> None:
-    check_adversary(EveryIterate())
-
-
-class _Base(HiddenStateAdversary):
-    """Keeps the contract; each subclass breaks one rule."""
-
-    name = "base"
-    paper = ""
+    def __init__(
+        self,
+        *,
+        name: str = "first-dimensions",
+        canaries: Callable[[int, float], Canaries] | None = None,
+        score: Callable[[Tensor], Tensor] = torch.neg,
+    ) -> None:
+        self.name, self._canaries, self._score = name, canaries, score  # type: ignore[misc]
 
     def craft(
         self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
     ) -> Canaries:
+        crafted = self._canaries or dimensions(torch.arange)
+        return crafted(canaries, mechanism.clip_norm)
+
+    def score(self, view: HiddenStateView, canaries: Canaries) -> Tensor:
+        moved = view.final if view.initial is None else view.final - view.initial
+        return self._score(moved[:, : canaries.count])
+
+
+def dimensions(chosen: Callable[[int], Tensor]) -> Callable[[int, float], Canaries]:
+    return lambda count, norm: CraftedDimensions(dimensions=chosen(count), norm=norm)
+
+
+class AllIterates(StandardAdversary):
+    """Sums what every step moved in one dimension."""
+
+    name, paper = "all-iterates", ""
+
+    def craft(self, mechanism: DPSGD, *rest: Any, canaries: int, **more: Any) -> Canaries:
         return CraftedDimensions(dimensions=torch.arange(canaries), norm=mechanism.clip_norm)
 
-    def score(self, view: HiddenStateView, canaries: Canaries) -> torch.Tensor:
-        return view.final.new_zeros(()) - _moved(view)[:, : canaries.count]
+    def score(self, view: StandardView, canaries: Canaries) -> Tensor:
+        return -view.iterates.diff(dim=0).sum(0)[:, : canaries.count]
 
 
-def _moved(view: HiddenStateView) -> torch.Tensor:
-    return view.final if view.initial is None else view.final - view.initial
-
-
-class _Nameless(_Base):
-    name = ""
-
-
-class _WrongView(_Base):
-    def score(self, view: StandardView, canaries: Canaries) -> torch.Tensor:  # type: ignore[override]
+class WrongView(FirstDimensions):
+    def score(self, view: StandardView, canaries: Canaries) -> Tensor:  # type: ignore[override]
         return view.iterates[-1]
 
 
-class _AnotherEachTime(_Base):
-    def craft(
-        self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
-    ) -> Canaries:
-        turned = torch.roll(torch.arange(21), next(_calls))
-        return CraftedDimensions(dimensions=turned[:canaries], norm=mechanism.clip_norm)
+class Overwrites(FirstDimensions):
+    def score(self, view: HiddenStateView, canaries: Canaries) -> Tensor:
+        return view.final.mul_(-1)[:, : canaries.count]
 
 
-_calls = itertools.count()
+@pytest.mark.parametrize("kind", [FirstDimensions, AllIterates])
+def test_adversaries_of_others_keep_the_contract(kind: type[Adversary]) -> None:
+    check_adversary(kind())
 
 
-class _GlobalGenerator(_Base):
-    def craft(
-        self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
-    ) -> Canaries:
-        return CraftedDimensions(dimensions=torch.randperm(21)[:canaries], norm=mechanism.clip_norm)
+calls = itertools.count()
+
+BROKEN = {
+    "name": {"name": ""},
+    "the same seed gives another dimensions": {
+        "canaries": dimensions(lambda count: torch.arange(21).roll(next(calls))[:count])
+    },
+    "torch's own generator": {"canaries": dimensions(lambda count: torch.randperm(21)[:count])},
+    "norm of a crafted gradient must be .* at most the clip norm .1., got 2": {
+        "canaries": lambda count, norm: CraftedGradients(gradients=2 * norm * torch.eye(21)[:count])
+    },
+    "dimensions must be distinct": {
+        "canaries": dimensions(lambda count: torch.zeros(count, dtype=torch.int64))
+    },
+    "asked for 3 canaries, got 1": {"canaries": dimensions(lambda count: torch.arange(1))},
+    "area under the curve 0.0": {"score": torch.clone},
+    "shape of scores": {"score": lambda moved: -moved[:, 0]},
+    "not finite": {"score": lambda moved: -moved / 0.0 * 0.0},
+    "depend on other runs": {"score": lambda moved: moved.mean(0) - moved},
+}
 
 
-class _TooLong(_Base):
-    def craft(
-        self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
-    ) -> Canaries:
-        return CraftedGradients(gradients=2 * mechanism.clip_norm * torch.eye(21)[:canaries])
-
-
-class _Twice(_Base):
-    def craft(
-        self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
-    ) -> Canaries:
-        same = torch.zeros(canaries, dtype=torch.int64)
-        return CraftedDimensions(dimensions=same, norm=mechanism.clip_norm)
-
-
-class _TooFew(_Base):
-    def craft(
-        self, mechanism: DPSGD, insertion: Insertion, *, canaries: int, seed: int
-    ) -> Canaries:
-        return CraftedDimensions(dimensions=torch.arange(1), norm=mechanism.clip_norm)
-
-
-class _WrongWay(_Base):
-    def score(self, view: HiddenStateView, canaries: Canaries) -> torch.Tensor:
-        return _moved(view)[:, : canaries.count]
-
-
-class _Flat(_Base):
-    def score(self, view: HiddenStateView, canaries: Canaries) -> torch.Tensor:
-        return -_moved(view)[:, 0]
-
-
-class _NotANumber(_Base):
-    def score(self, view: HiddenStateView, canaries: Canaries) -> torch.Tensor:
-        return -_moved(view)[:, : canaries.count] / 0.0 * 0.0
-
-
-class _LooksAtOthers(_Base):
-    def score(self, view: HiddenStateView, canaries: Canaries) -> torch.Tensor:
-        moved = _moved(view)[:, : canaries.count]
-        return -(moved - moved.mean(0))
-
-
-class _Scribbles(_Base):
-    def score(self, view: HiddenStateView, canaries: Canaries) -> torch.Tensor:
-        view.final.mul_(-1)
-        return view.final[:, : canaries.count]
-
-
-def test_the_base_of_the_broken_adversaries_keeps_the_contract() -> None:
-    check_adversary(_Base())
+@pytest.mark.parametrize("message", BROKEN)
+def test_broken_adversaries_are_found(message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check_adversary(FirstDimensions(**BROKEN[message]))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
-    [
-        (_Nameless, "name"),
-        (_WrongView, "score takes a StandardView not a"),
-        (_AnotherEachTime, "the same seed gives another dimensions"),
-        (_GlobalGenerator, "torch's own generator"),
-        (_TooLong, "norm of a crafted gradient must be .* at most the clip norm .1., got 2"),
-        (_Twice, "dimensions must be distinct"),
-        (_TooFew, "asked for 3 canaries, got 1"),
-        (_WrongWay, "area under the curve 0.0"),
-        (_Flat, "shape of scores"),
-        (_NotANumber, "not finite"),
-        (_LooksAtOthers, "depend on other runs"),
-        (_Scribbles, "score changes final"),
-    ],
+    ("kind", "message"),
+    [(WrongView, "score takes a StandardView not a"), (Overwrites, "score changes final")],
 )
-def test_broken_adversaries_are_found(broken: Callable[[], Adversary], said: str) -> None:
-    with pytest.raises(AssertionError, match=said):
-        check_adversary(broken())
+def test_broken_scores_are_found(kind: type[Adversary], message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check_adversary(kind())
 
 
 def test_a_random_score_is_refused() -> None:
     """With noise far above the signal no score can pass the test of direction."""
     with pytest.raises(AssertionError, match="area under the curve"):
-        check_adversary(_Base(), mechanism=easy_training(noise_multiplier=100.0))
+        check_adversary(FirstDimensions(), mechanism=easy_training(noise_multiplier=100.0))
