@@ -11,6 +11,7 @@ from scipy.special import expit, gammaln, ndtr
 from dpaudit import Scores, estimate
 from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput, InvalidScores
+from dpaudit.lower_bounds import Pilot
 from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, check_fair_coins, count_guesses
 from dpaudit.lower_bounds.one_run import (
     choose_guesses,
@@ -347,3 +348,39 @@ def test_failed_runs_count_as_equal_lowest_scores(method: str) -> None:
     score[::5] = -np.inf
     scores = Scores(score=score, inserted=coins, run=np.zeros(400, dtype=int))
     assert 0 < estimate(scores, delta=1e-5, method=method).epsilon < math.inf
+
+
+@pytest.mark.parametrize("method", ["one-run", "one-run-fdp", "one-run-independent"])
+def test_the_guesses_are_counted_without_the_pilot(method: str) -> None:
+    """Scores of pilot canaries that are all right, and others without a signal, prove nothing."""
+    random = np.random.default_rng(0)
+    coins, noise = random.random(401) < 0.5, random.normal(size=401)
+    pilot = np.random.default_rng(3).permutation(401)[:80]
+    noise[pilot] = np.where(coins[pilot], 5.0, -5.0) + 0.1 * noise[pilot]
+    scores = Scores(score=noise, inserted=coins)
+    asked = {"delta": 1e-5, "method": method, "threshold": "pilot=0.2", "seed": 3}
+    bound = estimate(scores, **asked)
+    assert bound.sample_size == 321
+    assert bound.details["guesses"] <= 321
+    # A twin counts by hand what a plan that guesses every canary gets right.
+    if method == "one-run-independent":
+        assert abs(bound.details["correct"] - 321 / 2) < 3 * np.sqrt(321 / 4)
+    assert bound.epsilon == 0
+
+
+@pytest.mark.parametrize("method", ["one-run", "one-run-fdp", "one-run-independent"])
+def test_the_seed_draws_the_pilot_under_every_rule(method: str) -> None:
+    random = np.random.default_rng(0)
+    coins = random.random(301) < 0.5
+    scores = Scores(score=random.normal(size=301) + 1.5 * coins, inserted=coins)
+
+    def bound(threshold, seed: int = 0):  # type: ignore[no-untyped-def]
+        return estimate(scores, delta=1e-5, method=method, threshold=threshold, seed=seed)
+
+    for seed in (1, 2, 3):
+        for rule in ("simultaneous", "best", "fixed=1"):
+            assert bound(rule, seed).details == bound("pilot", seed).details
+            assert any("does not apply" in note for note in bound(rule, seed).notes)
+        pilot = Pilot(share=0.3, seed=seed)
+        assert bound(pilot).sample_size == 301 - 90
+        assert bound(pilot).details == bound("pilot=0.3", seed).details

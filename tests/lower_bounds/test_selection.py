@@ -142,3 +142,15 @@ def test_counting_at_one_threshold_agrees_with_counting_at_many():
         one = ErrorCounts.at(ones, zeros, cut)
         assert one.false_positives[0] == many.false_positives[place]
         assert one.false_negatives[0] == many.false_negatives[place]
+
+
+def test_randomised_responses_are_not_taken_to_be_normal() -> None:
+    """A pilot of 0s and 1s passed as normal, and its threshold lay beyond both: bounds of 0."""
+    truthful, bounds = np.e / (1 + np.e), []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        ones = (random.random(500) < truthful).astype(float)
+        zeros = (random.random(500) > truthful).astype(float)
+        bounds.append(lower_bound(ones, zeros, delta=0.0, seed=seed).epsilon)
+    assert sum(bound > 0.3 for bound in bounds) >= 18
+    assert max(bounds) < 1.4

@@ -7,7 +7,8 @@ import pytest
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from dpaudit import Scores, estimate
+from dpaudit import Scores, estimate, proven_curve
+from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds.simultaneous import crossing_probability, simultaneous_band, upper_rate
 
 
@@ -106,3 +107,9 @@ def test_more_scores_of_the_same_distribution_never_prove_less(mu):
         )
     # Quantiles of neighbouring sizes differ by rounding.
     assert (np.diff(bounds, axis=0) > -0.006).all()
+
+
+@pytest.mark.parametrize("kind", [True, False])
+def test_a_curve_needs_scores_of_both_kinds(kind: bool) -> None:
+    with pytest.raises(InvalidScores, match="with and without"):
+        proven_curve(Scores(score=[1.0, 2.0], inserted=[kind, kind]))

@@ -148,3 +148,18 @@ def test_nested_lists_of_different_lengths_are_refused(column):
     columns = {"score": [1.0, 2.0], "inserted": [1, 0], "run": [0, 1], "canary": [0, 0]}
     with pytest.raises(InvalidScores, match=column):
         Scores(**{**columns, column: [[1], [0, 1]]})
+
+
+@pytest.mark.parametrize("column", ["score", "inserted"])
+def test_masked_values_are_refused(column: str) -> None:
+    columns = {"score": np.array([0.1, 2.0, 99.0]), "inserted": np.array([0, 1, 1])}
+    columns[column] = np.ma.masked_array(columns[column], mask=[False, False, True])
+    with pytest.raises(InvalidScores, match=f"{column} has 1 masked"):
+        Scores(**columns)
+    columns[column] = np.ma.masked_array(columns[column].data, mask=False)
+    assert len(Scores(**columns)) == 3
+
+
+def test_masked_samples_are_refused() -> None:
+    with pytest.raises(InvalidScores, match="masked"):
+        Scores.from_samples(np.ma.masked_greater([0.0, 1.0, 99.0], 50), [0.0, 0.5])

@@ -379,6 +379,12 @@ def _store_columns(table: Any, **columns: NDArray[Any]) -> None:
 
 
 def _one_dimension(name: str, column: ArrayLike) -> NDArray[Any]:
+    masked = int(np.ma.getmaskarray(column).sum()) if np.ma.isMaskedArray(column) else 0
+    if masked:
+        raise InvalidScores(
+            f"{name} has {masked} masked values; remove their rows from all columns, for example "
+            "with column[~mask], because a masked value is no score"
+        )
     try:
         given = np.asarray(column)
     except ValueError as error:  # lists of different lengths
