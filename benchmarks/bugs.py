@@ -91,13 +91,13 @@ class Training:
         """The audit that the file itself makes, with other numbers."""
         from bugs._common import adversary_of
 
-        from dpaudit import audit_training
+        from dpaudit import audit
 
         module = self.module
         adversary = adversary_of(module.canary, getattr(module, "score", None))
         settings = {"canary": module.canary, "claim": module.claim, "adversary": adversary}
         with _quiet():
-            return audit_training(module.train, **(settings | options))
+            return audit(module.train, **(settings | options))
 
     def many(self, count: int, seed: int) -> Any:
         """One training with ``count`` canaries."""

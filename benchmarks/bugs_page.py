@@ -95,7 +95,7 @@ their output.{old} To run one:
 ```bash
 cd examples
 python -m bugs.variance_for_deviation
-dpaudit audit-training bugs.variance_for_deviation:train --noise-multiplier 3 --steps 9 \\
+dpaudit audit bugs.variance_for_deviation:train --noise-multiplier 3 --steps 9 \\
   --canary bugs.variance_for_deviation:canary --until-violation
 dpaudit check bugs.variance_for_deviation:train --clip-norm 1 --noise-multiplier 3 --parameters 2882
 ```
@@ -107,7 +107,7 @@ repeated; numbers of runs and p-values may differ."""
 SEEN = """\
 ## Bugs that an audit detects
 
-- "Runs" is the number of trainings that `audit_training(…, until_violation=True)` needed to prove a
+- "Runs" is the number of trainings that `audit(…, until_violation=True)` needed to prove a
   violation at 95 % confidence: the median of five audits, and the largest.
 - "Seconds" is the time of the slowest of them on one core.
 - "200 runs" is the verdict of an audit of fixed size, with its p-value.

@@ -51,9 +51,9 @@ HOSTILE = (
 BASE = {
     "estimate": ["{scores}", "--delta", "1e-5"],
     "account": ["--noise-multiplier", "1", "--steps", "10", "--delta", "1e-5"],
-    "audit": ["--runs", "2", "--store", ":memory:"],
-    "audit-training": [
-        "{training}:train", "--claimed-epsilon", "8", "--runs", "4", "--store", ":memory:",
+    "audit": [
+        "{training}:train", "--claimed-epsilon", "8", "--runs", "4", "--anyway",
+        "--store", ":memory:",
     ],
     "plan": ["--runs", "2"],
     "check": ["{training}:step"],
@@ -260,7 +260,7 @@ def train(canary, inserted, seed):
 
 if __name__ == "__main__":
     claim = dpaudit.Claim.from_mu(1.0)
-    dpaudit.audit_training(train, claim=claim, runs=400, store=sys.argv[1], workers=2)
+    dpaudit.audit(train, claim=claim, runs=400, store=sys.argv[1], workers=2)
 """
 
 

@@ -111,7 +111,7 @@ def audit(runs: int = 100, noise_multiplier: float = NOISE) -> dpaudit.AuditResu
     def train_with_noise(canary, inserted, seed):
         return train(canary, inserted, seed, noise_multiplier)
 
-    return dpaudit.audit_training(
+    return dpaudit.audit(
         train_with_noise,
         canary=dpaudit.GradientCanary.draw(PARAMETERS, clip_norm=CLIP),
         claim=dpaudit.Claim.from_dpsgd(noise_multiplier=NOISE, steps=ROUNDS),

@@ -125,7 +125,7 @@ def main(runs: int = 20) -> dpaudit.AuditResult:
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
     transformers.logging.set_verbosity_error()
     _, optimizer, _ = make_private(0)
-    result = dpaudit.audit_training(
+    result = dpaudit.audit(
         train,
         canary=canary_for(optimizer, count=STEPS),  # canary i is in step i
         claim=claim_of(optimizer, steps=1, every_step=True),

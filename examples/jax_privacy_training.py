@@ -100,7 +100,7 @@ def train(canary, inserted, seed, config=DP_SGD, true_share=1.0):
 
 
 def audit(config=DP_SGD, *, runs: int = 100, true_share: float = 1.0) -> dpaudit.AuditResult:
-    return dpaudit.audit_training(
+    return dpaudit.audit(
         functools.partial(train, config=config, true_share=true_share),
         canary=canary_for(INITIAL, clip_norm=CLIP),
         claim=claim_of(config),

@@ -63,7 +63,7 @@ def train(
 
 
 def main(runs: int = 400) -> None:
-    result = dpaudit.audit_training(
+    result = dpaudit.audit(
         train,
         canary=canary_for(INITIAL, clip_norm=CLIP),
         claim=claim_of(private_optimizer(jax.random.key(0)), steps=STEPS),

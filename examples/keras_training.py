@@ -93,7 +93,7 @@ def along_the_rare_feature(canary, model):
 
 def audit(*, weights: bool = False, runs: int = 60, noise_multiplier: float = 2.0):
     train = train_for_weights if weights else train_for_predictions
-    return dpaudit.audit_training(
+    return dpaudit.audit(
         functools.partial(train, noise_multiplier=noise_multiplier),
         canary=CANARY,
         adversary=along_the_rare_feature if weights else "predictions",

@@ -76,7 +76,7 @@ def audit(*, sharded: bool, runs: int = 100, true_share: float = 1.0) -> dpaudit
         return training[0]
 
     model, optimizer, _, loader = make_private(0, sharded=sharded)
-    return dpaudit.audit_training(
+    return dpaudit.audit(
         train,
         canary=canary_for(optimizer),
         claim=claim_of(optimizer, steps=STEPS * len(loader)),

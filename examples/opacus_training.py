@@ -66,7 +66,7 @@ def train(canary, inserted, seed):
 def audit(runs: int = 200) -> dpaudit.TrainingAudit:
     """Many trainings with one canary: the clipping, the noise, the sampling."""
     model, optimizer, loader = make_private(0)
-    return dpaudit.audit_training(
+    return dpaudit.audit(
         train,
         canary=canary_for(optimizer),
         claim=claim_of(optimizer, steps=EPOCHS * len(loader)),
@@ -95,7 +95,7 @@ def audit_in_one_training(
         return model
 
     model, optimizer, _ = private_convnet(0)
-    return dpaudit.audit_training(
+    return dpaudit.audit(
         train_once,
         canary=canary_for(optimizer, count=canaries),
         claim=claim_of(optimizer, steps=steps),

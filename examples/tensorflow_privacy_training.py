@@ -60,7 +60,7 @@ def train(canary, inserted, seed, noise_multiplier=NOISE):
 
 
 def audit(runs: int = 60) -> dpaudit.AuditResult:
-    return dpaudit.audit_training(
+    return dpaudit.audit(
         train,
         canary=CANARY,
         claim=dpaudit.Claim.from_dpsgd(noise_multiplier=NOISE, steps=STEPS),

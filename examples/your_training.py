@@ -21,7 +21,7 @@ def train(canary, inserted, seed, noise_multiplier=1.0, steps=10):
 
 def main(runs: int = 200) -> None:
     claim = dpaudit.Claim.from_dpsgd(noise_multiplier=1.0, steps=10)
-    result = dpaudit.audit_training(train, canary=canary, claim=claim, runs=runs)
+    result = dpaudit.audit(train, canary=canary, claim=claim, runs=runs)
     print(result.summary())
 
 

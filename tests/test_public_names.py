@@ -61,7 +61,6 @@ PUBLIC = [
     "adversaries",
     "all_upper_bounds",
     "audit",
-    "audit_training",
     "check_training",
     "estimate",
     "estimate_all",

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dpaudit import Claim, audit_training
+from dpaudit import Claim, audit
 from dpaudit.data import california_housing
 from dpaudit.trainings import GradientCanary
 
@@ -186,5 +186,5 @@ def show(
 ) -> None:
     """Audit one training and print what was found."""
     adversary = adversary_of(canary, score)
-    audit = audit_training(train, canary=canary, claim=claim, adversary=adversary, runs=runs)
-    print(audit.summary())
+    result = audit(train, canary=canary, claim=claim, adversary=adversary, runs=runs)
+    print(result.summary())

@@ -12,7 +12,7 @@ from dpaudit._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from dpaudit import adversaries, presets
-    from dpaudit.audits import AuditResult, Plan, audit, audit_training, plan
+    from dpaudit.audits import AuditResult, Plan, audit, plan
     from dpaudit.audits import AuditResult as TrainingAudit
     from dpaudit.checks import CheckResult, check_training
     from dpaudit.claims import Claim, ClaimTest, test_claim
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # package -> its public names. They are loaded on first use, so that ``import dpaudit`` is fast.
 _HOMES = {
-    "audits": "AuditResult Plan audit audit_training plan",
+    "audits": "AuditResult Plan audit plan",
     "checks": "CheckResult check_training",
     "claims": "Claim ClaimTest test_claim",
     "errors": "DpauditError",
@@ -76,7 +76,6 @@ __all__ = [
     "adversaries",
     "all_upper_bounds",
     "audit",
-    "audit_training",
     "check_training",
     "estimate",
     "estimate_all",

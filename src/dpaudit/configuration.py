@@ -19,6 +19,7 @@ from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.presets import INSERTIONS, PRESETS, preset
 from dpaudit.scores.files import check_replaceable
 from dpaudit.threat_models import Adversary
+from dpaudit.trainings.importing import load
 
 OWN_SETTINGS = ("simulation", "ranking", "simulations")
 """Settings of an adversary, for those that have them, such as simulated-dimension."""
@@ -53,11 +54,15 @@ def _setting(
 class Settings:
     """The settings of an audit of a preset; `None` for those that were not given."""
 
-    preset: str | None = _setting(f"Training to audit: {', '.join(PRESETS)}.", "NAME", "housing")
+    preset: str | None = _setting(
+        f"Preset to audit, the same as TRAINING: {', '.join(PRESETS)}.", "NAME", "housing"
+    )
     adversary: str | None = _setting(
-        f"Adversary that crafts the canary and scores the models: {', '.join(ADVERSARIES)}.",
+        f"Adversary that crafts the canary and scores the models: {', '.join(ADVERSARIES)}; or "
+        "FILE.py:MyAdversary. For a function, how returned values are scored: score, parameters, "
+        "predictions, or FILE.py:function of (canary, returned).",
         "NAME",
-        "simulated-dimension",
+        "simulated-dimension; for a function, chosen by the type of the returned value",
     )
     simulation: str | None = _setting(
         "Kind of simulations of the adversary simulated-dimension.", option=False
@@ -69,10 +74,17 @@ class Settings:
         "Number of simulations of the adversary simulated-dimension.", option=False
     )
     runs: int | None = _setting(
-        "Number of trainings. It must be an even number if there is a single canary.", "N", "5000"
+        "Number of trainings. It must be an even number if there is a single canary. Another "
+        "number is a new sample.",
+        "N",
+        "5000; 200 of a function",
     )
     canaries: int | None = _setting("Canaries per training.", "M", "1")
-    steps: int | None = _setting("Number of steps of a training.", "T", "250 times the period")
+    steps: int | None = _setting(
+        "Number of steps of a training. For a function, those that may contain the canary.",
+        "T",
+        "250 times the period",
+    )
     period: int | None = _setting("Insert the canary once in every k steps.", "k", "1")
     phase: str | None = _setting(
         "Step of each period of k steps at which the canary is inserted. The paper uses the last.",
@@ -80,7 +92,10 @@ class Settings:
         "first",
     )
     noise_multiplier: float | None = _setting(
-        "Noise multiplier: standard deviation of the noise over the clip norm.", "s", "4"
+        "Noise multiplier: standard deviation of the noise over the clip norm. For a function, "
+        "what it claims.",
+        "s",
+        "4",
     )
     clip_norm: float | None = _setting(
         "Norm to which the gradient of each example is clipped.", "C", "1"
@@ -88,13 +103,11 @@ class Settings:
     batch_size: int | None = _setting("Examples per batch.", "B", "400; 128 on CIFAR-10")
     learning_rate: float | None = _setting("Learning rate.", "e", "0.1; 0.01 on CIFAR-10")
     delta: float | None = _setting("Delta at which all bounds are computed.", default="1e-5")
-    confidence: float | None = _setting(
-        "Confidence of each lower bound and of the verdict.", "c", "0.95"
-    )
+    confidence: float | None = _setting("Confidence of each lower bound.", "c", "0.95")
     horizons: tuple[int, ...] | None = _setting(
         "Further numbers of steps to assess, each as a training that stops there.", option=False
     )
-    seed: int | None = _setting("Random seed.", "S", "1")
+    seed: int | None = _setting("Random seed.", "S", "0")
     data_dir: str | None = _setting(
         "Folder with CIFAR-10, or with the text and the model of a language model.",
         "D",
@@ -117,12 +130,13 @@ class Settings:
         "auto, for long audits fused where possible, otherwise torch",
     )
     store: str | None = _setting(
-        "File in which audits are kept. The same command resumes an interrupted audit.",
+        "File in which audits are kept. The same command resumes an interrupted audit; a finished "
+        "one is played again.",
         "FILE",
         "the environment's DPAUDIT_STORE, or dpaudit.sqlite",
     )
     name: str | None = _setting(
-        "Name of the audit in the store. The same name with other settings is refused."
+        "Name of the audit in the store; the newest with this name is shown."
     )
     scores_out: str | None = _setting("Also write the scores to this file.", "FILE.csv")
 
@@ -158,7 +172,7 @@ class Settings:
                 delta=1e-5,
                 confidence=0.95,
                 horizons=(),
-                seed=1,
+                seed=0,
                 device="auto",
                 precision="auto",
                 compile="auto",
@@ -206,7 +220,16 @@ class Settings:
 
     def crafter(self) -> Adversary:
         """The adversary, with its own settings."""
-        chosen = adversary(self.adversary or "")
+        name = self.adversary or ""
+        if ":" in name:
+            found = load("adversary", name)
+            chosen = found() if isinstance(found, type) else found
+            if not isinstance(chosen, Adversary):
+                raise InvalidInput(
+                    f"adversary must be an Adversary, got {name}, which is {chosen!r}"
+                )
+        else:
+            chosen = adversary(name)
         own = {name: value for name in OWN_SETTINGS if (value := getattr(self, name)) is not None}
         for name in sorted(own.keys() - getattr(chosen, "__dataclass_fields__", {}).keys()):
             raise InvalidInput(
@@ -252,7 +275,7 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
     """The settings in a CONFIG.toml: the fields of `Settings` by name.
 
     Relative paths start at the folder of the file. An audit is named after the file unless the
-    file gives a name, so that a changed file is refused instead of becoming another audit.
+    file gives a name.
     """
     file = Path(path)
     try:

@@ -17,7 +17,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, final
+from functools import partial
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -191,7 +192,12 @@ class Curve:
         if self.inverse is None:
             object.__setattr__(self, "inverse", self.tradeoff)
         if self.at_complement is None:
-            object.__setattr__(self, "at_complement", lambda x: float(self.tradeoff(1 - x)))
+            object.__setattr__(self, "at_complement", partial(_at_complement, self.tradeoff))
+
+
+def _at_complement(tradeoff: Callable[[float], Any], x: float) -> float:
+    """``tradeoff(1 - x)``; a function of the module, so that claims can be pickled."""
+    return float(tradeoff(1 - x))
 
 
 def gaussian_curve(mu: float) -> Curve:

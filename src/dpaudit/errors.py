@@ -7,7 +7,6 @@
     ├── MissingExtra          an optional dependency is not installed (also an ImportError)
     ├── DataError             a data set that is absent, truncated or corrupt
     ├── StoreError            an audit store that cannot be opened, read or written
-    │   └── ConfigurationChanged  the stored audit was started with other settings
     ├── NumericalError        a computation that could not reach its stated accuracy
     └── TrainingFailed        the user's training failed, and the audit could not continue
 
@@ -47,10 +46,6 @@ class DataError(DpauditError):
 
 class StoreError(DpauditError):
     """An audit store that cannot be opened, read or written."""
-
-
-class ConfigurationChanged(StoreError):
-    """The stored audit was started with other settings than the ones given now."""
 
 
 class NumericalError(DpauditError):

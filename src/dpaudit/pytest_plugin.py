@@ -102,11 +102,11 @@ def _audit(
 
     __tracebackhide__ = True
     budget = {name: options[name] for name in _AUDIT if name in options}
-    result = dpaudit.audit_training(
+    result = dpaudit.audit(
         train,
         canary=canary,
         delta=options.get("delta", 1e-5),
-        **{"until_violation": True, **_claim(options), **budget, **given},
+        **{"until_violation": True, "anyway": True, **_claim(options), **budget, **given},
     )
     passing = (
         {"consistent", "inconclusive"} if options.get("allow_inconclusive") else {"consistent"}
@@ -117,7 +117,7 @@ def _audit(
 
 
 def _claim(options: dict[str, Any]) -> dict[str, Any]:
-    """The claim of the mark, as an argument of `dpaudit.audit_training`."""
+    """The claim of the mark, as an argument of `dpaudit.audit`."""
     from dpaudit.claims import Claim
 
     if "noise_multiplier" in options and "claim" not in options:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.audits import Assessment, Description, assess
-from dpaudit.audits.description import DescribedAdversary, DescribedMechanism
+from dpaudit.audits import Assessment, Description, Question, assess
+from dpaudit.audits.identity import DescribedAdversary, DescribedMechanism
 from dpaudit.audits.wording import sentence as words
 from dpaudit.audits.wording import summary
 from dpaudit.mechanisms.dpsgd import Insertion
@@ -53,8 +53,15 @@ def _scores(mu: float, a_side: int, seed: int = 0) -> Scores:
 
 
 def _assess(mu: float, a_side: int, **configuration: Any) -> Assessment:
+    """Twice as many fresh scores decide where the first ones raise a suspicion."""
     described = _configuration(**configuration)
-    return assess(described, _scores(mu, a_side), horizon=described.mechanism.steps)
+    return assess(
+        described,
+        Question(),
+        _scores(mu, a_side),
+        fresh=(_scores(mu, 2 * a_side, seed=1), ()),
+        horizon=described.mechanism.steps,
+    )
 
 
 @pytest.mark.parametrize("period", [1, 5, 25])
@@ -122,7 +129,7 @@ def test_lower_bounds_of_one_canary_and_of_many() -> None:
     many = Scores(
         score=random.normal(size=400) + 3.953 * coins, inserted=coins, run=np.arange(400) % 4
     )
-    found = assess(_configuration(), many, horizon=250)
+    found = assess(_configuration(), Question(), many, horizon=250)
     assert [b.method for b in found.lower][-2:] == ["one-run", "one-run-fdp"]
     assert any("independent" in text for text in found.leading.assumptions)
 
@@ -162,6 +169,7 @@ def test_the_power_states_its_condition_unless_only_the_noise_varies(
     mechanism = dataclasses.replace(described.mechanism, **settings)
     found = assess(
         dataclasses.replace(described, mechanism=mechanism),
+        Question(),
         _scores(3.953, 200),
         horizon=mechanism.steps,
     )
@@ -171,14 +179,20 @@ def test_the_power_states_its_condition_unless_only_the_noise_varies(
 
 
 def test_a_true_claim_is_hardly_ever_called_violated() -> None:
-    """40 tight audits at 95 %: more than 6 false alarms have probability 0.004."""
-    verdicts = [
+    """40 tight audits at 5 %: more than 6 suspicions have probability 0.004."""
+    results = [
         assess(
-            _configuration(), _scores(3.9528, 500, seed), horizon=250, every_accountant=False
-        ).verdict
+            _configuration(),
+            Question(),
+            _scores(3.9528, 500, seed),
+            fresh=(_scores(3.9528, 1000, seed + 100), ()),
+            horizon=250,
+            every_accountant=False,
+        )
         for seed in range(40)
     ]
-    assert verdicts.count("violation") <= 6
+    assert sum(one.test is not None and one.test.stage == 2 for one in results) <= 6
+    assert sum(one.verdict == "violation" for one in results) <= 1
 
 
 @pytest.mark.parametrize("a_side", [50, 250])
@@ -186,7 +200,11 @@ def test_few_scores_of_a_tight_training_are_hardly_ever_called_a_gap(a_side: int
     """60 tight audits, each with at most 5 %: more than 8 would have probability 0.002."""
     verdicts = [
         assess(
-            _configuration(), _scores(3.9528, a_side, seed), horizon=250, every_accountant=False
+            _configuration(),
+            Question(),
+            _scores(3.9528, a_side, seed),
+            horizon=250,
+            every_accountant=False,
         ).tightness
         for seed in range(60)
     ]
@@ -208,7 +226,7 @@ def test_without_noise_no_privacy_is_claimed() -> None:
 
 
 def test_delta_of_zero_falls_back_on_a_bound_that_can_answer() -> None:
-    found = assess(_configuration(), _scores(3.0, 200), horizon=250, delta=0.0)
+    found = assess(_configuration(), Question(delta=0.0), _scores(3.0, 200), horizon=250)
     assert found.leading.method == "clopper-pearson"
     assert found.verdict == "no-claim"
 

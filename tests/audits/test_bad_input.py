@@ -206,7 +206,7 @@ def test_a_device_that_is_not_there() -> None:
 @pytest.mark.parametrize("call", ["audit", "plan"])
 def test_without_torch_the_remedy_is_named(call: str) -> None:
     """In a process of its own, where no module has imported torch before."""
-    code = f"import sys; sys.modules['torch'] = None; import dpaudit; dpaudit.{call}(None, None)"
+    code = f"import sys; sys.modules['torch'] = None; import dpaudit; dpaudit.{call}('housing')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "MissingExtra" in done.stderr
     assert "pip install 'dpaudit[train]'" in done.stderr

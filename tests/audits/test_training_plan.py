@@ -29,9 +29,7 @@ def test_the_planned_runs_find_halved_noise_with_the_planned_power():
     assert plan.mu == pytest.approx(1.0, rel=0.3)
     assert plan.cautious_runs > plan.runs
     audits = [
-        dpaudit.audit_training(
-            gaussian(0.5), canary=CANARY, claim=CLAIM, runs=plan.cautious_runs, seed=seed
-        )
+        dpaudit.audit(gaussian(0.5), canary=CANARY, claim=CLAIM, runs=plan.cautious_runs, seed=seed)
         for seed in range(5)
     ]
     assert sum(one.verdict == "violation" for one in audits) >= 3

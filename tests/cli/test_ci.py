@@ -1,4 +1,4 @@
-"""--junit and --sarif of check, audit-training and audit."""
+"""--junit and --sarif of check, audit and audit."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def read(folder):
 
 def test_a_violated_claim_is_a_failure_at_the_line_of_the_training(here):
     claim = ["--noise-multiplier", "1", "--steps", "1", "--runs", "60"]
-    done = run("audit-training", "mine.py:train", *claim, "--store", "a.sqlite")
+    done = run("audit", "mine.py:train", *claim, "--store", "a.sqlite")
     assert done.exit_code == 1, done.output
     suite, (result,) = read(here)
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")

@@ -18,7 +18,7 @@ def run(*arguments, **environment):
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"), [("dpaudit au", "audit-training"), ("dpaudit account --no", "--noise-")]
+    ("words", "expected"), [("dpaudit au", "audit"), ("dpaudit account --no", "--noise-")]
 )
 def test_a_shell_completes_commands_and_options(words, expected):
     done = run(

@@ -175,7 +175,7 @@ def train(canary, inserted, seed):
 def test_a_training_that_exits_with_0_is_a_failed_run(tmp_path: Path) -> None:
     (tmp_path / "exits.py").write_text(TRAINING)
     ended = dpaudit(
-        "audit-training", "exits:train", "--claimed-epsilon", "8", "--runs", "20", "--json",
+        "audit", "exits:train", "--claimed-epsilon", "8", "--runs", "20", "--json",
         cwd=tmp_path,
     )  # fmt: skip
     result = json.loads(ended.stdout)  # and nothing else

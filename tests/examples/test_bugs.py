@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpaudit import GradientCanary, audit_training, upper_bound
+import dpaudit
+from dpaudit import GradientCanary, upper_bound
 
 pytest.importorskip("torch")
 # Torch says so of Opacus' hooks in every step.
@@ -57,7 +58,7 @@ def audit(module, **options):
     common = importlib.import_module("bugs._common")
     adversary = common.adversary_of(module.canary, getattr(module, "score", None))
     settings = {"canary": module.canary, "claim": module.claim, "adversary": adversary}
-    return audit_training(module.train, **(settings | options))
+    return dpaudit.audit(module.train, **(settings | options))
 
 
 def test_the_catalogue_is_large_enough():

@@ -73,7 +73,7 @@ class TestJax:
     def test_audit(self, true_share, verdict, jax_canary):
         jax_training = example("jax_training")
         noise = true_share * jax_training.NOISE
-        result = dpaudit.audit_training(
+        result = dpaudit.audit(
             functools.partial(jax_training.train, noise_multiplier=noise),
             canary=jax_canary,
             claim=dpaudit.Claim.from_dpsgd(

@@ -290,7 +290,7 @@ class TestRecordedGradients:
             return evidence
 
         claim = Claim.from_dpsgd(noise_multiplier=1.0, steps=self.STEPS, sampling_rate=self.RATE)
-        return dpaudit.audit_training(train, canary=canary, claim=claim, runs=runs)
+        return dpaudit.audit(train, canary=canary, claim=claim, runs=runs)
 
     def test_no_noise_is_a_violation(self):
         assert self.audit(1e-3).verdict == "violation"

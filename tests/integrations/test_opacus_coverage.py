@@ -54,7 +54,7 @@ def train_body_only(canary, inserted, seed):
 )
 def test_a_head_trained_by_another_optimizer_is_never_consistent(train, verdict):
     training = body_only(0)
-    result = dpaudit.audit_training(
+    result = dpaudit.audit(
         train,
         canary=canary_for(training.optimizer, count=6),
         claim=claim_of(training.optimizer, steps=STEPS, every_step=True),
@@ -98,7 +98,7 @@ def test_biases_without_noise_are_found_and_named():
     training = private(noise=SIGMA)
     canary = canary_for(training.optimizer, model=training.model, per_tensor=True)
     assert canary.names == ("0.weight", "0.bias", "2.weight", "2.bias")
-    result = dpaudit.audit_training(
+    result = dpaudit.audit(
         train_without_noise_in_biases,
         canary=canary,
         claim=claim_of(training.optimizer, steps=STEPS, every_step=True),
@@ -155,7 +155,7 @@ def train_transformer(canary, inserted, seed):
 def test_no_noise_behind_adam_and_sampling_is_found_in_a_transformer():
     """Version 0.1 calls this consistent after 400 runs of a BERT: it scores final parameters."""
     _, optimizer, loader = transformer(0)
-    result = dpaudit.audit_training(
+    result = dpaudit.audit(
         train_transformer,
         canary=canary_for(optimizer, count=len(loader)),
         claim=claim_of(optimizer, steps=1, every_step=True),

@@ -69,7 +69,7 @@ def adam_training(true_share, sampling):
 def test_too_little_noise_behind_adam_and_poisson_sampling_is_found(true_share, runs, violated):
     """Version 0.1, which scores the final parameters, calls no noise consistent in 400 runs."""
     training = private(noise=CLAIMED, poisson=True, optimizer_of=torch.optim.Adam)
-    result = dpaudit.audit_training(
+    result = dpaudit.audit(
         adam_training(true_share, "own step"),
         canary=canary_for(training.optimizer, count=STEPS),
         claim=claim_of(training.optimizer, steps=1, every_step=True),

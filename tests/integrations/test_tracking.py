@@ -16,7 +16,7 @@ def leaky(canary, inserted, seed):
 
 @pytest.fixture(scope="module")
 def result():
-    return dpaudit.audit_training(leaky, claim=dpaudit.Claim.from_mu(1.0), runs=60)
+    return dpaudit.audit(leaky, claim=dpaudit.Claim.from_mu(1.0), runs=60)
 
 
 def test_what_is_logged(result):

@@ -25,6 +25,8 @@ def settings(
 ) -> dict[str, Any]:
     """The configuration that ``dpaudit audit`` would have stored."""
     return {
+        "version": 3,
+        "kind": "mechanism",
         "mechanism": {
             "name": preset,
             "loss": "dpaudit.mechanisms.losses.cross_entropy",
@@ -96,5 +98,5 @@ def store_audit(
             )
             record.add_tile(int(tile), block)
     if finished:
-        record.finish({"seconds": 12.5})
+        record.finish({"seconds": 12.5, "question": {"confirm": False}})
     return record

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from played import normal_scores, settings, store_audit
 
-from dpaudit.audits import read_result, summary_of
-from dpaudit.audits.pages import record_page, stored_page
-from dpaudit.cli.audits import _entry
+from dpaudit.audits.pages import record_page
 from dpaudit.report import Facts, PageData, render_page, write_page
 from dpaudit.report.comparison import MOST_FULL_REPORTS, compare
 from dpaudit.report.palette import ADVERSARIES
@@ -42,17 +40,6 @@ def pages() -> list[PageData]:
 
 def keys_of(pages: list[PageData]) -> list[str]:
     return [page.identity for page in pages]
-
-
-def test_verdicts_of_version_0_1_are_replaced_by_those_of_today() -> None:
-    with Store.open(":memory:") as store:
-        record = store_audit(store, normal_scores(3.9), settings(), finished=False)
-        bound = read_result(record).leading.to_dict()
-        record.finish({"verdict": "few-runs", "sentence": "", "lower": bound, "upper": bound})
-        today = read_result(record).verdict
-        assert today != "few-runs"
-        assert stored_page(record).verdict == summary_of(record)["verdict"] == today
-        assert _entry(record)["verdict"] == today
 
 
 def test_only_settings_that_differ_are_columns(pages: list[PageData]) -> None:

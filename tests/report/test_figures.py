@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from played import normal_scores, settings, store_audit
 
+from dpaudit.audits import read_result
 from dpaudit.audits.pages import result_page
 from dpaudit.audits.result import AuditResult
-from dpaudit.audits.stored import read_result
 from dpaudit.errors import InvalidInput
 from dpaudit.report import figures
 from dpaudit.report.data import AuditEvidence

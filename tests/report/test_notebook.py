@@ -5,7 +5,7 @@ from __future__ import annotations
 from played import normal_scores, settings, store_audit
 from test_pages import MU, parsed
 
-from dpaudit.audits.stored import read_result
+from dpaudit.audits import read_result
 from dpaudit.report.palette import ALARM
 from dpaudit.scores import Store
 

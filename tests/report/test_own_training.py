@@ -10,13 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpaudit import AuditResult, Claim, Store, audit_training
+from dpaudit import AuditResult, Claim, Store, audit
 from dpaudit.audits import read_result
 from dpaudit.audits.pages import record_page
 from dpaudit.cli import main
-from dpaudit.errors import StoreError
 from dpaudit.report import PageData, render_page
-from dpaudit.scores import ScoreBlock
 
 WATCHED = {"claim": Claim.from_mu(0.1), "runs": 400, "until_violation": True}
 DPSGD = Claim.from_dpsgd(noise_multiplier=1.0, steps=10)
@@ -42,7 +40,9 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Aud
     monkeypatch.delenv("DPAUDIT_STORE", raising=False)
 
     def play(**options: object) -> AuditResult:
-        return audit_training(noisy_sum, **{"store": "dpaudit.sqlite", "name": "own", **options})  # type: ignore[arg-type]
+        return audit(
+            noisy_sum, **{"store": "dpaudit.sqlite", "name": "own", "anyway": True, **options}
+        )  # type: ignore[arg-type]
 
     return play
 
@@ -151,41 +151,3 @@ def test_the_command_show_takes_delta_and_confidence(played, monkeypatch, capsys
         with pytest.raises(SystemExit):
             main()
         assert said in capsys.readouterr().out
-
-
-def stored_by_version_1(store: Store, *, claim: Claim | None) -> None:
-    """An audit as dpaudit 0.1 stored it: the claim came into the store with the result."""
-    configuration = {
-        "kind": "your training",
-        "mechanism": {"name": "mine:train", "source": "0123"},
-        "adversary": {"name": "as returned"},
-        "canary": "4567",
-        "initial": None,
-        "canaries": 1,
-        "runs": 80,
-        "seed": 0,
-        "speed": {"tile_size": 1},
-    }
-    record = store.begin("old", configuration, {"dpaudit": "0.1.0", "device": "cpu"})
-    for run in range(80):
-        inserted = run % 2
-        score = 3 * inserted + np.random.default_rng(run).normal()
-        columns = {"run": [run], "canary": [0], "horizon": [0]}
-        record.add_tile(run, ScoreBlock(**columns, inserted=[inserted], score=[score]))
-    kept = {"verdict": "violation", "adversary": "score", "delta": 1e-5, "seconds": 2.0}
-    if claim is not None:
-        promise = {key: value for key, value in claim.to_dict().items() if key != "settings"}
-        kept |= {"promise": promise, "result": {"confidence": 0.95, "e_value": None, "runs": 80}}
-    record.finish(kept)
-
-
-def test_an_old_store_is_read_or_refused_with_a_remedy(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "old.sqlite") as store:
-        stored_by_version_1(store, claim=Claim.from_mu(1.0))
-        result = read_result(store.audits()[0])
-        assert (result.verdict, result.runs, result.adversary) == ("violation", 80, "score")
-        assert record_page(store.audits()[0]).verdict == "violation"
-    with Store.open(tmp_path / "older.sqlite") as store:
-        stored_by_version_1(store, claim=None)
-        with pytest.raises(StoreError, match="repeat the command that made it"):
-            read_result(store.audits()[0])

@@ -12,9 +12,9 @@ import pytest
 from played import normal_scores, settings, store_audit
 
 import dpaudit
+from dpaudit.audits import read_result
 from dpaudit.audits.evidence import collect_evidence
 from dpaudit.audits.pages import record_page
-from dpaudit.audits.stored import read_result
 from dpaudit.errors import InvalidInput, StoreError
 from dpaudit.report import (
     PageData,
@@ -255,9 +255,9 @@ def test_a_page_needs_no_mechanism() -> None:
 
 
 def test_the_audit_of_an_own_training_is_a_page(tmp_path: Path) -> None:
-    from dpaudit import audit_training
+    from dpaudit import audit
 
-    result = audit_training(
+    result = audit(
         noisy_sum, claim=dpaudit.Claim.from_mu(1.0), runs=120, store=tmp_path / "own.sqlite"
     )
     text = write_page(result.page(), tmp_path / "own.html").read_text(encoding="utf8")
@@ -275,9 +275,9 @@ def test_the_audit_of_an_own_training_is_a_page(tmp_path: Path) -> None:
 
 
 def test_an_audit_that_was_watched_says_what_still_holds(tmp_path: Path) -> None:
-    from dpaudit import audit_training
+    from dpaudit import audit
 
-    result = audit_training(
+    result = audit(
         noisy_sum,
         claim=dpaudit.Claim.from_mu(0.1),
         runs=400,

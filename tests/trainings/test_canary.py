@@ -42,7 +42,7 @@ def not_in_the_bias(random, size):
 @pytest.mark.parametrize(("clip", "violated"), [(by_largest_entry, True), (by_norm, False)])
 def test_clipping_by_the_largest_entry_shows_in_a_random_direction(clip, violated):
     audits = {
-        kind: dpaudit.audit_training(
+        kind: dpaudit.audit(
             train_with(clip, everywhere),
             canary=kind.draw(400, clip_norm=CLIP),
             claim=CLAIM,
@@ -75,9 +75,7 @@ def test_axis_canaries_call_no_training_consistent_that_clips_parts(clip, correc
         if canary == "draw"
         else kind.per_tensor({"one": 20, "two": 60}, clip_norm=CLIP)
     )
-    audit = dpaudit.audit_training(
-        train_with(clip, everywhere), canary=made, claim=CLAIM, runs=200, seed=1
-    )
+    audit = dpaudit.audit(train_with(clip, everywhere), canary=made, claim=CLAIM, runs=200, seed=1)
     assert audit.verdict == ("consistent" if correct else "inconclusive")
     assert any("DirectionCanary" in doubt for doubt in audit.final.doubts) != correct
 
@@ -90,7 +88,7 @@ def test_what_an_axis_cannot_show_is_said():
         return theta if len(canary.dimensions) else None
 
     canary = dpaudit.GradientCanary.draw(80, clip_norm=CLIP)
-    audit = dpaudit.audit_training(train, canary=canary, claim=CLAIM, runs=200)
+    audit = dpaudit.audit(train, canary=canary, claim=CLAIM, runs=200)
     assert audit.verdict == "consistent"
     assert "not tested" in audit.sentence
     assert "not tested" in audit.to_dict()["covers"]
@@ -110,7 +108,7 @@ def left_out_of_the_norm(rows):
     ("clip", "noise"), [(by_norm, not_in_the_bias), (left_out_of_the_norm, everywhere)]
 )
 def test_the_tensor_of_a_violation_is_named(kind, until_violation, clip, noise):
-    result = dpaudit.audit_training(
+    result = dpaudit.audit(
         train_with(clip, noise),
         canary=kind.per_tensor(TENSORS, clip_norm=CLIP),
         claim=CLAIM,
@@ -133,7 +131,7 @@ def test_correct_trainings_are_not_reported_by_any_tensor():
         {f"tensor {i}": 5 for i in range(10)}, clip_norm=CLIP
     )
     for seed in range(5):
-        result = dpaudit.audit_training(
+        result = dpaudit.audit(
             train_with(by_norm, everywhere), canary=canary, claim=CLAIM, runs=40, seed=seed
         )
         assert all(test.verdict != "violation" for test in result.final.tensors.values())
@@ -146,7 +144,7 @@ def test_the_power_is_that_of_the_weakest_tensor():
         return np.concatenate([theta[:-3], theta[-3:] + noise])
 
     canary = dpaudit.GradientCanary.per_tensor(TENSORS, clip_norm=CLIP)
-    result = dpaudit.audit_training(train, canary=canary, claim=CLAIM, runs=300)
+    result = dpaudit.audit(train, canary=canary, claim=CLAIM, runs=300)
     assert result.final.power.canary == "bias"
     assert result.verdict == "inconclusive"
 
@@ -203,9 +201,7 @@ def test_the_noiseless_training_is_found_with_the_point(make):
         logit = float(canary[0] @ theta)
         return dpaudit.Predictions(logits=[0.0, logit], target=int(canary[1]))
 
-    result = dpaudit.audit_training(
-        train, canary=(point, label), claim=dpaudit.Claim.from_mu(0.5), runs=60
-    )
+    result = dpaudit.audit(train, canary=(point, label), claim=dpaudit.Claim.from_mu(0.5), runs=60)
     assert result.verdict == "violation"
 
 

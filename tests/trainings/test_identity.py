@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dpaudit
-from dpaudit import Claim, GradientCanary, Store, audit_training
+from dpaudit import Claim, GradientCanary, Store, audit
 from dpaudit.trainings import command
 from dpaudit.trainings.identity import CodeChanged, code_digest, is_users
 from dpaudit.trainings.importing import load
@@ -304,7 +304,7 @@ def train(canary, inserted, seed):
 
 if __name__ == "__main__":
     SIGMA = 0.3
-    result = dpaudit.audit_training(
+    result = dpaudit.audit(
         train, canary=dpaudit.GradientCanary.draw(12, clip_norm=1.0),
         claim=dpaudit.Claim.from_mu(1.0), runs=60, workers=int(sys.argv[1]),
     )
@@ -344,7 +344,7 @@ def test_code_edited_while_an_audit_runs_is_refused(project, workers):
     (project / "my_editing.py").write_text(EDITING)
     train = load("train", "my_editing.py:train")
     with pytest.raises(CodeChanged, match=r"my_settings\.py"):
-        audit_training(train, canary=CANARY, claim=CLAIM, runs=60, workers=workers)
+        audit(train, canary=CANARY, claim=CLAIM, runs=60, workers=workers)
 
 
 def test_an_interrupted_audit_is_resumed_by_the_same_code_only(project, monkeypatch):
@@ -359,15 +359,15 @@ def test_an_interrupted_audit_is_resumed_by_the_same_code_only(project, monkeypa
 
         monkeypatch.setattr(Job, "play", until_run_20)
         with pytest.raises(KeyboardInterrupt):
-            audit_training(load("train", "my_train.py:train"), **settings)
+            audit(load("train", "my_train.py:train"), **settings)
         monkeypatch.setattr(Job, "play", play)
 
     interrupted()
-    assert audit_training(load("train", "my_train.py:train"), **settings).resumed > 0
+    assert audit(load("train", "my_train.py:train"), **settings).resumed > 0
     interrupted()
     (project / "my_settings.py").write_text("SIGMA = 1.0\n")
     sys.modules["my_noise"].SIGMA = 1.0
-    repaired = audit_training(load("train", "my_train.py:train"), **settings)
+    repaired = audit(load("train", "my_train.py:train"), **settings)
     assert repaired.resumed == 0
     assert repaired.verdict != "violation"
     with Store.open(settings["store"]) as store:

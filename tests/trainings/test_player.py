@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpaudit import Claim, GradientCanary, Store, audit_training
+from dpaudit import Claim, GradientCanary, Store, audit
 from dpaudit.errors import InvalidInput
 
 CLAIM = Claim.from_mu(1.0)
@@ -43,7 +43,7 @@ def train(canary, inserted, seed):
     return 3.0 * inserted + np.random.default_rng(seed).normal()
 
 if __name__ == "__main__":
-    result = dpaudit.audit_training(
+    result = dpaudit.audit(
         train, claim=dpaudit.Claim.from_mu(1.0), runs=60, store=sys.argv[1],
         workers=int(sys.argv[2]),
     )
@@ -64,7 +64,7 @@ def trainings(tmp_path, monkeypatch):
 def test_scores_and_failures_do_not_depend_on_the_number_of_processes(trainings):
     canary = GradientCanary.draw(6, clip_norm=1.0)
     alone, several = (
-        audit_training(trainings.train, canary=canary, claim=CLAIM, runs=40, workers=workers)
+        audit(trainings.train, canary=canary, claim=CLAIM, runs=40, workers=workers)
         for workers in (1, 3)
     )
     assert alone.scores.score.tobytes() == several.scores.score.tobytes()
@@ -77,7 +77,7 @@ def test_scores_and_failures_do_not_depend_on_the_number_of_processes(trainings)
 def test_where_it_stops_does_not_either(trainings):
     canary = GradientCanary.draw(6, clip_norm=1.0)
     alone, several = (
-        audit_training(
+        audit(
             trainings.train, canary=canary, claim=Claim.from_mu(0.5), runs=400, workers=workers,
             until_violation=True,
         )
@@ -96,12 +96,12 @@ def test_what_cannot_be_sent_to_another_process_is_refused_before_training():
         return 0.0
 
     with pytest.raises(InvalidInput, match="workers=1"):
-        audit_training(train, claim=CLAIM, workers=2)
+        audit(train, claim=CLAIM, workers=2)
     assert calls == []
 
 
 def test_a_training_that_ends_its_process_is_a_failed_run(trainings):
-    result = audit_training(trainings.dies, claim=CLAIM, runs=20, workers=2)
+    result = audit(trainings.dies, claim=CLAIM, runs=20, workers=2)
     assert result.failures
     assert all("exit code 0" in failure.error for failure in result.failures)
     assert result.scores.runs + len(result.failures) == 20
@@ -137,7 +137,7 @@ def test_the_same_script_resumes_after_kill_9(tmp_path, workers):
     assert verdict == "violation"
     namespace: dict = {}
     exec(SCRIPT.split("if __name__")[0].replace("time.sleep(0.05)", ""), namespace)
-    whole = audit_training(namespace["train"], claim=CLAIM, runs=60)
+    whole = audit(namespace["train"], claim=CLAIM, runs=60)
     assert np.array(eval(scores)).tolist() == whole.scores.score.tolist()
 
 

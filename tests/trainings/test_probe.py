@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpaudit import Claim, GradientCanary, audit_training
+from dpaudit import Claim, GradientCanary, audit
 from dpaudit.trainings.probe import spread_contribution, spread_doubt
 from dpaudit.trainings.run import Job
 from dpaudit.trainings.scoring import Scorer
@@ -33,7 +33,7 @@ def once_only(train, times):
 
 @pytest.mark.parametrize(("times", "verdict"), [(0, "consistent"), (2, "consistent"), (99, None)])
 def test_a_canary_that_could_not_be_checked_is_a_doubt(times, verdict):
-    result = audit_training(once_only(noisy, times), canary=SHORT, claim=CLAIM, runs=300)
+    result = audit(once_only(noisy, times), canary=SHORT, claim=CLAIM, runs=300)
     assert result.failures == ()
     if verdict:
         assert result.verdict == verdict
@@ -52,7 +52,7 @@ def test_seeds_that_could_not_be_checked_are_a_doubt():
             raise RuntimeError("no memory")
         return noisy(canary, inserted, seed)
 
-    result = audit_training(third_call_fails, canary=SHORT, claim=CLAIM, runs=300)
+    result = audit(third_call_fails, canary=SHORT, claim=CLAIM, runs=300)
     assert result.failures == ()
     assert result.verdict == "inconclusive"
     assert "another seed" in result.sentence
@@ -128,5 +128,5 @@ def test_another_contribution_is_a_doubt(clipping, expected):
 def test_a_training_with_a_doubt_is_not_called_consistent():
     claim = Claim.from_dpsgd(noise_multiplier=SIGMA, steps=1)
     for clipping, verdict in ((by_the_squared_norm, "inconclusive"), (clipped, "consistent")):
-        result = audit_training(trained(clipping), canary=CANARY, claim=claim, runs=250)
+        result = audit(trained(clipping), canary=CANARY, claim=claim, runs=250)
         assert result.verdict == verdict

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpaudit import Claim, GradientCanary, ThreatModel, audit_training
+from dpaudit import Claim, GradientCanary, ThreatModel, audit
 from dpaudit.errors import InvalidInput
 from dpaudit.trainings import command
 from dpaudit.trainings.shell import ProgramFailed
@@ -51,7 +51,7 @@ def test_the_last_line_is_the_score_and_a_file_the_parameters(tmp_path):
 
 def test_a_program_is_audited_like_a_function(tmp_path):
     canary = GradientCanary(parameters=2, dimensions=np.array([0]), clip_norm=1.0, norm=10.0)
-    result = audit_training(
+    result = audit(
         program(tmp_path, "npz"), canary=canary, claim=Claim.from_mu(1.0), runs=24, workers=2,
         until_violation=True,
     )  # fmt: skip
@@ -60,7 +60,7 @@ def test_a_program_is_audited_like_a_function(tmp_path):
 
 def test_predictions_of_a_program_are_scored_as_predictions(tmp_path):
     train = program(tmp_path, "predictions")
-    result = audit_training(train, claim=Claim.from_mu(1.0), runs=8)
+    result = audit(train, claim=Claim.from_mu(1.0), runs=8)
     assert result.adversary == "predictions"
     assert result.threat_model is ThreatModel.BLACK_BOX
     assert (result.scores.score < 0).all()

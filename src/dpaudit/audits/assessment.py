@@ -1,20 +1,34 @@
 """What the scores of an audit show, beside what is claimed. Nothing here needs torch.
 
-An assessment reads a `Description` and scores, so that it can be made of a running audit, of a
-finished one, or of one that was stored last year.
+An assessment reads a `Description`, scores and a `Question`, so that it can be made of a running
+audit, of a finished one, or of one that was stored last year.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal, final
 
-from dpaudit.audits.description import Description
-from dpaudit.audits.tensors import failures_of, scores_of
-from dpaudit.audits.watching import Watcher
-from dpaudit.claims import Claim, ClaimTest, TensorTest, Verdict, judge, unconfirmed
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit._arrays import Array
+from dpaudit._numbers import percent
+from dpaudit.audits.identity import Description, Question
+from dpaudit.claims import (
+    CONFIRMED,
+    STRICT,
+    Claim,
+    ClaimTest,
+    Policy,
+    TensorTest,
+    Verdict,
+    judge,
+    unconfirmed,
+)
+from dpaudit.claims.anytime import AnytimeTest, anytime_bounds
 from dpaudit.claims.power import Power
 from dpaudit.curves import gaussian_mu
 from dpaudit.errors import InvalidScores
@@ -24,15 +38,16 @@ from dpaudit.lower_bounds.gaussian_fit import chance_of_looking_closer
 from dpaudit.lower_bounds.prediction import expected_bound
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.report.words import power_dict
-from dpaudit.scores import Failure, Scores
+from dpaudit.scores import Failure, ScoreBlock, Scores
+from dpaudit.trainings.run import inserted_in
 from dpaudit.upper_bounds import all_upper_bounds, upper_bound
 
 AuditVerdict = Verdict | Literal["no-claim", "unfinished"]
 """The verdicts of every audit.
 
-- ``violation``: the claim is refuted at the stated confidence.
+- ``violation``: the claim is refuted, and fresh runs confirm it.
 - ``consistent``: the claim is not refuted, although the audit had the power to refute a wrong one.
-- ``inconclusive``: the claim is not refuted, and a wrong one might not have been either.
+- ``inconclusive``: anything else, such as a suspicion that is not confirmed.
 - ``no-claim``: nothing finite is claimed.
 - ``unfinished``: runs are missing.
 """
@@ -45,9 +60,6 @@ Tightness = Literal["tight", "more-runs", "gap"]
 - ``gap``: this adversary shows less than the upper bound allows.
 """
 
-COORDINATES = (ThreatModel.STANDARD, ThreatModel.HIDDEN_STATE)
-"""Threat models whose scores are coordinates of private gradients, or of sums of them."""
-
 LEADING = ("anytime-gaussian-dp", "gaussian-dp")
 """The lower bound that the verdict sentence names: the first of these that is there."""
 
@@ -59,6 +71,15 @@ NOT_RULED_OUT = 0.05
 
 AS_GOOD_AS_IT_GETS = 0.9
 """From this share of what perfect scores would show, only more runs can show more."""
+
+COORDINATES = (ThreatModel.STANDARD, ThreatModel.HIDDEN_STATE)
+"""Threat models whose scores are coordinates of private gradients, or of sums of them."""
+
+TOO_MANY = 0.2
+"""If a larger share of the runs fails, the verdict cannot be ``consistent``."""
+
+SUSPICIOUS = 0.01
+"""Below this p-value, failing depends on the canary, and the verdict cannot be ``consistent``."""
 
 
 @final
@@ -77,7 +98,6 @@ class Assessment:
         test: The test of the claim; `None` if nothing is claimed.
         attainable: The bound to expect if the canary leaks all that is claimed; `None` if nothing
             finite is claimed.
-        doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
         covers: The part of the model that the canaries test, in words; empty if it is not known.
         failed: Number of failed runs, which lower bounds count as lowest scores.
     """
@@ -90,7 +110,6 @@ class Assessment:
     upper_bounds: Bounds | Callable[[], Bounds]
     test: ClaimTest | None
     attainable: float | None
-    doubts: tuple[str, ...] = ()
     covers: str = ""
     failed: int = 0
 
@@ -103,13 +122,18 @@ class Assessment:
     @cached_property
     def upper(self) -> Bounds:
         """The accountants' upper bounds, or the claimed one."""
-        found = self.upper_bounds
-        return found if isinstance(found, Bounds) else found()
+        bounds = self.upper_bounds
+        return bounds if isinstance(bounds, Bounds) else bounds()
 
     @property
     def power(self) -> Power | None:
         """What the test could have detected; `None` if nothing is claimed."""
         return None if self.test is None else self.test.power
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Reasons, as sentences, why the verdict cannot be ``consistent``."""
+        return () if self.test is None else self.test.doubts
 
     @property
     def tensors(self) -> Mapping[str, TensorTest]:
@@ -179,78 +203,91 @@ class Assessment:
 
 def assess(
     description: Description,
+    question: Question,
     scores: Scores,
     *,
     horizon: int,
-    delta: float = 1e-5,
-    confidence: float = 0.95,
     failures: Sequence[Failure] = (),
+    fresh: tuple[Scores, Sequence[Failure]] | None = None,
+    watcher: Watcher | None = None,
+    policy: Policy | None = None,
     threat_model: ThreatModel | None = None,
     every_accountant: bool = True,
     doubts: tuple[str, ...] = (),
     covers: str = "",
 ) -> Assessment:
-    """Lower and upper bounds for the scores of one horizon.
+    """Lower and upper bounds for the scores of one horizon, and the test of the claim.
 
     Arguments:
         description: The audit.
+        question: The claim, delta and confidence.
         scores: The scores taken after ``horizon`` steps.
         horizon: That number of steps; 0 if the training decides.
-        delta: Delta at which all bounds are computed.
-        confidence: Confidence of each lower bound. The test of a user's claim keeps the
-            confidence that was chosen before its outcome was known.
         failures: The runs that failed.
+        fresh: The scores and the failures of the runs that confirm a suspicion, once all are done.
+        watcher: The test that saw the scores as they came.
+        policy: The levels of the tests; by default those of an audit that can play fresh runs.
         threat_model: What the adversary sees, if the description does not say.
         every_accountant: Whether `Assessment.upper` has all upper bounds, which takes seconds
             when it is first used, or only the smallest.
         doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
         covers: The part of the model that the canaries test, in words.
     """
-    claim, training = description.claim(horizon), description.training
-    level = confidence if training is None else training.confidence
+    own, delta, confidence = description.claim(horizon), question.delta, question.confidence
+    claim = question.claim or own
+    threat_model = description.threat_model or threat_model
     bounds_of = partial(_upper_bounds, description, claim, horizon, delta)
-    sampled = training is None and description.noisy_steps(horizon)["sampling_rate"] is not None
+    sampled = (
+        description.training is None
+        and description.noisy_steps(horizon)["sampling_rate"] is not None
+    )
     # Without sampling the closed form is exact, so that no other accountant's bound is smaller.
     known = bounds_of(every=sampled and every_accountant)
     least = min(known, key=lambda bound: bound.epsilon)
-    test: ClaimTest | None = None
-    given: dict[str, Any] = {
-        "policy": unconfirmed(1 - level),
-        "seed": description.seed,
-        "private_gradients": training is None or threat_model in COORDINATES,
-        "only_noise": description.only_noise_varies,
-        "detect": description.mechanism.detect,
-        "least_power": description.mechanism.power,
-        "doubts": doubts,
-    }
-    if description.anytime and claim is not None:
-        watcher = watched(description, claim, level, scores, failures)
-        lower = watcher.bounds(delta, confidence=confidence)
-        test = judge(watcher.test, claim, **given)
-    else:
+    if watcher is None:
         # A failure is an output too: bounds and tests count it as a lowest score.
         counted = with_failures(scores, failures)
         lower = lower_bounds(counted, delta=delta, confidence=confidence, seed=description.seed)
-        if claim is not None and (training is not None or delta > 0):
-            evidence = _by_tensor(description, scores, failures) if description.names else counted
-            test = judge(evidence, claim, **given)
+    else:
+        lower = anytime_bounds(watcher.test, delta=delta, confidence=confidence)
+    test: ClaimTest | None = None
+    if claim is not None and (delta > 0 or question.claim is not None):
+        evidence = _evidence(description, 0, scores, failures) if watcher is None else watcher.test
+        test = judge(
+            evidence,
+            claim,
+            policy=policy or policy_of(description, question),
+            fresh=None if fresh is None else _evidence(description, 1, *fresh),
+            seed=description.seed,
+            private_gradients=description.training is None or threat_model in COORDINATES,
+            only_noise=description.only_noise_varies,
+            detect=question.detect,
+            least_power=question.power,
+            doubts=(*doubts, *failure_doubts(scores, failures)),
+        )
     attainable = None
     if test is not None and delta > 0 and 0 < least.epsilon < float("inf"):
         mu, size = gaussian_mu(least.epsilon, delta), len(scores)
         attainable = expected_bound(mu, scores=size, delta=delta, confidence=confidence).epsilon
     return Assessment(
         horizon=horizon,
-        threat_model=description.threat_model or threat_model,
+        threat_model=threat_model,
         scores=scores,
         lower=lower,
         least_upper=least,
         upper_bounds=partial(bounds_of, every=True) if every_accountant and not sampled else known,
         test=test,
         attainable=attainable,
-        doubts=doubts,
         covers=covers,
         failed=len(failures),
     )
+
+
+def policy_of(description: Description, question: Question) -> Policy:
+    """When a small p-value is a violation: see `dpaudit.claims.policy`."""
+    if not question.confirm:
+        return unconfirmed()
+    return STRICT if description.until_violation else CONFIRMED
 
 
 def _upper_bounds(
@@ -260,11 +297,11 @@ def _upper_bounds(
     if description.training is None:
         steps = description.noisy_steps(horizon)
         if every:
-            found = all_upper_bounds(**steps, delta=delta)
+            bounds = all_upper_bounds(**steps, delta=delta)
         else:
-            found = Bounds(bounds=(upper_bound(**steps, delta=delta),))
+            bounds = Bounds(bounds=(upper_bound(**steps, delta=delta),))
         hidden = description.hidden_upper(horizon, delta=delta)
-        return found if hidden is None else replace(found, bounds=(*found.bounds, hidden))
+        return bounds if hidden is None else replace(bounds, bounds=(*bounds.bounds, hidden))
     claimed = Bound(
         epsilon=float("inf") if claim is None else claim.epsilon(delta),
         delta=delta,
@@ -275,36 +312,26 @@ def _upper_bounds(
     return Bounds(bounds=(claimed,))
 
 
-def _by_tensor(
-    description: Description, scores: Scores, failures: Sequence[Failure]
-) -> dict[str, Scores]:
-    """The scores of each canary by its name, with its failed runs as lowest scores."""
-    return {
-        name: with_failures(
-            scores_of(scores, place), failures_of(failures, place, seed=description.seed)
-        )
-        for place, name in enumerate(description.names)
-    }
-
-
-def watched(
-    description: Description,
-    claim: Claim,
-    confidence: float,
-    scores: Scores,
-    failures: Sequence[Failure],
-) -> Watcher:
-    """The anytime-valid test of an audit, after these runs."""
-    watcher = Watcher(
-        claim,
-        confidence=confidence,
-        canaries=description.canaries,
-        seed=description.seed,
-        names=description.names,
-        together=not claim.mechanism,
-    )
-    watcher.see_all(scores, failures)
-    return watcher
+def _evidence(
+    description: Description, phase: int, scores: Scores, failures: Sequence[Failure]
+) -> Scores | dict[str, Scores]:
+    """The scores, of named canaries by name, with failed runs as lowest scores."""
+    if not description.names:
+        return with_failures(scores, failures)
+    seed, evidence = description.sample(phase).seed, {}
+    for place, name in enumerate(description.names):
+        own = scores.canary == place
+        lost = [
+            replace(
+                one,
+                inserted=int(inserted_in(one.run, canaries=one.canaries, seed=seed)[place]),
+                canaries=1,
+            )
+            for one in failures
+        ]
+        table = Scores(score=scores.score[own], inserted=scores.inserted[own], run=scores.run[own])
+        evidence[name] = with_failures(table, lost)
+    return evidence
 
 
 def lower_methods(*, clustered: bool) -> tuple[str, ...]:
@@ -317,8 +344,178 @@ def lower_bounds(scores: Scores, *, delta: float, confidence: float, seed: int) 
     """The lower bounds of an audit; with several canaries per run, those for one run as well."""
     methods = lower_methods(clustered=scores.clustered)
     asked: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": seed}
-    found = estimate_all(scores, methods=methods, **asked)
+    bounds = estimate_all(scores, methods=methods, **asked)
     everywhere = estimate(scores, method="clopper-pearson", threshold="simultaneous", **asked)
-    names = [bound.method for bound in found]
+    names = [bound.method for bound in bounds]
     second = names.index("clopper-pearson") + 1 if "clopper-pearson" in names else 0
-    return replace(found, bounds=(*found.bounds[:second], everywhere, *found.bounds[second:]))
+    return replace(bounds, bounds=(*bounds.bounds[:second], everywhere, *bounds.bounds[second:]))
+
+
+@final
+class Watcher:
+    """Feeds an anytime-valid test with runs in the order of their numbers.
+
+    If the order in which processes finish decided, another number of workers could stop the audit
+    elsewhere. A step is two runs, one with and one without the canary; or one run, each of whose
+    canaries has a fair coin. Canaries with names have bets each, and the mean of their wealth
+    decides.
+
+    Arguments:
+        description: The audit.
+        claim: The claim that is tested.
+        policy: The levels of the test.
+    """
+
+    def __init__(self, description: Description, claim: Claim, policy: Policy) -> None:
+        names, canaries = description.names, description.canaries
+        self.test = AnytimeTest(
+            claim,
+            confidence=1 - policy.prove,
+            names=names,
+            canaries=1 if names else canaries,
+            together=not claim.mechanism,
+        )
+        self._paired = description.coin == "half"
+        self._canaries, self._seed = canaries, description.sample(0).seed
+        self._waiting: dict[int, tuple[Array, NDArray[np.bool_]]] = {}
+        self.runs = 0
+        """Number of runs that the test has used; runs that wait for their pair do not count."""
+
+    @property
+    def refuted(self) -> bool:
+        """Whether a violation is proven."""
+        return self.test.refuted
+
+    def see(self, result: ScoreBlock | Failure) -> None:
+        """Feed a finished tile. A failed run counts as lowest scores."""
+        if isinstance(result, Failure):
+            coins = inserted_in(result.run, canaries=self._canaries, seed=self._seed)
+            self._waiting[result.run] = np.full(self._canaries, -np.inf), coins
+        else:
+            last = result.horizon == result.horizon.max()
+            for run in np.unique(result.run).tolist():
+                rows = last & (result.run == run)
+                self._waiting[run] = result.score[rows], result.inserted[rows]
+        together = 2 if self._paired else 1
+        while not self.refuted and all(self.runs + i in self._waiting for i in range(together)):
+            runs = [self._waiting.pop(self.runs + i) for i in range(together)]
+            scores = np.concatenate([score for score, _ in runs])
+            coins = np.concatenate([coin for _, coin in runs]).astype(bool)
+            if self._paired:
+                self.test.add(scores[coins], scores[~coins])
+            else:
+                self.test.add_coins(scores, coins)
+            self.runs += together
+
+
+def watcher_of(
+    description: Description, question: Question, tiles: Iterable[ScoreBlock | Failure]
+) -> Watcher | None:
+    """The anytime-valid test after these tiles; `None` if the audit has no such test."""
+    claim = question.claim or description.claim(max(description.horizons, default=0))
+    if claim is None or not description.until_violation:
+        return None
+    watcher = Watcher(description, claim, policy_of(description, question))
+    for tile in tiles:
+        watcher.see(tile)
+    return watcher
+
+
+def failure_notes(scores: Scores, failures: Sequence[Failure]) -> tuple[str, ...]:
+    """How many runs failed with and without the canary, and how they are counted."""
+    if not failures:
+        return ()
+    counted = "bounds and a violation count every failed run as a lowest score"
+    table = _failed_and_others(scores, failures)
+    if table is None:
+        runs = scores.runs + len(failures)
+        return (f"{len(failures)} of {runs} runs failed; {counted}",)
+    (failed, rest), (other_failed, other_rest) = table
+    return (
+        f"{failed} of {failed + rest} runs with the canary and {other_failed} of "
+        f"{other_failed + other_rest} runs without it failed; {counted}",
+    )
+
+
+def failure_doubts(scores: Scores, failures: Sequence[Failure]) -> tuple[str, ...]:
+    """Why failed runs leave a verdict in doubt, as sentences."""
+    if not failures:
+        return ()
+    doubts, runs = [], scores.runs + len(failures)
+    table = _failed_and_others(scores, failures)
+    if table is not None:
+        from scipy.stats import fisher_exact  # slow to import
+
+        chance = float(fisher_exact(table).pvalue)
+        if chance < SUSPICIOUS:
+            doubts.append(
+                f"Failing depends on the canary (Fisher's exact test, p = {chance:.2g}): a failure "
+                "is an output that reveals the canary, and the scores of the other runs do not "
+                "show it. Find out why these runs fail, and repeat the audit."
+            )
+    if len(failures) > TOO_MANY * runs:
+        share = f"{percent(len(failures) / runs, 2)} %"
+        doubts.append(f"{share} of the runs failed: repair this, and repeat the audit.")
+    return tuple(doubts)
+
+
+def _failed_and_others(
+    scores: Scores, failures: Sequence[Failure]
+) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Numbers of failed and of other runs, with and without the canary; `None` for several."""
+    if any(failure.canaries > 1 for failure in failures):
+        return None
+    failed = sum(failure.inserted for failure in failures)
+    inserted = int(scores.inserted.sum())
+    return (failed, inserted), (len(failures) - failed, scores.runs - inserted)
+
+
+def constant_scores(scores: Scores) -> tuple[str, ...]:
+    """A reason to doubt the verdict if no score depends on the seed of its run."""
+    groups = [
+        scores.score[(scores.canary == canary) & (scores.inserted == inserted)]
+        for canary in np.unique(scores.canary)[:50]
+        for inserted in (False, True)
+    ]
+    if scores.runs < 8:
+        return ()
+    if any(len(group) > 1 and np.ptp(group) > 0 for group in groups):
+        return _repeated_draws(groups)
+    return (
+        "All runs with the canary have the same score, and so have all runs without it: the "
+        "training adds no noise, it does not draw its noise from its seed, or the score is too "
+        "coarse.",
+    )
+
+
+def _repeated_draws(groups: list[Array]) -> tuple[str, ...]:
+    """A reason to doubt the verdict if most scores repeat others, and are not just rounded."""
+    for group in groups:
+        different = np.unique(group[np.isfinite(group)])
+        if len(group) < 8 or not 2 < len(different) <= len(group) / 2:
+            continue
+        apart = np.diff(different)
+        multiples = apart / apart.min()
+        if np.abs(multiples - np.round(multiples)).max() > 0.01:
+            return (
+                f"{len(group)} runs gave only {len(different)} different scores: the noise of some "
+                "runs repeats that of others, so that the runs are not independent. Does the "
+                "training use all digits of its seed?",
+            )
+    return ()
+
+
+def repetition_notes(scores: Scores) -> tuple[str, ...]:
+    """A warning if different runs with (or without) the canary gave exactly the same scores."""
+    order = np.lexsort((scores.run, scores.inserted, scores.canary))
+    canary, group, run = scores.canary[order], scores.inserted[order], scores.run[order]
+    follows = (np.diff(canary) == 0) & (np.diff(group) == 0) & (np.diff(run) != 0)
+    same = np.diff(scores.score[order]) == 0
+    # Scores that are counts or accuracies repeat now and then; scores with noise do not.
+    if follows.sum() < 4 or same[follows].mean() <= 0.9:
+        return ()
+    return (
+        "different runs gave exactly the same scores: the training adds no noise, or it does not "
+        "draw its noise from the seed that it is given; in the second case the runs are not "
+        "independent and the verdict does not hold",
+    )

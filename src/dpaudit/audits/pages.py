@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from dpaudit._version import __version__
-from dpaudit.audits.description import Description
 from dpaudit.audits.evidence.facts import facts_of, progress, seconds_in_words, sessions
-from dpaudit.audits.repeat import repeat
-from dpaudit.audits.result import AuditResult
-from dpaudit.audits.stored import read_at, read_result
+from dpaudit.audits.identity import Description
+from dpaudit.audits.result import AuditResult, read_result
 from dpaudit.errors import InvalidScores, StoreError, TrainingFailed
 from dpaudit.privacy import Bound
-from dpaudit.report.data import MOST_THRESHOLDS, Facts, Horizon, PageData
+from dpaudit.report.data import MOST_THRESHOLDS, Facts, Horizon, PageData, Snippet
 from dpaudit.scores import AuditRecord
 
 WATCHED = (
@@ -38,7 +37,7 @@ def result_page(
         most_thresholds: Largest number of thresholds that the page may carry.
         with_growth: Whether to compute the bound against the number of runs.
     """
-    description, leading = result.description, result.leading
+    description = result.description
     this_call = (
         ("dpaudit", __version__),
         ("device", result.device),
@@ -60,17 +59,10 @@ def result_page(
         horizons=_horizons(result),
         facts=(
             *_tensors(result),
-            *_with_adversary(facts_of(description), result),
+            *_with_adversary(facts_of(description, result.question.claim), result),
             Facts(heading="this call", rows=this_call, compared=False),
         ),
-        repeat=repeat(
-            description,
-            name=result.name,
-            store=None,
-            identity=result.audit,
-            delta=leading.delta,
-            confidence=leading.confidence or 0.95,
-        ),
+        repeat=_repeat(result),
     )
 
 
@@ -92,16 +84,6 @@ def record_page(
         with_growth: Whether to compute the bound against the number of runs.
     """
     description = Description.of(record)
-    delta, confidence = read_at(record, delta, confidence)
-    again = repeat(
-        description,
-        name=record.name,
-        store=record.database.path,
-        identity=record.id,
-        delta=delta,
-        confidence=confidence,
-    )
-    facts: tuple[Facts, ...] = (*facts_of(description), sessions(record))
     try:
         result = read_result(record, delta=delta, confidence=confidence)
     except (InvalidScores, StoreError, TrainingFailed) as error:
@@ -115,12 +97,26 @@ def record_page(
             evidence=None,
             runs=(done, description.runs),
             progress=progress(done, description.runs),
-            facts=facts,
-            repeat=again,
+            facts=(*facts_of(description), sessions(record)),
         )
     page = result_page(result, most_thresholds=most_thresholds, with_growth=with_growth)
-    facts = tuple(_with_adversary(facts, result))
-    return replace(page, facts=(*_tensors(result), *facts), repeat=again)
+    facts = (*facts_of(description, result.question.claim), sessions(record))
+    return replace(
+        page,
+        facts=(*_tensors(result), *_with_adversary(facts, result)),
+        repeat=_repeat(result, store=record.database.path),
+    )
+
+
+def _repeat(result: AuditResult, store: str = "") -> tuple[Snippet, ...]:
+    """The call that played the audit, and the command that writes its page."""
+    snippets = [Snippet(caption="The call", text=result.call)] if result.call else []
+    if store:
+        leading = result.leading
+        page = ["dpaudit", "report", result.audit[:8], "--store", store]
+        page += ["--delta", str(leading.delta), "--confidence", str(leading.confidence or 0.95)]
+        snippets.append(Snippet(caption="This page", text=shlex.join(page)))
+    return tuple(snippets)
 
 
 def _with_adversary(facts: Iterable[Facts], result: AuditResult) -> Iterator[Facts]:
@@ -155,8 +151,6 @@ def stored_page(record: AuditRecord) -> PageData:
     done = description.runs_in(record)
     asked = int(kept.get("asked", description.runs))
     if record.finished:
-        if "tightness" not in kept:  # stored by dpaudit 0.1, with other verdicts
-            return record_page(record, most_thresholds=0, with_growth=False)
         bounds = _stored_bound(kept["lower"]), _stored_bound(kept["upper"])
         done = int(kept.get("runs", done))
     return PageData(

@@ -1,26 +1,38 @@
-"""The result of an audit."""
+"""The result of an audit: from its stored scores, and from them alone."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
+
 from dpaudit._numbers import decimals
-from dpaudit.audits.assessment import Assessment, AuditVerdict
-from dpaudit.audits.description import Description
+from dpaudit.audits.assessment import (
+    Assessment,
+    AuditVerdict,
+    assess,
+    constant_scores,
+    failure_notes,
+    repetition_notes,
+    watcher_of,
+)
 from dpaudit.audits.evidence import collect_evidence
+from dpaudit.audits.identity import Description, Question
 from dpaudit.audits.wording import sentence, summary, unfinished
-from dpaudit.claims import ClaimTest
-from dpaudit.errors import InvalidInput
+from dpaudit.claims import STRICT, Claim, ClaimTest
+from dpaudit.errors import InvalidInput, StoreError, TrainingFailed
 from dpaudit.lower_bounds import ProvenCurve
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.report.data import MOST_THRESHOLDS, AuditEvidence, PageData
 from dpaudit.report.words import claim_notes, power_in_words
-from dpaudit.scores import Failure, Scores
+from dpaudit.scores import AuditRecord, Failure, Scores
+from dpaudit.scores.store import scores_of
+from dpaudit.trainings.scoring import THREAT_MODELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,15 +43,17 @@ if TYPE_CHECKING:
 class AuditResult:
     """Lower and upper bounds of an audit, the verdict, and the scores behind them.
 
-    See also: `dpaudit.audit` and `dpaudit.audit_training`, which return one.
+    See also: `dpaudit.audit`, which returns one; `read_result`, which reads one from a store.
 
     Arguments:
         audit: The identity of the audit in a store: 16 hexadecimal digits.
         name: The name of the audit, if it has one.
         description: Everything that decided the scores.
+        question: What was asked of them.
         horizons: One assessment for each number of steps asked for; the last is the whole training.
-        runs: Number of trainings that the verdict uses, failed ones included.
+        runs: Number of trainings that the bounds use, failed ones included.
         asked: Number of trainings that were asked for.
+        fresh_runs: Number of further trainings that confirm or refute a suspicion.
         failures: The runs that failed, each with its traceback.
         adversary: What scored the trainings.
         stopped_at: The number of runs after which a violation was proven, if the audit was asked
@@ -47,21 +61,25 @@ class AuditResult:
         seconds: Duration of this call.
         device: Device used.
         resumed: Number of runs that were in the store already.
+        call: The command that was called.
         notices: Further remarks for the user.
     """
 
     audit: str
     name: str | None
     description: Description
+    question: Question
     horizons: tuple[Assessment, ...]
     runs: int
     asked: int
+    fresh_runs: int = 0
     failures: tuple[Failure, ...] = ()
     adversary: str = ""
     stopped_at: int | None = None
     seconds: float = 0.0
     device: str = ""
     resumed: int = 0
+    call: str = ""
     notices: tuple[str, ...] = ()
 
     @property
@@ -120,6 +138,11 @@ class AuditResult:
         return self.final.test
 
     @property
+    def suspected(self) -> bool:
+        """Whether the scores speak against the claim, and no fresh runs have confirmed it."""
+        return self.test is not None and self.test.suspected
+
+    @property
     def scores(self) -> Scores:
         """The scores at the end of training."""
         return self.final.scores
@@ -154,9 +177,7 @@ class AuditResult:
     @property
     def title(self) -> str:
         """The training and the adversary in a few words."""
-        if self.description.training is None:
-            return self.description.title
-        return f"{self.training} scored by {self.adversary}"
+        return self.description.title_by(self.adversary)
 
     def at(self, steps: int) -> Assessment:
         """The assessment of a training that stops after ``steps``."""
@@ -168,14 +189,14 @@ class AuditResult:
 
     def summary(self) -> str:
         """Bounds with their assumptions, the test, its power and the verdict, as text."""
-        if self.description.training is None:
-            return summary(self.final, self.sentence)
         seen = self.threat_model
         sees = "unknown: state what your score was made of" if seen is None else seen.value
+        fresh = f", {self.fresh_runs:,} fresh runs" if self.fresh_runs else ""
         lines = [
             f"training  {self.training}",
             f"adversary {self.adversary}; threat model {sees}",
-            f"runs      {self.runs:,} ({len(self.failures):,} failed), {len(self.scores):,} scores",
+            f"runs      {self.runs:,} ({len(self.failures):,} failed), {len(self.scores):,} scores"
+            f"{fresh}",
             *(f"note      {notice}" for notice in self.notices),
         ]
         return "\n".join([*lines, summary(self.final, self.sentence)])
@@ -236,11 +257,13 @@ class AuditResult:
             "sentence": self.sentence,
             "p_value": None if test is None else test.p_value,
             "e_value": None if test is None else test.e_value,
+            "suspected": self.suspected,
             "confidence": self.leading.confidence,
             "claimed": self.least_upper.to_dict(),
             "assumptions": [] if test is None else list(test.assumptions),
             "runs": self.runs,
             "runs_asked": self.asked,
+            "fresh_runs": self.fresh_runs,
             "canaries": self.canaries,
             "scores": len(self.scores),
             "failures": [failure.to_dict() for failure in self.failures],
@@ -251,18 +274,15 @@ class AuditResult:
             "notices": list(self.notices),
             "notes": list(self.notes),
             "horizons": [assessment.to_dict() for assessment in self.horizons[:-1]],
-            "configuration": {**self.configuration, **self._as_in_0_1()},
+            "call": self.call,
+            "configuration": self.configuration,
         }
-
-    def _as_in_0_1(self) -> dict[str, Any]:
-        """Settings of a user's training that ``--json`` of dpaudit 0.1 had outside `mechanism`."""
-        training = self.description.training
-        return {} if training is None else {"canary": training.canary, "initial": training.initial}
 
     def stored(self) -> dict[str, Any]:
         """What the store keeps beside the scores: enough for ``dpaudit list``."""
         return {
             "verdict": self.verdict,
+            "suspected": self.suspected,
             "tightness": self.final.tightness,
             "sentence": self.sentence,
             "delta": self.delta,
@@ -272,6 +292,7 @@ class AuditResult:
             "covers": self.final.covers,
             "runs": self.runs,
             "asked": self.asked,
+            "fresh_runs": self.fresh_runs,
             "stopped_at": self.stopped_at,
             "seconds": round(self.seconds, 3),
             "device": self.device,
@@ -295,3 +316,138 @@ class AuditResult:
             f"{decimals(upper.epsilon, 2)} claimed, delta = {lower.delta:g}, "
             f"{self.runs:,} runs{failed})"
         )
+
+
+def read_result(
+    record: AuditRecord,
+    *,
+    claim: Claim | None = None,
+    delta: float | None = None,
+    confidence: float | None = None,
+    detect: float | None = None,
+    power: float | None = None,
+    seconds: float | None = None,
+    device: str = "",
+    resumed: int = 0,
+    notices: tuple[str, ...] = (),
+) -> AuditResult:
+    """What the scores of a stored audit show; while runs are missing, what they show so far.
+
+    Arguments:
+        record: The audit.
+        claim: The claim to test; by default that of the audit. Another one can be suspected or
+            refuted at p <= 0.001, since no fresh runs were played for it.
+        delta: Delta at which all bounds are computed; by default that of the audit.
+        confidence: Confidence of each lower bound; by default that of the audit.
+        detect: Noise of this fraction of the claimed noise must be detectable for ``consistent``.
+        power: Probability with which such noise must be detected.
+        seconds: Duration of the caller's work; by default the stored duration.
+        device: Device used; by default the devices of all sessions.
+        resumed: Number of runs that were in the store before.
+        notices: Further remarks for the user.
+    """
+    description, facts = Description.of(record), record.summary or {}
+    asked: dict[str, Any] = {"claim": claim, "delta": delta, "confidence": confidence}
+    asked |= {"detect": detect, "power": power}
+    question = Question.from_dict(facts.get("question", {}))
+    policy = STRICT if claim is not None and question.confirm else None
+    question = replace(question, **{key: v for key, v in asked.items() if v is not None})
+    tiles = record.tiles()
+    tables, failures = scores_of(tiles.values()), _failures(tiles.values())
+    if not tables:
+        _refuse_empty(record, failures)
+    watcher = watcher_of(description, question, tiles.values())
+    stopped_at = watcher.runs if watcher is not None and watcher.refuted else None
+    used = description.runs if stopped_at is None else stopped_at
+    failures = tuple(failure for failure in failures if failure.run < used)
+    again = record.tiles(1).values() if policy is None and question.confirm else ()
+    fresh = scores_of(again), _failures(again)
+    sample, horizons = description.sample(1), tuple(tables)
+    # A single scoring rule is known from the description; otherwise the first training decided.
+    adversary = str(facts.get("adversary") or description.adversary.name)
+    assessments, doubts, played = [], tuple(facts.get("doubts", ())), 0
+    for horizon, table in tables.items():
+        scores = table.where(table.run < used)
+        _check_both_groups(scores, failures)
+        counted = _counted(record, scores, failures, used)
+        both: tuple[Scores, Sequence[Failure]] | None = None
+        if horizon in fresh[0]:
+            played = _counted(record, fresh[0][horizon], fresh[1], sample.runs)
+            both = (fresh[0][horizon], fresh[1]) if played == sample.runs else None
+        assessments.append(
+            assess(
+                description,
+                question,
+                scores,
+                horizon=horizon,
+                failures=failures,
+                fresh=both,
+                watcher=watcher,
+                policy=policy,
+                threat_model=THREAT_MODELS.get(adversary),  # type: ignore[call-overload]
+                every_accountant=horizon == horizons[-1],
+                doubts=doubts or constant_scores(scores),
+                covers=str(facts.get("covers", "")),
+            )
+        )
+    final = assessments[-1].scores
+    return AuditResult(
+        audit=record.id,
+        name=record.name,
+        description=description,
+        question=question,
+        horizons=tuple(assessments),
+        runs=counted,
+        asked=description.runs,
+        fresh_runs=played,
+        failures=failures,
+        adversary=adversary,
+        stopped_at=stopped_at,
+        seconds=float(facts.get("seconds", 0.0)) if seconds is None else seconds,
+        device=device or ", ".join(dict.fromkeys(one["device"] for one in record.versions)),
+        resumed=resumed,
+        call=str(facts.get("call", "")),
+        notices=(*notices, *failure_notes(final, failures), *repetition_notes(final)),
+    )
+
+
+def _failures(tiles: Any) -> tuple[Failure, ...]:
+    failures = (tile for tile in tiles if isinstance(tile, Failure))
+    return tuple(sorted(failures, key=lambda failure: failure.run))
+
+
+def _counted(record: AuditRecord, scores: Scores, failures: Sequence[Failure], most: int) -> int:
+    """The number of runs with a score or a failure; `StoreError` if a run counts twice."""
+    count = scores.runs + len(failures)
+    failed = {failure.run for failure in failures}
+    if count > most or (failed and np.isin(scores.run, list(failed)).any()):
+        raise StoreError(
+            f"audit {record.label} has {scores.runs:,} runs with scores and {len(failures):,} "
+            f"failed runs, but {most:,} in all; the store {record.database.path} is damaged"
+        )
+    return count
+
+
+def _refuse_empty(record: AuditRecord, failures: tuple[Failure, ...]) -> None:
+    if failures:
+        _check_both_groups(Scores(score=np.empty(0), inserted=np.empty(0, dtype=bool)), failures)
+    raise StoreError(
+        f"audit {record.label} has no scores yet: it was stopped before its first runs were "
+        "stored; repeat the command that started it to resume it"
+    )
+
+
+def _check_both_groups(scores: Scores, failures: Sequence[Failure]) -> None:
+    """Raise if no run with the canary, or none without it, has a score."""
+    inserted = int(scores.inserted.sum())
+    if 0 < inserted < len(scores):
+        return
+    which = "with" if inserted == 0 else "without"
+    problem = f"no run {which} the canary gave a score, and an audit compares runs with and without"
+    if failures:
+        last = failures[-1]
+        raise TrainingFailed(
+            f"{problem}; {len(failures)} runs failed, the last (run {last.run}) with {last.error}"
+            f"\n{last.traceback}"
+        )
+    raise TrainingFailed(f"{problem}; increase runs")

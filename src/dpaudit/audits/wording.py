@@ -45,6 +45,9 @@ def _not_refuted(found: Assessment, test: ClaimTest, runs: int) -> str:
         text = f"Consistent: {trainings} {say} the claim, {claim} (p = {test.p_value:.2g})."
     else:
         text = f"Inconclusive: {trainings} could not decide about the claim, {claim}."
+        if test.suspected:
+            why = _doubted(test)
+            text = f"Inconclusive: {trainings} make the claim, {claim}, suspected ({why})."
     text += f" The audit shows {_shown(found)}{_tightness(found)}."
     if found.power is not None:
         text += f" {capitalised(power_in_words(found.power))}."
@@ -55,7 +58,7 @@ def _not_refuted(found: Assessment, test: ClaimTest, runs: int) -> str:
         )
     if consistent:
         text += " No audit proves a claim true."
-    elif not found.doubts:
+    elif not found.doubts and not test.suspected:
         text += f" {ADVICE['inconclusive']}"
     return text
 
@@ -65,10 +68,21 @@ def _violation(found: Assessment, test: ClaimTest) -> str:
         f"Violation: if the claim, {test.claim.description}, were true, scores this extreme would "
         f"occur with probability at most {test.p_value:.2g}{_where(found)}."
     )
-    if test.p_value > HARDLY_CHANCE:
+    if test.stage == 2:
+        text += " Fresh runs confirm it."
+    if test.policy.false_alarms > HARDLY_CHANCE:
         wrong = 100 * test.policy.false_alarms
         text += f" Up to {wrong:.3g} % of the audits of a correct training find this by chance."
     return f"{text} {ADVICE['violation']}"
+
+
+def _doubted(test: ClaimTest) -> str:
+    """Why a suspicion is not a violation."""
+    if test.only_if_independent:
+        return f"p = {test.p_value:.2g} if the canaries of a run are independent"
+    if test.stage == 2:
+        return f"p = {test.p_value:.2g} in fresh runs"
+    return f"p = {test.p_value:.2g}; fresh runs would decide"
 
 
 def _where(found: Assessment) -> str:

@@ -66,7 +66,7 @@ def check_training(
     standard deviation :math:`s \sigma C \sqrt T`: their ratio does not depend on :math:`s`.
 
     See also: `dpaudit.checks.check_step`, the same rules for one private step, where they are
-    sharpest; `dpaudit.audit_training`, which takes the same ``train``.
+    sharpest; `dpaudit.audit`, which takes the same ``train``.
 
     Paper: none; each rule is a bug that was found in practice. Rules about noise have chi-square or
     normal limits that a correct training exceeds with probability 1e-6 at most, each.

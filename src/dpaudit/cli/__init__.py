@@ -28,11 +28,7 @@ from dpaudit.errors import DpauditError
 _SHIPPED: dict[str, tuple[str, str]] = {
     "estimate": ("estimate:estimate", "Compute lower bounds on epsilon from scores or counts."),
     "account": ("account:account", "Compute upper bounds on epsilon with the accountants."),
-    "audit": ("audit:audit", "Audit a DP-SGD training that dpaudit runs itself."),
-    "audit-training": (
-        "audit_training:audit_training",
-        "Audit your own training: does its privacy claim hold?",
-    ),
+    "audit": ("audit:audit", "Audit a training: does it keep its privacy claim?"),
     "plan": ("plan:plan", "Predict the bounds and the cost of an audit."),
     "check": ("check:check", "Check your own training against the rules of DP-SGD."),
     "collect": ("collect:collect", "Copy the results of SLURM jobs into the store."),

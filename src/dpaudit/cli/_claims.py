@@ -2,12 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from dpaudit.cli._option import option
 from dpaudit.errors import InvalidInput
+from dpaudit.privacy import DETECT, LEAST_POWER
 
 if TYPE_CHECKING:
     from dpaudit.claims import Claim
+
+
+ClaimedEpsilon = Annotated[
+    float | None,
+    option(
+        "Claimed epsilon at --delta. It is read as one point of a Gaussian trade-off function, "
+        "which holds for DP-SGD but not for every mechanism; see --pair-only.",
+        "E",
+    ),
+]
+SamplingRate = Annotated[
+    float | None, option("Claimed Poisson sampling rate of your function, if any.", "q")
+]
+PairOnly = Annotated[
+    bool,
+    typer.Option(
+        "--pair-only",
+        help="Test only the pair of --claimed-epsilon and --delta, without an assumption about the "
+        "trade-off function. This needs many more runs.",
+    ),
+]
+Detect = Annotated[
+    float | None,
+    option(
+        "'consistent' requires that noise of this fraction of the claim is detectable.",
+        "F",
+        str(DETECT),
+    ),
+]
+LeastPower = Annotated[
+    float | None,
+    option(
+        "Probability with which noise of the fraction --detect must be detected.",
+        "P",
+        str(LEAST_POWER),
+    ),
+]
 
 
 def claim_from(

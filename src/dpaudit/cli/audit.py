@@ -1,77 +1,232 @@
-"""``dpaudit audit``: train many models and compute bounds."""
+"""``dpaudit audit``: train many models, and test the privacy claim of the training."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
+from dpaudit import _validate
 from dpaudit._loading import uncollected
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._ci import Junit, Sarif, check_outcome_files, outcome_of_audit, write_outcomes
+from dpaudit.cli._claims import (
+    ClaimedEpsilon,
+    Detect,
+    LeastPower,
+    PairOnly,
+    SamplingRate,
+    claim_from,
+)
+from dpaudit.cli._executors import takes_executor, with_signature
 from dpaudit.cli._exit import VERDICT_CODES
+from dpaudit.cli._option import Json, option_name, optional
 from dpaudit.cli._playing import print_audit, progress_shown
-from dpaudit.cli._render import console
-from dpaudit.configuration import Settings, store_path
+from dpaudit.configuration import Settings, read_settings, store_path
+from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dpaudit.executors import Executor
 
-Strict = Annotated[
-    bool,
-    typer.Option("--strict", help="Exit with 3 unless the verdict is consistent or violation."),
+
+def _flag(name: str, help: str) -> Any:
+    return Annotated[bool, typer.Option(name, help=help)]
+
+
+TRAINING = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TRAINING",
+        help="What to audit: a preset such as housing or convnet; your function train(canary, "
+        "inserted, seed) as FILE.py:function or module:function; or CONFIG.toml, a file with the "
+        "options below by name.",
+        show_default="housing",
+    ),
 ]
+CLAIM: dict[str, Any] = {
+    "claimed_epsilon": ClaimedEpsilon,
+    "sampling_rate": SamplingRate,
+    "pair_only": PairOnly,
+    "until_violation": _flag(
+        "--until-violation",
+        "Stop as soon as a violation is proven; --runs is then the largest number.",
+    ),
+    "no_confirm": _flag(
+        "--no-confirm",
+        "Let one test at 5 % decide, without fresh runs that confirm it. A correct training is "
+        "then accused in up to 5 % of the audits, not 0.1 %.",
+    ),
+    "max_runs": optional(int, "Largest number of runs, fresh ones included.", "N"),
+    "time_limit": optional(float, "Seconds after which no fresh runs are played.", "S"),
+    "anyway": _flag(
+        "--anyway", "Train even if this many runs cannot refute the claim, whatever their scores."
+    ),
+    "detect": Detect,
+    "power": LeastPower,
+}
+"""Options of the claim and of its test."""
+
+FUNCTION: dict[str, Any] = {
+    "canary": optional(
+        str,
+        "Object passed to your function as its canary.",
+        "MODULE:OBJECT",
+        "'canary' of the function or of its module, if there is one",
+    ),
+    "workers": optional(int, "Number of trainings of your function at the same time.", "N", "1"),
+    "timeout": optional(
+        float, "Seconds after which a training of your function counts as failed.", "S"
+    ),
+    "on_error": optional(
+        str, "What to do when a training of your function fails.", "record|stop", "record"
+    ),
+}
+"""Options of audits of a training function."""
+
+FOR_ALL = ("runs", "delta", "confidence", "seed", "store", "name", "scores_out", "adversary")
+"""Settings of a preset that a training function has, too."""
+
+AS_CLAIM = ("noise_multiplier", "steps")
+"""Settings of a preset that a training function claims."""
 
 
-@option.takes_settings(strict=Strict, junit=Junit, sarif=Sarif)
 def audit(
-    settings: Settings,
     *,
+    training: str | None,
     json: bool,
-    executor: Executor | None,
-    strict: bool | None,
     junit: Path | None,
     sarif: Path | None,
+    executor: Executor | None,
+    **given: Any,
 ) -> None:
-    """Audit a DP-SGD training: a lower bound on epsilon, beside the accountant's upper bound.
+    """Audit a training: does it keep its privacy claim?
 
-    Without options: a small network on California Housing, trained 5,000 times.
-    Half of the trainings have a crafted gradient at every step.
+    Many models are trained, half of them with a canary. The result is a lower
+    bound on epsilon, beside the upper bound, and a verdict on the claim.
 
-    Canary at every fifth step, by another adversary:
-    [bold]dpaudit audit --period 5 --adversary random-direction[/]
+    A preset, with a canary at every fifth step and another adversary:
+    [bold]dpaudit audit housing --period 5 --adversary random-direction[/]
 
-    One training with 20,000 canaries:
-    [bold]dpaudit audit --preset convnet --runs 1 --canaries 20000 --data-dir ~/data[/]
+    Your own training, with the claim of its settings, or an epsilon:
+    [bold]dpaudit audit my_training.py:train --noise-multiplier 1.1[/]
+    [bold]  --steps 1000 --sampling-rate 0.01[/]
+    [bold]dpaudit audit my_module:train --claimed-epsilon 8 --delta 1e-5[/]
 
-    After an interruption, the same command resumes the audit.
-    Exit code 1: a violation is proven. Exit code 0: none is proven, although
-    the audit may be inconclusive; with --strict that is exit code 3.
+    After an interruption, the same command resumes the audit, if the code is
+    the same. Exit code 0: consistent with the claim; 1: a violation is proven;
+    3: inconclusive; 2: an error in the call or in the training.
     """
     check_outcome_files(junit=junit, sarif=sarif)
-    where = store_path(settings.store)
+    settings = Settings(**{name: given.pop(name) for name in option.SETTINGS})
+    if training is not None and training.endswith(".toml"):
+        settings, training = settings.over(read_settings(Path(training))), None
+    function = training is not None and ":" in training
+    if function:
+        _refuse(option.SETTINGS, settings, f"the function {training}")
+    else:
+        named = training or settings.preset
+        if training is not None and settings.preset not in (None, training):
+            raise InvalidInput(
+                f"--preset must be left out beside TRAINING, got {settings.preset!r} and "
+                f"{training!r}"
+            )
+        settings = Settings(preset=named).over(settings).resolved()
+        for name in (*FUNCTION, "sampling_rate"):
+            if given[name] is not None:
+                raise InvalidInput(
+                    f"{option_name(name)} is an option for a training function, got "
+                    f"{given[name]!r} for the preset {settings.preset}; leave it out"
+                )
+    scores_out, where = settings.scores_out, store_path(settings.store)
+    if scores_out is not None:
+        _validate.file_to_write("scores_out", Path(scores_out))  # before hours of training
     with progress_shown(store=where, quiet=json) as progress:
         with uncollected():
             from dpaudit.audits import audit as play
 
-            arguments = settings.arguments()
+            arguments = _function(training, settings, given) if function else _preset(settings)
         result = play(
             **arguments,
-            horizons=settings.horizons or (),
+            claim=_claim(settings, given, function=function),
+            until_violation=given["until_violation"],
+            confirm=not given["no_confirm"],
+            anyway=given["anyway"],
+            **{
+                name: given[name]
+                for name in ("max_runs", "time_limit", "detect", "power", "timeout")
+                if given[name] is not None
+            },
             name=settings.name,
             store=where,
             executor=executor,
             progress=progress,
+            call=shlex.join(["dpaudit", *sys.argv[1:]]),
         )
-    print_audit(result, store=where, scores_out=settings.scores_out, json=json)
-    write_outcomes([outcome_of_audit(result)], junit=junit, sarif=sarif)
-    if result.verdict == "violation":
-        raise typer.Exit(VERDICT_CODES["violation"])
-    if result.verdict != "consistent":
-        if strict:
-            raise typer.Exit(VERDICT_CODES["inconclusive"])
-        if not json:
-            told = f"Exit code 0, although the verdict is {result.verdict}; --strict makes it 3."
-            console().print(Text(told))
+    print_audit(result, store=where, scores_out=scores_out, json=json)
+    train = arguments["training"] if function else None
+    write_outcomes([outcome_of_audit(result, train)], junit=junit, sarif=sarif)
+    raise typer.Exit(VERDICT_CODES.get(result.verdict, 0))
+
+
+def _refuse(names: Any, settings: Settings, what: str) -> None:
+    """Raise for a setting that only a preset has."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and name not in (*FOR_ALL, *AS_CLAIM):
+            raise InvalidInput(f"{option_name(name)} cannot be used with {what}, got {value!r}")
+
+
+def _preset(settings: Settings) -> dict[str, Any]:
+    """The arguments of `dpaudit.audit` for a preset."""
+    arguments = settings.arguments()
+    return {
+        "training": arguments.pop("mechanism"),
+        "horizons": settings.horizons or None,
+        **arguments,
+    }
+
+
+def _function(training: Any, settings: Settings, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `dpaudit.audit` for a training function."""
+    from dpaudit.trainings.importing import load
+
+    asked = {name: getattr(settings, name) for name in ("runs", "delta", "confidence", "seed")}
+    asked |= {name: given[name] for name in ("workers", "on_error")}
+    canary = given["canary"]
+    return {
+        "training": load("TRAINING", training),
+        "adversary": settings.adversary,
+        "canary": None if canary is None else load("--canary", canary),
+        "isolated": True,  # a training that exits cannot end the command with its code
+        **{name: value for name, value in asked.items() if value is not None},
+    }
+
+
+def _claim(settings: Settings, given: dict[str, Any], *, function: bool) -> Any:
+    """The claim that the options name; `None` for that of a preset's settings."""
+    noise, steps = settings.noise_multiplier, settings.steps
+    if not function:
+        if given["claimed_epsilon"] is None and not given["pair_only"]:
+            return None
+        noise = steps = None
+    delta = 1e-5 if settings.delta is None else settings.delta
+    return claim_from(
+        given["claimed_epsilon"], delta, noise, steps, given["sampling_rate"], given["pair_only"]
+    )
+
+
+_OPTIONS = {
+    "training": TRAINING,
+    **option.SETTINGS,
+    **CLAIM,
+    **FUNCTION,
+    "junit": Junit,
+    "sarif": Sarif,
+    "executor": None,
+    "json": Json,
+}
+_FLAGS = dict.fromkeys(("pair_only", "until_violation", "no_confirm", "anyway", "json"), False)
+audit = takes_executor(with_signature(audit, _OPTIONS, _FLAGS))

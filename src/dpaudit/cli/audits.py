@@ -13,7 +13,15 @@ from rich.text import Text
 from dpaudit._numbers import decimals
 from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
 from dpaudit.cli._audit_table import print_result
-from dpaudit.cli._option import Json
+from dpaudit.cli._claims import (
+    ClaimedEpsilon,
+    Detect,
+    LeastPower,
+    PairOnly,
+    SamplingRate,
+    claim_from,
+)
+from dpaudit.cli._option import Json, option
 from dpaudit.cli._render import console, print_json
 from dpaudit.configuration import store_path
 from dpaudit.errors import DpauditError, StoreError
@@ -47,18 +55,44 @@ def show(
     store: StoreToRead = None,
     delta: ReadDelta = None,
     confidence: ReadConfidence = None,
+    claimed_epsilon: ClaimedEpsilon = None,
+    noise_multiplier: Annotated[
+        float | None, option("Claimed noise multiplier, instead of an epsilon.", "s")
+    ] = None,
+    steps: Annotated[int | None, option("Claimed number of steps.", "T")] = None,
+    sampling_rate: SamplingRate = None,
+    pair_only: PairOnly = False,
+    detect: Detect = None,
+    power: LeastPower = None,
     json: Json = False,
 ) -> None:
     """Show one audit: its settings, its bounds and its verdict.
 
-    Bounds are computed from the stored scores, at any delta and confidence.
+    Everything is computed from the stored scores. They can be asked something
+    else: another delta or confidence, or another claim, for which no fresh runs
+    were played, so that p <= 0.001 is a violation.
     [bold]dpaudit show 3f2a91 --delta 1e-6[/]
+    [bold]dpaudit show 3f2a91 --claimed-epsilon 4[/]
     """
     from dpaudit.audits import read_result  # slow to import
 
+    claim = None
+    if pair_only or any(
+        one is not None for one in (claimed_epsilon, noise_multiplier, steps, sampling_rate)
+    ):
+        claim = claim_from(
+            claimed_epsilon,
+            1e-5 if delta is None else delta,
+            noise_multiplier,
+            steps,
+            sampling_rate,
+            pair_only,
+        )
     with _open(store) as opened:
         record = _newest(opened) if audit is None else opened.audit(audit)
-        result = read_result(record, delta=delta, confidence=confidence)
+        result = read_result(
+            record, claim=claim, delta=delta, confidence=confidence, detect=detect, power=power
+        )
         entry, path = _entry(record), opened.path
         sessions = [dict(one) for one in record.versions]
         played_on = dict(record.played_on())
@@ -94,13 +128,13 @@ def _newest(store: Store) -> AuditRecord:
 
 
 def _entry(record: AuditRecord) -> dict[str, Any]:
-    """One audit for a list, without reading its scores unless dpaudit 0.1 stored it."""
-    from dpaudit.audits import Description, summary_of  # slow to import
+    """One audit for a list, without reading its scores."""
+    from dpaudit.audits import Description  # slow to import
 
     summary: Mapping[str, Any] = record.summary or {}
     try:
-        description, summary = Description.of(record), summary_of(record)
-    except DpauditError:  # another program's audit, or one of dpaudit 0.1 that is not finished
+        description = Description.of(record)
+    except DpauditError:  # another program's audit
         training, adversary, runs, asked, canaries = "", "", 0, 0, None
     else:
         training, adversary = description.mechanism.name, description.adversary.name

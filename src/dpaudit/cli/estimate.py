@@ -60,7 +60,7 @@ def estimate(
         float | None,
         option(
             "Test the claim of this epsilon at --claim-delta, as a bare pair: nothing is "
-            "assumed about other deltas. (audit-training reads a pair as a Gaussian curve.)"
+            "assumed about other deltas. (audit reads a pair as a Gaussian curve.)"
         ),
     ] = None,
     claim_delta: Annotated[float | None, option("Delta of the claimed epsilon.")] = None,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OWN: dict[str, Any] = {
     "training": optional(
         str,
-        "Plan the audit of your own training, as for audit-training: how many runs find too "
+        "Plan the audit of your own training, as for audit: how many runs find too "
         "little noise. A few pilot trainings are run.",
         "MODULE:FUNCTION",
     ),
@@ -55,7 +55,7 @@ OWN: dict[str, Any] = {
         float, "With --training: claimed Poisson sampling rate, if any.", "q"
     ),
 }
-_SHARED = ("noise_multiplier", "steps", "delta", "confidence", "seed", "json")
+_SHARED = ("noise_multiplier", "steps", "delta", "seed", "json")
 """Options of a preset's plan that also describe the plan of a user's training."""
 
 _TAKEN_OVER = ("store", "name", "scores_out")
@@ -103,7 +103,6 @@ def _plan_training(
     noise_multiplier: float | None,
     steps: int | None,
     delta: float | None,
-    confidence: float | None,
     seed: int | None,
     json: bool,
     kept: Mapping[str, str | None],
@@ -120,7 +119,7 @@ def _plan_training(
         sampling_rate,
         pair_only=False,
     )
-    others: dict[str, Any] = {"confidence": confidence, "seed": seed}
+    others: dict[str, Any] = {"seed": seed}
     with user_code():
         function = load("--training", training)
         found = plan_training(
@@ -145,7 +144,7 @@ def _plan_training(
         **others,
         **kept,
     }
-    command = None if found.runs is None else _command(["audit-training", training], options)
+    command = None if found.runs is None else _command(["audit", training], options)
     if json:
         described = {"training": training, "claim": claim.description}
         print_json({**described, **found.to_dict(), "command": command})

@@ -195,7 +195,7 @@ class GradientCanary(CraftedCanary):
     take further rows adds `clipped_sum` instead, the sum of the rows after correct clipping:
     :math:`\sum_i b_i \, C e_{d_i}`.
 
-    See also: `dpaudit.audit_training`; `dpaudit.trainings.DirectionCanary`, in random directions;
+    See also: `dpaudit.audit`; `dpaudit.trainings.DirectionCanary`, in random directions;
     `dpaudit.adversaries.RandomDimension`, the same idea for a training that dpaudit runs.
 
     Paper: Cebere, Bellet, Papernot (ICLR 2025), A_GC-R; many at once as in Andrew et al. (ICLR

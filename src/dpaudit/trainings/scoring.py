@@ -243,7 +243,7 @@ class Predictions:
     The score is :math:`\log p(y \mid x)`, the log-likelihood of the canary's label, which is higher
     for a model that was trained on the canary.
 
-    See also: `dpaudit.audit_training`.
+    See also: `dpaudit.audit`.
 
     Arguments:
         target: The label of each canary.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dpaudit.audits.description import Description
+from dpaudit.audits.identity import Description
+from dpaudit.claims import Claim
 from dpaudit.report.data import Facts, RunsDone
 from dpaudit.scores import AuditRecord
 
@@ -18,12 +19,9 @@ def progress(done: int, asked: int) -> RunsDone | None:
     return RunsDone(done=done, asked=asked, remedy=remedy)
 
 
-def facts_of(description: Description) -> Iterator[Facts]:
+def facts_of(description: Description, claim: Claim | None = None) -> Iterator[Facts]:
     """The settings in groups; single settings form a group of their own."""
     plain = description.to_dict()
-    claim = plain["mechanism"].get("claim")
-    if claim is not None:  # a claim with Poisson sampling has hundreds of numbers
-        plain["mechanism"]["claim"] = claim["description"]
     single = {key: value for key, value in plain.items() if not isinstance(value, Mapping)}
     parts = {key: value for key, value in plain.items() if isinstance(value, Mapping)}
     groups = {
@@ -37,7 +35,7 @@ def facts_of(description: Description) -> Iterator[Facts]:
         if settings:
             yield Facts(heading=_words(heading), rows=tuple(_rows(settings)))
     if claim is not None:
-        yield Facts(heading="the claim", rows=tuple(_rows(_claim(claim))), compared=False)
+        yield Facts(heading="the claim", rows=tuple(_rows(_claim(claim.to_dict()))), compared=False)
 
 
 def _claim(claim: Mapping[str, Any]) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def insert_canary(
     parameters outside this optimizer, or between its first two steps, are reported: an audit of
     such a training is never ``consistent``.
 
-    See also: `canary_for`, `claim_of`; `dpaudit.audit_training`, which runs the audit.
+    See also: `canary_for`, `claim_of`; `dpaudit.audit`, which runs the audit.
 
     Paper: Cebere, Bellet, Papernot (ICLR 2025), A_GC; a crafted gradient in the clipped sum as in
     Nasr et al. (USENIX Security 2023), Algorithm 1.

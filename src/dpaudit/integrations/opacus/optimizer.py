@@ -51,7 +51,7 @@ class Slot:
 def trained_slots(optimizer: Any, model: nn.Module | None = None) -> tuple[tuple[Slot, ...], int]:
     """The tensors that the optimizer trains, and the length of the whole flat vector.
 
-    The flat vector holds the trainable parameters, as `dpaudit.audit_training` reads them from a
+    The flat vector holds the trainable parameters, as `dpaudit.audit` reads them from a
     module: in the order of ``model.parameters()`` if a model is given, else in the optimizer's own
     order, which is the same for the usual ``SGD(model.parameters())``.
     """

@@ -1,8 +1,7 @@
-"""Everything that decides an audit, as typed and versioned data: what the store keeps and compares.
+"""What decides the scores of an audit, as typed data: what the store keeps and compares.
 
-For an audit that dpaudit plays, delta and confidence are not part of it: they decide what is
-computed from the scores, and the same scores can be read at any. For an audit of a user's training
-the claim and its test are part of it, so that no verdict is overwritten by another claim's.
+What is asked of the scores is no part of it: the claim, delta, confidence and the power that the
+verdict requires (`Question`). The same scores can be asked any question.
 """
 
 from __future__ import annotations
@@ -10,27 +9,37 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import hashlib
 import math
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeVar, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
 
+import numpy as np
+
+from dpaudit import _validate
 from dpaudit.claims import Claim
-from dpaudit.errors import StoreError
+from dpaudit.errors import InvalidInput, StoreError
 from dpaudit.mechanisms.correlation import CorrelatedNoise
-from dpaudit.mechanisms.dpsgd import Insertion
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.privacy import DETECT, LEAST_POWER, Bound, ThreatModel
 from dpaudit.scores import AuditRecord
 from dpaudit.upper_bounds import HiddenState, upper_bound
 
-VERSION = 2
-"""Version of the stored form. Version 1 (dpaudit 0.1) is read, too."""
+if TYPE_CHECKING:
+    from dpaudit.games import Prepared
+    from dpaudit.threat_models import Adversary, Canaries
+
+VERSION = 3
+"""Version of the stored form."""
 
 Plain = Mapping[str, Any]
 """Plain values by name, of an object whose class dpaudit does not know."""
 
+CONFIRMING = 2
+"""Fresh runs that confirm a suspicion, as a multiple of the runs asked for."""
 
 AS_RETURNED = "as returned"
 """Name of the adversary until the first training shows what it returns."""
@@ -80,15 +89,11 @@ class DescribedMechanism:
     initialisation: Plain = field(default_factory=dict)
     further: Plain = field(default_factory=dict)  # optimizer and clipping, unless plain SGD
 
-    # What the verdict requires, which users choose only for trainings of their own.
-    detect: ClassVar[float] = DETECT
-    power: ClassVar[float] = LEAST_POWER
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class DescribedTraining:
-    """A training function of the user, and the claim that is tested.
+    """A training function of the user.
 
     Arguments:
         name: Module and name of the function.
@@ -97,12 +102,6 @@ class DescribedTraining:
         files: Names of the user's modules.
         canary: Digest of the canary.
         initial: Digest of the known start of training, if it was given.
-        claim: The claim, as `dpaudit.Claim.to_dict` writes it.
-        delta: Delta of the claimed epsilon and of the lower bounds.
-        confidence: Confidence of the verdict.
-        until_violation: Whether the scores were tested as they came.
-        detect: Noise of this fraction of the claimed noise must be detectable for ``consistent``.
-        power: Probability with which such noise must be detected.
         tensors: Names of the canaries, if they are tested one by one.
     """
 
@@ -111,12 +110,6 @@ class DescribedTraining:
     files: tuple[str, ...] = ()
     canary: str = ""
     initial: str | None = None
-    claim: Plain | None = None
-    delta: float = 1e-5
-    confidence: float = 0.95
-    until_violation: bool = False
-    detect: float = DETECT
-    power: float = LEAST_POWER
     tensors: tuple[str, ...] = ()
 
 
@@ -155,6 +148,7 @@ class Description:
         canaries: Canaries per run.
         coin: ``half``: the canary is in exactly half of the runs; ``fair``: a coin per canary.
         seed: Random seed.
+        until_violation: Whether the scores were tested as they came, to stop at a violation.
         horizons: Numbers of steps after which scores are taken; empty if the training decides.
         speed: Precision, tile size and compilation.
     """
@@ -166,6 +160,7 @@ class Description:
     canaries: int = 1
     coin: Literal["half", "fair"] = "half"
     seed: int = 0
+    until_violation: bool = False
     horizons: tuple[int, ...] = ()
     speed: DescribedSpeed = field(default_factory=DescribedSpeed)
 
@@ -178,11 +173,6 @@ class Description:
     def names(self) -> tuple[str, ...]:
         """The names of the canaries, if they are tested one by one; otherwise empty."""
         return () if self.training is None else self.training.tensors
-
-    @property
-    def anytime(self) -> bool:
-        """Whether the scores were tested as they came, by an anytime-valid test."""
-        return self.training is not None and self.training.until_violation
 
     @property
     def only_noise_varies(self) -> bool:
@@ -201,10 +191,12 @@ class Description:
     @property
     def title(self) -> str:
         """The training and the adversary in a few words."""
+        return self.title_by(self.adversary.name)
+
+    def title_by(self, adversary: str) -> str:
+        """The same with the adversary that scored the trainings, which the first one may show."""
         link = "by" if self.training is None else "scored by"
-        if self.adversary.name == AS_RETURNED:
-            link = "scored"
-        return f"{self.mechanism.name} {link} {self.adversary.name}"
+        return f"{self.mechanism.name} {'scored' if adversary == AS_RETURNED else link} {adversary}"
 
     @property
     def threat_model(self) -> ThreatModel | None:
@@ -212,23 +204,30 @@ class Description:
         name = self.adversary.threat_model
         return None if name is None else ThreatModel(name)
 
-    def runs_of(self, tile: int) -> int:
-        """Number of runs in a tile."""
-        return max(0, min(self.speed.tile_size, self.runs - tile * self.speed.tile_size))
+    def sample(self, phase: int) -> Sample:
+        """The runs of a phase: those asked for, or the fresh ones that confirm a suspicion.
+
+        Seeds depend on the number of runs, so that the same audit with more runs is a new sample:
+        looking again until something is found would invalidate the test.
+        """
+        runs = self.runs if phase == 0 else CONFIRMING * self.runs
+        seed = sample_seed(seed=self.seed, runs=self.runs, phase=phase)
+        return Sample(phase=phase, runs=runs, seed=seed, tile_size=self.speed.tile_size)
 
     def runs_in(self, record: AuditRecord) -> int:
         """Number of runs that the store has of this audit."""
-        return sum(self.runs_of(tile) for tile in record.finished_tiles())
+        sample = self.sample(0)
+        return sum(len(sample.runs_of(tile)) for tile in record.finished_tiles())
 
     def claim(self, steps: int) -> Claim | None:
-        """The claim about a training that stops after ``steps``; `None` if nothing is claimed.
+        """What the settings claim of a training that stops after ``steps``; `None` if nothing.
 
         With fixed batches the canary is in the insertion steps and in no other, and these are
         known, so only they are composed. Poisson sampling may take the canary at any step.
         """
         mechanism = self.mechanism
         if isinstance(mechanism, DescribedTraining):
-            return None if mechanism.claim is None else Claim.from_dict(mechanism.claim)
+            return None
         if mechanism.noise_multiplier == 0:
             return None
         correlation = _correlation(mechanism)
@@ -289,26 +288,15 @@ class Description:
         """The description as plain data."""
         kind = "mechanism" if self.training is None else "training"
         plain = {"version": VERSION, "kind": kind, **_plain(self)}
-        if self.training is not None and not self.training.tensors:
-            del plain["mechanism"]["tensors"]
         return plain
 
     @classmethod
     def from_dict(cls, plain: Plain) -> Description:
-        """Read what `to_dict` wrote, or what dpaudit 0.1 stored.
-
-        Numbers are normalised: ``1`` and ``1.0`` are the same setting.
-        """
-        version, rest = plain.get("version", 1), dict(plain)
-        rest.pop("version", None)
-        kind = rest.pop("kind", "mechanism")
-        if version > VERSION:
-            raise ValueError(f"version {version} is newer than this dpaudit; update dpaudit")
-        if version == 1 and kind == "your training":
-            kind = "training"
-            moved = {key: rest.pop(key, None) for key in ("canary", "initial")}
-            rest["mechanism"] = {**rest["mechanism"], **moved}
-        part = DescribedMechanism if kind == "mechanism" else DescribedTraining
+        """Read what `to_dict` wrote. Numbers are normalised: ``1`` and ``1.0`` are the same."""
+        rest = dict(plain)
+        if rest.pop("version", None) != VERSION:
+            raise ValueError(f"its version is not {VERSION}")
+        part = DescribedTraining if rest.pop("kind", "") == "training" else DescribedMechanism
         mechanism: Any = _read(part, rest.pop("mechanism"))
         return _read(cls, rest, mechanism=mechanism)
 
@@ -316,32 +304,84 @@ class Description:
     def of(cls, record: AuditRecord) -> Description:
         """The description of a stored audit; `StoreError` if dpaudit cannot read it."""
         try:
-            description = cls.from_dict(record.configuration)
+            return cls.from_dict(record.configuration)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(
                 f"audit {record.label} in {record.database.path} cannot be read: {error}; was it "
-                "stored by another program or a newer dpaudit?"
+                "stored by another program or another version of dpaudit?"
             ) from None
-        training = description.training
-        if training is None or training.claim is not None:
-            return description
-        # dpaudit 0.1 stored the claim with the result, at the end of the audit.
-        kept = record.summary or {}
-        if "promise" not in kept:
-            raise StoreError(
-                f"audit {record.label} was stored by an earlier dpaudit without its claim; repeat "
-                "the command that made it, which trains again"
-            )
-        whole = kept.get("result", {})
-        claimed = replace(
-            training,
-            claim=kept["promise"],
-            delta=float(kept["delta"]),
-            confidence=float(whole.get("confidence", 0.95)),
-            until_violation=whole.get("e_value") is not None,
-            power=0.0,
-        )
-        return replace(description, mechanism=claimed)
+
+
+def sample_seed(*, seed: int, runs: int, phase: int = 0) -> int:
+    """The seed of the runs of a phase, from the seed and the number of runs that were asked for."""
+    return int(np.random.SeedSequence([seed, runs, phase]).generate_state(1, np.uint64)[0])
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The runs of one phase of an audit, cut into tiles.
+
+    Arguments:
+        phase: 0 for the runs that were asked for, 1 for those that confirm a suspicion.
+        runs: Number of runs.
+        seed: Decides the coins, and with them the noise of every run.
+        tile_size: Runs of a tile; the last one may have fewer.
+    """
+
+    phase: int
+    runs: int
+    seed: int
+    tile_size: int
+
+    @property
+    def tiles(self) -> range:
+        """The numbers of the tiles."""
+        return range(-(-self.runs // self.tile_size))
+
+    def runs_of(self, tile: int) -> range:
+        """The numbers of the runs in a tile; empty for a number that the phase does not have."""
+        first = tile * self.tile_size
+        return range(first, max(first, min(first + self.tile_size, self.runs)))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of the scores of an audit.
+
+    Arguments:
+        claim: The claim to test; by default what the settings of a mechanism claim.
+        delta: Delta at which all bounds are computed.
+        confidence: Confidence of each lower bound.
+        detect: Noise of this fraction of the claimed noise must be detectable for ``consistent``.
+        power: Probability with which such noise must be detected.
+        confirm: Whether a suspicion is confirmed by fresh runs before it is a violation.
+    """
+
+    claim: Claim | None = None
+    delta: float = 1e-5
+    confidence: float = 0.95
+    detect: float = DETECT
+    power: float = LEAST_POWER
+    confirm: bool = True
+
+    def __post_init__(self) -> None:
+        _validate.delta(self.delta)
+        _validate.confidence(self.confidence)
+        _validate.between("detect", self.detect, 0, 1)
+        _validate.between("power", self.power, 0, 1, closed_low=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The question as plain data."""
+        plain = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        return {**plain, "claim": None if self.claim is None else self.claim.to_dict()}
+
+    @classmethod
+    def from_dict(cls, plain: Plain) -> Question:
+        """Read what `to_dict` wrote."""
+        claim = plain.get("claim")
+        return cls(**{**plain, "claim": None if claim is None else Claim.from_dict(claim)})
 
 
 def _correlation(mechanism: DescribedMechanism) -> CorrelatedNoise | None:
@@ -393,3 +433,124 @@ def _typed(hint: Any, value: Any) -> Any:
     if hint in (float, int, str, bool):
         return hint(value)
     return tuple(value) if typing.get_origin(hint) is tuple else value
+
+
+_LOSS_EXAMPLES = 32
+
+
+def describe(prepared: Prepared, *, until_violation: bool = False) -> Description:
+    """The description of a game of dpaudit's own that is ready to play. Needs torch."""
+    game, speed = prepared.game, prepared.speed
+    return Description(
+        mechanism=_mechanism(game.mechanism),
+        adversary=_adversary(game.adversary, game.canaries),
+        insertion=game.insertion,
+        runs=game.runs,
+        canaries=game.canaries.count,
+        coin=game.coin,
+        seed=game.seed,
+        until_violation=until_violation,
+        horizons=game.horizons,
+        speed=DescribedSpeed(
+            precision=speed.precision,
+            tile_size=prepared.tile_size,
+            compile=speed.compiled,
+            convolutions=speed.convolutions,
+        ),
+    )
+
+
+def _mechanism(mechanism: DPSGD) -> DescribedMechanism:
+    data = mechanism.data
+    return DescribedMechanism(
+        name=mechanism.name,
+        model=_model(mechanism),
+        loss=_function(mechanism.loss),
+        data=DescribedData(name=data.name, examples=len(data), fingerprint=data.fingerprint),
+        batches=_parts(mechanism.batches),
+        sampling_rate=mechanism.sampling_rate,
+        steps=mechanism.steps,
+        learning_rate=float(mechanism.learning_rate),
+        clip_norm=float(mechanism.clip_norm),
+        noise_multiplier=float(mechanism.noise_multiplier),
+        initialisation=_parts(mechanism.initialisation),
+        further={
+            name: _parts(value) if dataclasses.is_dataclass(value) else value
+            for name, value in mechanism.further_settings().items()
+        }
+        | ({} if (known := _step_lipschitz(mechanism)) is None else {"step_lipschitz": known}),
+    )
+
+
+def _step_lipschitz(mechanism: DPSGD) -> dict[str, Any] | None:
+    """The Lipschitz constant of the updates and its reason; `None` if none is known."""
+    if mechanism.smoothness is None:
+        return None
+    try:
+        constant = mechanism.smoothness.step_lipschitz(mechanism)
+    except InvalidInput:  # the settings do not meet the assumption: no such bound
+        return None
+    return {"constant": constant, "assumption": mechanism.smoothness.assumption}
+
+
+def _model(mechanism: DPSGD) -> DescribedModel:
+    import torch
+
+    from dpaudit.engine.starting_points import as_tensor, known_model, trainable
+
+    model = known_model(mechanism)
+    start = hashlib.blake2b(digest_size=8)
+    for name, value in [*model.named_parameters(), *model.named_buffers()]:
+        start.update(f"{name}{tuple(value.shape)}{value.dtype}{value.requires_grad}".encode())
+        start.update(value.detach().cpu().contiguous().numpy().tobytes())
+    features = as_tensor(mechanism.data.features[:_LOSS_EXAMPLES])
+    if features.is_floating_point():
+        features = features.to(trainable(model)[0].dtype)
+    with torch.no_grad():
+        targets = as_tensor(mechanism.data.targets[:_LOSS_EXAMPLES])
+        losses = mechanism.loss(model(features), targets)
+    return DescribedModel(
+        class_name=type(model).__qualname__,
+        parameters=sum(parameter.numel() for parameter in trainable(model)),
+        layers=hashlib.blake2b(str(model).encode(), digest_size=8).hexdigest(),
+        start=start.hexdigest(),
+        loss_at_start=float(f"{float(losses.double().mean()):.4g}"),
+    )
+
+
+def _adversary(adversary: Adversary, canaries: Canaries) -> DescribedAdversary:
+    crafted = hashlib.blake2b(digest_size=8)
+    for name, value in sorted(vars(canaries).items()):
+        crafted.update(name.encode())
+        if hasattr(value, "detach"):
+            crafted.update(value.detach().cpu().contiguous().numpy().tobytes())
+        else:
+            crafted.update(repr(value).encode())
+    return DescribedAdversary(
+        name=adversary.name,
+        threat_model=adversary.threat_model.value,
+        settings=_parts(adversary),
+        crafted=crafted.hexdigest(),
+    )
+
+
+def _parts(owner: object) -> dict[str, Any]:
+    """An object as its class and its fields; a field that is not plain is written as text."""
+    if dataclasses.is_dataclass(owner):
+        names = [one.name for one in dataclasses.fields(owner) if one.init]
+    else:
+        names = [name for name in vars(owner) if not name.startswith("_")]
+    values = {name: getattr(owner, name) for name in names}
+    plain = (bool, int, float, str, type(None))
+    texts = {name: v if isinstance(v, plain) else repr(v) for name, v in values.items()}
+    return {"class": type(owner).__qualname__, **texts}
+
+
+def _function(function: object) -> str:
+    """A function, a `functools.partial` of one, or a callable object, by name."""
+    inner = getattr(function, "func", None)
+    if inner is not None:
+        given = getattr(function, "args", ()), getattr(function, "keywords", {})
+        return f"{_function(inner)}{given}"
+    name = getattr(function, "__qualname__", None)
+    return f"{function.__module__}.{name}" if name else repr(function)

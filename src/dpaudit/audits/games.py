@@ -1,0 +1,353 @@
+"""The two kinds of training that can be audited, behind one interface: `Game`.
+
+`MechanismGame` plays thousands of DP-SGD trainings together in dpaudit's own engine, `FunctionGame`
+calls a function of the user's once for each run. Nothing else asks which of the two is audited.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+from dpaudit import _validate
+from dpaudit.audits.identity import (
+    AS_RETURNED,
+    DescribedAdversary,
+    DescribedTraining,
+    Description,
+    Sample,
+    describe,
+)
+from dpaudit.errors import InvalidInput
+from dpaudit.executors import Capacity, Executor, Lost, Notify, check_pickles, refuse_in_worker
+from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.presets import preset
+from dpaudit.scores import Failure, ScoreBlock
+from dpaudit.threat_models import Adversary, audited_mechanism
+from dpaudit.trainings.identity import code_digest, name_of
+from dpaudit.trainings.importing import canary_beside, load
+from dpaudit.trainings.player import PROBE, TrainingPlayer, executor_of
+from dpaudit.trainings.probe import DeadCanary, Liveness, check_function
+from dpaudit.trainings.run import Job
+from dpaudit.trainings.scoring import Scorer, names_of
+
+if TYPE_CHECKING:
+    from dpaudit.engine import Speed
+    from dpaudit.games import Prepared
+
+Results = Generator[tuple[int, ScoreBlock | Failure]]
+"""Numbers of tiles with their results."""
+
+
+class Game(ABC):
+    """A training that can be played many times, with and without canaries.
+
+    See also: `game_of`, which makes one of what a user gives.
+    """
+
+    description: Description
+    """What decides the scores."""
+
+    device: str
+    """Device used, in words."""
+
+    software: tuple[str, ...] = ()
+    """Modules whose versions are recorded, besides dpaudit and numpy."""
+
+    left_open: tuple[str, ...] = ()
+    """Settings of speed that the user left open: a resumed audit keeps what was chosen."""
+
+    needs_claim = False
+    """Whether the user has to say what is claimed."""
+
+    facts: Mapping[str, Any] = {}
+    """What the first trainings showed: ``adversary``, ``doubts`` and ``covers``."""
+
+    def resume(self, description: Description, facts: Mapping[str, Any]) -> None:
+        """Continue a stored audit, with the choices and the facts of its beginning."""
+        self.description = description
+        self.facts = {key: facts[key] for key in ("adversary", "doubts", "covers") if key in facts}
+
+    @abstractmethod
+    def executor(self, tiles: int) -> Executor:
+        """The executor for a number of tiles, where the user gives none."""
+
+    @abstractmethod
+    def play(
+        self, sample: Sample, tiles: Sequence[int], executor: Executor, notify: Notify
+    ) -> Results:
+        """Play these tiles of a sample; yield each with its result as soon as it is finished.
+
+        A tile is a pure function of the description, the sample and its number.
+        """
+
+
+def game_of(training: Any, adversary: Any = None, **options: Any) -> Game:
+    """The game of a `DPSGD`, of the name of a preset, or of a training function.
+
+    Arguments:
+        training: A `DPSGD`, a preset's name, a function, or ``module:function`` or
+            ``FILE.py:function``.
+        adversary: The adversary, or its name; a name with a colon is imported.
+        options: Arguments of `MechanismGame` or of `FunctionGame`; `None` means the default. One
+            that the other kind of training has is refused.
+    """
+    if isinstance(training, str) and ":" in training:
+        training = load("training", training)
+    if isinstance(adversary, str) and ":" in adversary:
+        adversary = load("adversary", adversary)
+    if isinstance(adversary, type):
+        adversary = adversary()
+    own = not isinstance(training, DPSGD | str)
+    kind: Callable[..., Game] = FunctionGame if own else MechanismGame
+    given = {name: value for name, value in options.items() if value is not None}
+    other = {"insertion", "horizons", "canaries", "speed", "data_dir"}
+    if not own:
+        other = {"canary", "initial", "workers", "timeout", "isolated"}
+    for name in sorted(other & given.keys()):
+        what = "a training function" if own else "a DPSGD or a preset"
+        raise InvalidInput(f"{name} cannot be given for {what}, got {given[name]!r}; leave it out")
+    return kind(training, adversary, **given)
+
+
+@final
+class MechanismGame(Game):
+    """A DP-SGD training that dpaudit runs itself. Everything is checked before training.
+
+    Arguments:
+        mechanism: The training, or the name of a preset.
+        adversary: The adversary or its name; by default that of the preset.
+        runs: Number of trainings.
+        canaries: Canaries per run.
+        insertion: The steps at which canaries are inserted; every step by default.
+        seed: Random seed.
+        horizons: Further numbers of steps to assess.
+        until_violation: Whether the scores are tested as they come.
+        speed: Device, precision and other settings that do not affect privacy.
+        capacity: What the machines of an executor can play; by default this machine plays.
+    """
+
+    software = ("torch",)
+
+    def __init__(
+        self,
+        mechanism: DPSGD | str,
+        adversary: Adversary | str | None = None,
+        *,
+        runs: int = 5000,
+        canaries: int = 1,
+        insertion: Insertion | None = None,
+        seed: int = 0,
+        horizons: Sequence[int] = (),
+        until_violation: bool = False,
+        speed: Speed | None = None,
+        capacity: Capacity | None = None,
+    ) -> None:
+        from dpaudit.adversaries import adversary as adversary_named
+        from dpaudit.engine import Speed
+        from dpaudit.engine.speed import automatic_device
+        from dpaudit.games import Game as Trainings
+        from dpaudit.games import prepare
+        from dpaudit.games.budget import device_of
+
+        insertion = Insertion() if insertion is None else insertion
+        if isinstance(mechanism, str):
+            chosen = preset(mechanism)
+            adversary = chosen.adversary if adversary is None else adversary
+            _validate.integer("seed", seed)
+            mechanism = chosen.training(seed=seed, period=insertion.period)
+        if adversary is None:
+            adversary = "simulated-dimension"
+        if isinstance(adversary, str):
+            adversary = adversary_named(adversary)
+        if not isinstance(adversary, Adversary):
+            raise InvalidInput(
+                "adversary must be an Adversary such as SimulatedDimension(), or its name, got "
+                f"{adversary!r}"
+            )
+        canaries = _validate.integer("canaries", canaries, at_least=1)
+        runs = _validate.runs(runs, canaries=canaries)
+        mechanism.check_insertion(insertion)
+        asked = Speed() if speed is None else speed
+        device = device_of(asked, capacity)  # raises if the device is missing
+        mechanism = audited_mechanism(adversary, mechanism)
+        with automatic_device(device):
+            crafted = adversary.craft(mechanism, insertion, canaries=canaries, seed=seed)
+        game = Trainings(
+            mechanism=mechanism,
+            adversary=adversary,
+            canaries=crafted,
+            insertion=insertion,
+            runs=runs,
+            seed=seed,
+            horizons=(*horizons, mechanism.steps) if horizons else (),
+            coin="half" if canaries == 1 and not until_violation else "fair",
+        )
+        self.prepared: Prepared = prepare(game, asked, capacity)
+        self.description = describe(self.prepared, until_violation=until_violation)
+        self.device = device_name(self.prepared.speed, capacity)
+        self.left_open = tuple(
+            name
+            for name, is_open in (
+                ("tile_size", asked.tile_size is None),
+                ("compile", asked.compile == "auto"),
+            )
+            if is_open
+        )
+        self.facts = {"adversary": adversary.name}
+
+    def resume(self, description: Description, facts: Mapping[str, Any]) -> None:
+        super().resume(description, facts or self.facts)
+        speed = description.speed
+        settled = dataclasses.replace(
+            self.prepared.speed, tile_size=speed.tile_size, compile=speed.compile
+        )
+        self.prepared = self.prepared.at(settled)
+
+    def executor(self, tiles: int) -> Executor:
+        from dpaudit.games import executor_for
+
+        return executor_for(self.prepared, range(self.prepared.tiles - tiles))
+
+    def play(
+        self, sample: Sample, tiles: Sequence[int], executor: Executor, notify: Notify
+    ) -> Results:
+        from dpaudit.games import play
+
+        game = dataclasses.replace(self.prepared.game, runs=sample.runs, seed=sample.seed)
+        prepared = dataclasses.replace(self.prepared, game=game)
+        done = set(sample.tiles) - set(tiles)
+        yield from play(prepared, done=done, notify=notify, executor=executor)
+
+
+@final
+class FunctionGame(Game):
+    """A training function of the user's: one run is one call, and one tile.
+
+    Arguments:
+        train: The training function.
+        adversary: How returned values are scored.
+        canary: Passed to the training; by default what is called ``canary`` beside the function.
+        initial: The parameters at the start of training, if they are the same in all runs.
+        runs: Number of trainings.
+        seed: Random seed.
+        until_violation: Whether the scores are tested as they come.
+        workers: Number of processes that train at the same time.
+        timeout: Seconds after which a training is stopped and counts as failed.
+        isolated: Whether a single worker has a process of its own, too, where that is possible.
+        capacity: Not used: a training function decides where it runs.
+    """
+
+    needs_claim = True
+
+    def __init__(
+        self,
+        train: Any,
+        adversary: Any = None,
+        *,
+        canary: Any = None,
+        initial: Any = None,
+        runs: int = 200,
+        seed: int = 0,
+        until_violation: bool = False,
+        workers: int = 1,
+        timeout: float | None = None,
+        isolated: bool = False,
+        capacity: Capacity | None = None,
+    ) -> None:
+        refuse_in_worker()
+        canary = canary_beside(train) if canary is None else canary
+        check_function(train, canary)
+        scorer = Scorer(canary=canary, adversary=adversary, initial=initial)
+        self._job = Job(train=train, scorer=scorer, seed=_validate.integer("seed", seed))
+        self._workers = _validate.integer("workers", workers, at_least=1)
+        self._timeout, self.device = timeout, platform.machine()
+        self._isolated = isolated and _can_be_sent(TrainingPlayer(job=self._job))
+        if self._workers > 1 or capacity is not None:
+            check_pickles(TrainingPlayer(job=self._job))
+        self._code = code = code_digest(train, **self._job.held)
+        self.description = Description(
+            mechanism=DescribedTraining(
+                name=name_of(train),
+                source=code.value,
+                files=code.modules,
+                canary=code.parts["canary"],
+                initial=None if initial is None else code.parts["initial"],
+                tensors=names_of(canary),
+            ),
+            adversary=DescribedAdversary(name=_name_of(adversary)),
+            runs=_validate.runs(runs, canaries=scorer.canaries),
+            canaries=scorer.canaries,
+            coin="half" if scorer.canaries == 1 else "fair",
+            seed=seed,
+            until_violation=bool(until_violation),
+        )
+
+    def executor(self, tiles: int) -> Executor:
+        return executor_of(self._workers, timeout=self._timeout, isolated=self._isolated)
+
+    def play(
+        self, sample: Sample, tiles: Sequence[int], executor: Executor, notify: Notify
+    ) -> Results:
+        """Check the training on the first runs, unless that is done, then play the others.
+
+        Every process that plays runs digests the code itself, and refuses to play other code.
+        """
+        job, probed = dataclasses.replace(self._job, seed=sample.seed), {}
+        if "adversary" not in self.facts:
+            (found,) = (
+                result
+                for _, result in executor.play(
+                    TrainingPlayer(job=job, runs=tuple(tiles), code=self._code), [PROBE], notify
+                )
+            )
+            if isinstance(found, Lost):
+                found = Liveness(results={tiles[0]: job.failure(tiles[0], _lost(found))})
+            if found.problem:
+                raise DeadCanary(found.problem)
+            if found.kind is not None:
+                self.facts = {
+                    "adversary": found.kind,
+                    "doubts": list(found.doubts),
+                    "covers": found.covers,
+                }
+            probed = found.results
+        if "adversary" in self.facts:
+            job = job.pinned(self.facts["adversary"])
+        yield from probed.items()
+        rest = [run for run in tiles if run not in probed]
+        for run, result in executor.play(TrainingPlayer(job=job, code=self._code), rest, notify):
+            yield run, job.failure(run, _lost(result)) if isinstance(result, Lost) else result
+        self._code.require_unedited()
+
+
+def device_name(speed: Speed, capacity: Capacity | None = None) -> str:
+    """``cpu``, or the name of the GPU; of other machines only their kind of device is known."""
+    import torch
+
+    if capacity is not None and capacity.device is not None:
+        return f"{speed.device} of a cluster"
+    device = speed.torch_device()
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _lost(lost: Lost) -> str:
+    return f"ProcessEnded: {lost.reason} ({lost.attempts} attempts)"
+
+
+def _name_of(adversary: Any) -> str:
+    if adversary is None:
+        return AS_RETURNED
+    return adversary if isinstance(adversary, str) else name_of(adversary)
+
+
+def _can_be_sent(player: object) -> bool:
+    """Whether another process can play: a training that exits cannot end this one then."""
+    try:
+        check_pickles(player)  # type: ignore[arg-type]
+    except InvalidInput:
+        return False
+    return True

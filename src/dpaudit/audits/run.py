@@ -1,0 +1,540 @@
+"""`audit`: one call from a training to the verdict on its claim. Tiles are stored as they come.
+
+An audit has up to two phases. The first plays the runs that were asked for; all bounds come from
+these. If they make the claim suspected, the second plays twice as many fresh runs, which decide
+(`dpaudit.claims.policy`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import platform
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from dpaudit import _validate
+from dpaudit._version import __version__
+from dpaudit.audits.assessment import policy_of, watcher_of
+from dpaudit.audits.games import Game, game_of
+from dpaudit.audits.identity import CONFIRMING, Description, Question, Sample
+from dpaudit.audits.progress import Progress, default_progress
+from dpaudit.audits.result import AuditResult, read_result
+from dpaudit.claims import Claim
+from dpaudit.claims.verdict import runs_to_refute
+from dpaudit.errors import DpauditError, InvalidInput, StoreError, TrainingFailed
+from dpaudit.executors import Executor
+from dpaudit.lower_bounds import estimate
+from dpaudit.privacy import DETECT, LEAST_POWER
+from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Store
+
+if TYPE_CHECKING:
+    from dpaudit.engine import Speed
+    from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+    from dpaudit.threat_models import Adversary
+    from dpaudit.trainings.run import Train
+    from dpaudit.trainings.scoring import AdversaryLike
+
+StorePath = str | os.PathLike[str]
+
+PATIENCE = 5
+"""The audit gives up after this many failures with (or without) the canary and no success."""
+
+SECONDS_BETWEEN_BOUNDS = 2.0
+
+_SECONDS_AT_RISK = 0.5
+"""A commit waits for the disk, so results that are faster than this are written together."""
+
+
+def audit(
+    training: DPSGD | Train | str,
+    adversary: Adversary | AdversaryLike = None,
+    *,
+    claim: Claim | None = None,
+    claimed_epsilon: float | None = None,
+    delta: float = 1e-5,
+    runs: int | None = None,
+    canaries: int | None = None,
+    canary: Any = None,
+    insertion: Insertion | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    horizons: Sequence[int] | None = None,
+    initial: Any = None,
+    until_violation: bool = False,
+    confirm: bool = True,
+    max_runs: int | None = None,
+    time_limit: float | None = None,
+    anyway: bool = False,
+    detect: float = DETECT,
+    power: float = LEAST_POWER,
+    on_error: str = "record",
+    name: str | None = None,
+    store: Store | StorePath | None = None,
+    reuse: bool = False,
+    speed: Speed | None = None,
+    workers: int | None = None,
+    timeout: float | None = None,
+    isolated: bool | None = None,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+    call: str = "",
+) -> AuditResult:
+    r"""Train many models with and without canaries, and test the claim with their scores.
+
+    The training is one that dpaudit runs itself (a `DPSGD` or the name of a preset, thousands of
+    models at once), or a function ``train(canary, inserted, seed)`` of yours, in any framework. It
+    inserts the canary if ``inserted`` is true, draws everything random from ``seed``, and returns
+    what the adversary may see: the final parameters, `Predictions`, or a score of its own (a
+    number, higher for "inserted").
+
+    A single canary is in exactly half of the runs. With several canaries, a fair coin decides for
+    each in every run. A violation is reported only if fresh runs confirm it, so that a correct
+    training gets one with probability at most 0.1 %.
+
+    See also: `dpaudit.plan` predicts the result without training; `dpaudit.estimate` reads scores
+    from elsewhere; `GradientCanary`; `dpaudit.claims.judge`, the test behind the verdict.
+
+    Paper: Cebere, Bellet, Papernot (ICLR 2025), Algorithms 1 and 4.
+
+    Arguments:
+        training: A `DPSGD`, the name of a preset, or a function; ``module:function`` and
+            ``FILE.py:function`` are imported.
+        adversary: For a `DPSGD`, an adversary that crafts the canaries and scores the models, or
+            its name. For a function, ``"score"``, ``"parameters"``, ``"predictions"`` or a function
+            of (canary, returned); by default chosen by what the training returns.
+        claim: The privacy claim. By default that of the settings of a `DPSGD`; a function needs
+            one, such as `Claim.from_dpsgd(...)`.
+        claimed_epsilon: In place of ``claim``: an epsilon at ``delta``, read by
+            `Claim.from_epsilon`, which states its assumption.
+        delta: Delta of the claimed epsilon and of all bounds.
+        runs: Number of trainings; by default 5,000 of a `DPSGD` and 200 of a function. It must be
+            even if there is a single canary. Another number is a new sample.
+        canaries: Canaries per run of a `DPSGD`.
+        canary: Passed to a function unchanged; by default the ``canary`` beside it. For a
+            `GradientCanary` of M > 1 canaries, ``inserted`` is an array of M fair coins.
+        insertion: The steps of a `DPSGD` at which canaries are inserted; every step by default.
+        confidence: Confidence of each lower bound. The verdict does not depend on it.
+        seed: Random seed.
+        horizons: Further numbers of steps of a `DPSGD` to assess; each is the audit of a training
+            that stops there.
+        initial: The parameters at the start of a function's training, if they are the same in all
+            runs: this removes noise from the scores.
+        until_violation: Test the scores as they come, and stop as soon as a violation is proven;
+            ``runs`` is then the largest number of runs.
+        confirm: Whether fresh runs must confirm a violation. Without, one test at 5 % decides.
+        max_runs: Largest number of runs, fresh ones included.
+        time_limit: Seconds after which no fresh runs are begun or continued.
+        anyway: Play even if this many runs cannot refute the claim, whatever their scores.
+        detect: Noise of this fraction of the claimed noise must be detectable for the verdict
+            ``consistent``; 0.5 means noise that is halved by mistake.
+        power: Probability with which such noise must be detected.
+        on_error: ``"record"`` keeps the traceback of a failed run and continues; ``"stop"`` raises
+            it.
+        name: The name of the audit in the store.
+        store: A file, or an open `dpaudit.Store`, in which results are kept. The same call resumes
+            an interrupted audit of the same code. Without a store nothing is kept.
+        reuse: Read a finished audit of the same name and settings, in place of playing it again.
+        speed: Device, precision and other settings of a `DPSGD` that do not affect privacy.
+        workers: Number of processes that call a function at the same time.
+        timeout: Seconds after which a function is stopped; the run counts as failed.
+        isolated: Whether a single worker of a function has a process of its own.
+        progress: Progress callback; by default a bar in notebooks, and none elsewhere.
+        executor: Schedules the tiles; by default processes of this machine.
+        call: The command that was called, for the report; by default this call.
+
+    Example:
+        >>> import numpy as np
+        >>> from dpaudit import Claim, GradientCanary
+        >>> canary = GradientCanary.draw(10, clip_norm=1.0)
+        >>> def train(canary, inserted, seed):
+        ...     noise = np.random.default_rng(seed).normal(0.0, 0.5, 10)  # should be 1.0
+        ...     return -(canary.clipped_sum(inserted) + noise)
+        >>> audit(train, canary=canary, claim=Claim.from_mu(1.0), runs=200).verdict
+        'violation'
+    """
+    began = time.perf_counter()
+    question = Question(
+        claim=_claim_of(claim, claimed_epsilon, delta),
+        delta=float(_validate.delta(delta)),
+        confidence=float(_validate.confidence(confidence)),
+        detect=float(detect),
+        power=float(power),
+        confirm=bool(confirm),
+    )
+    _validate.one_of("on_error", on_error, ("record", "stop"))
+    with _Notices(progress) as notices, ExitStack() as stack:
+        notices.progress.stage("crafting")
+        game = game_of(
+            training,
+            adversary,
+            runs=runs,
+            canaries=canaries,
+            canary=canary,
+            insertion=insertion,
+            seed=seed,
+            horizons=horizons,
+            initial=initial,
+            until_violation=until_violation,
+            speed=speed,
+            workers=workers,
+            timeout=timeout,
+            isolated=isolated,
+            capacity=None if executor is None else executor.capacity(),
+        )
+        _check_claim(game, question, anyway=anyway)
+        opened = stack.enter_context(_open_store(store))  # not before everything is checked
+        record = begin(opened, name, game, reuse=reuse)
+        keep(record, question=question.to_dict(), call=call or _call(game.description, question))
+        player = _Player(game, record, question, notices, on_error=on_error, executor=executor)
+        player.play(game.description.sample(0))
+        result = read_result(record)
+        limits = _Limits(max_runs, time_limit, began)
+        if result.test is not None and result.test.to_confirm and question.confirm:
+            sample = game.description.sample(1)
+            if limits.allow(sample, result.runs, time.perf_counter() - began):
+                notices.progress.notice(
+                    f"suspected (p = {result.test.p_value:.2g}): {sample.runs:,} fresh runs decide"
+                )
+                player.play(sample, limits)
+        notices.progress.stage("bounds")
+        result = read_result(
+            record,
+            seconds=time.perf_counter() - began,
+            device=game.device,
+            resumed=player.resumed,
+            notices=notices.seen,
+        )
+        if not result.finished:  # no verdict while runs have neither a score nor a failure
+            raise DpauditError(
+                f"{result.runs:,} of {result.asked:,} runs have a score or a recorded failure; "
+                "repeat the same call to play the others"
+            )
+        record.finish({**(record.summary or {}), **result.stored()})
+        return result
+
+
+def begin(store: Store, name: str | None, game: Game, *, reuse: bool = False) -> AuditRecord:
+    """The record of an audit; the game continues an unfinished one of the same settings and code.
+
+    The tile size may have been chosen from the memory that was free when the audit was started.
+    Its tiles are numbered by it, so that a resumed audit keeps it unless the user asks for another.
+
+    Arguments:
+        store: The store.
+        name: The name of the audit, if the user gave one.
+        game: What is played.
+        reuse: Also continue with a finished audit, whose runs are then read.
+    """
+    wanted, described = game.description, game.description.to_dict()
+    versions = {
+        "dpaudit": __version__,
+        "python": platform.python_version(),
+        **{one: importlib.import_module(one).__version__ for one in ("numpy", *game.software)},
+        "device": game.device,
+    }
+    for record in reversed(store.audits()):
+        if record.name != name or (record.finished and not reuse):
+            continue
+        try:
+            stored = Description.of(record)
+        except StoreError:  # of another program
+            continue
+        chosen = {choice: getattr(stored.speed, choice) for choice in game.left_open}
+        if replace(wanted, speed=replace(wanted.speed, **chosen)) == stored:
+            if record.finished is None:
+                record = store.begin(name, record.configuration, versions)
+            game.resume(stored, record.summary or {})
+            return record
+    record = store.begin(name, described, versions)
+    game.resume(wanted, {})
+    return record
+
+
+def keep(record: AuditRecord, **facts: Any) -> None:
+    """Store facts beside the scores of an audit that is not finished."""
+    if record.finished is None:
+        record.annotate({**(record.summary or {}), **facts})
+
+
+@final
+class _Player:
+    """Plays the samples of one audit and stores their tiles."""
+
+    def __init__(
+        self,
+        game: Game,
+        record: AuditRecord,
+        question: Question,
+        notices: _Notices,
+        *,
+        on_error: str,
+        executor: Executor | None,
+    ) -> None:
+        self._game, self._record, self._question = game, record, question
+        self._notices, self._stop, self._executor = notices, on_error == "stop", executor
+        self.resumed = 0
+
+    def play(self, sample: Sample, limits: _Limits | None = None) -> None:
+        """Play the tiles of a sample that the store lacks, until a violation is proven."""
+        game, record, progress = self._game, self._record, self._notices.progress
+        done = record.finished_tiles(sample.phase)
+        missing = [tile for tile in sample.tiles if tile not in done]
+        resumed = sum(len(sample.runs_of(tile)) for tile in done)
+        self.resumed += resumed
+        if resumed and record.finished is None:
+            self._notices.notify(
+                f"audit {record.label} of {record.created} is resumed: {resumed:,} of "
+                f"{sample.runs:,} runs are stored"
+            )
+        watcher = watcher_of(game.description, self._question, record.tiles().values())
+        progress.stage("training" if sample.phase == 0 else "confirming")
+        progress.begin(runs=sample.runs, done=resumed)
+        if not missing or (watcher is not None and watcher.refuted):
+            return
+        executor = self._executor or game.executor(len(missing))
+        executor.label = f"{record.id}-{sample.phase}"
+        progress.watch(executor.status)
+        _import_meanwhile("scipy.stats")  # bounds need it
+        policy = _FailurePolicy(
+            record.tiles(sample.phase).values(),
+            single=game.description.canaries == 1,
+            stop=self._stop,
+        )
+        results = game.play(sample, missing, executor, self._notices.notify)
+        facts = None
+        with contextlib.closing(results) as played, _Keeper(record, sample.phase) as keeper:
+            for tile, result in played:
+                if game.facts is not facts:  # the first trainings have shown them
+                    facts = game.facts
+                    keep(record, **facts)
+                keeper.keep(*policy.released(tile, result))
+                progress.advance(len(sample.runs_of(tile)))
+                if watcher is None:
+                    keeper.show_bound(progress, self._question.delta)
+                else:
+                    watcher.see(result)
+                    if watcher.refuted:
+                        return
+                if limits is not None and limits.over:
+                    return
+            keeper.keep(*policy.rest())
+
+
+@final
+class _Limits:
+    """What the confirmation may cost."""
+
+    def __init__(self, max_runs: int | None, time_limit: float | None, began: float) -> None:
+        if max_runs is not None:
+            _validate.integer("max_runs", max_runs, at_least=1)
+        if time_limit is not None:
+            _validate.positive("time_limit", time_limit)
+        self._max_runs, self._time_limit, self._began = max_runs, time_limit, began
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is over."""
+        elapsed = time.perf_counter() - self._began
+        return self._time_limit is not None and elapsed > self._time_limit
+
+    def allow(self, sample: Sample, runs: int, seconds: float) -> bool:
+        """Whether fresh runs fit: so many after so many runs, which took so many seconds."""
+        if self._max_runs is not None and runs + sample.runs > self._max_runs:
+            return False
+        return self._time_limit is None or (1 + CONFIRMING) * seconds <= self._time_limit
+
+
+@final
+class _FailurePolicy:
+    """Decides what happens to a run that failed, and gives up when all first runs fail.
+
+    Failures are released for storing after the first success with (or without) the canary. A
+    training that cannot run at all, for example because a file is missing, leaves nothing in the
+    store, and can be repaired and audited again.
+
+    Arguments:
+        stored: The tiles in the store, whose successes count.
+        single: Whether there is one canary per run; runs with several canaries form one group.
+        stop: Raise at the first failure. It is not stored, so that the same call tries it again.
+    """
+
+    def __init__(self, stored: Any, *, single: bool, stop: bool) -> None:
+        self._stop, self._single = stop, single
+        self._waiting: defaultdict[bool | None, list[tuple[int, Any]]] = defaultdict(list)
+        blocks = [tile for tile in stored if isinstance(tile, ScoreBlock)]
+        self._succeeded = {group for block in blocks for group in self._groups(block.inserted)}
+
+    def _groups(self, inserted: Any) -> set[bool | None]:
+        return set(np.unique(inserted).astype(bool).tolist()) if self._single else {None}
+
+    def released(self, tile: int, result: ScoreBlock | Failure) -> list[tuple[int, Any]]:
+        """The results to store now that this one is known."""
+        if isinstance(result, ScoreBlock):
+            groups = self._groups(result.inserted)
+            self._succeeded |= groups
+            return [(tile, result), *(one for g in groups for one in self._waiting.pop(g, []))]
+        if self._stop:
+            raise TrainingFailed(f"run {tile} failed with {result.error}\n{result.traceback}")
+        (group,) = self._groups(result.inserted)
+        if group in self._succeeded:
+            return [(tile, result)]
+        self._waiting[group].append((tile, result))
+        if len(self._waiting[group]) >= PATIENCE:
+            which = {True: "with the canary ", False: "without the canary ", None: ""}[group]
+            array = (
+                f" ('inserted' is an array of {result.canaries} coins, one for each canary)"
+                if group is None
+                else ""
+            )
+            raise TrainingFailed(
+                f"the first {PATIENCE} trainings {which}all failed, the last (run {tile}) with "
+                f"{result.error}{array}\n{result.traceback}"
+            )
+        return []
+
+    def rest(self) -> list[tuple[int, Any]]:
+        """The failures that are not stored when all runs are done."""
+        return [result for waiting in self._waiting.values() for result in waiting]
+
+
+@final
+class _Keeper:
+    """Stores results as they come; a context manager that writes everything at its end."""
+
+    def __init__(self, record: AuditRecord, phase: int) -> None:
+        self._record, self._phase = record, phase
+        self._waiting: list[tuple[int, ScoreBlock | Failure]] = []
+        self._written = self._shown = time.perf_counter()
+
+    def __enter__(self) -> _Keeper:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._write()
+
+    def keep(self, *results: tuple[int, ScoreBlock | Failure]) -> None:
+        """Store results by the number of their tile."""
+        self._waiting += results
+        if time.perf_counter() - self._written > _SECONDS_AT_RISK:
+            self._write()
+
+    def show_bound(self, progress: Progress, delta: float) -> None:
+        """Report the bound so far, every few seconds."""
+        if not progress.wants_bounds or time.perf_counter() - self._shown < SECONDS_BETWEEN_BOUNDS:
+            return
+        self._write()
+        with contextlib.suppress(DpauditError):  # too early: one group has no score yet
+            scores = self._record.scores(phase=self._phase)
+            progress.bound(estimate(scores, delta=delta, method="gaussian-dp").epsilon)
+        self._shown = time.perf_counter()
+
+    def _write(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._record.add_tiles(waiting, self._phase)
+        self._written = time.perf_counter()
+
+
+class _Notices:
+    """Passes notices to the progress callback, each once, and remembers them."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = default_progress() if progress is None else progress
+        self._seen: dict[str, None] = {}
+
+    def __enter__(self) -> _Notices:
+        self.progress.__enter__()
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        self.progress.__exit__(*details)
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        return tuple(self._seen)
+
+    def notify(self, text: str) -> None:
+        """Pass one line on, unless it was passed before."""
+        if text not in self._seen:
+            self._seen[text] = None
+            self.progress.notice(text)
+
+
+def _claim_of(claim: Claim | None, claimed_epsilon: float | None, delta: float) -> Claim | None:
+    """The claim to test: the one given, or the one for an epsilon at delta."""
+    _validate.delta(delta)
+    if claim is not None and claimed_epsilon is not None:
+        raise InvalidInput(
+            f"give claim or claimed_epsilon, not both; got {claim!r} and {claimed_epsilon!r}"
+        )
+    if claim is not None and not isinstance(claim, Claim):
+        raise InvalidInput(
+            f"claim must be a Claim such as Claim.from_dpsgd(...), got {claim!r}; for an "
+            "epsilon use claimed_epsilon"
+        )
+    return claim if claimed_epsilon is None else Claim.from_epsilon(claimed_epsilon, delta)
+
+
+def _check_claim(game: Game, question: Question, *, anyway: bool) -> None:
+    """Refuse, before anything is trained, an audit that could not refute the claim."""
+    description = game.description
+    claim = question.claim or description.claim(max(description.horizons, default=0))
+    if claim is None and game.needs_claim:
+        raise InvalidInput(
+            "a claim is needed: give claim, such as Claim.from_dpsgd(noise_multiplier=..., "
+            "steps=..., sampling_rate=...), or claimed_epsilon and delta"
+        )
+    if claim is None or anyway:
+        return
+    needed = runs_to_refute(
+        claim,
+        policy=policy_of(description, question),
+        canaries=description.canaries,
+        names=description.names,
+        private_gradients=description.training is None,
+        anytime=description.until_violation,
+    )
+    if needed is not None and needed <= description.runs:
+        return
+    remedy = (
+        "so weak a claim cannot be tested by an audit; audit fewer steps, with their claim"
+        if needed is None
+        else f"use at least {needed:,} (--runs {needed})"
+    )
+    raise InvalidInput(
+        f"runs must be large enough to refute the claim, {claim.description}, got "
+        f"{description.runs:,}: even perfect scores of so many could not; {remedy}, or play them "
+        "anyway (anyway=True, --anyway)"
+    )
+
+
+def _open_store(store: Store | StorePath | None) -> Store | nullcontext[Store]:
+    """The store as a context; a store that the user opened stays open."""
+    if isinstance(store, Store):
+        return nullcontext(store)
+    return Store.open(":memory:" if store is None else store)
+
+
+def _call(description: Description, question: Question) -> str:
+    """The call in Python, as far as it is known."""
+    claim = "" if question.claim is None else f"claim={question.claim!r}, "
+    return (
+        f"dpaudit.audit({description.mechanism.name.rpartition(':')[2]}, ..., {claim}"
+        f"runs={description.runs}, seed={description.seed}, delta={question.delta!r})"
+    )
+
+
+def _import_meanwhile(module: str) -> None:
+    """Import a module in a thread. Training happens outside of Python's global lock."""
+    if module not in sys.modules:
+        threading.Thread(target=importlib.import_module, args=(module,), daemon=True).start()
