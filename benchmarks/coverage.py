@@ -18,6 +18,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from coverage_alarms import AlarmRow, AlarmTask, AnytimeTask, add_up_alarms, alarm_tasks
 from coverage_bounds import BoundsTask, Row, add_up, bounds_tasks
 from coverage_cells import CellRow, CellTask, add_up_cells, cell_tasks
 from coverage_claims import BoundaryTask, ClaimRow, PowerTask, claim_tasks
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 STORED = ROOT / "benchmarks" / "coverage.json"
 PAGE = ROOT / "docs" / "coverage.md"
 
-Task = BoundsTask | BoundaryTask | PowerTask | CellTask
+Task = BoundsTask | BoundaryTask | PowerTask | CellTask | AlarmTask | AnytimeTask
 
 
 def main() -> None:
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("--power-audits", type=int, default=200, help="audits a cell of power")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument(
-        "--only", choices=("bounds", "claims", "cells"), help="keep the other results"
+        "--only", choices=("bounds", "claims", "cells", "alarms"), help="keep the other results"
     )
     parser.add_argument("--page-only", action="store_true", help="render the stored results")
     parser.add_argument("--stored", type=Path, default=STORED, help="where the results are kept")
@@ -52,6 +53,7 @@ def main() -> None:
                 "bounds": ("rows", "audits"),
                 "claims": ("claims", "power_audits"),
                 "cells": ("cells",),
+                "alarms": ("alarms",),
             }[arguments.only]
             spent = stored.core_seconds + results.core_seconds
             new = {name: getattr(results, name) for name in names}
@@ -71,9 +73,12 @@ def measure(audits: int, power_audits: int, processes: int, *, only: str | None)
         tasks += claim_tasks(audits, power_audits)
     if only in (None, "cells"):
         tasks += cell_tasks()
+    if only in (None, "alarms"):
+        tasks += alarm_tasks()
     rows: list[Row] = []
     claims: list[ClaimRow] = []
     cells: list[CellRow] = []
+    alarms: list[AlarmRow] = []
     spent = 0.0
     with multiprocessing.Pool(processes) as pool:
         for done, (result, seconds) in enumerate(pool.imap_unordered(_timed, tasks), start=1):
@@ -81,6 +86,7 @@ def measure(audits: int, power_audits: int, processes: int, *, only: str | None)
             rows += [row for row in result if isinstance(row, Row)]
             claims += [row for row in result if isinstance(row, ClaimRow)]
             cells += [row for row in result if isinstance(row, CellRow)]
+            alarms += [row for row in result if isinstance(row, AlarmRow)]
             if done % 20 == 0 or done == len(tasks):
                 elapsed = time.perf_counter() - started
                 print(f"{done} of {len(tasks)} tasks, {elapsed:.0f} s", file=sys.stderr)
@@ -91,6 +97,7 @@ def measure(audits: int, power_audits: int, processes: int, *, only: str | None)
         rows=add_up(rows),
         claims=claims,
         cells=add_up_cells(cells),
+        alarms=add_up_alarms(alarms),
     )
 
 
@@ -105,6 +112,7 @@ def _load(stored: Path) -> Results:
     plain["rows"] = [Row(**row) for row in plain["rows"]]
     plain["claims"] = [ClaimRow(**row) for row in plain["claims"]]
     plain["cells"] = [CellRow(**row) for row in plain.get("cells", [])]
+    plain["alarms"] = [AlarmRow(**row) for row in plain.get("alarms", [])]
     return Results(**plain)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
+from coverage_alarms import AlarmRow
 from coverage_bounds import (
     GAUSSIAN_ONLY,
     PROFILE,
@@ -43,6 +44,7 @@ class Results:
     rows: list[Row]
     claims: list[ClaimRow]
     cells: list[CellRow] = field(default_factory=list)
+    alarms: list[AlarmRow] = field(default_factory=list)
 
 
 def page(results: Results) -> str:
@@ -62,6 +64,7 @@ def page(results: Results) -> str:
         "\n## Canaries that depend on a common coin\n",
         COIN_WORDS,
         _coin_table(results),
+        *(["\n## Alarms\n", ALARM_WORDS, _alarm_table(results)] if results.alarms else []),
         *([] if _current(results) else [OUTDATED]),
         "\n## Gaussian scores\n",
         GAUSSIAN_WORDS,
@@ -123,6 +126,16 @@ canaries.
 The others are valid for any dependence. False claims in per cent:
 """
 
+ALARM_WORDS = """\
+A violation ends builds, so a p-value of 0.05 only raises a suspicion
+([the rule](choosing-a-bound.md#suspicion-and-violation)). The table has the share of simulated
+audits in which the first runs (with `anytime`, the runs so far) made the claim suspected, and in
+which the rule called a violation. `confirmed` tests twice as many fresh runs at 0.02; `strict` has
+no fresh runs and needs a p-value of 0.001; `anytime` looks after every pair and needs a wealth of
+1,000. The claim is 1-GDP, and (1, 0)-DP for randomised response. Where it is met exactly, at most
+0.1 % of audits may end in a violation.
+"""
+
 GAUSSIAN_WORDS = """\
 False claims in per cent, delta = 1e-5, for 50, 500 and 2,500 scores a side. At mu = 0 nothing
 leaks, so any epsilon above 0 is a false claim. The threshold rule is `pilot` unless another is
@@ -179,6 +192,23 @@ def _coin_table(results: Results) -> str:
         if row.table == "coin"
     ]
     return _table(["test", "audits", "assumes independent canaries", "false, %"], rows)
+
+
+def _alarm_table(results: Results) -> str:
+    rows = [
+        [
+            row.rule,
+            row.scores,
+            f"{row.runs:,}",
+            str(row.tensors),
+            f"{row.audits:,}",
+            f"{100 * row.suspected / row.audits:.1f}",
+            f"{100 * row.violations / row.audits:.3g}",
+        ]
+        for row in results.alarms
+    ]
+    header = ["rule", "scores", "first runs", "tensors", "audits", "suspected, %", "violation, %"]
+    return _table(header, rows)
 
 
 def _limit(audits: int) -> float:

@@ -39,8 +39,7 @@ FEW_RUNS = 100
 """From so many runs on, one canary of each is enough for a test that allows dependence."""
 
 _PLANNED = 0.05  # the level for which a pilot chooses the threshold, whatever the test's
-_CAUTIOUS = 5e-4
-"""Significance of the limits with which a pilot predicts the errors on the rest."""
+_CAUTIOUS = 5e-4  # significance of the limits with which a pilot predicts errors on the rest
 
 
 def claim_p_value(counts: ErrorCounts, claim: Claim) -> Array:
@@ -79,7 +78,7 @@ def sample_test(evidence: Evidence, claim: Claim, rule: Pilot | Fixed) -> Sample
     if isinstance(evidence, ErrorCounts):
         counts, assumptions, notes = evidence, Fixed.assumptions, tuple[str, ...]()
     else:
-        counts, assumptions, notes = _at_threshold(evidence, claim, rule)
+        counts, assumptions, notes = errors_at_threshold(evidence, claim, rule)
     return SampleTest(
         p_value=curve_p_value(counts, claim.curve),
         positives=counts.positives,
@@ -89,9 +88,10 @@ def sample_test(evidence: Evidence, claim: Claim, rule: Pilot | Fixed) -> Sample
     )
 
 
-def _at_threshold(
+def errors_at_threshold(
     scores: Scores, claim: Claim, rule: Pilot | Fixed
 ) -> tuple[ErrorCounts, tuple[str, ...], tuple[str, ...]]:
+    """The errors at the threshold that the rule chooses, what this assumes, and notes."""
     inserted, others = scores.inserted_scores, scores.other_scores
     if len(inserted) == 0 or len(others) == 0:
         raise InvalidScores(

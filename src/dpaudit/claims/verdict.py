@@ -260,10 +260,12 @@ class Case:
     def _fixed(self, first: Mapping[str, Evidence], claim: Claim) -> ClaimTest:
         """The verdict from a fixed number of runs, and perhaps from fresh ones."""
         number = len(first)
-        tests, samples = dict[str, TensorTest](), dict[str, SampleTest]()
-        for name, own in first.items():
-            samples[name] = sample_test(own, claim, self.rule)
-            tests[name] = self._first(own, claim, samples[name], number)
+        suspect, prove = self.policy.suspect / number, self.policy.prove / number
+        samples = {name: sample_test(own, claim, self.rule) for name, own in first.items()}
+        tests = {
+            name: self._tested(own, claim, samples[name], suspect, prove)
+            for name, own in first.items()
+        }
         p_value, stage = number * min(test.p_value for test in tests.values()), 1
         suspects = [
             name for name, test in tests.items() if test.suspected and not test.needs_independence
@@ -271,8 +273,9 @@ class Case:
         if self.fresh is not None and self.policy.confirm is not None and suspects:
             stage, level = 2, self.policy.confirm / len(suspects)
             for name in suspects:
-                own = self._fresh_of(name, first[name])
-                tests[name] = self._second(own, claim, tests[name], level)
+                own, p_first = self._fresh_of(name, first[name]), tests[name].p_value
+                second = self._tested(own, claim, sample_test(own, claim, self.rule), level, level)
+                tests[name] = replace(second, p_value=p_first, fresh_p_value=second.p_value)
             p_value = len(suspects) * min(tests[name].fresh_p_value or 0.0 for name in suspects)
         fewest = min(samples.values(), key=lambda sample: min(sample.positives, sample.negatives))
         return ClaimTest(
@@ -288,8 +291,10 @@ class Case:
             case=self,
         )
 
-    def _first(self, own: Evidence, claim: Claim, sample: SampleTest, number: int) -> TensorTest:
-        suspect, prove = self.policy.suspect / number, self.policy.prove / number
+    def _tested(
+        self, own: Evidence, claim: Claim, sample: SampleTest, suspect: float, prove: float
+    ) -> TensorTest:
+        """The test of one canary at two levels."""
         suspected = sample.p_value <= suspect
         dependent = self._dependent(own, claim) if suspected else None
         passed = prove if sample.p_value <= prove else suspect
@@ -301,19 +306,6 @@ class Case:
             refuted=max(sample.p_value, dependent or 0.0) <= prove,
             needs_independence=dependent is not None and dependent > passed,
             hidden=not suspected and self._hidden(own, claim, suspect),
-        )
-
-    def _second(self, own: Evidence, claim: Claim, first: TensorTest, level: float) -> TensorTest:
-        sample = sample_test(own, claim, self.rule)
-        dependent = self._dependent(own, claim)
-        return replace(
-            first,
-            fresh_p_value=sample.p_value,
-            dependent_p_value=dependent,
-            sample_size=sample.positives + sample.negatives,
-            suspected=sample.p_value <= level,
-            refuted=max(sample.p_value, dependent or 0.0) <= level,
-            needs_independence=dependent is not None and dependent > level,
         )
 
     def _fresh_of(self, name: str, first: Evidence) -> Evidence:

@@ -1,0 +1,190 @@
+"""How often the whole rule of alarms is wrong, and what it finds: suspicions, and violations.
+
+A decision of the test depends only on the two numbers of errors, so every test is computed once, as
+the region of errors that it rejects; thousands of audits are then cheap. Scores and pilots are
+drawn as in `dpaudit.claims.judge`.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.claims import CONFIRMED, STRICT, Claim
+from dpaudit.claims.anytime import AnytimeTest, Bets
+from dpaudit.claims.fixed_sample import errors_at_threshold
+from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.joint_test import curve_refuted
+from dpaudit.lower_bounds.selection import Pilot
+from dpaudit.scores import Scores
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "mathematics"))
+from families import Gaussian, RandomisedResponse, ScoreFamily
+
+AUDITS = 20_000
+ONE_GDP = Claim.from_mu(1.0)
+FAMILIES = {
+    "claim met exactly": Gaussian(1.0),
+    "noise 20 % too small": Gaussian(1.25),
+    "noise 30 % too small": Gaussian(1 / 0.7),
+    "noise halved": Gaussian(2.0),
+    "randomised response that meets (1, 0)-DP exactly": RandomisedResponse(1.0),
+}
+PURE = Claim.from_points([(1.0, 0.0)])
+
+
+@final
+@dataclass(frozen=True)
+class AlarmRow:
+    """What one rule said in one setting."""
+
+    rule: str
+    scores: str
+    runs: int
+    tensors: int
+    audits: int
+    suspected: int  # by the first runs, or at any time
+    violations: int
+
+
+@lru_cache(maxsize=64)
+def rejected(claim: Claim, positives: int, negatives: int, level: float) -> NDArray[np.int64]:
+    """For each number of false positives, the largest rejected number of false negatives; or -1."""
+    most = np.full(negatives + 1, -1)
+    errors = positives
+    for false_positives in range(negatives + 1):
+        while errors >= 0 and not curve_refuted(
+            ErrorCounts.given(
+                true_positives=positives - errors,
+                false_negatives=errors,
+                false_positives=false_positives,
+                true_negatives=negatives - false_positives,
+            ),
+            claim.curve,
+            level,
+        ):
+            errors -= 1
+        if errors < 0:
+            break
+        most[false_positives] = errors
+    return most
+
+
+def _refutes(scores: Scores, claim: Claim, level: float, seed: int) -> bool:
+    counts, _, _ = errors_at_threshold(scores, claim, Pilot(seed=seed))
+    region = rejected(claim, counts.positives, counts.negatives, level)
+    return bool(counts.false_negatives[0] <= region[counts.false_positives[0]])
+
+
+def draw(family: ScoreFamily, runs: int, random: np.random.Generator) -> Scores:
+    """Half of the runs with the canary."""
+    return Scores.from_samples(*family.audit(runs // 2, random))
+
+
+@final
+@dataclass(frozen=True)
+class AlarmTask:
+    """Some audits of one family by the two stages, with one threshold or K tensors."""
+
+    family: str
+    runs: int
+    tensors: int
+    first: int
+    last: int
+
+    def run(self) -> list[AlarmRow]:
+        family, claim = FAMILIES[self.family], PURE if "response" in self.family else ONE_GDP
+        suspected = violations = strict = 0
+        for audit in range(self.first, self.last):
+            place = sorted(FAMILIES).index(self.family)
+            random = np.random.default_rng([6, place, self.runs, self.tensors, audit])
+            samples = [draw(family, self.runs, random) for _ in range(self.tensors)]
+            level, proof = CONFIRMED.suspect / self.tensors, STRICT.prove / self.tensors
+            suspects = sum(_refutes(own, claim, level, audit) for own in samples)
+            if not suspects:
+                continue
+            suspected += 1
+            strict += any(_refutes(own, claim, proof, audit) for own in samples)
+            confirm = (CONFIRMED.confirm or 0.0) / suspects
+            fresh = [draw(family, CONFIRMED.fresh * self.runs, random) for _ in range(suspects)]
+            violations += any(_refutes(own, claim, confirm, audit) for own in fresh)
+        common = (self.family, self.runs, self.tensors, self.last - self.first, suspected)
+        return [
+            AlarmRow("confirmed", *common, violations),
+            AlarmRow("strict", *common, strict),
+        ]
+
+
+@final
+@dataclass(frozen=True)
+class AnytimeTask:
+    """Some audits that are tested after every pair of runs."""
+
+    family: str
+    runs: int
+    first: int
+    last: int
+
+    def run(self) -> list[AlarmRow]:
+        family, bets = FAMILIES[self.family], Bets.against(ONE_GDP)
+        p_values = []
+        for audit in range(self.first, self.last):
+            place = sorted(FAMILIES).index(self.family)
+            random = np.random.default_rng([7, place, self.runs, audit])
+            test = AnytimeTest(ONE_GDP, bets=bets)
+            test.add(*family.audit(self.runs // 2, random))
+            p_values.append(test.p_value)
+        smallest = np.array(p_values)
+        return [
+            AlarmRow(
+                "anytime", self.family, self.runs, 1, len(smallest),
+                int((smallest <= STRICT.suspect).sum()), int((smallest <= STRICT.prove).sum()),
+            )
+        ]  # fmt: skip
+
+
+def alarm_tasks(*, at_once: int = 2000) -> list[AlarmTask | AnytimeTask]:
+    """All work on alarms, in pieces."""
+    tasks: list[AlarmTask | AnytimeTask] = []
+    exact, response = "claim met exactly", "randomised response that meets (1, 0)-DP exactly"
+    for family, runs, tensors, audits in (
+        (exact, 200, 1, AUDITS),
+        (exact, 1000, 1, AUDITS),
+        (response, 200, 1, AUDITS),
+        (exact, 200, 5, AUDITS),
+        *((f"noise {share} too small", 200, 1, AUDITS) for share in ("20 %", "30 %")),
+        ("noise halved", 200, 1, AUDITS),
+        ("noise 20 % too small", 1000, 1, AUDITS),
+    ):
+        tasks += [
+            AlarmTask(family, runs, tensors, first, min(first + at_once, audits))
+            for first in range(0, audits, at_once)
+        ]
+    for family, audits in ((exact, AUDITS), ("noise halved", AUDITS // 10)):
+        tasks += [
+            AnytimeTask(family, 100, first, min(first + at_once, audits))
+            for first in range(0, audits, at_once)
+        ]
+    return tasks
+
+
+def add_up_alarms(rows: list[AlarmRow]) -> list[AlarmRow]:
+    """The rows of all tasks, one for each rule and setting."""
+    summed: dict[tuple[str, str, int, int], list[AlarmRow]] = {}
+    for row in rows:
+        summed.setdefault((row.rule, row.scores, row.runs, row.tensors), []).append(row)
+    return [
+        AlarmRow(
+            *setting,
+            sum(row.audits for row in parts),
+            sum(row.suspected for row in parts),
+            sum(row.violations for row in parts),
+        )
+        for setting, parts in summed.items()
+    ]
