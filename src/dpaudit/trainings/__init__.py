@@ -6,12 +6,14 @@
 - ``probe``: whether the canary is alive, before the other runs.
 - ``player``: runs as tiles of an executor.
 - ``identity``: the digest of the user's code.
+- ``rows_model``: a model whose per-example gradients are the examples.
 - ``shell``: trainings that are programs; ``importing``: trainings by name.
 
 `dpaudit.audits` audits them, with the same steps as the trainings that dpaudit runs itself.
 """
 
 from dpaudit.trainings.canary import DirectionCanary, GradientCanary, hard_example, rare_feature
+from dpaudit.trainings.rows_model import rows_model
 from dpaudit.trainings.scoring import Predictions, PrivateGradients
 from dpaudit.trainings.shell import command
 
@@ -23,4 +25,5 @@ __all__ = [
     "command",
     "hard_example",
     "rare_feature",
+    "rows_model",
 ]
