@@ -169,6 +169,24 @@ def test_a_decorator_of_a_library_hides_nothing():
     assert code_digest(made(1.0)).differences(code_digest(made(2.0))) != ()
 
 
+def test_what_a_function_made_by_a_library_holds_belongs_to_it():
+    optax = pytest.importorskip("optax")
+
+    def made(rate):
+        optimizer = optax.chain(optax.clip(1.0), optax.adam(rate))
+        return lambda canary, inserted, seed: optimizer
+
+    assert code_digest(made(0.1)).value == code_digest(made(0.1)).value
+    assert code_digest(made(0.1)).differences(code_digest(made(0.2))) != ()
+
+
+class Generator:
+    """Of a generative model: it is no random generator."""
+
+    def __init__(self, width):
+        self.width = width
+
+
 @pytest.mark.parametrize("source", ["notebook", "stdin"])
 def test_a_function_without_a_file_is_read_from_its_bytecode(source):
     """A cell of a notebook, or a script from standard input."""
@@ -232,6 +250,8 @@ def test_random_generators_and_the_environment_are_not_settings(monkeypatch):
     random.normal()
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert code_digest(train).value == before.value
+    models = [code_digest(functools.partial(train, Generator(width))) for width in (1, 2)]
+    assert models[0].differences(models[1]) == ("train",)
 
 
 def test_files_that_a_program_names_must_not_change_and_it_is_never_resumed(project):

@@ -51,7 +51,13 @@ from dpaudit.trainings.scoring import as_array
 from dpaudit.trainings.shell import CommandTraining
 
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
-_GENERATORS = ("Generator", "RandomState", "Random", "SystemRandom")
+_GENERATORS = {
+    "numpy": ("Generator", "RandomState"),
+    "torch": ("Generator",),
+    "random": ("Random",),
+}
+"""Random generators, by the library and the names of their classes."""
+
 _LARGEST_FILE = 1 << 28  # bytes that are read; of a larger file, its size and date are used
 
 
@@ -245,8 +251,9 @@ class _Reader:
             return f"set {_hashed(*sorted(digests))}"
         if isinstance(value, CodeType):
             return _code_digest(value)
-        if type(value).__name__ in _GENERATORS:
-            return f"random generator {type(value).__name__}"  # used up as the training runs
+        library = type(value).__module__.partition(".")[0]
+        if type(value).__name__ in _GENERATORS.get(library, ()):
+            return f"generator of {library}"  # its state changes as the training runs
         if isinstance(value, os._Environ):
             return "os.environ"
         if hasattr(value, "shape") and hasattr(value, "dtype"):
@@ -265,10 +272,10 @@ class _Reader:
         self._done[id(function)] = function
         cells = list(zip(code.co_freevars, function.__closure__ or (), strict=False))
         if not _is_users_function(function):
-            # A decorator of a library, around a function of the user's.
-            inner = [inspect.unwrap(function), *(_content(cell) for _, cell in cells)]
-            inside = [self._function(f) for f in inner if isinstance(f, FunctionType)]
-            return " of ".join([key, *(name for name in inside if name != key)])
+            # Made by a library, such as a decorated function of the user's or an optax transform.
+            inner = (inspect.unwrap(function), *(_content(cell) for _, cell in cells))
+            others = tuple(value for value in inner if value is not function)
+            return " of ".join([key, *self._inside(others)])
         self._modules[module] = None
         # pytest changes the code of test modules when it imports them, and workers do not.
         loader = type(function.__globals__.get("__loader__")).__module__
@@ -282,6 +289,16 @@ class _Reader:
                 self.hold(f"{key}.{name}", value)
         self._globals(function.__globals__, module, _names(code))
         return key
+
+    def _inside(self, contents: tuple[Any, ...]) -> Iterator[str]:
+        """The functions and plain values in the closure of a library's function."""
+        for value in contents:
+            if isinstance(value, tuple):
+                yield from self._inside(value)
+            elif isinstance(value, FunctionType):
+                yield self._function(value)
+            elif type(value) in _PLAIN:
+                yield repr(value)
 
     def _globals(self, values: Mapping[str, Any], module: str, names: list[str]) -> None:
         """The globals of a module that code names, and those of modules that it names."""
