@@ -35,7 +35,8 @@ class TestOpacus:
 
     def test_the_training_as_it_is(self):
         result = example("opacus_training").audit(runs=40)
-        assert result.test.verdict == "consistent"  # 40 runs have too little power to say so
+        assert result.test.p_value > 0.05
+        assert result.verdict == "inconclusive"  # 40 runs have too little power
         assert result.threat_model is dpaudit.ThreatModel.HIDDEN_STATE
         assert "8 steps, Poisson sampling rate 0.25; RDPAccountant" in result.test.claim.description
 
