@@ -18,9 +18,8 @@ from dpaudit.data import Examples
 from dpaudit.engine import Speed
 from dpaudit.engine.compiling import _without_idle_nodes
 from dpaudit.engine.kernels import launching, operations
-from dpaudit.engine.kernels.layout import Layer, fits, input_plan, output_plan, weight_plan
+from dpaudit.engine.kernels.layout import Layer, Shape, fits, input_plan, output_plan, weight_plan
 from dpaudit.engine.kernels.rule import ConvolutionBlock, with_blocks
-from dpaudit.engine.kernels.shape import Shape
 from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.engine.training import Engine
 from dpaudit.errors import InvalidInput

@@ -368,6 +368,15 @@ def test_poisson_participation_has_its_rate_and_is_secret_per_run() -> None:
     assert len(torch.unique(joined, dim=0)) == 500
 
 
+def test_participations_do_not_depend_on_how_many_are_drawn_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    described = game(training(PoissonBatches(rate=0.3)), points(3))
+    together = iterates(described, EXACT)
+    monkeypatch.setattr("dpaudit.engine.training._DRAWS_AT_ONCE", 30)  # two steps
+    assert torch.equal(iterates(described, EXACT), together)
+
+
 def test_simulations_measure_how_dimensions_move() -> None:
     mechanism = training(noise_multiplier=0)
     quiet = simulate(mechanism, noisy=False, runs=4, seed=0, speed=Speed(device="cpu"))

@@ -63,10 +63,10 @@ def check_mechanism(mechanism: DPSGD) -> Checked:
     decisive = (mechanism.build_model, mechanism.loss, mechanism.initialisation)
     if not all(isinstance(part, Hashable) for part in decisive):
         return _check(mechanism)
-    known = _results.setdefault(mechanism.data, {})
-    if decisive not in known:
-        known[decisive] = _check(mechanism)
-    return known[decisive]
+    results = _results.setdefault(mechanism.data, {})
+    if decisive not in results:
+        results[decisive] = _check(mechanism)
+    return results[decisive]
 
 
 _results: WeakKeyDictionary[Examples, dict[tuple[object, ...], Checked]] = WeakKeyDictionary()

@@ -316,7 +316,7 @@ class ClippedSums:
     ) -> tuple[Tensor, list[Notes]]:
         """The model on every example separately, each with its own loose parameters."""
 
-        def one(
+        def one_example(
             point: Tensor, target: Tensor, taps: Sequence[Tensor], own: dict[int, Tensor]
         ) -> tuple[Tensor, list[Notes]]:
             given = [
@@ -327,7 +327,7 @@ class ClippedSums:
             outputs = self._run(given, point.unsqueeze(0), recording)
             return self._loss(outputs, target.unsqueeze(0)).sum(), recording.notes
 
-        losses, notes = torch.func.vmap(one)(features, targets, list(taps), loose)
+        losses, notes = torch.func.vmap(one_example)(features, targets, list(taps), loose)
         return losses, notes
 
     def _by_place(
@@ -366,12 +366,12 @@ def ruled_units(module: torch.nn.Module, rules: Sequence[LayerRule], taps: Taps)
     """The outermost layers with a rule."""
     places = {id(parameter): place for place, parameter in enumerate(trainable(module))}
     units: list[Unit] = []
-    seen: set[int] = set()
+    visited: set[int] = set()
 
     def visit(layer: torch.nn.Module) -> None:
-        if id(layer) in seen or not any(p.requires_grad for p in layer.parameters()):
+        if id(layer) in visited or not any(p.requires_grad for p in layer.parameters()):
             return
-        seen.add(id(layer))
+        visited.add(id(layer))
         rule = next((rule for rule in rules if rule.handles(layer)), None)
         own = {n: places[id(p)] for n, p in layer.named_parameters() if p.requires_grad}
         if rule is not None and not taps.loose & set(own.values()):

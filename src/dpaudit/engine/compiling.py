@@ -214,10 +214,10 @@ def sum_distance(result: Tensor, plain: Tensor, sizes: Sequence[int], largest: f
         largest: The norm of a sum whose terms do not cancel; 0 if it is not bounded.
     """
     least = SMALL_SHARE * float(plain.norm())
-    pairs = zip(*(torch.split(one, list(sizes), -1) for one in (result, plain)), strict=True)
+    pairs = zip(*(torch.split(sums, list(sizes), -1) for sums in (result, plain)), strict=True)
     return max(
-        _relative(one, other, max(least, float(other.norm())), max(float(other.norm()), largest))
-        for one, other in pairs
+        _relative(fast, slow, max(least, float(slow.norm())), max(float(slow.norm()), largest))
+        for fast, slow in pairs
     )
 
 

@@ -42,20 +42,20 @@ def losses(mechanism: DPSGD, parameters: Tensor, features: Tensor, targets: Tens
         return mechanism.loss(answer(flat, points), labels)
 
     with torch.no_grad():
-        found: Tensor = torch.func.vmap(one_run, in_dims=(0, own, own), chunk_size=_RUNS)(
+        values: Tensor = torch.func.vmap(one_run, in_dims=(0, own, own), chunk_size=_RUNS)(
             parameters, features, targets
         )
-        return found
+        return values
 
 
 def outputs(mechanism: DPSGD, parameters: Tensor, features: Tensor) -> Tensor:
     """The output of every model for every example, shape (runs, examples, …)."""
     answer = model_function(mechanism, parameters)
     with torch.no_grad():
-        found: Tensor = torch.func.vmap(answer, in_dims=(0, None), chunk_size=_RUNS)(
+        answers: Tensor = torch.func.vmap(answer, in_dims=(0, None), chunk_size=_RUNS)(
             parameters, _like(parameters, features)
         )
-        return found
+        return answers
 
 
 def clipped_gradients(
@@ -108,8 +108,8 @@ def loss_slope(mechanism: DPSGD, parameters: Tensor, targets: Tensor) -> Callabl
 
     def total(features: Tensor) -> Tensor:
         given = torch.func.vmap(answer, in_dims=(0, None))(parameters, features)
-        found = torch.func.vmap(mechanism.loss, in_dims=(0, None))(given, targets)
-        mean: Tensor = found.mean(0).sum()
+        values = torch.func.vmap(mechanism.loss, in_dims=(0, None))(given, targets)
+        mean: Tensor = values.mean(0).sum()
         return mean
 
     slope: Callable[[Tensor], Tensor] = torch.func.grad(total)
@@ -146,8 +146,8 @@ def gradient_slope(
     one_run = torch.func.vmap(torch.func.grad(value), in_dims=(0, None, 0, *shared))
 
     def slope(features: Tensor) -> Tensor:
-        found: Tensor = torch.func.vmap(one_run)(features, parameters, targets, *context)
-        return found.detach()
+        slopes: Tensor = torch.func.vmap(one_run)(features, parameters, targets, *context)
+        return slopes.detach()
 
     return slope
 
@@ -203,8 +203,8 @@ def model_function(mechanism: DPSGD, parameters: Tensor) -> ModelFunction:
     def answer(flat: Tensor, features: Tensor) -> Tensor:
         pieces = zip(torch.split(flat, sizes), shapes, strict=True)
         given = dict(zip(names, (piece.view(shape) for piece, shape in pieces), strict=True))
-        found: Tensor = torch.func.functional_call(model, given, (features,))
-        return found
+        outputs: Tensor = torch.func.functional_call(model, given, (features,))
+        return outputs
 
     return answer
 

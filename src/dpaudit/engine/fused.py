@@ -106,10 +106,10 @@ def _widths(model: nn.Module) -> tuple[int, ...] | None:
     if not all(is_plain(layer, nn.ReLU) for layer in between):
         return None
     own = [parameter for layer in linear for parameter in (layer.weight, layer.bias)]
-    found = trainable(model)
-    if [id(parameter) for parameter in own] != [id(parameter) for parameter in found]:
+    trained = trainable(model)
+    if [id(parameter) for parameter in own] != [id(parameter) for parameter in trained]:
         return None  # frozen or shared parameters
-    if sum(parameter.numel() for parameter in found) > MOST_PARAMETERS:
+    if sum(parameter.numel() for parameter in trained) > MOST_PARAMETERS:
         return None
     return (linear[0].in_features, *(layer.out_features for layer in linear))
 

@@ -68,10 +68,10 @@ def shortened(seconds: float) -> Iterator[Shortened]:
         ...     simulations.saved
         0.0
     """
-    found = Shortened(limit=seconds)
-    token = _shortened.set(found)
+    simulations = Shortened(limit=seconds)
+    token = _shortened.set(simulations)
     try:
-        yield found
+        yield simulations
     finally:
         _shortened.reset(token)
 

@@ -17,8 +17,15 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from dpaudit.engine.kernels.layout import Layer, Plan, input_plan, output_plan, weight_plan
-from dpaudit.engine.kernels.shape import Pair, Shape
+from dpaudit.engine.kernels.layout import (
+    Layer,
+    Pair,
+    Plan,
+    Shape,
+    input_plan,
+    output_plan,
+    weight_plan,
+)
 
 _SOURCE = files(__package__).joinpath("kernels.cu").read_text()
 _ENOUGH_BLOCKS = 2048

@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
 from dpaudit.engine.kernels import launching
-from dpaudit.engine.kernels.shape import Pair, Shape
+from dpaudit.engine.kernels.layout import Pair, Shape
 from dpaudit.engine.products import with_runs
 
 

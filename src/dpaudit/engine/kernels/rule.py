@@ -14,9 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpaudit.engine.gradients import Explicit
-from dpaudit.engine.kernels.layout import Layer, fits
+from dpaudit.engine.kernels.layout import Layer, Shape, fits
 from dpaudit.engine.kernels.operations import block, example_gradients
-from dpaudit.engine.kernels.shape import Shape
 from dpaudit.engine.layer_rules import Gradients, LayerRule, Notes, Tap, is_plain
 
 
