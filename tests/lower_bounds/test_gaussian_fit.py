@@ -64,3 +64,13 @@ def test_too_little_to_fit():
         lower_bound([1.0], [0.0, 1.0], delta=1e-5, method="gaussian-fit")
     with pytest.raises(InvalidScores, match="vary"):
         lower_bound([1.0, 1.0], [0.0, 0.0], delta=1e-5, method="gaussian-fit")
+
+
+def test_few_of_a_thousand_normal_audits_are_refused() -> None:
+    """The test of normality is asymptotic, so that more than twice its level are refused."""
+    random, audits = np.random.default_rng(0), 1500
+    refused = sum(
+        bool(fit_gaussian(*random.normal(size=(2, 50)), significance=0.05).rejected)
+        for _ in range(audits)
+    )
+    assert 0.0005 <= refused / audits <= 0.01

@@ -7,14 +7,16 @@ import math
 import numpy as np
 import pytest
 from scipy.special import expit, gammaln, ndtr
+from scipy.stats import binom
 
 from dpaudit import Scores, estimate
-from dpaudit.curves import gaussian_epsilon
+from dpaudit.curves import GaussianCurves, PairsAtDelta, PairsAtEpsilon
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds import Pilot
 from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, check_fair_coins, count_guesses
 from dpaudit.lower_bounds.one_run import (
     choose_guesses,
+    of_guesses,
     one_run_delta,
     one_run_epsilon,
     one_run_p_value,
@@ -118,26 +120,29 @@ def test_no_false_claims_where_single_coins_are_revealed_and_the_rest_abstained_
     assert p[claims > 0].sum() <= 0.05
 
 
-@pytest.mark.parametrize(("mu", "shared_noise"), [(0.0, 0.0), (1.0, 1.0), (3.0, 0.0)])
-def test_false_claims_with_pilot_on_gaussian_canaries(mu: float, shared_noise: float) -> None:
-    # Noise that all canaries of a run share makes them dependent and no less private.
-    rng = np.random.default_rng(7)
-    audits, canaries, pilot, delta = 150, 300, 60, 1e-3
-    coins = rng.integers(0, 2, (audits, canaries))
-    noise = rng.normal(size=(audits, canaries)) + shared_noise * rng.normal(size=(audits, 1))
-    scores = mu * coins + noise
-    truth = gaussian_epsilon(delta, mu)
-    false = 0
-    for coin, score in zip(coins, scores, strict=True):
-        plan = choose_guesses(
-            score[:pilot], coin[:pilot], canaries - pilot, delta=delta, significance=0.05
-        )
-        correct, guesses = count_guesses(score[pilot:], coin[pilot:], plan)
-        bound = one_run_epsilon(
-            Guesses(correct, guesses, canaries - pilot), delta=delta, significance=0.05
-        )
-        false += bound > truth
-    assert false / audits <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / audits)
+@pytest.mark.parametrize(
+    ("family", "truth", "accuracies"),
+    [
+        (PairsAtDelta(0.0), 1.0, {expit(1.0): 1.0}),
+        (PairsAtDelta(0.02), 0.5, {0.02 + 0.98 * expit(0.5): 1.0}),
+        (PairsAtEpsilon(0.5), 0.1, {0.1 + 0.9 * expit(0.5): 1.0}),
+        (GaussianCurves(), 1.0, {ndtr(0.5): 1.0}),
+        # A common coin makes all canaries dependent, and each is still 1-GDP.
+        (GaussianCurves(), 1.0, {0.73: 0.8, 0.5: 0.2}),
+    ],
+)
+@pytest.mark.parametrize(("guesses", "canaries"), [(60, 60), (200, 500)])
+def test_false_bounds_by_enumeration(family, truth, accuracies, guesses, canaries) -> None:
+    """Randomised responses of which a share is certain are exactly as private as claimed."""
+    seen = [Guesses(correct, guesses, canaries) for correct in range(guesses + 1)]
+    false = np.array([of_guesses(each, family, 0.05) for each in seen]) > truth + 1e-9
+    probability = sum(
+        share * binom.pmf(np.arange(guesses + 1), guesses, accuracy)[false].sum()
+        for accuracy, share in accuracies.items()
+    )
+    assert probability <= 0.05
+    if family == PairsAtDelta(0.0):
+        assert probability > 0.02  # exact there, but for the discreteness
 
 
 def test_bound_is_where_the_p_value_reaches_the_significance() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -12,7 +10,7 @@ from scipy.special import ndtr, ndtri
 from dpaudit.curves import GaussianCurves, gaussian_epsilon
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, count_guesses
-from dpaudit.lower_bounds.one_run import choose_gaussian_guesses, of_guesses
+from dpaudit.lower_bounds.one_run import of_guesses
 
 
 def largest_probability(mu: float, correct: int, guesses: int, canaries: int) -> float:
@@ -63,26 +61,6 @@ def test_published_figure_with_the_guess_counts_it_was_made_from() -> None:
     scores = np.r_[quantiles + 1, quantiles]
     coins = np.r_[np.ones(10_000, int), np.zeros(10_000, int)]
     assert count_guesses(scores, coins, GuessPlan(top=406, bottom=0)) == (379, 406)
-
-
-@pytest.mark.parametrize(("mu", "shared_noise"), [(0.0, 0.0), (0.5, 1.0), (2.0, 0.0)])
-def test_false_claims_on_gaussian_canaries(mu: float, shared_noise: float) -> None:
-    # Noise that all canaries of a run share makes them dependent and no less private.
-    rng = np.random.default_rng(11)
-    audits, canaries, pilot = 150, 300, 60
-    coins = rng.integers(0, 2, (audits, canaries))
-    noise = rng.normal(size=(audits, canaries)) + shared_noise * rng.normal(size=(audits, 1))
-    scores = mu * coins + noise
-    false = 0
-    for coin, score in zip(coins, scores, strict=True):
-        plan = choose_gaussian_guesses(
-            score[:pilot], coin[:pilot], canaries - pilot, significance=0.05
-        )
-        correct, guesses = count_guesses(score[pilot:], coin[pilot:], plan)
-        false += (
-            of_guesses(Guesses(correct, guesses, canaries - pilot), GaussianCurves(), 0.05) > mu
-        )
-    assert false / audits <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / audits)
 
 
 def test_bound_grows_with_right_guesses_and_with_the_significance() -> None:

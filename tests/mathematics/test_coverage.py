@@ -25,6 +25,7 @@ from scipy.special import bdtr
 from dpaudit import Bound, Claim, ErrorCounts, Scores, estimate, proven_curve, test_claim
 from dpaudit.claims.fixed_sample import claim_p_value
 from dpaudit.curves import epsilon_of_errors, mu_of_errors
+from dpaudit.errors import InvalidScores
 
 # Fewer of the large audits, which take longest; benchmarks/coverage.py has many more.
 AUDITS = {50: 200, 100: 200, 500: 80, 1000: 120}
@@ -138,6 +139,35 @@ def test_false_claims_on_gaussian_scores(family: ScoreFamily, each: int) -> None
             for seed, scores in enumerate(tables)
         ]
         assert share_above(truth, claimed) <= limit(len(tables)), (method, rule)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "rule"),
+    [
+        ("gaussian-dp", "pilot"),
+        ("gaussian-dp", "simultaneous"),
+        ("clopper-pearson", "pilot"),
+        ("gaussian-fit", "pilot"),
+        ("one-run-independent", "pilot"),
+    ],
+)
+def test_false_claims_of_ten_thousand_small_audits(method: str, rule: str) -> None:
+    """At most 5.7 % where the rate is 5 %; fair coins that are refused count as no claim."""
+    count, random = 10_000, np.random.default_rng(len(method) + len(rule))
+    mu = 1.0
+    truth, false = Gaussian(mu).epsilon(1e-3), 0
+    for seed in range(count):
+        coins = np.repeat([True, False], 30)
+        if method.startswith("one-run"):
+            coins = random.random(41) < 0.5
+        scores = Scores(score=random.normal(size=len(coins)) + mu * coins, inserted=coins)
+        try:
+            bound = estimate(scores, delta=1e-3, method=method, threshold=rule, seed=seed)
+        except InvalidScores:
+            continue
+        false += bound.epsilon > truth
+    assert false / count <= limit(count)
 
 
 @pytest.mark.parametrize("each", [50, 500])
