@@ -23,6 +23,7 @@ EPSILONS = [
     (0.5, 100, 0.999, 137.11036385001932516),
     (0.05, 4, 1e-12, 1080.4583031276204234),
     (1.0, 10000, 1e-5, 5425.5098461474295628),
+    (113.3, 1, 7.8e-263, 0.3034316304373069526252),
 ]
 DELTAS = [
     (100.0, 1, 0.001, 0.0035110920258420982467),
@@ -35,6 +36,9 @@ DELTAS = [
     (0.5, 100, 284.0, 0.000010914222912129416718),
     (0.05, 4, 900.0, 0.0057974626830113864635),
     (1.0, 10000, 5000.0, 0.49601097601864319002),
+    (1 / 32, 1, 516.4, 0.4330328559448378699087),
+    (1 / 256, 1, 32811.1, 0.4316148779605251177951),
+    (1 / 4096, 1, 8389951.6, 0.3713532050905707311215),
 ]
 
 
@@ -60,6 +64,17 @@ def test_refuses_sampling_by_name_and_value() -> None:
     steps = NoisySteps(noise_multiplier=1.0, steps=2, sampling_rate=0.25)
     with pytest.raises(InvalidInput, match=r"sampling_rate=0\.25; use pld"):
         GaussianAccountant().epsilon(steps, delta=1e-5)
+
+
+def test_a_tenth_of_the_stated_errors_would_be_too_small() -> None:
+    shares = {"epsilon": 0.0, "delta": 0.0}
+    for quantity, other, cases in (("epsilon", "delta", EPSILONS), ("delta", "epsilon", DELTAS)):
+        for sigma, count, number, exact in cases:
+            steps = NoisySteps(noise_multiplier=sigma, steps=count)
+            bound = GaussianAccountant().bound(steps, **{other: number})
+            error = abs(bound.value - exact) / (bound.numerical_error or 0.0)
+            shares[quantity] = max(shares[quantity], error)
+    assert all(0.1 < share <= 1 for share in shares.values()), shares
 
 
 @given(

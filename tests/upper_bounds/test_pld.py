@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import ndtr
+from scipy.stats import binom
 
 from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput
 from dpaudit.testing.accountants import exact_delta
 from dpaudit.upper_bounds import NoisySteps, PldAccountant, privacy_profile, upper_bound
+from dpaudit.upper_bounds.pld import Curve, _composed
 
 COARSE = PldAccountant(interval=1e-3)
 
@@ -42,6 +44,36 @@ def test_round_off_of_composition_is_covered(count: int, epsilon: float) -> None
     exact = exact_delta(NoisySteps(noise_multiplier=sigma, steps=count), epsilon)
     assert bound.numerical_error is not None
     assert bound.delta - bound.numerical_error <= exact <= bound.delta
+
+
+@pytest.mark.parametrize("count", [50, 1000, 20_000])
+def test_the_roundings_add_up_to_more_than_the_drift_as_rarely_as_stated(count: int) -> None:
+    """Against the exact distribution of the worst rounding: up or down by half an interval."""
+    h = 0.01
+    curve = Curve(
+        distribution=None, steps=count, interval=h, relative_roundoff=0.0, roundoff=0.0, floor=0.0
+    )
+    eta, drift = curve.drift(1e-5)
+    # Each rounding is h - a or -a, with E[e^-rounding] = 1.
+    a = -math.log((1 + math.exp(-h)) / 2)
+
+    def exceeding(total: float) -> float:
+        return float(binom.sf(math.floor((total + count * a) / h), count, 0.5))
+
+    assert 0 < eta <= 1e-9
+    assert exceeding(drift) <= eta
+    assert exceeding(drift / 1.3) > eta
+
+
+def test_the_stated_error_is_the_distance_to_the_lower_end() -> None:
+    steps = NoisySteps(noise_multiplier=1.0, steps=100, sampling_rate=0.02)
+    bound = COARSE.epsilon(steps, delta=1e-5)
+    assert bound.numerical_error == pytest.approx(bound.epsilon - bound.details["epsilon_lower"])
+    eta, drift = Curve.drift(_composed(steps, COARSE.interval, COARSE.points), 1e-5)
+    assert bound.numerical_error > drift
+    back = COARSE.delta(steps, epsilon=bound.epsilon)
+    assert back.numerical_error == pytest.approx(back.delta - back.details["delta_lower"])
+    assert back.numerical_error > eta
 
 
 def _two_sampled_steps(sigma: float, rate: float, epsilon: float) -> float:

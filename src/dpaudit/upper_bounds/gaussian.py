@@ -43,4 +43,6 @@ class GaussianAccountant(Accountant):
 
     def _delta(self, steps: NoisySteps, epsilon: float) -> Bound:
         delta = float(gaussian_delta(epsilon, steps.mu))
-        return self._bound(steps, "delta", delta, epsilon, mu=steps.mu, numerical_error=1e-14)
+        # The arguments of the normal distribution are of the size of mu, and rounded.
+        error = 1e-14 * max(1.0, steps.mu / 25)
+        return self._bound(steps, "delta", delta, epsilon, mu=steps.mu, numerical_error=error)
