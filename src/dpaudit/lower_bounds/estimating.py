@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.lower_bounds.diagnostics import Evidence, check_both_kinds, evidence_of
-from dpaudit.lower_bounds.methods import Request
+from dpaudit.lower_bounds.methods import Method, Request
 from dpaudit.lower_bounds.registry import DEFAULT_METHODS, METHODS
 from dpaudit.lower_bounds.selection import ThresholdRule
 from dpaudit.privacy import Bound, Bounds, Unavailable
@@ -68,8 +68,13 @@ def estimate(
     threshold: str | ThresholdRule = "pilot",
     confidence: float = 0.95,
     seed: int = 0,
+    sampling_rate: float | None = None,
+    steps: int | None = None,
 ) -> Bound:
     """A lower bound by one method, from a table of scores or from the four counts.
+
+    The method ``"dpsgd"`` takes the mechanism to be DP-SGD with this ``sampling_rate`` (1 without
+    sampling) and these ``steps``, and bounds its noise; see `dpaudit.lower_bounds.dpsgd`.
 
     The table is a `Scores`, or a data frame with the columns ``score`` and ``inserted``. Other
     arguments as in `lower_bound`. The threshold behind counts was chosen elsewhere, so
@@ -78,7 +83,24 @@ def estimate(
     request = Request.asking(
         delta=delta, epsilon=epsilon, threshold=threshold, confidence=confidence, seed=seed
     )
-    return METHODS[method].bound(evidence_of(evidence), request)
+    return _method(method, sampling_rate, steps).bound(evidence_of(evidence), request)
+
+
+def _method(name: str, sampling_rate: float | None, steps: int | None) -> Method:
+    if name != "dpsgd":
+        for argument, value in (("sampling_rate", sampling_rate), ("steps", steps)):
+            if value is not None:
+                raise InvalidInput(f"{argument} is for method 'dpsgd', got method {name!r}")
+        return METHODS[name]
+    if sampling_rate is None or steps is None:
+        missing = "sampling_rate" if sampling_rate is None else "steps"
+        raise InvalidInput(
+            f"method 'dpsgd' needs {missing}: the bound is on the noise of DP-SGD with a known "
+            "sampling rate (1 without sampling) and number of steps"
+        )
+    from dpaudit.lower_bounds.dpsgd import dpsgd  # imports dp-accounting
+
+    return dpsgd(sampling_rate, steps)
 
 
 def estimate_all(

@@ -71,9 +71,7 @@ class Pilot:
             merit: Ranks the thresholds by the pilot's errors.
             foreseen_merit: Ranks them by the errors on the rest that a normal pilot predicts.
         """
-        random = np.random.default_rng(self.seed)
-        pilot_in, rest_in = self._split(inserted, "inserted", random)
-        pilot_out, rest_out = self._split(others, "not inserted", random)
+        pilot_in, rest_in, pilot_out, rest_out = self.split(inserted, others)
         seen = ErrorCounts.sweep(pilot_in, pilot_out)
         if len(seen) == 0:
             # Their single value is still a threshold that was chosen without the rest.
@@ -87,6 +85,14 @@ class Pilot:
             cuts = outcomes[0].thresholds
             merits = np.mean([foreseen_merit(outcome) for outcome in outcomes], axis=0)
         return ErrorCounts.at(rest_in, rest_out, cuts[middle_of_best(merits)])
+
+    def split(self, inserted: Array, others: Array) -> tuple[Array, Array, Array, Array]:
+        """Pilot and rest of the inserted scores, then pilot and rest of the others."""
+        random = np.random.default_rng(self.seed)
+        return (
+            *self._split(inserted, "inserted", random),
+            *self._split(others, "not inserted", random),
+        )
 
     def _split(self, scores: Array, kind: str, random: np.random.Generator) -> tuple[Array, Array]:
         """Split into pilot and rest, at least one score each."""
