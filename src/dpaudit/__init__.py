@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dpaudit.checks import CheckResult, check_training
     from dpaudit.claims import Claim, ClaimTest, test_claim
     from dpaudit.errors import DpauditError
+    from dpaudit.live import LiveAudit, live_audit
     from dpaudit.lower_bounds import ErrorCounts, estimate, estimate_all, lower_bound, proven_curve
     from dpaudit.mechanisms import (
         DPSGD,
@@ -39,6 +40,7 @@ _HOMES = {
     "checks": "CheckResult check_training",
     "claims": "Claim ClaimTest test_claim",
     "errors": "DpauditError",
+    "live": "LiveAudit live_audit",
     "lower_bounds": "ErrorCounts estimate estimate_all lower_bound proven_curve",
     "mechanisms": "DPSGD FixedBatches FixedInitialisation FreshInitialisation FullBatch Insertion "
     "PoissonBatches ReshuffledEpochs",
@@ -65,6 +67,7 @@ __all__ = [
     "FullBatch",
     "GradientCanary",
     "Insertion",
+    "LiveAudit",
     "Plan",
     "PoissonBatches",
     "Predictions",
@@ -79,6 +82,7 @@ __all__ = [
     "check_training",
     "estimate",
     "estimate_all",
+    "live_audit",
     "lower_bound",
     "noise_multiplier_for",
     "plan",

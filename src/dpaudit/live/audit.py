@@ -1,0 +1,332 @@
+"""`live_audit`: an audit inside the one training that is shipped."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, final
+
+from dpaudit import _validate
+from dpaudit.claims import Claim
+from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.live.evidence import LiveEvidence
+from dpaudit.live.own_loop import OwnSums
+from dpaudit.live.result import PROVEN, LiveResult, read_result
+
+CANARIES = 2000
+"""Canaries by default: at most this many, and at most a tenth of the trained parameters."""
+
+OnViolation = Literal["warn", "raise"] | Callable[["LiveAudit"], None]
+
+
+@final
+class ViolationFound(DpauditError):
+    """Raised inside the training by ``on_violation="raise"``."""
+
+
+def live_audit(
+    training: Any,
+    *,
+    canaries: int | None = None,
+    claim: Claim | None = None,
+    claimed_epsilon: float | None = None,
+    delta: float = 1e-5,
+    clip_norm: float | None = None,
+    noise_multiplier: float | None = None,
+    sampling_rate: float | None = None,
+    score: Literal["difference", "released"] = "difference",
+    confidence: float = 0.95,
+    on_violation: OnViolation = "warn",
+    seed: int | None = None,
+) -> LiveAudit:
+    r"""Audit a training while it runs, once, as it is shipped.
+
+    Canaries are coordinates of the parameters, each in the length of the clip norm. A fair coin
+    decides which of them belong to the training. Those take part in each step with the claimed
+    sampling rate, like an example, and are added to the clipped sum before the noise; what comes
+    out at their coordinates shows whether the noise is there. Starting point, batches, optimizer,
+    schedules and augmentation do not matter, and the training runs unedited.
+
+    It covers the noise and its accounting. It does not cover what happens before the sum (clipping:
+    `dpaudit.check_training`; the loader's sampling is compared by its batch sizes) or outside of
+    the private step.
+
+    **Scores are secret.** They contain the noise of their coordinates, so that together with the
+    released model they would reveal genuine gradients. They stay in memory; the result holds
+    none. ``score="released"`` uses nothing but the noisy gradients, and shows less.
+
+    See also: `dpaudit.audit`, for many trainings and the final model alone.
+
+    Paper: Steinke, Nasr, Jagielski (NeurIPS 2023), many canaries in one training; Nasr et al.
+    (USENIX Security 2023), gradient canaries; the score is the likelihood ratio of Neyman and
+    Pearson.
+
+    Arguments:
+        training: The ``DPOptimizer`` of Opacus that trains; or, for a loop of your own, the
+            trained tensors or their sizes, with ``clip_norm``, ``noise_multiplier`` and
+            ``sampling_rate``.
+        canaries: Number of canaries; by default 2,000, but at most a tenth of the parameters.
+        claim: The claim; by default the steps that the optimizer reports to its accountant. Give it
+            to find a training that reports less noise than was asked for.
+        claimed_epsilon: In place of ``claim``: an epsilon at ``delta``.
+        delta: Delta at which epsilon is claimed and shown.
+        clip_norm: Clip norm, for a loop of your own.
+        noise_multiplier: Claimed noise multiplier, for a loop of your own.
+        sampling_rate: Claimed sampling rate, for a loop of your own; 1 without sampling.
+        score: ``"difference"`` subtracts the genuine sum, as an adversary can who knows all other
+            examples; ``"released"`` does not.
+        confidence: Confidence of the lower bounds; the verdict does not depend on it.
+        on_violation: What to do as soon as a violation is proven: ``"warn"``, ``"raise"``, or a
+            function that is called with the live audit.
+        seed: Seed of coordinates, coins and participation; by default drawn from the system.
+
+    Example:
+        >>> import numpy as np
+        >>> noise = np.random.default_rng(0)
+        >>> live = live_audit(
+        ...     [5000], clip_norm=1.0, noise_multiplier=1.0, sampling_rate=0.1, seed=0
+        ... )
+        >>> with live:
+        ...     for _ in range(50):
+        ...         sums = [np.zeros(5000)]  # of your clipped gradients
+        ...         (sums,) = live.add(sums)
+        ...         live.observe([sums + noise.normal(0.0, 1.0, 5000)])
+        >>> live.result.suspected, live.result.steps
+        (False, 50)
+    """
+    _validate.one_of("score", score, ("difference", "released"))
+    _validate.delta(delta)
+    _validate.confidence(confidence)
+    if not callable(on_violation):
+        _validate.one_of("on_violation", on_violation, ("warn", "raise"))
+    if claimed_epsilon is not None:
+        if claim is not None:
+            raise InvalidInput("give either claim or claimed_epsilon, got both")
+        claim = Claim.from_epsilon(claimed_epsilon, delta)
+    own = {
+        "clip_norm": clip_norm,
+        "noise_multiplier": noise_multiplier,
+        "sampling_rate": sampling_rate,
+    }
+    subtract = score == "difference"
+    if hasattr(training, "param_groups"):
+        return _of_optimizer(
+            training,
+            own,
+            canaries=canaries,
+            seed=seed,
+            subtract=subtract,
+            options={
+                "claim": claim,
+                "delta": delta,
+                "confidence": confidence,
+                "on_violation": on_violation,
+            },
+        )
+    missing = [name for name, value in own.items() if value is None]
+    if missing:
+        raise InvalidInput(
+            f"a live audit of a loop of your own needs {', '.join(own)}; {missing[0]} is missing. "
+            "Or pass the DPOptimizer of Opacus"
+        )
+    sizes = _sizes(training)
+    evidence = LiveEvidence(sizes, canaries=_number(canaries, sizes), seed=seed)
+
+    def sums(audit: LiveAudit) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext(
+            OwnSums(
+                evidence,
+                clip_norm=float(clip_norm or 0),
+                rate=float(sampling_rate or 0),
+                noise_multiplier=float(noise_multiplier or 0),
+                subtract=subtract,
+                after_step=audit.after_step,
+            )
+        )
+
+    return LiveAudit(
+        evidence,
+        sums,
+        claim=claim,
+        delta=delta,
+        confidence=confidence,
+        on_violation=on_violation,
+    )
+
+
+def _of_optimizer(
+    optimizer: Any,
+    own: Mapping[str, float | None],
+    *,
+    canaries: int | None,
+    seed: int | None,
+    subtract: bool,
+    options: Mapping[str, Any],
+) -> LiveAudit:
+    from dpaudit.live.opacus import OpacusSums, reported_step, require_observable
+
+    given = [name for name, value in own.items() if value is not None]
+    if given:
+        raise InvalidInput(
+            f"{given[0]} is read from the optimizer; give claim=Claim.from_dpsgd(...) to test "
+            "other numbers than the optimizer reports"
+        )
+    require_observable(optimizer)
+    claim = options["claim"]
+    settings = {} if claim is None else claim.settings
+    if "noise_multiplier" in settings and settings.get("steps"):
+        rate = settings.get("sampling_rate") or 1.0
+        claimed = (float(settings["noise_multiplier"]), float(rate))
+    else:
+        claimed = None
+        reported_step(optimizer)  # raises where the optimizer reports no sampling rate
+    sizes = [parameter.numel() for parameter in optimizer.params]
+    evidence = LiveEvidence(sizes, canaries=_number(canaries, sizes), seed=seed)
+
+    @contextlib.contextmanager
+    def watching(audit: LiveAudit) -> Iterator[Any]:
+        sums = OpacusSums(
+            optimizer,
+            evidence,
+            claimed=lambda: claimed or reported_step(optimizer),
+            subtract=subtract,
+            after_step=audit.after_step,
+        )
+        with sums.watching():
+            yield sums
+
+    return LiveAudit(evidence, watching, **options)
+
+
+def _number(canaries: int | None, sizes: Sequence[int]) -> int:
+    return max(2, min(CANARIES, sum(sizes) // 10)) if canaries is None else canaries
+
+
+def _sizes(training: Any) -> list[int]:
+    """Sizes of tensors that were given as such, or by their sizes."""
+    try:
+        tensors = list(training)
+        return [
+            int(tensor) if isinstance(tensor, int) else int(_elements(tensor)) for tensor in tensors
+        ]
+    except TypeError as error:
+        raise InvalidInput(
+            "training must be a DPOptimizer of Opacus, or the trained tensors or their sizes, got "
+            f"{type(training).__name__}"
+        ) from error
+
+
+def _elements(tensor: Any) -> int:
+    count = 1
+    for length in tensor.shape:
+        count *= int(length)
+    return count
+
+
+@final
+class LiveAudit:
+    """A running live audit; see `live_audit`, which makes one.
+
+    Use it as a context around the training. Afterwards, `result` has the verdict.
+    """
+
+    def __init__(
+        self,
+        evidence: LiveEvidence,
+        watching: Callable[[LiveAudit], contextlib.AbstractContextManager[Any]],
+        *,
+        claim: Claim | None,
+        delta: float,
+        confidence: float,
+        on_violation: OnViolation,
+    ) -> None:
+        self.evidence, self._watching = evidence, watching
+        self._claim, self._delta, self._confidence = claim, delta, confidence
+        self._on_violation = on_violation
+        self._sums: Any = None
+        self._open = contextlib.ExitStack()
+        self._reported = False
+        self._problem: str | None = None
+        self._result: LiveResult | None = None
+
+    def __enter__(self) -> Self:
+        self._sums = self._open.enter_context(self._watching(self))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._open.close()
+        if error is not None and not isinstance(error, ViolationFound):
+            self._problem = f"the training ended early ({type(error).__name__}: {error})"
+
+    @property
+    def steps(self) -> int:
+        """Number of steps observed so far."""
+        return self.evidence.steps
+
+    @property
+    def e_value(self) -> float:
+        """The largest e-value so far; above 2,000 a violation is proven."""
+        return self.evidence.largest_e_value
+
+    @property
+    def result(self) -> LiveResult:
+        """The verdict, the claimed and the shown epsilon, and what was not covered."""
+        if self._result is None or self._result.steps != self.steps:
+            self._result = read_result(
+                self.evidence,
+                claim=self._claim,
+                delta=self._delta,
+                confidence=self._confidence,
+                batch_sizes=getattr(self._sums, "batch_sizes", ()),
+                expected_batch=getattr(self._sums, "expected_batch", None),
+                bypassed=getattr(self._sums, "bypassed", 0),
+                problem=self._problem,
+            )
+        return self._result
+
+    def add(self, sums: Sequence[Any]) -> list[Any]:
+        """In a loop of your own: the clipped sums with the canaries, before the noise."""
+        return self._own().add(sums)
+
+    def observe(self, noisy: Sequence[Any]) -> None:
+        """In a loop of your own: observe the noisy sums."""
+        self._own().observe(noisy)
+
+    def _own(self) -> OwnSums:
+        if not isinstance(self._sums, OwnSums):
+            raise InvalidInput(
+                "add and observe are for a loop of your own, inside the with block of "
+                "live_audit(sizes, clip_norm=..., noise_multiplier=..., sampling_rate=...)"
+            )
+        return self._sums
+
+    def after_step(self) -> None:
+        """Report a violation, once, as soon as it is proven."""
+        if self._reported or self.e_value < PROVEN:
+            return
+        self._reported = True
+        message = (
+            f"after {self.steps:,} steps the live audit has proven that this training adds less "
+            f"noise than claimed (e-value {self.e_value:,.0f})"
+        )
+        if callable(self._on_violation):
+            self._on_violation(self)
+        elif self._on_violation == "raise":
+            raise ViolationFound(message)
+        else:
+            warnings.warn(message, stacklevel=2)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to continue after a checkpoint; as secret as the noise itself."""
+        return self.evidence.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue the audit of a training that continues from a checkpoint."""
+        self.evidence.load_state_dict(state)

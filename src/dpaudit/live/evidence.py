@@ -1,0 +1,179 @@
+r"""What a live audit collects: canaries, coins, and the score of each canary. Needs only numpy.
+
+A canary is one coordinate of the parameters, in the length of the clip norm: the largest gradient
+that one example may contribute. A fair coin decides whether it belongs to the training. If it
+does, it takes part in each step with the claimed sampling rate, like an example, and is added to
+the clipped sum before the noise.
+
+**Score.** The adversary knows the other examples, so of each step he sees
+:math:`o = b\,x + \sigma z`: the noisy sum at the coordinate less the genuine clipped sum, in units
+of the clip norm, with :math:`x` the participation and :math:`z` standard normal if the claim is
+true. The log likelihood ratio of "in the data" against "not in the data" is
+
+.. math:: \log\bigl(1 - q + q\, e^{(2 w o - w^2) / (2 \sigma^2)}\bigr),
+
+and its sum over the steps is the most powerful score against the claimed training (Neyman and
+Pearson). The weight :math:`w` is 1, or the share of the clip norm that a tensor has when
+clipping is per layer. The score needs not be right for the audit to be valid: it is any function of
+what the adversary sees. Starting points, batches, optimizer and schedules do not enter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit._arrays import Array
+from dpaudit.errors import InvalidInput
+from dpaudit.live.betting import SUSPICIONS, evidence_of, step_bets
+
+Places = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+def spread(sizes: Sequence[int], canaries: int, random: np.random.Generator) -> tuple[Places, ...]:
+    """Coordinates of the canaries in each tensor: every tensor has one, large ones have more.
+
+    Arguments:
+        sizes: Number of parameters of each tensor.
+        canaries: Number of canaries.
+        random: Draws the coordinates, without replacement.
+
+    Example:
+        >>> [len(here) for here in spread([100, 1, 10], 12, np.random.default_rng(0))]
+        [9, 1, 2]
+    """
+    total = sum(sizes)
+    if canaries > total:
+        raise InvalidInput(
+            f"canaries must be at most the number of trained parameters ({total:,}), because each "
+            f"has a coordinate of its own; got {canaries:,}"
+        )
+    counts = np.zeros(len(sizes), dtype=np.int64)
+    filled = np.flatnonzero(np.asarray(sizes) > 0)
+    covered = filled if canaries >= len(filled) else random.permutation(filled)[:canaries]
+    counts[covered] = 1
+    spare = np.asarray(sizes) - counts
+    left = canaries - int(counts.sum())
+    if left:
+        counts += random.multivariate_hypergeometric(spare, left, method="marginals")
+    return tuple(
+        np.sort(random.choice(size, count, replace=False)).astype(np.int64)
+        for size, count in zip(sizes, counts, strict=True)
+    )
+
+
+@final
+class LiveEvidence:
+    """The canaries of one training, and what has been observed of them.
+
+    Arguments:
+        sizes: Number of parameters of each trained tensor.
+        canaries: Number of canaries.
+        seed: Seed of coordinates, coins and participation; drawn from the system if `None`.
+
+    Example:
+        >>> evidence = LiveEvidence([1000], canaries=200, seed=0)
+        >>> noise = np.random.default_rng(1)
+        >>> for _ in range(50):
+        ...     taking_part = evidence.take_part(rate=0.5)
+        ...     sums = taking_part + noise.normal(0.0, 1.0, 200)
+        ...     evidence.observe(sums, rate=0.5, noise_multiplier=1.0)
+        >>> evidence.steps, evidence.scores[evidence.coins].mean() > 0
+        (50, np.True_)
+    """
+
+    def __init__(self, sizes: Sequence[int], *, canaries: int, seed: int | None = None) -> None:
+        canaries = _validate.integer("canaries", canaries, at_least=2)
+        self.seed = (
+            np.random.SeedSequence().entropy if seed is None else _validate.integer("seed", seed)
+        )
+        placing, tossing, joining = (
+            np.random.default_rng(child) for child in np.random.SeedSequence(self.seed).spawn(3)
+        )
+        self.sizes = tuple(int(size) for size in sizes)
+        self.places = spread(self.sizes, canaries, placing)
+        self.coins: Mask = tossing.random(canaries) < 0.5
+        self.scores: Array = np.zeros(canaries)
+        self.log_wealth: Array = np.zeros(len(SUSPICIONS))
+        self.largest_e_value = 1.0
+        self.history: list[tuple[float, float]] = []
+        self._joining = joining
+
+    @property
+    def steps(self) -> int:
+        """Number of steps that were observed."""
+        return len(self.history)
+
+    def take_part(self, rate: float) -> Mask:
+        """The inserted canaries that take part in the next step, as an example would."""
+        return np.asarray(self.coins & (self._joining.random(len(self.coins)) < rate))
+
+    def observe(
+        self,
+        observed: Array,
+        *,
+        rate: float,
+        noise_multiplier: float,
+        weights: Array | float = 1.0,
+    ) -> None:
+        """Add one step to the scores and to the e-process.
+
+        Arguments:
+            observed: The noisy sum less the genuine sum at each canary's coordinate, in units of
+                the clip norm of all tensors together.
+            rate: The claimed sampling rate of this step.
+            noise_multiplier: The claimed noise of this step.
+            weights: What each canary adds, in units of that clip norm: at most 1.
+        """
+        if observed.shape != self.scores.shape:
+            raise InvalidInput(
+                f"observed must have one number for each of the {len(self.scores):,} canaries, "
+                f"got shape {observed.shape}"
+            )
+        weights = np.broadcast_to(np.asarray(weights, dtype=float), observed.shape)
+        exponent = weights * (2 * observed - weights) / (2 * noise_multiplier**2)
+        with np.errstate(divide="ignore"):  # at rate 1 the first term is log 0
+            self.scores += np.logaddexp(np.log1p(-rate), np.log(rate) + exponent)
+        for weight in np.unique(weights):  # one, but for clipping per layer
+            # A canary of this length faces that much more noise.
+            bets = step_bets(float(rate), float(noise_multiplier / weight))
+            of_weight = weights == weight
+            self.log_wealth += bets.log_growth(
+                observed[of_weight & ~self.coins] / weight,
+                observed[of_weight & self.coins] / weight,
+            )
+        self.largest_e_value = max(self.largest_e_value, evidence_of(self.log_wealth))
+        self.history.append((float(noise_multiplier), float(rate)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to continue after a checkpoint. It is as secret as the scores."""
+        return {
+            "seed": self.seed,
+            "sizes": list(self.sizes),
+            "scores": self.scores.copy(),
+            "log_wealth": self.log_wealth.copy(),
+            "largest_e_value": self.largest_e_value,
+            "history": list(self.history),
+            "joining": self._joining.bit_generator.state,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken; the training must have the same tensors."""
+        if tuple(state["sizes"]) != self.sizes or len(state["scores"]) != len(self.scores):
+            raise InvalidInput(
+                "the checkpoint of the live audit belongs to another training: it has "
+                f"{len(state['scores']):,} canaries in {len(state['sizes'])} tensors, this one "
+                f"has {len(self.scores):,} in {len(self.sizes)}; start a new live audit"
+            )
+        restored = LiveEvidence(self.sizes, canaries=len(self.scores), seed=int(state["seed"]))
+        vars(self).update(vars(restored))
+        self.scores = np.array(state["scores"], dtype=float)
+        self.log_wealth = np.array(state["log_wealth"], dtype=float)
+        self.largest_e_value = float(state["largest_e_value"])
+        self.history = [(float(noise), float(rate)) for noise, rate in state["history"]]
+        self._joining.bit_generator.state = state["joining"]

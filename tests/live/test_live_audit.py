@@ -1,0 +1,183 @@
+"""`live_audit`: what it takes, when it speaks up, what its result says and hides."""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from dpaudit import Claim, Scores
+from dpaudit.claims import judge
+from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.live import ViolationFound, live_audit
+from dpaudit.live.result import POLICY, PROVEN, SUSPECTED
+
+SETTINGS = {"clip_norm": 2.0, "noise_multiplier": 1.0, "sampling_rate": 0.25}
+
+
+def train(live, *, share=1.0, steps=60, size=3000, seed=0, kind="numpy"):
+    """A loop that clips to 2 and adds ``share`` of the claimed noise."""
+    random = np.random.default_rng(seed)
+    for _ in range(steps):
+        sums = [random.normal(0, 3, size), random.normal(0, 3, (10, 5))]
+        noise = [random.normal(0, 2 * share, np.shape(one)) for one in sums]
+        if kind == "torch":
+            sums, noise = [[torch.as_tensor(one) for one in group] for group in (sums, noise)]
+        sums = live.add(sums)
+        live.observe([total + extra for total, extra in zip(sums, noise, strict=True)])
+
+
+def audited(share=1.0, **options):
+    live = live_audit([3000, 50], **(SETTINGS | {"canaries": 1000, "seed": 1} | options))
+    with live:
+        train(live, share=share)
+    return live
+
+
+def test_a_correct_loop_is_consistent_and_a_bound_is_shown():
+    result = audited().result
+    assert (result.verdict, result.suspected) == ("consistent", False)
+    assert 0.5 * result.claimed < result.shown.epsilon <= result.claimed
+    assert result.shown.method == "dpsgd"
+    assert result.lower[1].assumptions == ()
+
+
+def test_too_little_noise_is_a_violation_and_stops_the_training():
+    live = live_audit([3000, 50], **SETTINGS, canaries=1000, seed=1, on_violation="raise")
+    with pytest.raises(ViolationFound, match="less noise than claimed"), live:
+        train(live, share=0.5)
+    assert live.steps < 20
+    assert live.result.verdict == "violation"
+    assert live.result.doubts == ()
+
+
+def test_a_violation_is_reported_once():
+    calls = []
+    with live_audit(
+        [3000, 50], **SETTINGS, canaries=1000, seed=1, on_violation=calls.append
+    ) as live:
+        train(live, share=0.5)
+    assert calls == [live]
+    with pytest.warns(UserWarning, match="less noise than claimed"):
+        audited(share=0.5)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_libraries_give_the_same_scores(kind):
+    live = live_audit([3000, 50], **SETTINGS, canaries=500, seed=1)
+    with live:
+        train(live, steps=5, kind=kind)
+    plain = live_audit([3000, 50], **SETTINGS, canaries=500, seed=1)
+    with plain:
+        train(plain, steps=5)
+    assert live.state_dict()["scores"] == pytest.approx(plain.state_dict()["scores"])
+
+
+def test_correct_loops_are_rarely_suspected():
+    # Each of the two tests suspects 5 % at most: more than 11 of 60 has probability below 0.02.
+    claim = Claim.from_dpsgd(noise_multiplier=1.0, steps=20, sampling_rate=0.25)
+    suspected = 0
+    for seed in range(60):
+        live = live_audit([300], **SETTINGS, canaries=100, seed=seed)
+        random = np.random.default_rng(1000 + seed)
+        with live:
+            for _ in range(20):
+                (sums,) = live.add([np.zeros(300)])
+                live.observe([sums + random.normal(0, 2, 300)])
+        evidence = live.evidence
+        test = judge(Scores(score=evidence.scores, inserted=evidence.coins), claim, policy=POLICY)
+        assert not test.refuted
+        assert live.e_value < PROVEN
+        suspected += test.suspected or live.e_value >= SUSPECTED
+    assert suspected <= 11
+
+
+def test_the_result_holds_no_scores():
+    live = audited()
+    text = json.dumps(live.result.to_dict()) + live.result.summary() + repr(live.result)
+    scores = live.state_dict()["scores"]
+    assert not any(f"{score:.6g}" in text for score in scores)
+    assert len(text) < 12_000
+
+
+def test_a_claim_that_promises_more_than_is_reported_is_named():
+    claim = Claim.from_dpsgd(noise_multiplier=3.0, steps=60, sampling_rate=0.25)
+    result = audited(claim=claim).result
+    assert result.verdict != "consistent"
+    assert any("reports epsilon" in doubt for doubt in result.doubts)
+
+
+def test_a_training_that_ends_early_is_incomplete():
+    live = live_audit([3000, 50], **SETTINGS, canaries=500, seed=1)
+    with contextlib.suppress(ZeroDivisionError), live:
+        train(live, steps=30)
+        raise ZeroDivisionError
+    assert live.result.verdict == "inconclusive"
+    assert "Incomplete" in live.result.doubts[0]
+
+
+def test_a_checkpoint_continues_the_audit():
+    straight = audited()
+    first = live_audit([3000, 50], **SETTINGS, canaries=1000, seed=1)
+    random = np.random.default_rng(0)
+
+    def some(live, steps):
+        for _ in range(steps):
+            sums = [random.normal(0, 3, 3000), random.normal(0, 3, (10, 5))]
+            noise = [random.normal(0, 2, np.shape(one)) for one in sums]
+            live.observe([a + b for a, b in zip(live.add(sums), noise, strict=True)])
+
+    with first:
+        some(first, 25)
+    second = live_audit([3000, 50], **SETTINGS, canaries=1000)
+    second.load_state_dict(first.state_dict())
+    with second:
+        some(second, 35)
+    assert np.array_equal(second.state_dict()["scores"], straight.state_dict()["scores"])
+
+
+def test_no_step_is_an_error():
+    live = live_audit([100], **SETTINGS)
+    with live:
+        pass
+    with pytest.raises(DpauditError, match="no step"):
+        _ = live.result
+
+
+@pytest.mark.parametrize(
+    ("training", "options", "message"),
+    [
+        ([100], {"canaries": 101}, "canaries"),
+        ([100], {"sampling_rate": 1.5}, "sampling_rate"),
+        ([100], {"noise_multiplier": 0.0}, "noise_multiplier"),
+        ([100], {"sampling_rate": None}, "sampling_rate is missing"),
+        ([100], {"score": "other"}, "score"),
+        ([100], {"on_violation": "shout"}, "on_violation"),
+        ([100], {"claim": Claim.from_mu(1.0), "claimed_epsilon": 1.0}, "either claim"),
+        (3, {}, "training"),
+        (torch.optim.SGD([torch.zeros(3, requires_grad=True)], lr=1.0), {}, "clip_norm"),
+    ],
+)
+def test_bad_input_is_named(training, options, message):
+    with (
+        pytest.raises(InvalidInput, match=message),
+        live_audit(training, **(SETTINGS | options)),
+    ):
+        pass
+
+
+def test_an_optimizer_without_private_steps_is_refused():
+    with pytest.raises(InvalidInput, match="DPOptimizer"):
+        live_audit(torch.optim.SGD([torch.zeros(3, requires_grad=True)], lr=1.0))
+
+
+def test_steps_that_do_not_fit_are_named():
+    with live_audit([100], **SETTINGS) as live:
+        with pytest.raises(InvalidInput, match="without add"):
+            live.observe([np.zeros(100)])
+        with pytest.raises(InvalidInput, match=r"\[100\] numbers, got \[99\]"):
+            live.add([np.zeros(99)])
+        live.add([np.zeros(100)])
+        with pytest.raises(InvalidInput, match="twice"):
+            live.add([np.zeros(100)])

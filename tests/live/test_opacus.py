@@ -1,0 +1,213 @@
+"""Live audits inside Opacus optimizers: what is inserted, what is observed, what is left behind."""
+
+import contextlib
+import copy
+
+import numpy as np
+import pytest
+import torch
+from opacus import PrivacyEngine
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from dpaudit.live.evidence import LiveEvidence
+from dpaudit.live.opacus import OpacusSums, reported_step
+
+NOISE = 1.0
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Secure RNG turned off"),
+    pytest.mark.filterwarnings("ignore:Optimal order is the"),
+    pytest.mark.filterwarnings("ignore:Full backward hook"),
+]
+
+
+def private(*, kind="flat", seed=0, batch=32, clipping=1.0, sgd=torch.optim.SGD):
+    torch.manual_seed(seed)
+    data = TensorDataset(torch.randn(256, 10), torch.randint(0, 3, (256,)))
+    model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 3))
+    options = {}
+    if kind == "per_layer":
+        options, clipping = {"clipping": "per_layer"}, [clipping] * 4
+    if kind == "ghost":
+        options = {"grad_sample_mode": "ghost", "criterion": nn.CrossEntropyLoss()}
+    if kind == "adaptive":
+        options = {
+            "clipping": "adaptive",
+            "target_unclipped_quantile": 0.5,
+            "clipbound_learning_rate": 0.2,
+            "max_clipbound": 10.0,
+            "min_clipbound": 0.1,
+            "unclipped_num_std": 5.0,
+        }
+    made = PrivacyEngine().make_private(
+        module=model,
+        optimizer=sgd(model.parameters(), lr=0.1),
+        data_loader=DataLoader(data, batch_size=batch),
+        noise_multiplier=NOISE,
+        max_grad_norm=clipping,
+        **options,
+    )
+    model, optimizer, *rest = made
+    criterion, loader = (rest[0], rest[-1]) if kind == "ghost" else (None, rest[-1])
+    return model, optimizer, loader, criterion or functional.cross_entropy
+
+
+def fit(model, optimizer, loader, criterion, *, epochs=6):
+    for _ in range(epochs):
+        for features, targets in loader:
+            optimizer.zero_grad()
+            criterion(model(features), targets).backward()
+            optimizer.step()
+
+
+def watched(optimizer, *, canaries=200, seed=0, subtract=True, after=lambda: None):
+    evidence = LiveEvidence(
+        [parameter.numel() for parameter in optimizer.params], canaries=canaries, seed=seed
+    )
+    sums = OpacusSums(
+        optimizer,
+        evidence,
+        claimed=lambda: reported_step(optimizer),
+        subtract=subtract,
+        after_step=after,
+    )
+    return evidence, sums
+
+
+class Recorded:
+    """Remembers every observation of an evidence."""
+
+    def __init__(self, evidence):
+        self.values, self.weights, observe = [], [], evidence.observe
+
+        def remembering(observed, **settings):
+            self.values.append(observed.copy())
+            self.weights.append(np.broadcast_to(settings["weights"], observed.shape))
+            observe(observed, **settings)
+
+        evidence.observe = remembering
+
+
+@pytest.mark.parametrize("kind", ["flat", "per_layer", "adaptive", "ghost"])
+def test_what_is_observed_is_the_canary_and_the_noise(kind):
+    model, optimizer, loader, criterion = private(kind=kind)
+    evidence, sums = watched(optimizer)
+    recorded, taken = Recorded(evidence), []
+    take_part = evidence.take_part
+    evidence.take_part = lambda rate: taken.append(take_part(rate)) or taken[-1]
+    with sums.watching():
+        fit(model, optimizer, loader, criterion)
+    assert evidence.steps == 48
+    noise = np.array(recorded.values) - np.array(taken) * np.array(recorded.weights)
+    used = optimizer.noise_multiplier
+    # 48 x 200 normal numbers.
+    assert abs(noise.mean()) < 5 * used / np.sqrt(noise.size)
+    assert noise.std() == pytest.approx(used, rel=5 / np.sqrt(2 * noise.size))
+    expected = 0.5 if kind == "per_layer" else 1.0
+    assert np.allclose(recorded.weights, expected)
+    assert evidence.largest_e_value < 20
+
+
+def test_a_batch_in_parts_is_one_step():
+    model, optimizer, loader, criterion = private(batch=64)
+    evidence, sums = watched(optimizer)
+    with (
+        sums.watching(),
+        BatchMemoryManager(
+            data_loader=loader, max_physical_batch_size=20, optimizer=optimizer
+        ) as parts,
+    ):
+        fit(model, optimizer, parts, criterion, epochs=5)
+    assert evidence.steps == 20 == len(sums.batch_sizes)
+    assert 45 < np.mean(sums.batch_sizes) < 85
+
+
+def test_batch_sizes_are_those_of_the_loader():
+    model, optimizer, loader, criterion = private()
+    sizes = []
+    _, sums = watched(optimizer)
+    with sums.watching():
+        for features, targets in loader:
+            sizes.append(len(features))
+            optimizer.zero_grad()
+            criterion(model(features), targets).backward()
+            optimizer.step()
+    assert sums.batch_sizes == sizes
+
+
+@pytest.mark.parametrize("bug", ["no noise", "half of the noise", "bypassed"])
+def test_missing_noise_is_seen_after_a_few_steps(bug):
+    model, optimizer, loader, criterion = private()
+    if bug == "no noise":
+        optimizer.add_noise = lambda: [
+            setattr(p, "grad", p.summed_grad.clone()) for p in optimizer.params
+        ]
+    if bug == "half of the noise":
+        add_noise = optimizer.add_noise
+
+        def quieter():
+            optimizer.noise_multiplier /= 2
+            add_noise()
+            optimizer.noise_multiplier *= 2
+
+        optimizer.add_noise = quieter
+    if bug == "bypassed":
+        optimizer.step = lambda closure=None: optimizer.original_optimizer.step(closure)
+    evidence, sums = watched(optimizer, canaries=250)
+    with sums.watching():
+        fit(model, optimizer, loader, criterion, epochs=5)
+    assert evidence.largest_e_value > 2000
+    assert sums.bypassed == (evidence.steps if bug == "bypassed" else 0)
+
+
+def test_nothing_is_disturbed_or_left_behind():
+    results = []
+    for audited in (False, True):
+        model, optimizer, loader, criterion = private(seed=4, sgd=torch.optim.Adam)
+        before = set(vars(optimizer)), copy.copy(vars(optimizer.params[0]))
+        if audited:
+            evidence, sums = watched(optimizer)
+            evidence.coins[:] = False
+            with contextlib.suppress(KeyError), sums.watching():
+                fit(model, optimizer, loader, criterion, epochs=2)
+                raise KeyError("from the user's training")
+            hooks = optimizer.original_optimizer._optimizer_step_pre_hooks
+            assert (set(vars(optimizer)), len(hooks)) == (before[0], 0)
+            assert set(vars(optimizer.params[0])) == set(results[0][1])
+        else:
+            fit(model, optimizer, loader, criterion, epochs=2)
+        results.append(
+            (
+                torch.cat([p.detach().ravel() for p in model.parameters()]),
+                set(vars(optimizer.params[0])),
+            )
+        )
+    assert torch.equal(results[0][0], results[1][0])
+
+
+def test_without_subtracting_only_noisy_gradients_are_used():
+    model, optimizer, loader, criterion = private()
+    evidence, sums = watched(optimizer, subtract=False)
+    recorded, noisy = Recorded(evidence), []
+    places = np.concatenate(
+        [
+            here + start
+            for here, start in zip(
+                evidence.places,
+                np.cumsum([0, *[p.numel() for p in optimizer.params]])[:-1],
+                strict=True,
+            )
+        ]
+    )
+    optimizer.original_optimizer.register_step_pre_hook(
+        lambda *_: noisy.append(
+            torch.cat([p.grad.ravel() for p in optimizer.params]).numpy()[places]
+        )
+    )
+    with sums.watching():
+        fit(model, optimizer, loader, criterion, epochs=1)
+    expected = np.array(noisy) * optimizer.expected_batch_size
+    assert np.array(recorded.values) == pytest.approx(expected, rel=1e-5, abs=1e-6)
