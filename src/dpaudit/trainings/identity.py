@@ -170,10 +170,9 @@ def code_digest(train: Any, **held: Any) -> CodeDigest:
             names that errors give them.
 
     Example:
-        >>> def made(sigma):
-        ...     return lambda canary, inserted, seed: sigma
-        >>> code_digest(made(1.0)).differences(code_digest(made(2.0)))
-        ('sigma in dpaudit.trainings.identity.made.<locals>.<lambda>',)
+        >>> from functools import partial
+        >>> code_digest(partial(pow, 2)).differences(code_digest(partial(pow, 3)))
+        ('train',)
     """
     reader = _Reader()
     for name, value in {"train": train, **held}.items():
