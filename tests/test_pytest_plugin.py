@@ -27,7 +27,7 @@ def training(noise):
     return train
 
 
-@pytest.mark.dp_audit(noise_multiplier=1.0, steps=1, runs=100)
+@pytest.mark.dp_audit(noise_multiplier=1.0, steps=1, runs=400)
 def test_correct(dpaudit_training):
     assert dpaudit_training(training(1.0), canary=canary).verdict == "consistent"
 

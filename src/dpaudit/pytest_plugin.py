@@ -106,7 +106,7 @@ def _audit(
         train,
         canary=canary,
         delta=options.get("delta", 1e-5),
-        **{"until_violation": True, "anyway": True, **_claim(options), **budget, **given},
+        **{"anyway": True, **_claim(options), **budget, **given},
     )
     passing = (
         {"consistent", "inconclusive"} if options.get("allow_inconclusive") else {"consistent"}

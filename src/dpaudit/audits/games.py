@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
+
 from dpaudit import _validate
 from dpaudit.audits.identity import (
     AS_RETURNED,
@@ -31,7 +33,7 @@ from dpaudit.trainings.identity import code_digest, name_of
 from dpaudit.trainings.importing import canary_beside, load
 from dpaudit.trainings.player import PROBE, TrainingPlayer, executor_of
 from dpaudit.trainings.probe import DeadCanary, Liveness, check_function
-from dpaudit.trainings.run import Job
+from dpaudit.trainings.run import Job, inserted_in
 from dpaudit.trainings.scoring import Scorer, names_of
 
 if TYPE_CHECKING:
@@ -298,14 +300,16 @@ class FunctionGame(Game):
         """
         job, probed = dataclasses.replace(self._job, seed=sample.seed), {}
         if "adversary" not in self.facts:
-            (found,) = (
+            (shown,) = (
                 result
                 for _, result in executor.play(
                     TrainingPlayer(job=job, runs=tuple(tiles), code=self._code), [PROBE], notify
                 )
             )
-            if isinstance(found, Lost):
-                found = Liveness(results={tiles[0]: job.failure(tiles[0], _lost(found))})
+            if isinstance(shown, Lost):
+                found = Liveness(results={tiles[0]: job.failure(tiles[0], _lost(shown))})
+            else:
+                found = Liveness.from_dict(shown)
             if found.problem:
                 raise DeadCanary(found.problem)
             if found.kind is not None:
@@ -322,6 +326,60 @@ class FunctionGame(Game):
         for run, result in executor.play(TrainingPlayer(job=job, code=self._code), rest, notify):
             yield run, job.failure(run, _lost(result)) if isinstance(result, Lost) else result
         self._code.require_unedited()
+
+
+def check_tile(description: Description, phase: int, tile: int, result: Any) -> None:
+    """Raise `InvalidInput` unless this may be a tile of an audit: its runs, coins and canaries.
+
+    Arguments:
+        description: The audit.
+        phase: The phase of the tile.
+        tile: Its number.
+        result: Its scores, or its failure.
+    """
+    sample, canaries = description.sample(phase), description.canaries
+    runs = sample.runs_of(tile) if tile >= 0 else range(0)
+    wrong = ""
+    if not runs:
+        wrong = "there is no such tile"
+    elif isinstance(result, Failure):
+        coins = _coins(description, sample, [result.run])
+        wrong = "" if list(runs) == [result.run] else f"it has run {result.run}"
+        if not wrong and (result.canaries, result.inserted) != (canaries, int(coins.sum())):
+            wrong = "its coins are not those of the audit"
+    elif isinstance(result, ScoreBlock):
+        shape = len(description.horizons or (0,)), len(runs), canaries
+        expected = {
+            "horizon": np.broadcast_to(
+                np.array(description.horizons or (0,)).reshape(-1, 1, 1), shape
+            ),
+            "run": np.broadcast_to(np.array(runs, dtype=int).reshape(1, -1, 1), shape),
+            "canary": np.broadcast_to(np.arange(canaries), shape),
+            "inserted": np.broadcast_to(_coins(description, sample, runs), shape),
+        }
+        for name, column in expected.items():
+            if not np.array_equal(getattr(result, name), column.ravel()):
+                wrong = wrong or f"its column {name} is not that of the audit"
+    else:
+        wrong = f"it holds a {type(result).__name__}"
+    if wrong:
+        raise InvalidInput(
+            f"tile {tile} must be one of the {len(sample.tiles):,} tiles of this audit, got "
+            f"something else: {wrong}; do not change the results of jobs"
+        )
+
+
+def _coins(description: Description, sample: Sample, runs: Sequence[int]) -> Any:
+    """Which canaries are inserted in these runs."""
+    if description.training is not None:
+        each = (inserted_in(r, canaries=description.canaries, seed=sample.seed) for r in runs)
+        return np.array(list(each)).reshape(len(runs), description.canaries)
+    from dpaudit.games.coins import insertion_coins
+
+    coins = insertion_coins(
+        seed=sample.seed, runs=sample.runs, canaries=description.canaries, coin=description.coin
+    )
+    return coins.numpy()[list(runs)]
 
 
 def device_name(speed: Speed, capacity: Capacity | None = None) -> str:

@@ -13,7 +13,7 @@ from dpaudit.cli._render import console, print_json
 from dpaudit.configuration import store_path
 from dpaudit.errors import InvalidInput
 from dpaudit.executors.slurm_array import collect_tiles, folders_of_tiles
-from dpaudit.scores import Failure, ScoreBlock, Store
+from dpaudit.scores import Store
 
 
 def collect(
@@ -34,19 +34,22 @@ def collect(
 
     [bold]dpaudit collect /shared/me/dpaudit-slurm --store audits.sqlite[/]
     """
+    from dpaudit.audits import Description  # slow to import
+    from dpaudit.audits.games import check_tile
+
     where = store_path(store)
     rows: list[dict[str, Any]] = []
     with Store.open(where, create=False) as opened:
         for place in folders_of_tiles(folder):
-            record = opened.audit(place.name.partition("-")[0])
-            found = [
-                (tile, result)
-                for tile, result in collect_tiles(place)
-                if tile >= 0 and isinstance(result, ScoreBlock | Failure)
-            ]
-            added = record.add_tiles(found)
+            audit, _, phase = place.name.partition("-")
+            record = opened.audit(audit)
+            description = Description.of(record)
+            tiles = [(tile, result) for tile, result in collect_tiles(place) if tile >= 0]
+            for tile, result in tiles:
+                check_tile(description, int(phase or 0), tile, result)
+            added = record.add_tiles(tiles, int(phase or 0))
             rows.append(
-                {"audit": record.id, "name": record.name, "tiles": len(found), "new": added}
+                {"audit": record.id, "name": record.name, "tiles": len(tiles), "new": added}
             )
     if not rows:
         raise InvalidInput(f"{folder} has no results of SLURM jobs; give the --slurm-folder")

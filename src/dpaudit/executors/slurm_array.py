@@ -2,11 +2,16 @@
 
 The folder on the shared file system has the player, one file for each finished tile, and the logs
 of the jobs. There is no database in it: SQLite does not work on network file systems.
+
+Only the jobs read the pickle of the player, which the audit wrote before it submitted them. Results
+are data: a line of JSON with the audit, the tile and the notices, then the packed tile.
 """
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import json
 import os
 import pickle
 import signal
@@ -15,13 +20,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
-from dpaudit import _validate
-from dpaudit.errors import DpauditError, InvalidInput, MissingExtra
-from dpaudit.executors._worker import portable
+from dpaudit import _validate, errors
+from dpaudit.errors import DpauditError, InvalidInput, InvalidScores, MissingExtra
 from dpaudit.executors.base import Capacity, Executor, Lost, Notify, Player
+from dpaudit.scores import Failure, ScoreBlock
+from dpaudit.scores.table import pack, unpack
 
 _PLAYER, _ENDING = "player.pickle", ".tile"
 
@@ -35,8 +42,8 @@ class SlurmArray(Executor):
     `collect_tiles`, reads their results later.
 
     Arguments:
-        folder: A folder on a file system that all machines share. Only you may write to it: its
-            files are pickles.
+        folder: A folder on a file system that all machines share. Only you may write to it: the
+            jobs run the player that is in it.
         cluster: ``"slurm"``; ``"local"`` and ``"debug"`` play on this machine, for tests.
         tiles_per_job: Number of tiles that a job plays one after the other.
         cpus_per_tile: CPUs of a job.
@@ -99,7 +106,7 @@ class SlurmArray(Executor):
         while missing:
             over = not first and all(job.done() for job in jobs)  # before the files are looked at
             for tile in [one for one in missing if _file(folder, one).exists()]:
-                result, notices = _read(_file(folder, tile))
+                result, notices = _read(_file(folder, tile), tile)
                 for notice in notices:
                     notify(notice)
                 del missing[tile]
@@ -156,9 +163,9 @@ class _Tiles:
                 notices.clear()
                 with _time_limit(timeout):
                     content = play_tile(tile, notices.append)
-                _write(file, _pickled(("result", (content, list(notices)))))
+                _write(file, _encoded(file, tile, content, notices))
             except Exception as error:
-                _write(file, _pickled(("error", portable(error))))
+                _write(file, _encoded(file, tile, error, notices))
                 return
 
     def checkpoint(self, *arguments: Any) -> Any:
@@ -174,13 +181,16 @@ def folders_of_tiles(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def collect_tiles(folder: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
-    """The results in a folder of `SlurmArray`, without waiting for those that are missing."""
+    """The results in a folder of `SlurmArray`, without waiting for those that are missing.
+
+    They are data, and each names the folder and the tile that it belongs to.
+    """
     place = Path(folder)
     if not (place / _PLAYER).exists():
         raise InvalidInput(f"{folder} is not a folder of tiles: it has no {_PLAYER}")
-    _check_private(place)
     for file in sorted(place.glob(f"*{_ENDING}")):
-        yield int(file.stem), _read(file)[0]
+        tile = int(file.stem)
+        yield tile, _read(file, tile)[0]
 
 
 @contextlib.contextmanager
@@ -197,18 +207,45 @@ def _file(folder: Path, tile: int) -> Path:
     return folder / f"{tile:09d}{_ENDING}"
 
 
-def _read(file: Path) -> tuple[Any, list[str]]:
+def _encoded(file: Path, tile: int, result: Any, notices: Sequence[str]) -> bytes:
+    """A result as bytes: scores and failures packed, anything else, and errors, as JSON."""
+    kind, payload = "json", b""
+    if isinstance(result, ScoreBlock | Failure):
+        kind, payload = "tile", pack(result)
+    elif isinstance(result, Exception):
+        kind, payload = "error", json.dumps([type(result).__name__, str(result)]).encode()
+    else:
+        payload = json.dumps(result).encode()
+    played_on = getattr(result, "played_on", "")
+    head = {"audit": file.parent.name, "tile": tile, "kind": kind, "notices": list(notices)}
+    return json.dumps({**head, "played_on": played_on}).encode() + b"\n" + payload
+
+
+def _read(file: Path, tile: int) -> tuple[Any, list[str]]:
+    """The result in a file, and its notices; an error that the player raised is raised."""
     try:
-        kind, content = pickle.loads(file.read_bytes())
-    except (OSError, pickle.UnpicklingError, EOFError, ValueError, TypeError) as error:
+        line, _, payload = file.read_bytes().partition(b"\n")
+        head = json.loads(line)
+        if (head["audit"], head["tile"]) != (file.parent.name, tile):
+            raise ValueError(f"it belongs to tile {head['tile']} of {head['audit']}")
+        if head["kind"] == "tile":
+            result: Any = unpack(payload)
+            if isinstance(result, ScoreBlock):
+                result = replace(result, played_on=str(head["played_on"]))
+        else:
+            result = json.loads(payload)
+    except (OSError, InvalidScores, ValueError, TypeError, KeyError) as error:
         raise DpauditError(
             f"cannot read the result {file}: {error}; delete it and repeat"
         ) from None
-    if kind == "error":
+    if head["kind"] == "error":
         file.unlink(missing_ok=True)  # so that the same call tries again
-        raise content
-    result: tuple[Any, list[str]] = content
-    return result
+        name, text = result
+        kind = getattr(errors, name, getattr(builtins, name, None))
+        if isinstance(kind, type) and issubclass(kind, Exception) and kind is not MissingExtra:
+            raise kind(text)
+        raise DpauditError(f"{name} in a job: {text}")
+    return result, [str(notice) for notice in head["notices"]]
 
 
 def _write(file: Path, content: bytes) -> None:

@@ -12,7 +12,7 @@ from dpaudit.trainings.probe import probe
 from dpaudit.trainings.run import Job
 
 PROBE = -1
-"""The tile that checks the training before all others; its result is a `Liveness`."""
+"""The tile that checks the training before all others; its result is that of `Liveness.to_dict`."""
 
 ATTEMPTS = 2
 """A training that ends its process is tried once more: something else may have ended it."""
@@ -39,7 +39,9 @@ class TrainingPlayer(Player):
         here = self.code and self.code.require_here(self.job.train, **self.job.held)
 
         def play(tile: int, notify: Notify) -> Any:
-            result = probe(self.job, self.runs) if tile == PROBE else self.job.play(tile)
+            # Plain data, because jobs elsewhere write it to a file.
+            shown = probe(self.job, self.runs).to_dict() if tile == PROBE else None
+            result = self.job.play(tile) if shown is None else shown
             if here is not None:
                 here.require_unedited()
             return result

@@ -15,7 +15,8 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-from collections.abc import Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from dpaudit._arrays import Array
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.scores import Failure, ScoreBlock
+from dpaudit.scores.table import pack, unpack
 from dpaudit.trainings.canary import CraftedCanary, DirectionCanary, GradientCanary
 from dpaudit.trainings.run import Job, collecting, traceback_of
 from dpaudit.trainings.scoring import Kind, UnscorableReturn, coverage_of, flat_parameters
@@ -86,6 +88,17 @@ class Liveness:
     problem: str = ""
     doubts: tuple[str, ...] = ()
     covers: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, which a job on another machine can write."""
+        packed = {str(run): b64encode(pack(one)).decode() for run, one in self.results.items()}
+        return {**vars(self), "results": packed, "doubts": list(self.doubts)}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Liveness:
+        """Read what `to_dict` wrote."""
+        results = {int(run): unpack(b64decode(text)) for run, text in plain["results"].items()}
+        return cls(**{**plain, "results": results, "doubts": tuple(plain["doubts"])})
 
 
 def check_function(train: object, canary: object) -> None:
