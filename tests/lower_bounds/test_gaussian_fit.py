@@ -74,3 +74,11 @@ def test_few_of_a_thousand_normal_audits_are_refused() -> None:
         for _ in range(audits)
     )
     assert 0.0005 <= refused / audits <= 0.01
+
+
+def test_a_kind_without_any_variance_is_refused() -> None:
+    varied = np.random.default_rng(0).normal(size=30)
+    for groups in ((varied + 3, np.zeros(30)), (np.full(30, 3.0), varied)):
+        fit = fit_gaussian(*groups, significance=0.05)
+        assert fit.equal_variance_p_value == 0.0
+        assert fit.rejected

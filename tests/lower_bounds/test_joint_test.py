@@ -193,6 +193,20 @@ def test_small_p_values_are_those_of_perfect_separation() -> None:
             assert exact <= p_value <= 1.02 * exact + 2e-13
 
 
+@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize(("x", "y", "sizes"), [(3, 5, (300, 300)), (10, 0, (400, 30))])
+def test_the_distance_is_proven_up_to_the_nearest_point(
+    name: str, x: int, y: int, sizes: tuple[int, int]
+) -> None:
+    curve, observed = CURVES[name], _observed(counts_of(x, y, *sizes))
+    alpha = np.concatenate([_even(0.0, 1.0, 40_001), curve.kinks])
+    nearest = float(observed.distance_from(alpha, curve.tradeoff(alpha)).min())
+    assert observed.proven_distance(curve) == pytest.approx(nearest, rel=0.03, abs=2e-3)
+    if nearest > 0.01:
+        assert observed.is_as_far(curve, 0.999 * nearest - 1e-3)
+        assert not observed.is_as_far(curve, 1.001 * nearest + 1e-3)
+
+
 @pytest.mark.parametrize("each", [6, 10])
 def test_counts_on_the_curve_do_not_speak_against_it(each: int) -> None:
     """Their distance from points of the curve is above 0, because the curve lies between them."""
