@@ -23,12 +23,14 @@ from dpaudit.audits.identity import (
     Sample,
     describe,
 )
-from dpaudit.errors import InvalidInput
+from dpaudit.claims import Claim
+from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.executors import Capacity, Executor, Lost, Notify, check_pickles, refuse_in_worker
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.presets import preset
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.threat_models import Adversary, audited_mechanism
+from dpaudit.trainings.canary import CraftedCanary
 from dpaudit.trainings.identity import code_digest, name_of
 from dpaudit.trainings.importing import canary_beside, load
 from dpaudit.trainings.player import PROBE, TrainingPlayer, executor_of
@@ -72,6 +74,10 @@ class Game(ABC):
         """Continue a stored audit, with the choices and the facts of its beginning."""
         self.description = description
         self.facts = {key: facts[key] for key in ("adversary", "doubts", "covers") if key in facts}
+
+    def check(self, claim: Claim, notify: Notify) -> tuple[str, ...]:
+        """Rules of private training that are broken, as sentences, before any statistics."""
+        return ()
 
     @abstractmethod
     def executor(self, tiles: int) -> Executor:
@@ -270,6 +276,7 @@ class FunctionGame(Game):
         self._isolated = isolated and _can_be_sent(TrainingPlayer(job=self._job))
         if self._workers > 1 or capacity is not None:
             check_pickles(TrainingPlayer(job=self._job))
+        self._train, self._canary = train, canary
         self._code = code = code_digest(train, **self._job.held)
         self.description = Description(
             mechanism=DescribedTraining(
@@ -286,6 +293,25 @@ class FunctionGame(Game):
             coin="half" if scorer.canaries == 1 else "fair",
             seed=seed,
             until_violation=bool(until_violation),
+        )
+
+    def check(self, claim: Claim, notify: Notify) -> tuple[str, ...]:
+        """`dpaudit check`, for crafted canaries and a claim of noise in every step."""
+        claimed = claim.to_dict().get("settings") or {}
+        noise, steps = claimed.get("noise_multiplier"), claimed.get("steps")
+        sampled = claimed.get("sampling_rate") is not None
+        if noise is None or sampled or not isinstance(self._canary, CraftedCanary):
+            return ()
+        from dpaudit.checks import check_training
+
+        try:
+            result = check_training(self._train, self._canary, noise_multiplier=noise, steps=steps)
+        except DpauditError as error:
+            notify(f"dpaudit check could not run: {str(error).splitlines()[0]}")
+            return ()
+        return tuple(
+            f"dpaudit check finds the rule {finding.rule.name!r} broken: {finding.explanation}"
+            for finding in result.broken
         )
 
     def executor(self, tiles: int) -> Executor:

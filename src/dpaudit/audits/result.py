@@ -386,7 +386,7 @@ def read_result(
                 policy=policy,
                 threat_model=THREAT_MODELS.get(adversary),  # type: ignore[call-overload]
                 every_accountant=horizon == horizons[-1],
-                doubts=doubts or constant_scores(scores),
+                doubts=(*(doubts or constant_scores(scores)), *facts.get("broken", ())),
                 covers=str(facts.get("covers", "")),
             )
         )

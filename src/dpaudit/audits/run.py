@@ -75,6 +75,7 @@ def audit(
     max_runs: int | None = None,
     time_limit: float | None = None,
     anyway: bool = False,
+    check: bool = False,
     detect: float = DETECT,
     power: float = LEAST_POWER,
     on_error: str = "record",
@@ -135,6 +136,8 @@ def audit(
         max_runs: Largest number of runs, fresh ones included.
         time_limit: Seconds after which no fresh runs are begun or continued.
         anyway: Play even if this many runs cannot refute the claim, whatever their scores.
+        check: For a function, run `dpaudit.check_training` first, where canary and claim allow it;
+            the verdict of a training that breaks a rule cannot be ``consistent``.
         detect: Noise of this fraction of the claimed noise must be detectable for the verdict
             ``consistent``; 0.5 means noise that is halved by mistake.
         power: Probability with which such noise must be detected.
@@ -191,10 +194,13 @@ def audit(
             isolated=isolated,
             capacity=None if executor is None else executor.capacity(),
         )
-        _check_claim(game, question, anyway=anyway)
+        claimed = _check_claim(game, question, anyway=anyway)
         opened = stack.enter_context(_open_store(store))  # not before everything is checked
         record = begin(opened, name, game, reuse=reuse)
         keep(record, question=question.to_dict(), call=call or _call(game.description, question))
+        if check and claimed is not None and "broken" not in (record.summary or {}):
+            notices.progress.stage("checking rules")
+            keep(record, broken=game.check(claimed, notices.notify))
         player = _Player(game, record, question, notices, on_error=on_error, executor=executor)
         player.play(game.description.sample(0))
         result = read_result(record)
@@ -485,8 +491,8 @@ def _claim_of(claim: Claim | None, claimed_epsilon: float | None, delta: float) 
     return claim if claimed_epsilon is None else Claim.from_epsilon(claimed_epsilon, delta)
 
 
-def _check_claim(game: Game, question: Question, *, anyway: bool) -> None:
-    """Refuse, before anything is trained, an audit that could not refute the claim."""
+def _check_claim(game: Game, question: Question, *, anyway: bool) -> Claim | None:
+    """The claim; refuses, before anything is trained, an audit that could not refute it."""
     description = game.description
     claim = question.claim or description.claim(max(description.horizons, default=0))
     if claim is None and game.needs_claim:
@@ -495,7 +501,7 @@ def _check_claim(game: Game, question: Question, *, anyway: bool) -> None:
             "steps=..., sampling_rate=...), or claimed_epsilon and delta"
         )
     if claim is None or anyway:
-        return
+        return claim
     needed = runs_to_refute(
         claim,
         policy=policy_of(description, question),
@@ -505,7 +511,7 @@ def _check_claim(game: Game, question: Question, *, anyway: bool) -> None:
         anytime=description.until_violation,
     )
     if needed is not None and needed <= description.runs:
-        return
+        return claim
     remedy = (
         "so weak a claim cannot be tested by an audit; audit fewer steps, with their claim"
         if needed is None

@@ -61,6 +61,11 @@ CLAIM: dict[str, Any] = {
     ),
     "max_runs": optional(int, "Largest number of runs, fresh ones included.", "N"),
     "time_limit": optional(float, "Seconds after which no fresh runs are played.", "S"),
+    "no_check": _flag(
+        "--no-check",
+        "Do not run dpaudit check on your function first, which is done where its canary and its "
+        "claim allow it.",
+    ),
     "anyway": _flag(
         "--anyway", "Train even if this many runs cannot refute the claim, whatever their scores."
     ),
@@ -154,6 +159,7 @@ def audit(
             until_violation=given["until_violation"],
             confirm=not given["no_confirm"],
             anyway=given["anyway"],
+            check=not given["no_check"],
             **{
                 name: given[name]
                 for name in ("max_runs", "time_limit", "detect", "power", "timeout")
@@ -228,5 +234,7 @@ _OPTIONS = {
     "executor": None,
     "json": Json,
 }
-_FLAGS = dict.fromkeys(("pair_only", "until_violation", "no_confirm", "anyway", "json"), False)
+_FLAGS = dict.fromkeys(
+    ("pair_only", "until_violation", "no_confirm", "no_check", "anyway", "json"), False
+)
 audit = takes_executor(with_signature(audit, _OPTIONS, _FLAGS))
