@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+from bisect import bisect_left
+
 import numpy as np
 import pytest
 
 from dpaudit import Claim, ErrorCounts, Scores, test_claim
 from dpaudit.claims import CONFIRMED, STRICT, UNNAMED, judge, unconfirmed
 from dpaudit.claims.anytime import AnytimeTest
-from dpaudit.claims.fixed_sample import claim_p_value, scores_to_refute
+from dpaudit.claims.fixed_sample import scores_to_refute
 from dpaudit.claims.verdict import runs_to_refute
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.diagnostics import with_failures
+from dpaudit.lower_bounds.joint_test import curve_refuted
 from dpaudit.scores import Failure
 
 CLAIM = Claim.from_mu(1.0)
@@ -32,13 +36,16 @@ def counts(false_positives: int, false_negatives: int, each: int) -> ErrorCounts
     )
 
 
+@functools.cache
 def counts_at(p_value: float, each: int = 1000) -> ErrorCounts:
     """Counts with at most this p-value, and hardly less."""
-    for errors in range(31 * each // 100, each // 5, -1):
-        found = counts(errors, errors, each)
-        if claim_p_value(found, CLAIM)[0] <= p_value:
-            return found
-    raise AssertionError
+    most, least = 31 * each // 100, each // 5
+    errors = bisect_left(
+        range(least, most),
+        True,
+        key=lambda few: not curve_refuted(counts(few, few, each), CLAIM.curve, p_value),
+    )
+    return counts(least + errors - 1, least + errors - 1, each)
 
 
 def common_coin(seed: int, runs: int = 1) -> Scores:
@@ -129,13 +136,12 @@ def test_false_alarms_of_both_stages_are_a_thousandth():
     beta = float(CLAIM.tradeoff(alpha))
     chance = []
     for each, level in ((40, CONFIRMED.suspect), (80, CONFIRMED.confirm)):
-        errors = np.arange(each + 1)
-        rejected = np.zeros((each + 1, each + 1))
-        for x in range(each // 2):
-            for y in range(each // 2):
-                rejected[x, y] = claim_p_value(counts(x, y, each), CLAIM)[0] <= level
-                if not rejected[x, y]:
-                    break
+        errors, rejected = np.arange(each + 1), np.zeros((each + 1, each + 1))
+        y = each
+        for x in range(each + 1):  # the more false positives, the fewer false negatives
+            while y >= 0 and not curve_refuted(counts(x, y, each), CLAIM.curve, level):
+                y -= 1
+            rejected[x, : y + 1] = 1
         weights = np.outer(binom.pmf(errors, each, alpha), binom.pmf(errors, each, beta))
         chance.append(float((weights * rejected).sum()))
     assert chance[0] <= 0.05

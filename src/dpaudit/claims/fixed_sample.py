@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 import numpy as np
@@ -192,6 +193,7 @@ def one_run_claim_p_value(outcome: Guesses, claim: Claim) -> float:
 # ---- what perfect scores could show ----------------------------------------------------------
 
 
+@lru_cache(maxsize=1024)
 def can_refute(
     claim: Claim, positives: int, negatives: int, *, policy: Policy = STRICT, tests: int = 1
 ) -> bool:
