@@ -156,6 +156,13 @@ def test_bad_input_is_one_line_and_exit_code_2(run, arguments, message):
     assert err.count("\n") == 1
 
 
+def test_a_claim_needs_a_threshold_chosen_without_its_scores(run, scores_file):
+    asked = ("estimate", scores_file, "--delta", "1e-5", "--claim-mu", "1", "--threshold", "best")
+    code, _, err = run(*asked)
+    assert code == 2
+    assert "must be pilot or fixed=VALUE" in err
+
+
 def test_an_unknown_threshold_rule(run, scores_file):
     code, out, err = run("estimate", scores_file, "--delta", "1e-5", "--threshold", "magic")
     assert (code, out) == (2, "")

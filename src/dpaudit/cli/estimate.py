@@ -127,8 +127,7 @@ def estimate(
         result = Bounds(bounds=(estimate_one(evidence, method=method, **asked),))
     verdict = None
     if claim is not None:
-        named = rule if rule.startswith(("pilot", "fixed")) else "pilot"
-        verdict = test_claim(evidence, claim, threshold=threshold_rule(named, seed=seed))
+        verdict = test_claim(evidence, claim, threshold=threshold_rule(rule, seed=seed))
 
     if json:
         _print_json(result, verdict)
