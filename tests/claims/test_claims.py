@@ -83,6 +83,15 @@ def test_noise_a_fifth_too_small_is_seen():
     assert found >= 18
 
 
+def test_a_leak_in_the_tail_is_found_among_many_thresholds():
+    # Four of ten scores with the canary are above all others; the rest are alike.
+    random = np.random.default_rng(0)
+    inserted, others = np.exp(10 * random.random((2, 2000)))
+    inserted[:800] *= np.exp(10)
+    test = test_claim(Scores.from_samples(inserted, others), Claim.from_points([(1.0, 0.0)]))
+    assert test.verdict == "violation"
+
+
 def test_a_safe_mechanism_is_consistent():
     verdict = test_claim(scores_of(1.5, 500, 0), Claim.from_mu(2.0))
     assert verdict.verdict == "consistent"
