@@ -179,7 +179,7 @@ def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"canaries": 2},
         {"speed": dataclasses.replace(SPEED, precision="float64")},
     ],
-    ids=str,
+    ids=lambda change: "-".join([*change, *change.get("training", ())]),
 )
 def test_a_changed_audit_does_not_resume_an_unfinished_one(
     unfinished: Path, change: dict[str, object]
