@@ -13,12 +13,18 @@ import pytest
 
 from dpaudit import Claim, GradientCanary, Store, audit
 from dpaudit.errors import InvalidInput
+from dpaudit.trainings.player import executor_of
 
 CLAIM = Claim.from_mu(1.0)
 
 MODULE = """
 import os, sys, time
 import numpy as np
+from dpaudit.executors import Player
+
+class Threads(Player):
+    def open(self):
+        return lambda tile, notify: (os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"])
 
 def train(canary, inserted, seed):
     print("the training prints")
@@ -86,6 +92,18 @@ def test_where_it_stops_does_not_either(trainings):
     assert alone.stopped_at == several.stopped_at < 200
     assert alone.scores.score.tobytes() == several.scores.score.tobytes()
     assert alone.test.e_value == several.test.e_value
+
+
+@pytest.mark.parametrize(("asked", "threads"), [(None, "1"), ("3", "3")])
+def test_a_process_has_one_thread_unless_more_are_asked_for(trainings, monkeypatch, asked, threads):
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if asked is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    executor = executor_of(1, isolated=True)
+    ((_, found),) = executor.play(trainings.Threads(), [0], print)
+    assert found == (threads, threads)
 
 
 def test_what_cannot_be_sent_to_another_process_is_refused_before_training():

@@ -50,7 +50,11 @@ class TrainingPlayer(Player):
 
 
 def executor_of(workers: int, *, timeout: float | None = None, isolated: bool = False) -> Executor:
-    """The executor for a number of workers, which share the cores of this machine.
+    """The executor for a number of workers.
+
+    Each has one thread, unless ``OMP_NUM_THREADS`` or ``MKL_NUM_THREADS`` or the training itself
+    asks for more: threads of a small training that wait for each other on a busy machine take ten
+    times the CPU time.
 
     Arguments:
         workers: Number of trainings at the same time.
@@ -59,6 +63,11 @@ def executor_of(workers: int, *, timeout: float | None = None, isolated: bool = 
     """
     if workers == 1 and timeout is None and not isolated:
         return InProcess()
-    share = str(max(1, (os.cpu_count() or 1) // workers))
-    threads = {name: os.environ.get(name, share) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    return LocalProcesses(workers=workers, environment=threads, timeout=timeout, attempts=ATTEMPTS)
+    threads = os.environ.get("OMP_NUM_THREADS", "1")
+    environment = {
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": os.environ.get("MKL_NUM_THREADS", threads),
+    }
+    return LocalProcesses(
+        workers=workers, environment=environment, timeout=timeout, attempts=ATTEMPTS
+    )
