@@ -24,3 +24,17 @@ def percent(share: float, digits: int = 6) -> str:
     while digits < 17 and share < 1 <= float(f"{100 * share:.{digits}g}") / 100:
         digits += 1
     return f"{100 * share:.{digits}g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, whichever is easiest to read.
+
+    Example:
+        >>> duration(0.12), duration(90), duration(600), duration(9000)
+        ('0.1 s', '90 s', '10 min', '2.5 h')
+    """
+    if seconds < 1:
+        return f"{seconds:.1g} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -158,7 +158,7 @@ def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json
     from rich import box
     from rich.table import Table
 
-    from dpaudit.audits.progress import duration
+    from dpaudit._numbers import duration
     from dpaudit.cli._render import console
 
     screen = console()
@@ -212,7 +212,7 @@ def _printed(made: Iterable[Made], count: int, *, quiet: bool) -> Iterable[Made]
         return
     from rich.text import Text
 
-    from dpaudit.audits.progress import duration
+    from dpaudit._numbers import duration
     from dpaudit.cli._render import console
 
     screen = console()

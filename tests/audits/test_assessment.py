@@ -10,8 +10,8 @@ import pytest
 
 from dpaudit.audits import Assessment, Description, Question, assess
 from dpaudit.audits.identity import DescribedAdversary, DescribedMechanism
+from dpaudit.audits.wording import bounds_in_words
 from dpaudit.audits.wording import sentence as words
-from dpaudit.audits.wording import summary
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.privacy import Bounds
 from dpaudit.report.words import power_in_words
@@ -241,7 +241,7 @@ def test_the_sentence_says_what_the_adversary_saw(threat_model: str, seen: str) 
 
 def test_the_summary_names_every_bound_and_assumption() -> None:
     found = _assess(3.953, 200)
-    text = summary(found, "So it is.")
+    text = bounds_in_words(found, "So it is.")
     assert text.endswith("So it is.")
     for bound in found.lower:
         assert f"{bound.epsilon:.4f}" in text

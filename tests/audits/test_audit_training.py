@@ -58,7 +58,7 @@ def test_a_true_claim_is_consistent_and_a_false_one_a_violation():
     assert broken.lower["clopper-pearson"].epsilon > kept.lower["clopper-pearson"].epsilon
     assert broken.threat_model is ThreatModel.HIDDEN_STATE
     assert broken.adversary == "parameters"
-    assert "lower  epsilon >=" in broken.summary()
+    assert "lower  epsilon >=" in broken.summary(all_bounds=True)
     plain = broken.to_dict()
     assert plain["verdict"] == "violation"
     assert plain["failures"] == []
@@ -138,7 +138,7 @@ def test_a_score_of_the_trainings_own_and_predictions():
 
     own = audit(score, claim=CLAIM, runs=40)
     assert (own.adversary, own.threat_model) == ("score", None)
-    assert "state what your score was made of" in own.summary()
+    assert "state what your score was made of" in own.summary(all_bounds=True)
 
     def answer(canary, inserted, seed):
         logit = 6.0 * inserted + np.random.default_rng(seed).normal()
@@ -536,7 +536,7 @@ def test_the_power_of_every_verdict_is_in_the_summary_the_page_and_the_json(nois
     found = audit(gaussian(noise), canary=CANARY, claim=CLAIM, runs=runs)
     sentence = power_in_words(found.final.power)
     assert found.to_dict()["power"]["sentence"] == sentence
-    assert sentence in found.summary()
+    assert sentence in found.summary(all_bounds=True)
     # After a violation the page says what was found instead.
     assert (sentence[1:] in found.page().sentence) == (found.verdict != "violation")
 

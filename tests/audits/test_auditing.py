@@ -212,7 +212,7 @@ def test_an_unfinished_audit_has_no_verdict_whatever_its_scores_say(unfinished: 
     assert (result.finished, result.verdict) == (False, "unfinished")
     assert result.to_dict()["verdict"] == "unfinished"
     assert result.sentence.startswith("Unfinished: after 50 of 200 runs the scores show epsilon >=")
-    assert result.summary().endswith(result.sentence)
+    assert result.summary(all_bounds=True).endswith(result.sentence)
     page = result_page(result)
     assert (page.verdict, page.sentence) == ("unfinished", result.sentence)
     assert page.evidence is not None
@@ -350,7 +350,7 @@ def test_the_result_is_drawn_and_put_in_words(tmp_path: Path) -> None:
     figure.savefig(tmp_path / "audit.png")
     assert len(figure.axes) == 3
     assert (tmp_path / "audit.png").stat().st_size > 10_000
-    assert result.summary().endswith(result.sentence)
+    assert result.summary(all_bounds=True).endswith(result.sentence)
     assert repr(result).startswith(f"AuditResult({result.verdict}, ")
 
 

@@ -11,7 +11,7 @@ from html import escape
 from importlib import import_module
 from typing import Any, Self, final
 
-from dpaudit._numbers import decimals
+from dpaudit._numbers import decimals, duration
 from dpaudit.executors import Status
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -301,18 +301,6 @@ def status_text(status: Status) -> str:
     if status.lost_nodes:
         parts.append(counted(status.lost_nodes, "machine lost", "machines lost"))
     return ", ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """Seconds, minutes or hours, whichever is easiest to read.
-
-    Example:
-        >>> duration(90), duration(600), duration(9000)
-        ('90 s', '10 min', '2.5 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _rate(speed: float) -> str:

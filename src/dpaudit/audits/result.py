@@ -23,13 +23,13 @@ from dpaudit.audits.assessment import (
 )
 from dpaudit.audits.evidence import collect_evidence
 from dpaudit.audits.identity import Description, Question
-from dpaudit.audits.wording import sentence, summary, unfinished
+from dpaudit.audits.wording import bounds_in_words, sentence, unfinished, verdict_page
 from dpaudit.claims import STRICT, Claim, ClaimTest
 from dpaudit.errors import InvalidInput, StoreError, TrainingFailed
 from dpaudit.lower_bounds import ProvenCurve
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.report.data import MOST_THRESHOLDS, AuditEvidence, PageData
-from dpaudit.report.words import claim_notes, power_in_words
+from dpaudit.report.words import claim_notes, counted, power_in_words
 from dpaudit.scores import AuditRecord, Failure, Scores
 from dpaudit.scores.store import scores_of
 from dpaudit.trainings.scoring import THREAT_MODELS
@@ -187,8 +187,17 @@ class AuditResult:
         known = ", ".join(str(assessment.horizon) for assessment in self.horizons)
         raise InvalidInput(f"steps must be one of the audit's horizons ({known}), got {steps!r}")
 
-    def summary(self) -> str:
-        """Bounds with their assumptions, the test, its power and the verdict, as text."""
+    def summary(self, *, all_bounds: bool = False) -> str:
+        """The result in at most twelve lines: what ``dpaudit audit`` prints.
+
+        Arguments:
+            all_bounds: Whether to add all bounds with their assumptions, the test and its power.
+        """
+        calls = ('result.report("audit.html")', "result.summary(all_bounds=True)")
+        page = "\n".join(verdict_page(self, commands=() if all_bounds else calls))
+        return f"{page}\n\n{self._bounds_in_words()}" if all_bounds else page
+
+    def _bounds_in_words(self) -> str:
         seen = self.threat_model
         sees = "unknown: state what your score was made of" if seen is None else seen.value
         fresh = f", {self.fresh_runs:,} fresh runs" if self.fresh_runs else ""
@@ -199,7 +208,7 @@ class AuditResult:
             f"{fresh}",
             *(f"note      {notice}" for notice in self.notices),
         ]
-        return "\n".join([*lines, summary(self.final, self.sentence)])
+        return "\n".join([*lines, bounds_in_words(self.final, self.sentence)])
 
     def evidence(
         self, *, most_thresholds: int = MOST_THRESHOLDS, with_growth: bool = True
@@ -312,9 +321,9 @@ class AuditResult:
         lower, upper = self.leading, self.least_upper
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return (
-            f"AuditResult({self.verdict}, epsilon >= {decimals(lower.epsilon, 2)} shown, <= "
-            f"{decimals(upper.epsilon, 2)} claimed, delta = {lower.delta:g}, "
-            f"{self.runs:,} runs{failed})"
+            f"AuditResult({self.verdict}, claimed epsilon <= {decimals(upper.epsilon, 2)}, shown "
+            f">= {decimals(lower.epsilon, 2)}, delta = {lower.delta:g}, "
+            f"{counted(self.runs, 'run')}{failed})"
         )
 
 

@@ -1,15 +1,34 @@
-"""An audit in words: the verdict sentence and the summary. Nothing is computed here."""
+"""The result of an audit in words. Nothing is computed here.
+
+`verdict_page` is the result in at most twelve lines, which commands and `AuditResult.summary`
+print; `sentence` is the verdict in prose, for pages, JSON and JUnit.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from dpaudit._numbers import decimals, percent
+from dpaudit._numbers import decimals, duration, percent
 from dpaudit.audits.assessment import Assessment
 from dpaudit.claims import ClaimTest
 from dpaudit.privacy import Bound, ThreatModel
-from dpaudit.report.words import ADVICE, bare_line, capitalised, claim_notes, power_in_words
+from dpaudit.report.words import (
+    ADVICE,
+    bare_line,
+    capitalised,
+    claim_notes,
+    counted,
+    power_in_words,
+    power_line,
+    verdict_word,
+)
+
+if TYPE_CHECKING:
+    from dpaudit.audits.result import AuditResult
 
 HARDLY_CHANCE = 0.001
 """The sentence of a violation with a larger p-value says how often chance leads to one."""
@@ -21,14 +40,207 @@ _SEES = {
     None: "this adversary",
 }
 
+MOST_LINES, LINE_WIDTH = 12, 80
+"""The size of `verdict_page`, unless its conditions alone need more lines."""
+
+_CONDITIONS = {
+    "the mechanism's trade-off curve is Gaussian (mu-GDP)": "if the trade-off is Gaussian",
+    "canaries of the same run are independent": "if canaries are independent",
+    "every canary was inserted by its own fair coin": "if coins are fair",
+}
+SUSPECTED = "SUSPECTED"
+"""Stands beside a lower bound above the claim, without a violation that is confirmed."""
+
+_LEFT = 31  # the column of conditions
+
+
+def verdict_page(result: AuditResult, *, commands: Sequence[str] = ()) -> list[str]:
+    """The result in at most twelve lines: verdict, claimed and shown, meaning, what to do next.
+
+    Arguments:
+        result: The result.
+        commands: What to call next.
+    """
+    lines = [*_heading(result), "", *_claimed_and_shown(result)]
+    last = _commands(commands)
+    room = MOST_LINES - len(lines) - len(last) - 1
+    meaning_lines: list[str] = []
+    for text in _meaning_of(result):
+        wrapped = textwrap.wrap(text, LINE_WIDTH - 2, break_long_words=False)
+        if not meaning_lines and len(wrapped) > room:  # the rest is behind --all-bounds
+            wrapped = [*wrapped[: room - 1], f"{wrapped[room - 1][: LINE_WIDTH - 6]} ..."]
+        if len(meaning_lines) + len(wrapped) <= room:
+            meaning_lines += [f"  {line}" for line in wrapped]
+    return [*lines, "", *meaning_lines, *last]
+
+
+def _heading(result: AuditResult) -> list[str]:
+    """The verdict, the training, the adversary, the number of runs and the duration."""
+    word = f"{verdict_word(result.verdict).upper()}   "
+    what = f"{result.name} ({result.training})" if result.name else result.training
+    runs = counted(result.runs, "training")
+    if not result.finished:
+        runs = f"{result.runs:,} of {counted(result.asked, 'training')}"
+    parts = [what]
+    if result.adversary and result.adversary != "as returned":
+        parts.append(f"adversary {result.adversary}")
+    parts.append(runs + (f" of {result.canaries:,} canaries" if result.canaries > 1 else ""))
+    if result.fresh_runs:
+        parts.append(f"{result.fresh_runs:,} fresh ones")
+    if result.failures:
+        parts.append(f"{len(result.failures):,} failed")
+    if result.seconds:
+        parts.append(duration(result.seconds))
+    return _hanging(word, ", ".join(parts))
+
+
+def _claimed_and_shown(result: AuditResult) -> Iterator[str]:
+    """The claim, and lower bounds with the condition under which each of them holds."""
+    final, test = result.final, result.test
+    upper, leading = final.least_upper, final.leading
+    delta = _typed(leading.delta)
+    if test is None:
+        yield f"  claimed   nothing{'':14}delta {delta}"
+    else:
+        claim = test.claim.description
+        if f"{leading.delta:g}" not in claim:
+            claim += f", delta {delta}"
+        yield from _row("claimed", "<=", upper.epsilon, claim)
+    free = [bound for bound in final.lower if not bound.assumptions and bound is not leading]
+    for number, bound in enumerate((leading, *free[:1])):
+        words = [f"{percent(bound.confidence or 0)} % confidence"]
+        words += [_CONDITIONS.get(text, f"if {text}") for text in bound.assumptions]
+        if not bound.assumptions:
+            words.append("without assumptions")
+        if test is not None and result.verdict != "violation" and bound.epsilon > upper.epsilon:
+            words.insert(0, f"{SUSPECTED}: above the claim")
+        yield from _row("" if number else "shown", ">=", bound.epsilon, ", ".join(words))
+    if len(result.horizons) > 1:
+        earlier = [
+            f"{decimals(one.leading.epsilon, 2)} after {counted(one.horizon, 'step')}"
+            for one in result.horizons[:-1]
+        ]
+        more = ", ..." if len(earlier) > 3 else ""
+        yield f"  earlier   epsilon >= {', '.join(earlier[:3])}{more}"
+
+
+def _typed(delta: float) -> str:
+    """Delta as one types it: 1e-5."""
+    return re.sub(r"e([-+])0", r"e\1", f"{delta:g}")
+
+
+def _row(label: str, sign: str, epsilon: float, words: str) -> list[str]:
+    value = "infinite" if math.isinf(epsilon) else decimals(epsilon, 2)
+    return _hanging(f"  {label:<10}epsilon {sign} {value:>5}   ".ljust(_LEFT), words)
+
+
+def _hanging(start: str, text: str) -> list[str]:
+    """A line that begins with ``start``; what does not fit is indented as far."""
+    return textwrap.wrap(
+        text,
+        LINE_WIDTH,
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _commands(commands: Sequence[str]) -> list[str]:
+    """The commands in one line, or one line each if they are long."""
+    if not commands:
+        return []
+    together = "  " + "    ".join(commands)
+    return (
+        ["", together] if len(together) <= LINE_WIDTH else ["", *(f"  {one}" for one in commands)]
+    )
+
+
+def _meaning_of(result: AuditResult) -> Iterator[str]:
+    """What the verdict means and what to do, the most important sentence first."""
+    final, test = result.final, result.test
+    if not result.finished:
+        yield (
+            f"No verdict yet: stopping now would invalidate the confidence. {ADVICE['unfinished']}"
+        )
+    elif test is None:
+        yield f"Nothing finite is claimed. {ADVICE['no-claim']}"
+    elif result.verdict == "violation":
+        yield from _meaning_of_violation(final, test)
+    else:
+        if result.verdict == "consistent":
+            yield from _how_tight(final)
+        else:
+            yield from _why_inconclusive(final, test)
+        yield power_line(test.power)
+        if final.covers and result.verdict == "consistent":
+            yield f"It covers {final.covers}."
+    if test is not None and test.bare is not None and result.verdict != "violation":
+        yield f"{capitalised(bare_line(test))}."
+    yield from (f"{capitalised(notice)}." for notice in result.notices)
+
+
+def _meaning_of_violation(final: Assessment, test: ClaimTest) -> Iterator[str]:
+    own = [text for text in test.assumptions if text not in test.claim.assumptions]
+    condition = f" and {' and '.join(own)}" if own else ""
+    fresh = " Fresh runs confirm it." if test.stage == 2 else ""
+    if test.bare is not None:
+        fresh += f" {capitalised(bare_line(test))}."
+    yield (
+        f"If the claim were true{condition}, scores this extreme would occur with probability at "
+        f"most {test.p_value:.2g}{_where(final)}.{fresh}"
+    )
+    if test.policy.false_alarms > HARDLY_CHANCE:
+        wrong = 100 * test.policy.false_alarms
+        yield f"Up to {wrong:.3g} % of the audits of a correct training find this by chance."
+    yield ADVICE["violation"]
+
+
+def _how_tight(final: Assessment) -> Iterator[str]:
+    lower, upper = final.leading.epsilon, final.least_upper.epsilon
+    if final.tightness is None or not 0 < upper < math.inf:
+        return
+    share = f"{100 * lower / upper:.0f} % of the claim"
+    sees = _SEES[final.threat_model]
+    if lower > upper:
+        yield "Slightly above the claim, as happens by chance; the test finds no violation."
+    elif final.tightness == "tight":
+        yield f"Tight: {share}, by {sees}."
+    elif final.tightness == "more-runs":
+        yield f"{share}. {counted(len(final.scores), 'score')} cannot show more: increase runs."
+    else:
+        yield f"A gap: {share}. The training leaks less to {sees}, or a stronger adversary exists."
+
+
+def _why_inconclusive(final: Assessment, test: ClaimTest) -> Iterator[str]:
+    if test.suspected:
+        yield f"Suspected: {_doubted(test)}. {_how_to_decide(test)}"
+    elif test.doubts:
+        yield " ".join(test.doubts)
+    elif test.hidden_by_failures or not test.attainable:
+        yield f"{capitalised(claim_notes(test)[-1])}."
+    else:
+        yield (
+            "The claim is not refuted, but noise that is too small would have been missed: "
+            "increase the number of runs (see dpaudit plan), or use a stronger canary."
+        )
+
+
+def _how_to_decide(test: ClaimTest) -> str:
+    if test.only_if_independent:
+        return "Use more runs with fewer canaries each."
+    if test.to_confirm:
+        return "Repeat the audit without --max-runs and --time-limit, so that fresh runs decide."
+    return f"A violation needs p <= {test.policy.prove:g}: repeat the audit with another seed."
+
 
 def sentence(found: Assessment, *, runs: int) -> str:
     """The verdict in a few plain sentences."""
     test = found.test
     if test is None:
-        return f"No claim: the upper bound is infinite. The audit shows {_shown(found)}."
+        return f"No claim: the upper bound is infinite. The audit shows {_shown_bound(found)}."
     if found.verdict == "violation":
-        text = _violation(found, test)
+        text = _violation_sentence(found, test)
     else:
         text = _not_refuted(found, test, runs)
     text += "".join(f" {doubt}" for doubt in found.doubts)
@@ -48,7 +260,7 @@ def _not_refuted(found: Assessment, test: ClaimTest, runs: int) -> str:
         if test.suspected:
             why = _doubted(test)
             text = f"Inconclusive: {trainings} make the claim, {claim}, suspected ({why})."
-    text += f" The audit shows {_shown(found)}{_tightness(found)}."
+    text += f" The audit shows {_shown_bound(found)}{_tightness(found)}."
     if found.power is not None:
         text += f" {capitalised(power_in_words(found.power))}."
     if consistent and found.covers:
@@ -63,7 +275,7 @@ def _not_refuted(found: Assessment, test: ClaimTest, runs: int) -> str:
     return text
 
 
-def _violation(found: Assessment, test: ClaimTest) -> str:
+def _violation_sentence(found: Assessment, test: ClaimTest) -> str:
     text = (
         f"Violation: if the claim, {test.claim.description}, were true, scores this extreme would "
         f"occur with probability at most {test.p_value:.2g}{_where(found)}."
@@ -129,19 +341,20 @@ def _tightness(found: Assessment) -> str:
 def unfinished(found: Assessment, runs: int, asked: int) -> str:
     """What the runs so far show; there is no verdict before all runs are done."""
     return (
-        f"Unfinished: after {runs:,} of {asked:,} runs the scores show {_shown(found)}. There is "
-        "no verdict yet: stopping at a convenient moment would invalidate the confidence level. "
+        f"Unfinished: after {runs:,} of {asked:,} runs the scores show {_shown_bound(found)}. "
+        "There is no verdict yet: stopping at a convenient moment would invalidate the confidence "
+        "level. "
         f"{ADVICE['unfinished']}"
     )
 
 
-def _shown(found: Assessment) -> str:
+def _shown_bound(found: Assessment) -> str:
     lower = found.leading
     sure = f"{lower.method}, {percent(lower.confidence or 0)} % confidence"
     return f"epsilon >= {decimals(lower.epsilon, 2)} at delta = {lower.delta:g} ({sure})"
 
 
-def summary(found: Assessment, conclusion: str) -> str:
+def bounds_in_words(found: Assessment, conclusion: str) -> str:
     """Upper bound, lower bounds with what each assumes, and the conclusion, as plain text."""
     lines = [f"upper  {_line(found.least_upper)}"]
     for bound in found.lower:

@@ -1,7 +1,8 @@
-"""The printed result of an audit: upper and lower bounds, what each assumes, and the verdict."""
+"""The printed result of an audit: one page, and with ``--all-bounds`` everything else."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,10 @@ from rich.text import Text
 from dpaudit._numbers import percent
 from dpaudit.cli._bounds_table import print_bounds
 from dpaudit.cli._render import console
+from dpaudit.configuration import store_path
 from dpaudit.privacy import Bound, Unavailable
 from dpaudit.report.palette import terminal_style
-from dpaudit.report.words import power_in_words
+from dpaudit.report.words import counted, verdict_word
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
@@ -23,20 +25,43 @@ _MOST_FAILURES = 3
 MOST_TENSORS = 12
 
 
-def print_result(result: AuditResult, *, where: str, took: bool = True) -> None:
-    """Print the bounds of every horizon, then notices, failures and the verdict.
+def print_result(result: AuditResult, *, where: str, all_bounds: bool = False) -> None:
+    """Print the result in at most twelve lines, and all bounds if asked.
 
     Arguments:
         result: The result.
         where: The store.
-        took: Whether to print the duration and the number of stored runs of this call.
+        all_bounds: Whether to print the bounds of every horizon, and notes, as well.
     """
+    from dpaudit.audits.wording import SUSPECTED, verdict_page  # slow to import
+
     screen = console()
-    if took and result.description.training is not None and result.resumed:
-        screen.print(Text(result.notices[0], style="bold"))
-    screen.print(Text(_title(result, took=took), style="bold"))
-    if result.test is not None and result.description.training is not None:
-        screen.print(Text(f"Claim: {result.test.claim.description}. {_seen(result)}"))
+    lines = verdict_page(result, commands=_next(result, where, all_bounds=all_bounds))
+    word = verdict_word(result.verdict).upper()
+    style = terminal_style(result.verdict)
+    for number, line in enumerate(lines):
+        text = Text(line)
+        if number == 0:
+            text.stylize(style, 0, len(word))
+        text.highlight_words([SUSPECTED], terminal_style("violation"))
+        screen.print(text, soft_wrap=True)
+    if all_bounds:
+        screen.print()
+        _print_everything(screen, result)
+
+
+def _next(result: AuditResult, where: str, *, all_bounds: bool) -> tuple[str, ...]:
+    """The commands that show more of the audit; none of one that is not kept."""
+    if where == ":memory:":
+        return ()
+    store = "" if where == store_path(None) else f" --store {shlex.quote(where)}"
+    report = f"dpaudit report {result.audit[:8]}{store}"
+    more = f"dpaudit show {result.audit[:8]}{store} --all-bounds"
+    return (report,) if all_bounds else (report, more)
+
+
+def _print_everything(screen: Console, result: AuditResult) -> None:
+    """All bounds with their assumptions, notes, failures, and the verdict in prose."""
     for assessment in result.horizons:
         stopped = (
             "" if assessment is result.final else f", training stopped at {assessment.horizon}"
@@ -48,22 +73,16 @@ def print_result(result: AuditResult, *, where: str, took: bool = True) -> None:
         )
     for line in _tensor_lines(result):
         screen.print(Text(line))
+    screen.print(Text(f"{_seen(result)} Device: {result.device}.", style="dim"))
     for note in result.notes:
         screen.print(Text(note, style="dim"))
     for failure in result.failures[:_MOST_FAILURES]:
         screen.print(Text(f"run {failure.run} failed: {failure.error}", style="dim"))
     further = len(result.failures) - _MOST_FAILURES
     if further > 0:
-        runs = "run" if further == 1 else "runs"
-        screen.print(
-            Text(f"({further:,} further {runs} failed; dpaudit show prints all)", style="dim")
-        )
-    if result.final.power is not None and result.verdict in ("violation", "unfinished"):
-        screen.print(Text(f"Power: {power_in_words(result.final.power)}.", style="dim"))
-    screen.print()
-    word, colon, rest = result.sentence.partition(":")
-    screen.print(Text.assemble((word + colon, terminal_style(result.verdict)), (rest, "bold")))
-    screen.print(Text(f"Audit {result.audit[:8]} in {where}.", style="dim"))
+        more = counted(further, "further run")
+        screen.print(Text(f"({more} failed; dpaudit show prints all)", style="dim"))
+    screen.print(Text(result.sentence))
 
 
 def _tensor_lines(result: AuditResult) -> Iterator[str]:
@@ -94,12 +113,3 @@ def print_side_by_side(
     title = f"epsilon at delta = {leading.delta:g}, lower bounds at {sure} confidence{what}"
     hide = ("delta", "confidence", "error")
     print_bounds(screen, bounds, title, unavailable=unavailable, leading=leading, hide=hide)
-
-
-def _title(result: AuditResult, *, took: bool) -> str:
-    runs = "1 run" if result.runs == 1 else f"{result.runs:,} runs"
-    canaries = "" if result.canaries == 1 else f" with {result.canaries:,} canaries"
-    failed = f", {len(result.failures):,} failed" if result.failures else ""
-    stored = f", {result.resumed:,} from the store" if result.resumed and took else ""
-    seconds = f", in {result.seconds:.1f} s" if result.seconds and took else ""
-    return f"{result.title}: {runs}{canaries}{failed}{stored}{seconds} on {result.device}"

@@ -41,3 +41,7 @@ def option_name(parameter: str) -> str:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+AllBounds = Annotated[
+    bool,
+    typer.Option("--all-bounds", help="Print all bounds with what each assumes, and all notes."),
+]

@@ -40,8 +40,10 @@ def progress_shown(*, store: str, quiet: bool) -> Iterator[Progress]:
         raise
 
 
-def print_audit(result: AuditResult, *, store: str, scores_out: str | None, json: bool) -> None:
-    """Print a result as a table or as JSON, and write the scores if asked."""
+def print_audit(
+    result: AuditResult, *, store: str, scores_out: str | None, json: bool, all_bounds: bool
+) -> None:
+    """Print a result as a page of text or as JSON, and write the scores if asked."""
     if scores_out is not None:
         from dpaudit.scores import write_scores
 
@@ -51,4 +53,4 @@ def print_audit(result: AuditResult, *, store: str, scores_out: str | None, json
     else:
         from dpaudit.cli._audit_table import print_result
 
-        print_result(result, where=store)
+        print_result(result, where=store, all_bounds=all_bounds)

@@ -23,7 +23,7 @@ from dpaudit.cli._claims import (
 )
 from dpaudit.cli._executors import takes_executor, with_signature
 from dpaudit.cli._exit import VERDICT_CODES
-from dpaudit.cli._option import Json, option_name, optional
+from dpaudit.cli._option import AllBounds, Json, option_name, optional
 from dpaudit.cli._playing import print_audit, progress_shown
 from dpaudit.configuration import Settings, read_settings, store_path
 from dpaudit.errors import InvalidInput
@@ -171,7 +171,9 @@ def audit(
             progress=progress,
             call=shlex.join(["dpaudit", *sys.argv[1:]]),
         )
-    print_audit(result, store=where, scores_out=scores_out, json=json)
+    print_audit(
+        result, store=where, scores_out=scores_out, json=json, all_bounds=given["all_bounds"]
+    )
     train = arguments["training"] if function else None
     write_outcomes([outcome_of_audit(result, train)], junit=junit, sarif=sarif)
     raise typer.Exit(VERDICT_CODES.get(result.verdict, 0))
@@ -229,12 +231,14 @@ _OPTIONS = {
     **option.SETTINGS,
     **CLAIM,
     **FUNCTION,
+    "all_bounds": AllBounds,
     "junit": Junit,
     "sarif": Sarif,
     "executor": None,
     "json": Json,
 }
-_FLAGS = dict.fromkeys(
-    ("pair_only", "until_violation", "no_confirm", "no_check", "anyway", "json"), False
-)
+_NAMES_OF_FLAGS = (
+    "pair_only", "until_violation", "no_confirm", "no_check", "anyway", "all_bounds", "json"
+)  # fmt: skip
+_FLAGS = dict.fromkeys(_NAMES_OF_FLAGS, False)
 audit = takes_executor(with_signature(audit, _OPTIONS, _FLAGS))

@@ -21,7 +21,7 @@ from dpaudit.cli._claims import (
     SamplingRate,
     claim_from,
 )
-from dpaudit.cli._option import Json, option
+from dpaudit.cli._option import AllBounds, Json, option
 from dpaudit.cli._render import console, print_json
 from dpaudit.configuration import store_path
 from dpaudit.errors import DpauditError, StoreError
@@ -64,9 +64,10 @@ def show(
     pair_only: PairOnly = False,
     detect: Detect = None,
     power: LeastPower = None,
+    all_bounds: AllBounds = False,
     json: Json = False,
 ) -> None:
-    """Show one audit: its settings, its bounds and its verdict.
+    """Show one audit: its verdict, its bounds and its settings.
 
     Everything is computed from the stored scores. They can be asked something
     else: another delta or confidence, or another claim, for which no fresh runs
@@ -109,11 +110,12 @@ def show(
         )
         return
     screen = console()
-    for line in setting_lines(result.configuration):
-        screen.print(Text(line, style="dim"))
+    print_result(result, where=path, all_bounds=all_bounds)
+    screen.print()
     for failure in result.failures:
         screen.print(Text(f"run {failure.run} failed: {failure.error}\n{failure.traceback}"))
-    print_result(result, where=path, took=False)
+    for line in setting_lines(result.configuration):
+        screen.print(Text(line, style="dim"))
 
 
 def _open(store: str | None) -> Store:

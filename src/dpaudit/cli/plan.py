@@ -107,8 +107,8 @@ def _plan_training(
     json: bool,
     kept: Mapping[str, str | None],
 ) -> None:
+    from dpaudit._numbers import duration
     from dpaudit.audits import plan_training
-    from dpaudit.audits.progress import duration
     from dpaudit.trainings.importing import canary_beside, load
 
     claim = claim_from(
@@ -198,8 +198,8 @@ def _plan(settings: Settings, *, json: bool, executor: Executor | None, command:
 
 
 def _print_plan(found: Any, title: str) -> None:
+    from dpaudit._numbers import duration
     from dpaudit.audits.planning import PREDICTION
-    from dpaudit.audits.progress import duration
     from dpaudit.cli._audit_table import print_side_by_side
 
     screen = console()

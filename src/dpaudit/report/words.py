@@ -1,4 +1,7 @@
-"""What a verdict means for the reader: the sentences of a page. Nothing is computed here."""
+"""The results of dpaudit in words. Nothing is computed here.
+
+The result of an audit as a whole is in `dpaudit.audits.wording`.
+"""
 
 from __future__ import annotations
 
@@ -258,3 +261,30 @@ def _above_by_chance(evidence: AuditEvidence) -> str:
         f"to {wrong:.3g} % of such bounds are too large by chance, and it relies on its "
         f"assumptions ({assumed(evidence.leading)}).{test}"
     )
+
+
+def power_line(power: Power) -> str:
+    """What a test would have found, in one short sentence."""
+    where = f" in {power.canary}" if power.canary else ""
+    condition = "" if power.only_noise else f", {_CONDITION_SHORT}"
+    if power.found is None:
+        return f"Could not have found too little noise{where}, however small."
+    if power.found == 1.0:
+        return "Scores like these refute the claim 9 times of 10."
+    small = (
+        f"{100 * (1 - 1 / power.found):.2g} %" if power.found <= 2 else f"{power.found:.3g} times"
+    )
+    return f"Would have found noise {small} too small{where} (9 times of 10){condition}."
+
+
+_CONDITION_SHORT = "if batches and starting points are the same in all runs"
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things.
+
+    Example:
+        >>> counted(1, "training"), counted(5000, "training")
+        ('1 training', '5,000 trainings')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
