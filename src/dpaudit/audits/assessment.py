@@ -479,7 +479,7 @@ def constant_scores(scores: Scores) -> tuple[str, ...]:
     ]
     if scores.runs < 8:
         return ()
-    if any(len(group) > 1 and np.ptp(group) > 0 for group in groups):
+    if any(len(group) > 1 and (group != group[0]).any() for group in groups):
         return _repeated_draws(groups)
     return (
         "All runs with the canary have the same score, and so have all runs without it: the "
@@ -510,7 +510,8 @@ def repetition_notes(scores: Scores) -> tuple[str, ...]:
     order = np.lexsort((scores.run, scores.inserted, scores.canary))
     canary, group, run = scores.canary[order], scores.inserted[order], scores.run[order]
     follows = (np.diff(canary) == 0) & (np.diff(group) == 0) & (np.diff(run) != 0)
-    same = np.diff(scores.score[order]) == 0
+    score = scores.score[order]
+    same = score[1:] == score[:-1]  # infinite scores, too
     # Scores that are counts or accuracies repeat now and then; scores with noise do not.
     if follows.sum() < 4 or same[follows].mean() <= 0.9:
         return ()
