@@ -125,17 +125,17 @@ def test_plan_and_audit_show_the_bound_of_the_phase() -> None:
     training = preset("logistic").training(steps=50, batch_size=20)
     insertion = Insertion.in_phase("last", period=5)
     slow = Speed(device="cpu", workers=1, compile=False)
-    planned = plan(training, RareFeature(), runs=8, insertion=insertion, speed=slow)
+    planned = plan(training, RareFeature(), runs=8, insertion=insertion, speed=slow, anyway=True)
     # At c = 1 every insertion but the last one is averaged over a period.
     assert planned.hidden_upper.mu == pytest.approx(math.sqrt(1 + 9 / 5) / 4)
     assert [bound["method"] for bound in planned.to_dict()["upper"]] == [
         "gaussian",
         "hidden-state-lipschitz",
     ]
-    played = audit(training, RareFeature(), runs=8, insertion=insertion, speed=slow)
+    played = audit(training, RareFeature(), runs=8, insertion=insertion, speed=slow, anyway=True)
     assert played.upper["hidden-state-lipschitz"].epsilon == planned.hidden_upper.epsilon
     # An adversary who sees the iterates has no such bound.
-    seen = plan(training, OneShotIterates(), runs=8, insertion=insertion, speed=slow)
+    seen = plan(training, OneShotIterates(), runs=8, insertion=insertion, speed=slow, anyway=True)
     assert seen.hidden_upper is None
 
 

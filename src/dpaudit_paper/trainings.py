@@ -197,6 +197,7 @@ class Trainings:
                 progress=setting.progress,
                 executor=setting.executor,
                 reuse=True,
+                anyway=True,
             )
         setting.ledger.add(name, result)
         return result

@@ -60,6 +60,7 @@ def test_a_head_trained_by_another_optimizer_is_never_consistent(train, verdict)
         claim=claim_of(training.optimizer, steps=STEPS, every_step=True),
         runs=20,
         power=0.5,
+        anyway=True,
     )
     assert result.failures == ()
     assert result.verdict == verdict

@@ -25,7 +25,7 @@ def test_what_is_logged(result):
     assert logged["dpaudit/epsilon_lower"] == result.leading.epsilon
     settings = tracking.settings(result)
     assert settings["dpaudit.runs"] == "60"
-    assert settings["dpaudit.mechanism.delta"] == "1e-05"
+    assert settings["dpaudit.delta"] == "1e-05"
     assert all(len(value) <= 500 for value in settings.values())
 
 

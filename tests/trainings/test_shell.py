@@ -53,14 +53,14 @@ def test_a_program_is_audited_like_a_function(tmp_path):
     canary = GradientCanary(parameters=2, dimensions=np.array([0]), clip_norm=1.0, norm=10.0)
     result = audit(
         program(tmp_path, "npz"), canary=canary, claim=Claim.from_mu(1.0), runs=24, workers=2,
-        until_violation=True,
+        until_violation=True, anyway=True,
     )  # fmt: skip
     assert (result.adversary, result.verdict) == ("parameters", "violation")
 
 
 def test_predictions_of_a_program_are_scored_as_predictions(tmp_path):
     train = program(tmp_path, "predictions")
-    result = audit(train, claim=Claim.from_mu(1.0), runs=8)
+    result = audit(train, claim=Claim.from_mu(1.0), runs=8, anyway=True)
     assert result.adversary == "predictions"
     assert result.threat_model is ThreatModel.BLACK_BOX
     assert (result.scores.score < 0).all()

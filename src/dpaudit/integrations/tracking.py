@@ -44,7 +44,8 @@ def settings(result: AuditResult) -> dict[str, str]:
         result: The result of an audit.
     """
     own = {"audit": result.audit, "adversary": result.adversary, "training": result.training}
-    pairs = [*own.items(), *_flat(result.configuration)]
+    asked = {"delta": result.delta, "confidence": result.question.confidence}
+    pairs = [*own.items(), *asked.items(), *_flat(result.configuration)]
     return {f"dpaudit.{name}": str(value)[:_LONGEST_VALUE] for name, value in pairs}
 
 

@@ -86,6 +86,8 @@ def _audited(setting: Setting, name: str, period: int, decay: float) -> Row:
             speed=Speed(device=setting.device),
             progress=setting.progress,
             executor=setting.executor,
+            reuse=True,
+            anyway=True,
         )
     setting.ledger.add(f"{name}, k = {period}, weight decay {decay:g}", result)
     scores = result.scores
