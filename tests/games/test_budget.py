@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +19,10 @@ from dpaudit.engine import Speed
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import Capacity
 from dpaudit.games import Game, prepare
-from dpaudit.games.budget import CACHE, gpus
+from dpaudit.games.budget import CACHE, _Counter, gpus
+from dpaudit.games.tiles import engine_of
 from dpaudit.mechanisms.batches import FixedBatches
+from dpaudit.mechanisms.clipping import FlipAndShift
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import Canaries, CraftedDimensions, HiddenStateAdversary
 
@@ -109,6 +113,56 @@ def test_larger_models_and_batches_cost_more(cases: dict[str, Any]) -> None:
     assert price("fcnn", 10).bytes * 100 < small.bytes
     # 0.45 billion operations a step at B = 128, counted by hand for the paper's ConvNet.
     assert large.operations / 5 / 20 * 128 == pytest.approx(0.45e9, rel=0.35)
+
+
+def half_frozen() -> torch.nn.Module:
+    layers = [torch.nn.Linear(8, 8), torch.nn.Linear(8, 2000), torch.nn.Linear(2000, 2)]
+    for layer in layers[1:]:
+        layer.requires_grad_(False)
+    return torch.nn.Sequential(*layers)
+
+
+def test_frozen_layers_are_computed_and_store_their_outputs(cases: dict[str, Any]) -> None:
+    described = game(replace(cases["fcnn"], build=half_frozen), runs=4, steps=5, batch_size=12)
+    price = prepare(described, Speed(device="cpu")).cost
+    # Forward, and backward to the inputs of frozen layers and to the weight of the first one.
+    by_hand = 2 * (2 * 8 * 8) + 2 * 2 * (8 * 2000 + 2000 * 2)
+    assert price.operations == pytest.approx(12 * 5 * by_hand)
+    assert price.bytes > 12 * 2000 * 4
+
+
+@pytest.mark.parametrize("name", ["convnet", "small resnet", "embedding and layer norm"])
+def test_a_step_allocates_at_most_what_is_estimated(cases: dict[str, Any], name: str) -> None:
+    prepared = prepare(game(cases[name], runs=1, steps=2, batch_size=20), Speed(device="cpu"))
+    engine, counter = engine_of(prepared, runs=1), _Counter()
+    parameters = torch.cat([p.detach().flatten() for p in cases[name].build().parameters()])
+    with counter:
+        next(engine.play(parameters.unsqueeze(0), torch.arange(1), torch.ones(1, 1)))
+    assert max(counter.bytes) <= prepared.cost.bytes <= 2 * max(counter.bytes)
+
+
+def test_every_view_of_a_virtual_batch_is_in_memory(cases: dict[str, Any]) -> None:
+    described = game(cases["convnet"], runs=4, steps=2, batch_size=60)
+
+    def price(views: int, virtual_batch: int | None) -> Any:
+        augmentation = FlipAndShift(views=views) if views else None
+        mechanism = replace(described.mechanism, augmentation=augmentation)
+        speed = Speed(device="cpu", virtual_batch=virtual_batch)
+        return prepare(replace(described, mechanism=mechanism), speed).cost
+
+    assert price(0, 20).bytes < 0.4 * price(0, None).bytes
+    assert price(5, 4).bytes == price(0, 20).bytes
+    assert price(5, 4).operations == 5 * price(0, 20).operations
+
+
+def test_estimating_does_not_import_the_compiler_of_torch() -> None:
+    code = """
+import sys
+from dpaudit.audits.games import MechanismGame
+MechanismGame("housing", runs=10)
+sys.exit(bool({"torch._dynamo", "sympy"} & set(sys.modules)))
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_model_larger_than_the_cache_still_gets_a_tile(cases: dict[str, Any]) -> None:

@@ -9,13 +9,19 @@ import math
 import os
 import pickle
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, Literal, final
 
+import numpy as np
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+from torch.utils.weak import WeakIdKeyDictionary
 
 from dpaudit._cores import cores
 from dpaudit.engine.checking import Checked
-from dpaudit.engine.clipped_sums import Call, ClippedSums
+from dpaudit.engine.clipped_sums import ClippedSums, Taps
 from dpaudit.engine.fused import can_build, fused_widths
 from dpaudit.engine.layer_rules import rules
 from dpaudit.engine.speed import Speed
@@ -24,6 +30,7 @@ from dpaudit.engine.training import batch_table, fastest_convolutions
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import Capacity
 from dpaudit.games.game import Game
+from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import AdaptiveAdversary, CanaryPoints, StandardAdversary
 
 CACHE = 4 * 2**20
@@ -40,7 +47,7 @@ TILES_PER_WORKER = 16
 See ``benchmarks/scale.py simulate``.
 """
 
-EAGER_RATE = {"cpu": 0.6e9, "cuda": 5e12}
+EAGER_RATE = {"cpu": 0.39e9, "cuda": 4e12}
 """Operations per second without compilation, measured on the paper's models; one core of a CPU."""
 
 WORTH_COMPILING = {"cpu": 60.0, "cuda": 20.0}
@@ -60,7 +67,7 @@ class Cost:
 
     Arguments:
         bytes: Memory during the training.
-        operations: Multiplications and additions of the whole training.
+        operations: Multiplications and additions of the whole training, in products of matrices.
         fused: Whether the fused step can be used.
     """
 
@@ -73,36 +80,25 @@ def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
     """Estimate the cost of one run."""
     mechanism = game.mechanism
     plan = batch_table(mechanism.batches, mechanism.steps, len(mechanism.data))
-    examples = plan.width
+    columns = plan.width
     if isinstance(game.canaries, CanaryPoints):
-        examples += game.canaries.count
-    examples *= 1 if mechanism.augmentation is None else mechanism.augmentation.views
-    held = min(examples, speed.virtual_batch or examples)
-    template = known_model(mechanism)
-    probe = as_tensor(mechanism.data.features[:1])
-    probe = probe.to(trainable(template)[0].dtype) if probe.is_floating_point() else probe
-    model = ClippedSums(
-        template, mechanism.loss, probe, rules(convolutions="library"), checked.taps
-    )
-    # The kernels need no patches.
-    kernels = (
-        torch.cuda.is_available() and fastest_convolutions(template, game.runs, speed) == "kernels"
-    )
-    numbers = sum(_numbers(model, call, patches=not kernels) for call in model.calls) * held
-    operations = sum(_operations(model, call) for call in model.calls) * examples
-    unruled = sum(model.sizes[place] for place in model.loose)
-    numbers += 4 * unruled * held
-    operations += 6 * unruled * examples
-    bits = torch.finfo(speed.product_dtype).bits * numbers
+        columns += game.canaries.count
+    views = 1 if mechanism.augmentation is None else mechanism.augmentation.views
+    held = min(columns, speed.virtual_batch or columns) * views
+    convolutions: Literal["library", "product", "kernels"] = "library"
+    if torch.cuda.is_available():
+        convolutions = fastest_convolutions(known_model(mechanism), game.runs, speed)
+    numbers, operations = _measure(mechanism, checked.taps, held, convolutions)
     slots = mechanism.optimizer.slots + (mechanism.averaging is not None)
     slots += 0 if mechanism.correlation is None else mechanism.correlation.memory
-    states = 6 + 2 * slots
+    states = 7 + 2 * slots  # with the sums that a compiled step returns
     if isinstance(game.adversary, StandardAdversary):
         states += 2 * (game.horizons[-1] + 1)
-    bits += torch.finfo(speed.dtype).bits * states * sum(model.sizes)
+    bits = torch.finfo(speed.product_dtype).bits * numbers
+    bits += torch.finfo(speed.dtype).bits * states * checked.parameters
     return Cost(
         bytes=bits // 8,
-        operations=float(operations) * game.horizons[-1],
+        operations=operations * columns * views * game.horizons[-1],
         fused=not isinstance(game.adversary, AdaptiveAdversary)
         and fused_widths(mechanism, speed, checked.taps) is not None,
     )
@@ -201,33 +197,90 @@ def _memory(device: torch.device, capacity: Capacity | None) -> int:
     return min(GPU_BYTES, int(free * GPU_SHARE))
 
 
-def _numbers(model: ClippedSums, call: Call, *, patches: bool) -> int:
-    """Numbers stored for one example: outputs and their gradients, and patches twice."""
-    outputs = 4 * math.prod(call.shape[1:])
-    return outputs + 2 * _places(model, call) * _columns(model, call) if patches else outputs
+class _Counting:
+    """Counts operations, and bytes that are allocated after each call of torch.
+
+    It is not a subclass of `TorchDispatchMode` itself: torch would import its compiler, which takes
+    a second, to keep that from the method of a subclass.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = 0
+        self.bytes: list[int] = []
+        # Bytes of each storage; 0 where it is that of a given tensor, such as a frozen parameter.
+        self._allocated: Any = WeakIdKeyDictionary()
+
+    def __torch_dispatch__(
+        self, call: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        for storage in _storages((args, kwargs)):
+            self._allocated.setdefault(storage, 0)
+        result = call(*args, **(kwargs or {}))
+        for storage in _storages(result):
+            self._allocated.setdefault(storage, storage.nbytes())
+        self.bytes.append(sum(self._allocated.values()))
+        formula = flop_registry.get(getattr(call, "overloadpacket", None))
+        if formula is not None:
+            self.operations += formula(*args, **(kwargs or {}), out_val=result)
+        return result
 
 
-def _operations(model: ClippedSums, call: Call) -> int:
-    weights = sum(model.sizes[place] for place in model.units[call.unit].parameters.values())
-    return 6 * weights * _places(model, call)
+class _Counter(_Counting, TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """`_Counting` as a context."""
 
 
-def _places(model: ClippedSums, call: Call) -> int:
-    """Number of uses of the layer's weight for one example."""
-    return math.prod(call.shape[1:]) // max(1, _rows(model, call))
+def _storages(values: object) -> list[torch.UntypedStorage]:
+    return [leaf.untyped_storage() for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
-def _rows(model: ClippedSums, call: Call) -> int:
-    layer = model.units[call.unit].layer
-    if isinstance(layer, torch.nn.Linear):
-        return layer.out_features
-    if isinstance(layer, torch.nn.Conv1d | torch.nn.Conv2d):
-        return layer.out_channels
-    return math.prod(call.shape[1:])
+def _measure(
+    mechanism: DPSGD,
+    taps: Taps,
+    examples: int,
+    convolutions: Literal["library", "product", "kernels"],
+) -> tuple[int, float]:
+    """Numbers stored for the clipped sum of one run, and operations for one example.
 
+    The sums of two and of three examples are computed. They are the same calls of torch, and after
+    each of them the memory is linear in the number of examples.
 
-def _columns(model: ClippedSums, call: Call) -> int:
-    layer = model.units[call.unit].layer
-    if isinstance(layer, torch.nn.Conv1d | torch.nn.Conv2d):
-        return layer.weight[0].numel()
-    return 0
+    Arguments:
+        mechanism: The training.
+        taps: How the model is tapped.
+        examples: Number of examples whose gradients are computed at once.
+        convolutions: How convolutions are computed. Kernels store only outputs of layers and their
+            gradients: no patches, and no gradients of single examples.
+    """
+    template = known_model(mechanism)
+    trained = trainable(template)
+    start = torch.cat([parameter.detach().flatten() for parameter in trained]).unsqueeze(0)
+    counters = []
+    for count in (2, 3):
+        rows = np.arange(count) % len(mechanism.data)
+        features = as_tensor(mechanism.data.features[rows])
+        features = features.to(start.dtype) if features.is_floating_point() else features
+        targets = as_tensor(mechanism.data.targets[rows])
+        targets = targets.to(start.dtype) if targets.is_floating_point() else targets
+        sums = ClippedSums(
+            template,
+            mechanism.loss,
+            features,
+            rules(convolutions="library" if convolutions == "kernels" else convolutions),
+            taps,
+            clipping=mechanism.clipping,
+        )
+        weights, clip_norm = start.new_ones(1, count), start.new_tensor(mechanism.clip_norm)
+        counter = _Counter()
+        with counter:
+            sums(start, features, targets, weights, clip_norm)
+        counters.append(counter)
+    operations = counters[0].operations / 2
+    if convolutions == "kernels":
+        stored = sum(math.prod(call.shape[1:]) for call in sums.calls)
+        stored += sum(sums.sizes[place] for place in sums.loose)
+        return 4 * examples * stored, operations
+    two, three = (np.array(counter.bytes) // start.element_size() for counter in counters)
+    if len(two) == len(three):
+        return int((two + (three - two) * (examples - 2)).max()), operations
+    return int(three.max()) * math.ceil(examples / 3), operations  # the model's code differs
