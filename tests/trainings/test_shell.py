@@ -52,7 +52,7 @@ def test_the_last_line_is_the_score_and_a_file_the_parameters(tmp_path):
 def test_a_program_is_audited_like_a_function(tmp_path):
     canary = GradientCanary(parameters=2, dimensions=np.array([0]), clip_norm=1.0, norm=10.0)
     result = audit(
-        program(tmp_path, "npz"), canary=canary, claim=Claim.from_mu(1.0), runs=24, workers=2,
+        program(tmp_path, "npz"), canary=canary, claim=Claim.from_mu(1.0), runs=80, workers=2,
         until_violation=True, anyway=True,
     )  # fmt: skip
     assert (result.adversary, result.verdict) == ("parameters", "violation")
