@@ -38,3 +38,13 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things.
+
+    Example:
+        >>> counted(1, "training"), counted(5000, "training")
+        ('1 training', '5,000 trainings')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

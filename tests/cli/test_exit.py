@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpaudit.cli._exit import exit_code_of, printable
+from dpaudit.cli._exit import Unwritten, decided, exit_code_of, printable
 from dpaudit.cli._render import console, print_json
 from dpaudit.cli._user_code import user_code
 from dpaudit.scores import Scores, Store, write_scores
@@ -68,7 +68,20 @@ def test_a_reader_that_stops_reading(scores: str) -> None:
             stderr=subprocess.PIPE,
         )  # fmt: skip
     assert ended.returncode == 5
-    assert "Traceback" not in ended.stderr
+    assert ended.stderr == ""
+
+
+def test_a_violation_keeps_its_code_if_the_output_cannot_be_written(scores: str) -> None:
+    with FULL.open("w") as full:
+        ended = dpaudit(
+            "estimate", scores, "--delta", "1e-5", "--claim-mu", "0.1", capture_output=False,
+            stdout=full, stderr=subprocess.PIPE,
+        )  # fmt: skip
+    assert ended.returncode == 1
+    assert "No space left" in ended.stderr
+    code = exit_code_of(lambda: decided("violation") and fail(Unwritten("--junit: no")))
+    assert code == 1
+    assert exit_code_of(lambda: fail(Unwritten("--junit: no"))) == 5
 
 
 def fail(error: BaseException) -> None:

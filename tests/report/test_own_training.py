@@ -129,7 +129,7 @@ def test_show_prints_bounds_at_the_delta_and_confidence_asked(
 ) -> None:
     result = played(**options)
     asked = ("--delta", "1e-3", "--confidence", "0.9")
-    printed = command(monkeypatch, capsys, "show", "own", *asked)
+    printed = command(monkeypatch, capsys, "show", "own", "--all-bounds", *asked)
     found = json.loads(command(monkeypatch, capsys, "show", "own", *asked, "--json"))
     again = read(delta=1e-3, confidence=0.9)
     assert "epsilon at delta = 0.001, lower bounds at 90 % confidence" in printed
@@ -147,7 +147,7 @@ def test_the_command_show_takes_delta_and_confidence(played, monkeypatch, capsys
         ([], "delta = 1e-05, lower bounds at 95 %"),
         (asked, "= 0.001, lower bounds at 90 %"),
     ):
-        monkeypatch.setattr(sys, "argv", ["dpaudit", "show", "own", *options])
+        monkeypatch.setattr(sys, "argv", ["dpaudit", "show", "own", "--all-bounds", *options])
         with pytest.raises(SystemExit):
             main()
         assert said in capsys.readouterr().out

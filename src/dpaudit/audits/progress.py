@@ -175,6 +175,12 @@ class _State:
         return ", ".join(parts)
 
     @property
+    def events(self) -> tuple[object, ...]:
+        """What must differ for another line; the rate alone changes all the time."""
+        status = "" if self.status is None else status_text(self.status)
+        return self.stage, self.runs, self.done, self.epsilon, status
+
+    @property
     def line(self) -> str:
         """Stage and text in one line."""
         return ": ".join(part for part in (self.stage, self.text) if part)
@@ -245,7 +251,7 @@ class _Notebook:
 
 @final
 class _Lines:
-    """A line on standard error every few seconds, also while a stage reports nothing.
+    """A line on standard error every few seconds, if something changed since the last one.
 
     A command that ends before the first line, such as one with a mistake, prints nothing else.
     """
@@ -253,6 +259,7 @@ class _Lines:
     def __init__(self, label: str = "") -> None:
         self._label = label
         self._state: _State | None = None
+        self._printed: tuple[object, ...] = ()
         self._last, self._lock = time.perf_counter(), threading.Lock()
         self._stopped = threading.Event()
         threading.Thread(target=self._tick, daemon=True).start()
@@ -276,7 +283,9 @@ class _Lines:
             now = time.perf_counter()
             if self._state is None or now - self._last < SECONDS_BETWEEN_LINES:
                 return
-            self._last = now
+            if self._state.events == self._printed:
+                return
+            self._last, self._printed = now, self._state.events
             with contextlib.suppress(OSError, ValueError):  # standard error may be closed
                 self.say(f"dpaudit: {self._label}{self._state.line}")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from dpaudit._numbers import decimals
+from dpaudit._numbers import counted, decimals
 from dpaudit.audits.assessment import (
     Assessment,
     AuditVerdict,
@@ -29,7 +29,7 @@ from dpaudit.errors import InvalidInput, StoreError, TrainingFailed
 from dpaudit.lower_bounds import ProvenCurve
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.report.data import MOST_THRESHOLDS, AuditEvidence, PageData
-from dpaudit.report.words import claim_notes, counted, power_in_words
+from dpaudit.report.words import claim_notes, power_in_words
 from dpaudit.scores import AuditRecord, Failure, Scores
 from dpaudit.scores.store import scores_of
 from dpaudit.trainings.scoring import THREAT_MODELS

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from dpaudit._numbers import decimals, duration, percent
+from dpaudit._numbers import counted, decimals, duration, percent
 from dpaudit.audits.assessment import Assessment
 from dpaudit.claims import ClaimTest
 from dpaudit.privacy import Bound, ThreatModel
@@ -21,7 +21,6 @@ from dpaudit.report.words import (
     bare_line,
     capitalised,
     claim_notes,
-    counted,
     power_in_words,
     power_line,
     verdict_word,
@@ -104,7 +103,7 @@ def _claimed_and_shown(result: AuditResult) -> Iterator[str]:
     else:
         claim = test.claim.description
         if f"{leading.delta:g}" not in claim:
-            claim += f", delta {delta}"
+            claim += f", delta\u00a0{delta}"
         yield from _row("claimed", "<=", upper.epsilon, claim)
     free = [bound for bound in final.lower if not bound.assumptions and bound is not leading]
     for number, bound in enumerate((leading, *free[:1])):
@@ -136,7 +135,7 @@ def _row(label: str, sign: str, epsilon: float, words: str) -> list[str]:
 
 def _hanging(start: str, text: str) -> list[str]:
     """A line that begins with ``start``; what does not fit is indented as far."""
-    return textwrap.wrap(
+    lines = textwrap.wrap(
         text,
         LINE_WIDTH,
         initial_indent=start,
@@ -144,6 +143,7 @@ def _hanging(start: str, text: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def _commands(commands: Sequence[str]) -> list[str]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from dpaudit._numbers import percent
+from dpaudit._numbers import counted, percent
 from dpaudit.cli._bounds_table import print_bounds
 from dpaudit.cli._render import console
 from dpaudit.configuration import store_path
 from dpaudit.privacy import Bound, Unavailable
 from dpaudit.report.palette import terminal_style
-from dpaudit.report.words import counted, verdict_word
+from dpaudit.report.words import verdict_word
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult

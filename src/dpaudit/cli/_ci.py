@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from dpaudit import _validate
 from dpaudit._files import write_text
+from dpaudit.cli._exit import Unwritten
 from dpaudit.cli._option import option
-from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
@@ -61,7 +61,7 @@ def write_outcomes(outcomes: Sequence[Outcome], *, junit: Path | None, sarif: Pa
         try:
             write_text(path, render(outcomes))
         except OSError as error:
-            raise InvalidInput(f"{name}: cannot write {path}: {error.strerror}") from error
+            raise Unwritten(f"{name}: cannot write {path}: {error.strerror}") from error
 
 
 def outcome_of_audit(result: AuditResult, train: Callable[..., Any] | None = None) -> Outcome:

@@ -2,15 +2,16 @@
 
 | code | meaning |
 |---|---|
-| 0 | The command succeeded; an audit or a check found no violation, and its output was written. |
-| 1 | A violation is proven. If only an epsilon was claimed: of the Gaussian curve through it, |
-|   | which exactly epsilon-DP mechanisms violate; the result also tests the bare pair. |
-| 2 | The user can put something right: an argument, a file, a training that fails. |
-| 3 | The audit is inconclusive, for ``audit`` only with ``--strict``; ``check``: a core rule was |
-|   | not tested. |
-| 4 | An unexpected error; ``DPAUDIT_TRACEBACK=1`` shows where. |
-| 5 | The output could not be written. |
+| 0 | The command succeeded; with a verdict: consistent, no rule broken, or nothing claimed. |
+| 1 | A violation is proven, or a rule is broken; also if an output could not be written. |
+| 2 | A mistake in the call that the user can correct: an argument, a file, a training that fails. |
+| 3 | Inconclusive, or unfinished; `check`: a core rule was not tested. |
+| 4 | A defect of dpaudit; ``DPAUDIT_TRACEBACK=1`` shows where. |
+| 5 | An output could not be written. |
 | 130, 143 | Interrupted by Ctrl-C, or by SIGTERM or SIGHUP. |
+
+A command calls `decided` with its verdict before it prints or writes anything, so that the code of
+a violation is kept if an output then fails.
 """
 
 from __future__ import annotations
@@ -24,13 +25,20 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import typer
 
 from dpaudit.errors import DpauditError
 
-VERDICT_CODES = {"consistent": 0, "violation": 1, "inconclusive": 3}
+VERDICT_CODES = {
+    "consistent": 0,
+    "no-claim": 0,
+    "violation": 1,
+    "inconclusive": 3,
+    "unfinished": 3,
+}
 MISTAKE, UNEXPECTED, UNWRITTEN, INTERRUPTED, TERMINATED = 2, 4, 5, 130, 143
 
 _LONGEST_LINE = 4_000
@@ -41,12 +49,31 @@ _UNWRITABLE = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EDQUOT, errno.EFBIG, 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
+_DECIDED: ContextVar[int] = ContextVar("decided", default=0)
+"""The code of the verdict, once there is one."""
+
+
+class Unwritten(Exception):
+    """An output other than standard output could not be written; the message names it."""
+
+
+def decided(verdict: str) -> int:
+    """The exit code of a verdict, which is kept in case an output cannot be written.
+
+    Arguments:
+        verdict: The verdict in one word.
+    """
+    _DECIDED.set(VERDICT_CODES[verdict])
+    return VERDICT_CODES[verdict]
+
+
 class _Terminated(KeyboardInterrupt):
     """SIGTERM or SIGHUP, which end a command as Ctrl-C does."""
 
 
 def exit_code_of(command: Callable[[], Any]) -> int:
     """Run a command and give its exit code; every error becomes one line on standard error."""
+    _DECIDED.set(0)
     if sys.stdout is None:  # closed by the shell: a result could not be shown
         return _say("standard output is closed", UNWRITTEN)
     try:
@@ -55,6 +82,8 @@ def exit_code_of(command: Callable[[], Any]) -> int:
             sys.stdout.flush()  # now, and not when the interpreter ends: it may fail
     except DpauditError as error:
         return _say(str(error), MISTAKE)
+    except Unwritten as error:
+        return _say(str(error), _code_if_unwritten())
     except _UsageError as error:
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else "dpaudit"
@@ -116,7 +145,15 @@ def _unwritten(error: BaseException | None) -> int:
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, sys.stdout.fileno())
         os.close(nothing)
-    return _say(f"the output could not be written: {error}", UNWRITTEN)
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        return _code_if_unwritten()  # the reader has what it wanted, as in `dpaudit list | head`
+    return _say(f"the output could not be written: {error}", _code_if_unwritten())
+
+
+def _code_if_unwritten() -> int:
+    """A violation is more important than an output that could not be written."""
+    violation = VERDICT_CODES["violation"]
+    return violation if _DECIDED.get() == violation else UNWRITTEN
 
 
 @contextlib.contextmanager

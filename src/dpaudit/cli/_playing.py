@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dpaudit._loading import uncollected
+from dpaudit.cli._exit import Unwritten
 from dpaudit.cli._render import print_json
 from dpaudit.cli._user_code import user_code
+from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult, Progress
@@ -44,13 +46,16 @@ def print_audit(
     result: AuditResult, *, store: str, scores_out: str | None, json: bool, all_bounds: bool
 ) -> None:
     """Print a result as a page of text or as JSON, and write the scores if asked."""
-    if scores_out is not None:
-        from dpaudit.scores import write_scores
-
-        write_scores(result.scores, scores_out)
     if json:
         print_json({**result.to_dict(), "store": store})
     else:
         from dpaudit.cli._audit_table import print_result
 
         print_result(result, where=store, all_bounds=all_bounds)
+    if scores_out is not None:
+        from dpaudit.scores import write_scores
+
+        try:
+            write_scores(result.scores, scores_out)
+        except InvalidInput as error:  # the file could be written before the audit
+            raise Unwritten(str(error)) from error

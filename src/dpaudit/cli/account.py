@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dpaudit._numbers import counted
 from dpaudit.cli._bounds_table import print_bounds
 from dpaudit.cli._option import Json, option, option_name
 from dpaudit.cli._render import console, print_json
@@ -129,7 +130,9 @@ def account(
         return
     heading = "Smallest noise for that epsilon" if calibrated else "Upper bounds"
     rate = "" if sampling_rate is None else f", sampling rate {sampling_rate:g}"
-    title = f"{heading}: noise multiplier {noise_multiplier:.6g} over {steps} steps{rate}"
+    title = (
+        f"{heading}: noise multiplier {noise_multiplier:.6g} over {counted(steps, 'step')}{rate}"
+    )
     print_bounds(console(), result.bounds, title, unavailable=result.unavailable)
 
 

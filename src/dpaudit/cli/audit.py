@@ -22,7 +22,7 @@ from dpaudit.cli._claims import (
     claim_from,
 )
 from dpaudit.cli._executors import takes_executor, with_signature
-from dpaudit.cli._exit import VERDICT_CODES
+from dpaudit.cli._exit import decided
 from dpaudit.cli._option import AllBounds, Json, option_name, optional
 from dpaudit.cli._playing import print_audit, progress_shown
 from dpaudit.configuration import Settings, read_settings, store_path
@@ -122,7 +122,8 @@ def audit(
 
     After an interruption, the same command resumes the audit, if the code is
     the same. Exit code 0: consistent with the claim; 1: a violation is proven;
-    3: inconclusive; 2: an error in the call or in the training.
+    3: inconclusive; 2: an error in the call or in the training; 5: an output
+    could not be written.
     """
     check_outcome_files(junit=junit, sarif=sarif)
     settings = Settings(**{name: given.pop(name) for name in option.SETTINGS})
@@ -171,12 +172,13 @@ def audit(
             progress=progress,
             call=shlex.join(["dpaudit", *sys.argv[1:]]),
         )
+    code = decided(result.verdict)
     print_audit(
         result, store=where, scores_out=scores_out, json=json, all_bounds=given["all_bounds"]
     )
     train = arguments["training"] if function else None
     write_outcomes([outcome_of_audit(result, train)], junit=junit, sarif=sarif)
-    raise typer.Exit(VERDICT_CODES.get(result.verdict, 0))
+    raise typer.Exit(code)
 
 
 def _refuse(names: Any, settings: Settings, what: str) -> None:

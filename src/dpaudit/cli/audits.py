@@ -21,6 +21,7 @@ from dpaudit.cli._claims import (
     SamplingRate,
     claim_from,
 )
+from dpaudit.cli._exit import decided
 from dpaudit.cli._option import AllBounds, Json, option
 from dpaudit.cli._render import console, print_json
 from dpaudit.configuration import store_path
@@ -74,6 +75,8 @@ def show(
     were played, so that p <= 0.001 is a violation.
     [bold]dpaudit show 3f2a91 --delta 1e-6[/]
     [bold]dpaudit show 3f2a91 --claimed-epsilon 4[/]
+
+    The exit code is that of the verdict, as for dpaudit audit.
     """
     from dpaudit.audits import read_result  # slow to import
 
@@ -97,6 +100,7 @@ def show(
         entry, path = _entry(record), opened.path
         sessions = [dict(one) for one in record.versions]
         played_on = dict(record.played_on())
+    code = decided(result.verdict)
     if json:
         state = {key: entry[key] for key in ("state", "created", "finished", "runs_asked")}
         print_json(
@@ -108,7 +112,7 @@ def show(
                 "store": path,
             }
         )
-        return
+        raise typer.Exit(code)
     screen = console()
     print_result(result, where=path, all_bounds=all_bounds)
     screen.print()
@@ -116,6 +120,7 @@ def show(
         screen.print(Text(f"run {failure.run} failed: {failure.error}\n{failure.traceback}"))
     for line in setting_lines(result.configuration):
         screen.print(Text(line, style="dim"))
+    raise typer.Exit(code)
 
 
 def _open(store: str | None) -> Store:

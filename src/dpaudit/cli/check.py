@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpaudit.cli._ci import Junit, Sarif, outcomes_of_check, write_outcomes
-from dpaudit.cli._exit import VERDICT_CODES
+from dpaudit.cli._exit import decided
 from dpaudit.cli._option import Json, option
 from dpaudit.cli._render import by_text, console, print_json
 from dpaudit.errors import InvalidInput, TrainingFailed
@@ -151,15 +151,15 @@ def check(
     if isinstance(returned, Lost):
         raise TrainingFailed(f"{train} ended its process: {returned.reason}")
     result, outcomes = returned
+    broken = "violation" if result.broken else "inconclusive"
+    code = decided("consistent" if result.passed else broken)
     if json:
         print_json(result.to_dict())
     else:
         _print(console(), result, train, all_rules=all_rules)
     if junit or sarif:
         write_outcomes(outcomes, junit=junit, sarif=sarif)
-    if not result.passed:
-        verdict = "violation" if result.broken else "inconclusive"
-        raise typer.Exit(VERDICT_CODES[verdict])
+    raise typer.Exit(code)
 
 
 def _executor() -> Executor:

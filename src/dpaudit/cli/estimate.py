@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from dpaudit.cli._exit import VERDICT_CODES
+from dpaudit.cli._exit import decided
 from dpaudit.cli._option import Json, option, option_name
 from dpaudit.cli._render import console, print_json
 from dpaudit.errors import InvalidInput
@@ -129,6 +129,7 @@ def estimate(
     if claim is not None:
         verdict = test_claim(evidence, claim, threshold=threshold_rule(rule, seed=seed))
 
+    code = 0 if verdict is None else decided(verdict.verdict)
     if json:
         _print_json(result, verdict)
     else:
@@ -136,8 +137,7 @@ def estimate(
     if not result.bounds:
         print(_NO_NUMBER, file=sys.stderr)
         raise typer.Exit(2)
-    if verdict is not None:
-        raise typer.Exit(VERDICT_CODES[verdict.verdict])
+    raise typer.Exit(code)
 
 
 def _rule(threshold: str | None, *, has_thresholds: bool) -> str:

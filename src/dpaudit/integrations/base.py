@@ -107,7 +107,9 @@ def merged(history: History) -> History:
 def _words(group: tuple[float, float, int]) -> str:
     noise, rate, steps = group
     sampled = f", Poisson sampling rate {rate:g}" if rate < 1 else ""
-    return f"DP-SGD with noise multiplier {noise:g}, {steps} steps{sampled}"
+    return (
+        f"DP-SGD with noise multiplier {noise:g}, {steps} step{'' if steps == 1 else 's'}{sampled}"
+    )
 
 
 def _described(noise_multiplier: float, rate: float, steps: int) -> NoisySteps:

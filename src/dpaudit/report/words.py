@@ -278,13 +278,3 @@ def power_line(power: Power) -> str:
 
 
 _CONDITION_SHORT = "if batches and starting points are the same in all runs"
-
-
-def counted(count: int, what: str) -> str:
-    """A number of things.
-
-    Example:
-        >>> counted(1, "training"), counted(5000, "training")
-        ('1 training', '5,000 trainings')
-    """
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
