@@ -57,7 +57,7 @@ def test_counts(run):
 def test_a_table_for_people(run, scores_file):
     code, out, _ = run("estimate", scores_file, "--delta", "1e-5", "--claim-mu", "1")
     assert code == 1
-    for words in ("Lower bounds: 1,007 scores", "gaussian-dp", "≥", "assumes", "violation"):
+    for words in ("Lower bounds: 1,007 scores", "gaussian-dp", "≥", "assumes", "VIOLATION"):
         assert words in out
 
 
@@ -66,8 +66,8 @@ def test_the_table_fits_80_columns_and_verdicts_are_coloured(run, scores_file, m
     question = ("estimate", scores_file, "--delta", "1e-5", "--claim-mu")
     assert "…" not in run(*question, "1")[1]
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert "\x1b[1;31mviolation" in run(*question, "1")[1]
-    assert "\x1b[1;32mconsistent" in run(*question, "4")[1]
+    assert "\x1b[1;31mVIOLATION" in run(*question, "1")[1]
+    assert "\x1b[1;32mCONSISTENT" in run(*question, "4")[1]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit.cli._ci import Junit, Sarif, outcomes_of_check, write_outcomes
+from dpaudit.cli._ci import Junit, Sarif, check_outcome_files, outcomes_of_check, write_outcomes
 from dpaudit.cli._exit import decided
 from dpaudit.cli._option import Json, option
 from dpaudit.cli._render import by_text, console, print_json
@@ -119,6 +119,7 @@ def check(
     [bold]dpaudit check my_training:private_step --step --clip-norm 1[/]
     [bold]  --noise-multiplier 1.1 --parameters 1000[/]
     """
+    check_outcome_files(junit=junit, sarif=sarif)
     if step and steps is not None:
         raise InvalidInput(
             f"--steps cannot be used with --step, got {steps}; a private step is one step"

@@ -230,9 +230,19 @@ def _print_json(result: Any, verdict: ClaimTest | None) -> None:
 def _print_table(result: Any, verdict: Any, source: str) -> None:
     from dpaudit.cli._bounds_table import print_bounds
     from dpaudit.report.palette import terminal_style
-    from dpaudit.report.words import bare_line, claim_notes, power_in_words
+    from dpaudit.report.words import bare_line, claim_notes, power_line
 
     screen = console()
+    if verdict is not None:
+        line = Text.assemble((verdict.verdict.upper(), terminal_style(verdict.verdict)))
+        line.append(f"   {source}, p = {verdict.p_value:.3g}\n")
+        line.append(f"claimed   {verdict.claim.description}")
+        screen.print(line)
+        power = "" if verdict.refuted else power_line(verdict.power)
+        for note in (*claim_notes(verdict), power, bare_line(verdict)):
+            if note:
+                screen.print(Text(note, style="dim"))
+        screen.print()
     levels = {bound.level for bound in result.bounds}
     alike = f", {levels.pop()}" if len(levels) == 1 else ""
     print_bounds(
@@ -246,10 +256,3 @@ def _print_table(result: Any, verdict: Any, source: str) -> None:
         screen.print(
             "Each bound holds at its own confidence; choose the method before looking.", style="dim"
         )
-    if verdict is not None:
-        line = Text.assemble((verdict.verdict, terminal_style(verdict.verdict)))
-        line.append(f" · claim: {verdict.claim.description} · p = {verdict.p_value:.3g}")
-        screen.print(line)
-        for note in (*claim_notes(verdict), power_in_words(verdict.power), bare_line(verdict)):
-            if note:
-                screen.print(Text(note, style="dim"))
