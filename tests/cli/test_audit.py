@@ -84,6 +84,9 @@ def test_all_bounds_follow_the_page_if_asked(run: Run) -> None:
     assert shown.splitlines()[0] == out.splitlines()[0]
     assert shown.index("claimed") < shown.index("noise_multiplier")
     assert "gaussian-fit" not in shown
+    other = run("show", "--claimed-epsilon", "1.5", "--delta", "1e-5")[1]
+    assert "epsilon <=  1.50" in other  # not the upper bound of the settings
+    assert "VIOLATION" in other or "SUSPECTED" in other
     assert "gaussian-fit" in run("show", "--all-bounds")[1]
 
 

@@ -23,7 +23,13 @@ from dpaudit.audits.assessment import (
 )
 from dpaudit.audits.evidence import collect_evidence
 from dpaudit.audits.identity import Description, Question
-from dpaudit.audits.wording import bounds_in_words, sentence, unfinished, verdict_page
+from dpaudit.audits.wording import (
+    bounds_in_words,
+    claimed_epsilon,
+    sentence,
+    unfinished,
+    verdict_page,
+)
 from dpaudit.claims import STRICT, Claim, ClaimTest
 from dpaudit.errors import InvalidInput, StoreError, TrainingFailed
 from dpaudit.lower_bounds import ProvenCurve
@@ -318,11 +324,11 @@ class AuditResult:
         )
 
     def __repr__(self) -> str:
-        lower, upper = self.leading, self.least_upper
+        lower, claimed = self.leading, claimed_epsilon(self)
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return (
-            f"AuditResult({self.verdict}, claimed epsilon <= {decimals(upper.epsilon, 2)}, shown "
-            f">= {decimals(lower.epsilon, 2)}, delta = {lower.delta:g}, "
+            f"AuditResult({self.verdict}, claimed epsilon <= {decimals(claimed, 2)}, shown "
+            f"epsilon >= {decimals(lower.epsilon, 2)}, delta = {lower.delta:g}, "
             f"{counted(self.runs, 'run')}{failed})"
         )
 

@@ -96,7 +96,7 @@ def _heading(result: AuditResult) -> list[str]:
 def _claimed_and_shown(result: AuditResult) -> Iterator[str]:
     """The claim, and lower bounds with the condition under which each of them holds."""
     final, test = result.final, result.test
-    upper, leading = final.least_upper, final.leading
+    claimed, leading = claimed_epsilon(result), final.leading
     delta = _typed(leading.delta)
     if test is None:
         yield f"  claimed   nothing{'':14}delta {delta}"
@@ -104,14 +104,14 @@ def _claimed_and_shown(result: AuditResult) -> Iterator[str]:
         claim = test.claim.description
         if f"{leading.delta:g}" not in claim:
             claim += f", delta\u00a0{delta}"
-        yield from _row("claimed", "<=", upper.epsilon, claim)
+        yield from _row("claimed", "<=", claimed, claim)
     free = [bound for bound in final.lower if not bound.assumptions and bound is not leading]
     for number, bound in enumerate((leading, *free[:1])):
         words = [f"{percent(bound.confidence or 0)} % confidence"]
         words += [_CONDITIONS.get(text, f"if {text}") for text in bound.assumptions]
         if not bound.assumptions:
             words.append("without assumptions")
-        if test is not None and result.verdict != "violation" and bound.epsilon > upper.epsilon:
+        if test is not None and result.verdict != "violation" and bound.epsilon > claimed:
             words.insert(0, f"{SUSPECTED}: above the claim")
         yield from _row("" if number else "shown", ">=", bound.epsilon, ", ".join(words))
     if len(result.horizons) > 1:
@@ -126,6 +126,12 @@ def _claimed_and_shown(result: AuditResult) -> Iterator[str]:
 def _typed(delta: float) -> str:
     """Delta as one types it: 1e-5."""
     return re.sub(r"e([-+])0", r"e\1", f"{delta:g}")
+
+
+def claimed_epsilon(result: AuditResult) -> float:
+    """The epsilon of the claim that was asked for, or else the smallest upper bound."""
+    claim = result.question.claim
+    return result.least_upper.epsilon if claim is None else claim.epsilon(result.delta)
 
 
 def _row(label: str, sign: str, epsilon: float, words: str) -> list[str]:
@@ -169,7 +175,7 @@ def _meaning_of(result: AuditResult) -> Iterator[str]:
         yield from _meaning_of_violation(final, test)
     else:
         if result.verdict == "consistent":
-            yield from _how_tight(final)
+            yield from _how_tight(final, claimed_epsilon(result))
         else:
             yield from _why_inconclusive(final, test)
         yield power_line(test.power)
@@ -196,11 +202,12 @@ def _meaning_of_violation(final: Assessment, test: ClaimTest) -> Iterator[str]:
     yield ADVICE["violation"]
 
 
-def _how_tight(final: Assessment) -> Iterator[str]:
+def _how_tight(final: Assessment, claimed: float) -> Iterator[str]:
     lower, upper = final.leading.epsilon, final.least_upper.epsilon
     if final.tightness is None or not 0 < upper < math.inf:
         return
-    share = f"{100 * lower / upper:.0f} % of the claim"
+    limit = "the claim" if claimed <= upper else f"the upper bound {decimals(upper, 2)}"
+    share = f"{100 * lower / min(claimed, upper):.0f} % of {limit}"
     sees = _SEES[final.threat_model]
     if lower > upper:
         yield "Slightly above the claim, as happens by chance; the test finds no violation."
