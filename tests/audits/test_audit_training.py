@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import pickle
@@ -62,6 +63,16 @@ def test_a_true_claim_is_consistent_and_a_false_one_a_violation():
     plain = broken.to_dict()
     assert plain["verdict"] == "violation"
     assert plain["failures"] == []
+
+
+def test_the_sentence_that_decides_is_never_cut():
+    wordy = dataclasses.replace(CLAIM, description="a claim in many words " * 15)
+    result = audit(gaussian(0.75), canary=CANARY, claim=wordy, runs=300, max_runs=300, seed=2)
+    assert result.suspected
+    page = " ".join(result.summary().split())
+    assert (
+        "Repeat the audit without --max-runs and --time-limit, so that fresh runs decide." in page
+    )
 
 
 def test_a_broken_rule_is_part_of_the_verdict():

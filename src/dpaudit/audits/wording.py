@@ -61,15 +61,25 @@ def verdict_page(result: AuditResult, *, commands: Sequence[str] = ()) -> list[s
         commands: What to call next.
     """
     lines = [*_heading(result), "", *_claimed_and_shown(result)]
+    first, *others = [
+        textwrap.wrap(
+            text,
+            LINE_WIDTH,
+            initial_indent="  ",
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for text in _meaning_of(result)
+    ] or [[]]
     last = _commands(commands)
-    room = MOST_LINES - len(lines) - len(last) - 1
-    meaning_lines: list[str] = []
-    for text in _meaning_of(result):
-        wrapped = textwrap.wrap(text, LINE_WIDTH - 2, break_long_words=False)
-        if not meaning_lines and len(wrapped) > room:  # the rest is behind --all-bounds
-            wrapped = [*wrapped[: room - 1], f"{wrapped[room - 1][: LINE_WIDTH - 6]} ..."]
-        if len(meaning_lines) + len(wrapped) <= room:
-            meaning_lines += [f"  {line}" for line in wrapped]
+    if len(lines) + 1 + len(first) + len(last) > MOST_LINES:
+        last = _commands(commands[:1])
+    # The first sentence says what the verdict rests on: it is printed whole, whatever it takes.
+    meaning_lines = first
+    for more in others:
+        if len(lines) + 1 + len(meaning_lines) + len(more) + len(last) <= MOST_LINES:
+            meaning_lines = meaning_lines + more
     return [*lines, "", *meaning_lines, *last]
 
 
