@@ -29,7 +29,7 @@ def test_default_settings_are_those_of_the_paper(monkeypatch: pytest.MonkeyPatch
     assert found.insertion() == Insertion(period=1, offset=0)
     assert found.crafter() == SimulatedDimension()
     assert (found.seed, found.store, found.name, found.device) == (
-        1,
+        0,
         "dpaudit.sqlite",
         None,
         "auto",

@@ -125,7 +125,7 @@ def test_plan_and_audit_show_the_bound_of_the_phase() -> None:
     training = preset("logistic").training(steps=50, batch_size=20)
     insertion = Insertion.in_phase("last", period=5)
     slow = Speed(device="cpu", workers=1, compile=False)
-    planned = plan(training, RareFeature(), runs=8, insertion=insertion, speed=slow, anyway=True)
+    planned = plan(training, RareFeature(), runs=8, insertion=insertion, speed=slow)
     # At c = 1 every insertion but the last one is averaged over a period.
     assert planned.hidden_upper.mu == pytest.approx(math.sqrt(1 + 9 / 5) / 4)
     assert [bound["method"] for bound in planned.to_dict()["upper"]] == [
@@ -135,7 +135,7 @@ def test_plan_and_audit_show_the_bound_of_the_phase() -> None:
     played = audit(training, RareFeature(), runs=8, insertion=insertion, speed=slow, anyway=True)
     assert played.upper["hidden-state-lipschitz"].epsilon == planned.hidden_upper.epsilon
     # An adversary who sees the iterates has no such bound.
-    seen = plan(training, OneShotIterates(), runs=8, insertion=insertion, speed=slow, anyway=True)
+    seen = plan(training, OneShotIterates(), runs=8, insertion=insertion, speed=slow)
     assert seen.hidden_upper is None
 
 

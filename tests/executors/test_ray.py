@@ -16,6 +16,7 @@ import pytest
 
 from dpaudit.adversaries import RandomDimension
 from dpaudit.audits import audit
+from dpaudit.audits.identity import sample_seed
 from dpaudit.claims import Claim
 from dpaudit.engine import Speed
 from dpaudit.errors import DpauditError, InvalidInput, StoreError
@@ -345,7 +346,7 @@ def test_a_users_training_has_its_own_resources_and_environment(
         runtime_env={"env_vars": {"MY_SETTING": "3"}},
         attempts=1,
     )
-    seeds = {run: training_seed(run, seed=3) for run in range(12)}
+    seeds = {run: training_seed(run, seed=sample_seed(seed=3, runs=12)) for run in range(12)}
     fates = {run: np.random.default_rng(seed).random() for run, seed in seeds.items()}
     raised = [run for run, fate in fates.items() if fate < 0.2]
     ended = [run for run, fate in fates.items() if fate > 0.9]

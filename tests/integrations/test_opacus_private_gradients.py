@@ -64,7 +64,7 @@ def adam_training(true_share, sampling):
 
 
 @pytest.mark.parametrize(
-    ("true_share", "runs", "violated"), [(0.0, 6, True), (0.5, 25, True), (1.0, 25, False)]
+    ("true_share", "runs", "violated"), [(0.0, 12, True), (0.5, 25, True), (1.0, 25, False)]
 )
 def test_too_little_noise_behind_adam_and_poisson_sampling_is_found(true_share, runs, violated):
     """Version 0.1, which scores the final parameters, calls no noise consistent in 400 runs."""

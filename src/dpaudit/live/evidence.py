@@ -45,7 +45,7 @@ def spread(sizes: Sequence[int], canaries: int, random: np.random.Generator) -> 
 
     Example:
         >>> [len(here) for here in spread([100, 1, 10], 12, np.random.default_rng(0))]
-        [9, 1, 2]
+        [10, 1, 1]
     """
     total = sum(sizes)
     if canaries > total:

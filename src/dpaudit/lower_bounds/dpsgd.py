@@ -69,7 +69,7 @@ class DpsgdCurves(Family):
     Example:
         >>> family = DpsgdCurves(rate=0.1, steps=100)
         >>> float(family.curve(1.0).tradeoff(np.array(0.05)).round(3))
-        0.331
+        0.662
     """
 
     rate: float
