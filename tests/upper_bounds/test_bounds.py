@@ -17,6 +17,7 @@ import pytest
 from dpaudit.errors import DpauditError, InvalidInput, NumericalError
 from dpaudit.testing.accountants import exact_delta
 from dpaudit.upper_bounds import NoisySteps, PldAccountant, all_upper_bounds, upper_bound
+from dpaudit.upper_bounds.steps import HiddenState
 
 TRAINING: dict[str, Any] = {"noise_multiplier": 4.0, "steps": 250}
 
@@ -181,3 +182,17 @@ def test_bounds_over_the_whole_range_of_settings(seed: int, little_memory: None)
         noise_multiplier=noise, steps=steps, sampling_rate=rate, epsilon=bound.epsilon
     )
     assert back.delta <= max(delta * 1.01, 1e-9)
+
+
+def test_standard_accountants_count_the_insertions_of_a_training_with_a_hidden_state():
+    bounds = all_upper_bounds(
+        noise_multiplier=4.0,
+        steps=1250,
+        delta=1e-5,
+        hidden_state=HiddenState(period=5, step_lipschitz=1.0),
+    )
+    # 250 insertions at noise multiplier 4; the numbers are those of 250 steps without hiding.
+    assert bounds["pld"].epsilon == pytest.approx(23.9954, abs=1e-3)
+    assert bounds["rdp"].epsilon == pytest.approx(25.518, abs=1e-3)
+    steps = NoisySteps(noise_multiplier=4.0, steps=1250, hidden_state=HiddenState(period=5))
+    assert steps.mu == pytest.approx(3.952847, abs=1e-6)
