@@ -1,0 +1,71 @@
+"""What each of two processes does in the test of a live audit of a distributed training."""
+
+import json
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def process(rank: int, world: int, folder: str) -> None:
+    warnings.simplefilter("ignore")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world
+    )
+    results = {name: _played(share) for name, share in (("whole", 1.0), ("half", 0.5))}
+    Path(folder, f"{rank}.json").write_text(json.dumps(results))
+    dist.destroy_process_group()
+
+
+def _played(share: float) -> dict:
+    from opacus import PrivacyEngine
+    from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as DPDDP
+
+    from dpaudit.live import live_audit
+
+    torch.manual_seed(dist.get_rank())  # every process draws its own batches
+    model = DPDDP(nn.Sequential(nn.Linear(30, 20), nn.ReLU(), nn.Linear(20, 2)))
+    data = TensorDataset(torch.randn(64, 30), torch.randint(0, 2, (64,)))
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.Adam(model.parameters()),
+        data_loader=DataLoader(data, batch_size=16),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+    add_noise = optimizer.add_noise
+
+    def quieter() -> None:
+        optimizer.noise_multiplier *= share
+        add_noise()
+        optimizer.noise_multiplier /= share
+
+    optimizer.add_noise = quieter
+    seen = []
+    with live_audit(optimizer, canaries=600, seed=3, on_violation=lambda _: None) as live:
+        observe = live.evidence.observe
+
+        def remembering(observed: np.ndarray, **settings: object) -> None:
+            seen.append(observed.copy())
+            observe(observed, **settings)
+
+        live.evidence.observe = remembering
+        for _ in range(4):
+            for features, targets in loader:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(features), targets).backward()
+                optimizer.step()
+    return {
+        "others": float(np.std([values[~live.evidence.coins] for values in seen])),
+        "inserted": float(np.mean([values[live.evidence.coins] for values in seen])),
+        "rate": live.evidence.history[0][1],
+        "e_value": min(live.e_value, 1e9),
+        "scores": live.evidence.scores.tolist(),
+    }
