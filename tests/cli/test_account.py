@@ -89,7 +89,7 @@ def test_a_long_title_is_not_cut_off(run: Run, monkeypatch: pytest.MonkeyPatch) 
         *("--target-epsilon", "8", "--steps", "1000", "--delta", "1e-5"),
         *("--sampling-rate", "0.01", "--accountant", "rdp"),
     )
-    assert "over 1000 steps, sampling rate 0.01 method" in " ".join(out.split())
+    assert "over 1,000 steps, sampling rate 0.01 method" in " ".join(out.split())
     assert max(len(line) for line in out.splitlines()) <= 80
 
 
