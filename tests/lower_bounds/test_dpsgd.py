@@ -57,6 +57,13 @@ def test_curves_fall_with_the_parameter_and_are_inverted():
         assert curve.inverse(curve.tradeoff(inner)) == pytest.approx(inner, rel=1e-6)
 
 
+def test_the_curve_through_error_rates_has_their_parameter():
+    family, alpha = DpsgdCurves(**SETTINGS), np.array([0.05, 0.3])
+    beta = family.curve(0.8).tradeoff(alpha)
+    assert family.through(alpha, beta) == pytest.approx([0.8, 0.8], rel=1e-3)
+    assert family.through(np.array([0.5]), np.array([0.6])).tolist() == [0.0]
+
+
 def test_a_true_curve_is_refuted_as_rarely_as_stated():
     """By enumeration of all counts, at several thresholds of the best test."""
     curve, size = DpsgdCurves(**SETTINGS).curve(1.0), 14
@@ -96,6 +103,13 @@ def test_the_bound_is_tight_and_below_the_truth():
     assert bound.details["noise_multiplier"] >= 0.9359
     other = estimate(sample, epsilon=1.0, method="dpsgd", sampling_rate=0.1, steps=100)
     assert 0 < other.delta < 1
+
+
+def test_scores_that_are_far_apart_have_a_finite_bound():
+    sample = Scores.from_samples(np.full(500, 1e6), np.zeros(500))
+    bound = estimate(sample, delta=1e-5, method="dpsgd", sampling_rate=0.5, steps=20)
+    assert 20 < bound.epsilon < np.inf
+    assert bound.details["noise_multiplier"] >= 0.2  # the least that the family resolves
 
 
 def test_scores_without_a_leak_show_nothing():

@@ -8,6 +8,7 @@ steps together with a p-value of 0.0005. An e-value of 20 or a p-value of 0.05 i
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,7 @@ from dpaudit.integrations.base import curve_of, in_words, merged
 from dpaudit.live.evidence import LiveEvidence
 from dpaudit.lower_bounds import estimate
 from dpaudit.privacy import Bound
+from dpaudit.report.words import power_line
 from dpaudit.scores import Scores
 
 SUSPECTED, PROVEN = 20.0, 2000.0
@@ -92,18 +94,18 @@ class LiveResult:
             condition = f"if {bound.assumptions[0]}" if bound.assumptions else "without assumptions"
             word = "shown  " if place == 0 else "       "
             lines.append(f"  {word}   epsilon >= {bound.epsilon:5.2f}   {condition}")
-        lines += [
-            "",
-            f"  All steps together: p = {self.test.p_value:.2g}. Along the way: e-value "
-            f"{self.e_value:,.3g} (above 2,000 is a violation). Canaries are independent if the "
-            "noise is.",
+        sentences = [
+            f"All steps: p = {self.test.p_value:.2g}. Along the way: e-value {self.e_value:,.3g} "
+            "(2,000 is a violation). Both assume independent noise at the coordinates."
         ]
+        if self.verdict != "violation":
+            sentences.append(power_line(self.test.power))
         if self.suspected:
-            lines.append(
-                "  Watch the next training too: e-values of independent trainings multiply."
-            )
-        lines += [f"  {doubt}" for doubt in self.doubts]
-        lines.append(f"  Not covered: {'; '.join(self.not_covered)}.")
+            sentences.append("Watch the next training too: independent e-values multiply.")
+        sentences += [*self.doubts, f"Not covered: {'; '.join(self.not_covered)}."]
+        lines.append("")
+        for sentence in sentences:
+            lines += textwrap.wrap(sentence, 80, initial_indent="  ", subsequent_indent="  ")
         return "\n".join(lines)
 
     def __str__(self) -> str:

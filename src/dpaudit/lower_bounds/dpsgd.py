@@ -30,7 +30,7 @@ import math
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 from scipy.special import ndtr
@@ -74,6 +74,7 @@ class DpsgdCurves(Family):
 
     rate: float
     steps: int
+    highest: ClassVar[float] = 1 / _LEAST_NOISE
 
     def __post_init__(self) -> None:
         _validate.between("sampling_rate", self.rate, 0, 1, closed_high=True)
@@ -83,7 +84,14 @@ class DpsgdCurves(Family):
         return _curve(self.rate, self.steps, parameter)
 
     def through(self, alpha: Array, beta: Array) -> Array:
-        raise NotImplementedError("the family has no closed form; use the joint test")
+        def smallest(alpha: float, beta: float) -> float:
+            def excess(parameter: float) -> float:
+                return beta - float(self.curve(parameter).tradeoff(np.array(alpha)))
+
+            return 0.0 if excess(0.0) >= 0 else sign_change(excess, 0.0, 1.0, tolerance=1e-6)[0]
+
+        pairs = zip(np.atleast_1d(alpha), np.atleast_1d(beta), strict=True)
+        return np.array([smallest(float(rate), float(other)) for rate, other in pairs])
 
     def answer(self, parameter: float, question: Question) -> float:
         if parameter <= 0:
@@ -106,6 +114,8 @@ def _curve(rate: float, steps: int, parameter: float) -> Curve:
     """The pessimistic trade-off function: the upper envelope of tangents, a polygon."""
     if parameter <= 0:
         return Curve(tradeoff=lambda alpha: np.asarray(1 - np.asarray(alpha, dtype=float)))
+    if parameter >= DpsgdCurves.highest:  # allows everything, so that no bound is larger
+        return Curve(tradeoff=lambda alpha: np.zeros_like(np.asarray(alpha, dtype=float)))
     epsilons, deltas = _profile(rate, steps, 1 / parameter)
     alpha, beta = _envelope(np.exp(epsilons), 1 - deltas)
     return Curve(
