@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpaudit.cli._executors import takes_executor
+from dpaudit.cli._audit_options import takes_executor
 from dpaudit.cli._exit import UNEXPECTED
-from dpaudit.cli._option import option
+from dpaudit.cli._options import option
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json
 
     missing = missing_needs(data_dir=data_dir, device=device)
     if as_json:
-        from dpaudit.cli._render import print_json
+        from dpaudit.cli._output import print_json
 
         entries = [_described(figure, out, missing) for figure in FIGURES.values()]
         print_json({"out": str(out), "figures": entries})
@@ -159,7 +159,7 @@ def _list(out: Path, scale: Scale, data_dir: str | None, device: str, *, as_json
     from rich.table import Table
 
     from dpaudit._numbers import duration
-    from dpaudit.cli._render import console
+    from dpaudit.cli._output import console
 
     screen = console()
     table = Table(box=box.SIMPLE_HEAD)
@@ -213,7 +213,7 @@ def _printed(made: Iterable[Made], count: int, *, quiet: bool) -> Iterable[Made]
     from rich.text import Text
 
     from dpaudit._numbers import duration
-    from dpaudit.cli._render import console
+    from dpaudit.cli._output import console
 
     screen = console()
     for number, each in enumerate(made, start=1):
@@ -231,7 +231,7 @@ def _finish(
 ) -> None:
     failed = [each for each in made if each.outcome == "failed"]
     if as_json:
-        from dpaudit.cli._render import print_json
+        from dpaudit.cli._output import print_json
 
         print_json(
             {

@@ -254,7 +254,7 @@ def test_an_audit_has_its_own_confidence_everywhere(run: Run) -> None:
 
 
 def test_a_plan_is_timed_by_the_executor(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import dpaudit.cli._executors as options
+    import dpaudit.cli._audit_options as options
     from dpaudit.executors import Capacity, InProcess
 
     class Cluster(InProcess):  # type: ignore[misc]  # final, but this is a test

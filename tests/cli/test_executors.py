@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from dpaudit.audits.identity import DescribedAdversary, DescribedTraining, Description
-from dpaudit.cli import _executors
-from dpaudit.cli._executors import make_executor
-from dpaudit.cli.collect import collect
+from dpaudit.cli import _audit_options as _executors
+from dpaudit.cli._audit_options import make_executor
+from dpaudit.cli.audits import collect
 from dpaudit.errors import DpauditError, InvalidInput, StoreError
 from dpaudit.executors import EXECUTORS, Executor, Player
 from dpaudit.scores import ScoreBlock, Store

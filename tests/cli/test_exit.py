@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from dpaudit.cli._exit import Unwritten, decided, exit_code_of, printable
-from dpaudit.cli._render import console, print_json
-from dpaudit.cli._user_code import user_code
+from dpaudit.cli._output import console, print_json, user_code
 from dpaudit.scores import Scores, Store, write_scores
 
 FULL = Path("/dev/full")

@@ -31,7 +31,7 @@ _SHIPPED: dict[str, tuple[str, str]] = {
     "audit": ("audit:audit", "Audit a training: does it keep its privacy claim?"),
     "plan": ("plan:plan", "Predict the bounds and the cost of an audit."),
     "check": ("check:check", "Check your own training against the rules of DP-SGD."),
-    "collect": ("collect:collect", "Copy the results of SLURM jobs into the store."),
+    "collect": ("audits:collect", "Copy the results of SLURM jobs into the store."),
     "list": ("audits:list_audits", "List the audits in the store."),
     "show": ("audits:show", "Show one audit in the store."),
     "report": ("report:report", "Write the report page of one audit or of several."),

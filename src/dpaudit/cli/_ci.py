@@ -1,28 +1,20 @@
-"""The options ``--junit`` and ``--sarif``, and the outcomes behind them."""
+"""The outcomes that ``--junit`` and ``--sarif`` write."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from dpaudit import _validate
 from dpaudit._files import write_text
 from dpaudit.cli._exit import Unwritten
-from dpaudit.cli._option import option
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
     from dpaudit.checks import CheckResult
     from dpaudit.report.ci import Level, Outcome
-
-Junit = Annotated[
-    Path | None, option("Also write the verdict as JUnit XML to this file.", "FILE.xml")
-]
-Sarif = Annotated[
-    Path | None, option("Also write the verdict as SARIF to this file.", "FILE.sarif")
-]
 
 _LEVELS: dict[str, Level] = {
     "violation": "failed",

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from dpaudit._numbers import counted
-from dpaudit.cli._bounds_table import print_bounds
-from dpaudit.cli._option import Json, option, option_name
-from dpaudit.cli._render import console, print_json
+from dpaudit.cli._options import Json, option, option_name
+from dpaudit.cli._output import console, print_bounds, print_json
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import Bounds
 from dpaudit.upper_bounds.accountants import ACCOUNTANTS

@@ -12,19 +12,24 @@ import typer
 from dpaudit import _validate
 from dpaudit._loading import uncollected
 from dpaudit.cli import _audit_options as option
-from dpaudit.cli._ci import Junit, Sarif, check_outcome_files, outcome_of_audit, write_outcomes
-from dpaudit.cli._claims import (
+from dpaudit.cli._audit_options import takes_executor, with_signature
+from dpaudit.cli._ci import check_outcome_files, outcome_of_audit, write_outcomes
+from dpaudit.cli._exit import decided
+from dpaudit.cli._options import (
+    AllBounds,
     ClaimedEpsilon,
     Detect,
+    Json,
+    Junit,
     LeastPower,
     PairOnly,
     SamplingRate,
+    Sarif,
     claim_from,
+    option_name,
+    optional,
 )
-from dpaudit.cli._executors import takes_executor, with_signature
-from dpaudit.cli._exit import decided
-from dpaudit.cli._option import AllBounds, Json, option_name, optional
-from dpaudit.cli._playing import print_audit, progress_shown
+from dpaudit.cli._output import print_audit, progress_shown
 from dpaudit.configuration import Settings, read_settings, store_path
 from dpaudit.errors import InvalidInput
 

@@ -1,8 +1,9 @@
-"""``dpaudit list`` and ``dpaudit show``: the audits in a store. Neither needs torch."""
+"""``dpaudit list``, ``show`` and ``collect``: the audits in a store. None of them imports torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,20 +13,21 @@ from rich.text import Text
 
 from dpaudit._numbers import decimals
 from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
-from dpaudit.cli._audit_table import print_result
-from dpaudit.cli._claims import (
+from dpaudit.cli._exit import decided
+from dpaudit.cli._options import (
+    AllBounds,
     ClaimedEpsilon,
     Detect,
+    Json,
     LeastPower,
     PairOnly,
     SamplingRate,
     claim_from,
+    option,
 )
-from dpaudit.cli._exit import decided
-from dpaudit.cli._option import AllBounds, Json, option
-from dpaudit.cli._render import console, print_json
+from dpaudit.cli._output import console, print_json, print_result
 from dpaudit.configuration import store_path
-from dpaudit.errors import DpauditError, StoreError
+from dpaudit.errors import DpauditError, InvalidInput, StoreError
 from dpaudit.report.palette import terminal_style
 from dpaudit.scores import AuditRecord, Store
 
@@ -121,6 +123,52 @@ def show(
     for line in setting_lines(result.configuration):
         screen.print(Text(line, style="dim"))
     raise typer.Exit(code)
+
+
+def collect(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="The --slurm-folder of the audit, or one audit's folder in it."
+        ),
+    ],
+    store: StoreToRead = None,
+    json: Json = False,
+) -> None:
+    """Bring the results of SLURM jobs into the store, without waiting for missing ones.
+
+    The audit was started with --executor slurm. If that command still runs,
+    this one is not needed. When no tile is missing, the same audit command
+    computes the bounds.
+
+    [bold]dpaudit collect /shared/me/dpaudit-slurm --store audits.sqlite[/]
+    """
+    from dpaudit.audits import Description  # slow to import
+    from dpaudit.audits.games import check_tile
+    from dpaudit.executors.slurm_array import collect_tiles, folders_of_tiles
+
+    where = store_path(store)
+    rows: list[dict[str, Any]] = []
+    with Store.open(where, create=False) as opened:
+        for place in folders_of_tiles(folder):
+            audit, _, phase = place.name.partition("-")
+            record = opened.audit(audit)
+            description = Description.of(record)
+            tiles = [(tile, result) for tile, result in collect_tiles(place) if tile >= 0]
+            for tile, result in tiles:
+                check_tile(description, int(phase or 0), tile, result)
+            added = record.add_tiles(tiles, int(phase or 0))
+            rows.append(
+                {"audit": record.id, "name": record.name, "tiles": len(tiles), "new": added}
+            )
+    if not rows:
+        raise InvalidInput(f"{folder} has no results of SLURM jobs; give the --slurm-folder")
+    if json:
+        print_json({"store": where, "audits": rows})
+        return
+    for row in rows:
+        label = row["name"] or row["audit"][:8]
+        console().print(f"{label}: {row['tiles']:,} tiles, {row['new']:,} of them new in {where}.")
 
 
 def _open(store: str | None) -> Store:

@@ -11,10 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit.cli._ci import Junit, Sarif, check_outcome_files, outcomes_of_check, write_outcomes
+from dpaudit.cli._ci import check_outcome_files, outcomes_of_check, write_outcomes
 from dpaudit.cli._exit import decided
-from dpaudit.cli._option import Json, option
-from dpaudit.cli._render import by_text, console, print_json
+from dpaudit.cli._options import Json, Junit, Sarif, option
+from dpaudit.cli._output import by_text, console, print_json
 from dpaudit.errors import InvalidInput, TrainingFailed
 from dpaudit.executors import LocalProcesses, Lost, Player, PlayTile
 
@@ -280,7 +280,7 @@ def _given(option: str, value: Any) -> Any:
     return value
 
 
-# --- The page: the verdict, what is wrong, what was not tested, and how much passed. --------------
+# --- The page: the verdict, what is wrong, what was not tested, and how much passed.
 
 
 def _print(screen: Console, result: CheckResult, train: str, *, all_rules: bool) -> None:

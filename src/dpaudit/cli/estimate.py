@@ -9,8 +9,8 @@ import typer
 from rich.text import Text
 
 from dpaudit.cli._exit import decided
-from dpaudit.cli._option import Json, option, option_name
-from dpaudit.cli._render import console, print_json
+from dpaudit.cli._options import Json, option, option_name
+from dpaudit.cli._output import console, print_json
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.registry import DEFAULT_METHODS, METHODS
 
@@ -228,7 +228,7 @@ def _print_json(result: Any, verdict: ClaimTest | None) -> None:
 
 
 def _print_table(result: Any, verdict: Any, source: str) -> None:
-    from dpaudit.cli._bounds_table import print_bounds
+    from dpaudit.cli._output import print_bounds
     from dpaudit.report.palette import terminal_style
     from dpaudit.report.words import bare_line, claim_notes, power_line
 

@@ -12,11 +12,9 @@ from rich.text import Text
 from dpaudit._loading import uncollected
 from dpaudit._numbers import decimals
 from dpaudit.cli import _audit_options as option
-from dpaudit.cli._claims import claim_from
-from dpaudit.cli._executors import with_signature
-from dpaudit.cli._option import option_name, optional
-from dpaudit.cli._render import console, print_json
-from dpaudit.cli._user_code import user_code
+from dpaudit.cli._audit_options import with_signature
+from dpaudit.cli._options import claim_from, option_name, optional
+from dpaudit.cli._output import console, print_json, user_code
 from dpaudit.configuration import Settings
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import DETECT, LEAST_POWER
@@ -200,7 +198,7 @@ def _plan(settings: Settings, *, json: bool, executor: Executor | None, command:
 def _print_plan(found: Any, title: str) -> None:
     from dpaudit._numbers import duration
     from dpaudit.audits.planning import PREDICTION
-    from dpaudit.cli._audit_table import print_side_by_side
+    from dpaudit.cli._output import print_side_by_side
 
     screen = console()
     canaries = "" if found.canaries == 1 else f" with {found.canaries:,} canaries each"

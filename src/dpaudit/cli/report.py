@@ -12,8 +12,8 @@ import typer
 from dpaudit._numbers import decimals
 from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
 from dpaudit.cli._exit import printable
-from dpaudit.cli._option import Json, option
-from dpaudit.cli._render import print_json
+from dpaudit.cli._options import Json, option
+from dpaudit.cli._output import print_json
 from dpaudit.configuration import store_path
 from dpaudit.errors import StoreError
 from dpaudit.report import PageData, thresholds_for, write_page

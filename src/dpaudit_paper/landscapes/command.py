@@ -13,9 +13,8 @@ from rich.text import Text
 
 from dpaudit import _validate
 from dpaudit._numbers import decimals
-from dpaudit.cli._bounds_table import print_bounds
-from dpaudit.cli._option import Json, option
-from dpaudit.cli._render import console, print_json
+from dpaudit.cli._options import Json, option
+from dpaudit.cli._output import console, print_bounds, print_json
 from dpaudit.errors import InvalidInput
 
 
