@@ -6,7 +6,16 @@ import sys
 import pytest
 
 import dpaudit
-from dpaudit import lower_bounds, testing, upper_bounds
+from dpaudit import (
+    adversaries,
+    data,
+    executors,
+    lower_bounds,
+    mechanisms,
+    models,
+    testing,
+    upper_bounds,
+)
 
 
 def test_public_names():
@@ -16,7 +25,19 @@ def test_public_names():
     assert set(PUBLIC) <= set(dir(dpaudit))
 
 
-@pytest.mark.parametrize("package", [lower_bounds, upper_bounds, testing])
+LOADED_ON_FIRST_USE = [
+    adversaries,
+    data,
+    executors,
+    lower_bounds,
+    mechanisms,
+    models,
+    testing,
+    upper_bounds,
+]
+
+
+@pytest.mark.parametrize("package", LOADED_ON_FIRST_USE)
 def test_names_that_are_loaded_on_first_use_are_listed(package):
     for name in package.__all__:
         assert getattr(package, name) is not None

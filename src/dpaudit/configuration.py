@@ -114,7 +114,12 @@ class Settings:
         "the environment's DPAUDIT_DATA",
     )
     device: str | None = _setting("Device used.", "auto|cpu|cuda", "auto, a GPU if there is one")
-    precision: str | None = _setting("Precision of the arithmetic.", option=False)
+    precision: str | None = _setting(
+        "Precision of products of matrices. tf32 needs an NVIDIA GPU. Parameters, noise and "
+        "updates are in float32.",
+        "auto|float32|tf32|bfloat16",
+        "auto: tf32 on a GPU, float32 on a CPU",
+    )
     tile_size: int | None = _setting(
         "Number of runs that are played together; by default chosen by memory.", option=False
     )

@@ -16,20 +16,23 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from dpaudit._registry import Registry
 from dpaudit._torch import require_torch, torch
-from dpaudit.data import Examples, california_housing, california_housing_columns, cifar10
+from dpaudit.data.examples import Examples
 from dpaudit.data.folder import DataDir, data_folder
+from dpaudit.data.housing import california_housing, california_housing_columns
 from dpaudit.data.text import GENERATED, byte_sequences, read_text, token_sequences
 from dpaudit.errors import DataError, InvalidInput
 from dpaudit.mechanisms import losses
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, Insertion, Phase
-from dpaudit.mechanisms.smoothness import LinearModel, Smoothness, SoftmaxHead
+
+if TYPE_CHECKING:
+    from dpaudit.mechanisms.smoothness import Smoothness
 
 __all__ = [
     "INSERTIONS",
@@ -163,21 +166,13 @@ def _network(name: str) -> Callable[[Examples], Builder]:
     return model_for
 
 
-def _linear_for(data: Examples) -> Builder:
-    """A linear model without bias that starts at zero; one output for two classes."""
-    from dpaudit.models import linear_from_zero
-
-    classes = data.classes or 0
-    return functools.partial(
-        linear_from_zero, data.features.shape[1], 1 if classes == 2 else classes
-    )
-
-
 def _housing(data_dir: DataDir) -> Examples:
     return california_housing()
 
 
 def _cifar10(data_dir: DataDir) -> Examples:
+    from dpaudit.data.cifar10 import cifar10
+
     return cifar10(data_dir)
 
 
@@ -238,6 +233,7 @@ def alexnet_features_of(
         examples: Number of images, from the first; 0 for all.
         hidden_layers: Whether to apply the hidden layers of AlexNet's classifier, too.
     """
+    from dpaudit.data.cifar10 import cifar10
     from dpaudit.models import alexnet_features
 
     weights = find_alexnet(data_dir)
@@ -370,7 +366,30 @@ _LARGEST_NORM = 4.0
 _UNITS, _DEAD, _CLASSES = 64, 16, 10
 
 
-def _housing_cells(data_dir: DataDir) -> Examples:
+def _linear(data: Examples, **settings: Any) -> DPSGD:
+    """A linear model without bias that starts at zero; one output for two classes."""
+    from dpaudit.models import linear_from_zero
+
+    classes = data.classes or 0
+    build = functools.partial(
+        linear_from_zero, data.features.shape[1], 1 if classes == 2 else classes
+    )
+    return DPSGD(build_model=build, data=data, **settings)
+
+
+def _logistic(*, insertion: Insertion | None, **settings: Any) -> DPSGD:
+    from dpaudit.mechanisms.smoothness import LinearModel
+
+    return _linear(_housing_cells(), **settings | {"smoothness": LinearModel(loss="logistic")})
+
+
+def _softmax_head(*, insertion: Insertion | None, **settings: Any) -> DPSGD:
+    from dpaudit.mechanisms.smoothness import SoftmaxHead
+
+    return _linear(_housing_features(), **settings | {"smoothness": SoftmaxHead()})
+
+
+def _housing_cells() -> Examples:
     """Eight standardised columns of norm at most 4, a constant, and the cell of a 20 x 20 map."""
     housing = california_housing()
     dense = housing.features.astype(float)
@@ -389,7 +408,7 @@ def _housing_cells(data_dir: DataDir) -> Examples:
     )
 
 
-def _housing_features(data_dir: DataDir) -> Examples:
+def _housing_features() -> Examples:
     """A fixed random ReLU layer of the standardised columns; the class is the decile of value."""
     inputs = california_housing().features.astype(float)
     random = np.random.default_rng(0)
@@ -415,13 +434,11 @@ _LOGISTIC = Preset(
     name="logistic",
     summary="logistic regression on California Housing with map cells",
     needs_folder=False,
-    read=_housing_cells,
-    model_for=_linear_for,
+    make=_logistic,
     batch_size=400,
     learning_rate=0.1,
     clip_norm=0.2,
     loss=losses.logistic,
-    smoothness=LinearModel(loss="logistic"),
     adversary="rare-feature",
 )
 
@@ -431,12 +448,10 @@ _SOFTMAX_HEAD = Preset(
     name="softmax-head",
     summary="softmax head on frozen ReLU features of California Housing",
     needs_folder=False,
-    read=_housing_features,
-    model_for=_linear_for,
+    make=_softmax_head,
     batch_size=128,
     learning_rate=0.02,
     clip_norm=math.sqrt(2),
-    smoothness=SoftmaxHead(),
     adversary="rare-feature",
 )
 

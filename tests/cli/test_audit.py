@@ -146,11 +146,13 @@ def test_options_reach_the_training(run: Run) -> None:
         "--seed": "9",
         "--delta": "1e-3",
         "--name": "mine",
+        "--precision": "bfloat16",
     }
     arguments = [text for pair in options.items() for text in pair]
     printed = _json(run("audit", *arguments, "--device", "cpu", "--json"))
     configuration, training = printed["configuration"], printed["configuration"]["mechanism"]
     assert printed["name"] == "mine"
+    assert configuration["speed"]["precision"] == "bfloat16"
     assert configuration["adversary"]["name"] == "random-direction"
     assert (configuration["runs"], configuration["canaries"]) == (6, 3)
     assert configuration["coin"] == "fair"
@@ -311,6 +313,8 @@ def test_no_noise_is_an_infinite_upper_bound(run: Run) -> None:
         (["--preset", "convnet", "--data-dir", "/no/such"], "no folder /no/such"),
         (["--preset", "alexnet-head"], "no folder for CIFAR-10"),
         (["--device", "abacus"], "device must be auto, cpu, cuda"),
+        (["--precision", "half"], "precision must be one of auto, float32, tf32, bfloat16"),
+        (["--precision", "tf32", "--device", "cpu"], "which only GPUs compute in"),
         (["--learning-rate", "nan"], "learning_rate must be finite"),
         (["absent.toml"], "cannot read absent.toml"),
         (["--scores-out", "/no/such/s.csv"], "scores_out must be in a folder that is there"),

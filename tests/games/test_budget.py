@@ -195,7 +195,7 @@ def test_missing_devices_are_refused(device: str) -> None:
 def test_tiles_are_not_counted_at_an_open_speed(cases: dict[str, Any]) -> None:
     prepared = prepare(game(cases["fcnn"], runs=4, steps=5, batch_size=12), Speed(device="cpu"))
     with pytest.raises(InvalidInput, match="tile_size"):
-        _ = prepared.at(Speed()).tiles
+        _ = replace(prepared, speed=Speed()).tiles
 
 
 def test_a_tile_is_at_most_the_game(case: Any) -> None:
@@ -275,3 +275,11 @@ def test_a_gpu_that_the_executor_does_not_reserve_is_refused(case: Any) -> None:
     described = game(case, runs=10, steps=2, batch_size=4)
     with pytest.raises(InvalidInput, match="gpus_per_tile"):
         prepare(described, Speed(device="cuda"), Capacity(tiles=2, device="cpu"))
+
+
+def test_tf32_is_refused_on_a_cpu_that_would_compute_in_float32(case: Any) -> None:
+    described = game(case, runs=10, steps=2, batch_size=4)
+    with pytest.raises(InvalidInput, match="precision must be auto, float32, bfloat16 or float64"):
+        prepare(described, Speed(device="cpu", precision="tf32"))
+    with pytest.raises(InvalidInput, match="precision must be auto"):
+        prepare(described, Speed(precision="tf32"), Capacity(tiles=2, device="cpu"))

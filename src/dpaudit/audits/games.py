@@ -154,7 +154,6 @@ class MechanismGame(Game):
         speed: Speed | None = None,
         capacity: Capacity | None = None,
     ) -> None:
-        from dpaudit.adversaries import adversary as adversary_named
         from dpaudit.engine import Speed
         from dpaudit.engine.speed import automatic_device
         from dpaudit.games import Game as Trainings
@@ -170,6 +169,8 @@ class MechanismGame(Game):
         if adversary is None:
             adversary = "simulated-dimension"
         if isinstance(adversary, str):
+            from dpaudit.adversaries import adversary as adversary_named
+
             adversary = adversary_named(adversary)
         if not isinstance(adversary, Adversary):
             raise InvalidInput(
@@ -213,7 +214,7 @@ class MechanismGame(Game):
         settled = dataclasses.replace(
             self.prepared.speed, tile_size=speed.tile_size, compile=speed.compile
         )
-        self.prepared = self.prepared.at(settled)
+        self.prepared = dataclasses.replace(self.prepared, speed=settled)
 
     def executor(self, tiles: int) -> Executor:
         from dpaudit.games import executor_for

@@ -261,7 +261,7 @@ def _timing(prepared: Prepared, executor: Executor | None) -> _Timing:
     if executor is None:
         return _time_steps(prepared)
     if not executor.immediate:
-        return _time_steps(prepared.at(replace(prepared.speed, device="auto")))
+        return _time_steps(replace(prepared, speed=replace(prepared.speed, device="auto")))
     timer, notices = _StepTimer(prepared=prepared), list[str]()
     ((_, found),) = executor.play(timer, [0], notices.append)
     if isinstance(found, Lost):

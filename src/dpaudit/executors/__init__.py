@@ -3,11 +3,18 @@
 Another package adds an executor with an entry point in the group ``dpaudit.executors``.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpaudit._loading import on_first_use
 from dpaudit._registry import Registry
-from dpaudit.executors._worker import refuse_in_worker
 from dpaudit.executors.base import Capacity, Executor, Lost, Notify, Player, PlayTile, Status
-from dpaudit.executors.in_process import InProcess
-from dpaudit.executors.local_processes import LocalProcesses, check_pickles
+
+if TYPE_CHECKING:
+    from dpaudit.executors._worker import refuse_in_worker
+    from dpaudit.executors.in_process import InProcess
+    from dpaudit.executors.local_processes import LocalProcesses, check_pickles
 
 EXECUTORS: Registry[type[Executor]] = Registry(
     "executor",
@@ -34,3 +41,13 @@ __all__ = [
     "check_pickles",
     "refuse_in_worker",
 ]
+
+if not TYPE_CHECKING:  # otherwise type checkers would accept every name
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "_worker": "refuse_in_worker",
+            "in_process": "InProcess",
+            "local_processes": "LocalProcesses check_pickles",
+        },
+    )

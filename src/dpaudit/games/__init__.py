@@ -3,8 +3,7 @@
 from dpaudit.games.game import Coin, Game
 from dpaudit.games.game_check import check_game
 from dpaudit.games.playing import executor_for, play
-from dpaudit.games.prepared import Prepared, prepare
-from dpaudit.games.tiles import TilePlayer
+from dpaudit.games.tiles import Prepared, TilePlayer, prepare
 
 __all__ = [
     "Coin",

@@ -111,6 +111,11 @@ def settle(game: Game, speed: Speed, price: Cost, capacity: Capacity | None = No
     may differ when the audit is resumed. Tiles fit the smallest GPU that may play.
     """
     device = device_of(speed, capacity)
+    if speed.precision == "tf32" and device.type == "cpu":
+        raise InvalidInput(
+            "precision must be auto, float32, bfloat16 or float64 on a CPU, got 'tf32', which only "
+            "GPUs compute in; use precision='auto'"
+        )
     seconds = price.operations * game.runs / EAGER_RATE[device.type]
     compiled, fusable = speed.compile, price.fused and device.type == "cpu"
     if compiled == "auto":

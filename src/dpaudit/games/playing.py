@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from typing import final
 
-from dpaudit import executors
 from dpaudit.errors import DpauditError
-from dpaudit.executors import Executor, InProcess, LocalProcesses, Lost, Notify, PlayTile
+from dpaudit.executors import Executor, InProcess, Lost, Notify
 from dpaudit.games.budget import gpus
-from dpaudit.games.prepared import Prepared
-from dpaudit.games.tiles import TilePlayer
+from dpaudit.games.tiles import Prepared
 from dpaudit.scores import ScoreBlock
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -23,27 +19,13 @@ _MOST_LOST = 10
 _log = logging.getLogger(__name__)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class GamePlayer(executors.Player):
-    """Plays a game's tiles in any process.
-
-    Arguments:
-        prepared: The game, from `dpaudit.games.prepare`.
-    """
-
-    prepared: Prepared
-
-    def open(self) -> PlayTile:
-        """Compile once for all tiles that a process plays."""
-        return TilePlayer(self.prepared).play_tile
-
-
 def executor_for(prepared: Prepared, done: Collection[int] = ()) -> Executor:
     """Local processes, as many as the settled speed has; this process for a single one."""
     workers = min(prepared.speed.workers or 1, prepared.tiles - len(done))
     if workers < 2:
         return InProcess()
+    from dpaudit.executors import LocalProcesses
+
     device = prepared.speed.torch_device()
     if device.type == "cpu":
         return LocalProcesses(workers=workers, environment=_ONE_THREAD)
@@ -82,7 +64,7 @@ def play(
     tiles = [tile for tile in range(prepared.tiles) if tile not in frozenset(done)]
     executor = executor_for(prepared, done) if executor is None else executor
     lost: dict[int, Lost] = {}
-    for tile, result in executor.play(GamePlayer(prepared=prepared), tiles, report):
+    for tile, result in executor.play(prepared, tiles, report):
         if not isinstance(result, Lost):
             yield tile, result
             continue

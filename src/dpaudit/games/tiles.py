@@ -12,27 +12,92 @@ import math
 import platform
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dpaudit import _validate
+from dpaudit.engine.checking import Checked
 from dpaudit.engine.compiling import numerics
-from dpaudit.engine.speed import threads
+from dpaudit.engine.speed import Speed, threads
 from dpaudit.engine.starting_points import flat_parameters, initial_parameters, known_model
 from dpaudit.engine.training import Engine
 from dpaudit.errors import InvalidInput, NumericalError
-from dpaudit.executors import Notify
+from dpaudit.executors import Capacity, Notify, Player, PlayTile
+from dpaudit.games.budget import Cost, cost, settle
 from dpaudit.games.coins import insertion_coins
-from dpaudit.games.prepared import Prepared
-from dpaudit.games.views import Played, contributions, scored, sees_iterates
+from dpaudit.games.game import Game
+from dpaudit.games.game_check import check_game
+from dpaudit.games.views import contributions, scored
 from dpaudit.mechanisms.dpsgd import FixedInitialisation
 from dpaudit.scores import ScoreBlock
-from dpaudit.threat_models import AdaptiveAdversary, Canaries, Moment
+from dpaudit.threat_models import AdaptiveAdversary, Canaries, Moment, StandardAdversary
 
 _log = logging.getLogger(__name__)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared(Player):
+    """A checked game with its settled speed: any process can play its tiles.
+
+    See also: `prepare`, which makes it.
+
+    Arguments:
+        game: The game.
+        speed: The settled speed: device, tile size, workers and compilation are all chosen.
+        checked: The result of checking the mechanism.
+        cost: The estimated cost of one run.
+    """
+
+    game: Game
+    speed: Speed
+    checked: Checked
+    cost: Cost
+
+    @property
+    def tile_size(self) -> int:
+        """Runs in every tile but the last, which may have fewer."""
+        if self.speed.tile_size is None:
+            raise InvalidInput("tile_size must be chosen before playing, got None; use prepare")
+        return self.speed.tile_size
+
+    @property
+    def tiles(self) -> int:
+        """Number of tiles."""
+        return math.ceil(self.game.runs / self.tile_size)
+
+    def runs_of(self, tile: int) -> range:
+        """The numbers of the runs in one tile."""
+        if not 0 <= _validate.integer("tile", tile) < self.tiles:
+            raise InvalidInput(f"tile must be from 0 to {self.tiles - 1}, got {tile}")
+        first = tile * self.tile_size
+        return range(first, min(first + self.tile_size, self.game.runs))
+
+    def open(self) -> PlayTile:
+        """Compile once for all tiles that a process plays."""
+        return TilePlayer(self).play_tile
+
+
+def prepare(game: Game, speed: Speed | None = None, capacity: Capacity | None = None) -> Prepared:
+    """Check a game and settle its speed. Call this once per game, before playing it.
+
+    Raises `InvalidInput` or `UnsupportedModel` if the game cannot be played as described.
+
+    Arguments:
+        game: The game to play.
+        speed: Speed settings; choices left open are made from the model, the number of runs and
+            the free memory.
+        capacity: What the machines of an executor can play; by default this machine plays.
+    """
+    speed = Speed() if speed is None else speed
+    checked = check_game(game)
+    price = cost(game, checked, speed)
+    settled = settle(game, speed, price, capacity)
+    return Prepared(game=game, speed=settled, checked=checked, cost=price)
 
 
 @final
@@ -55,6 +120,7 @@ class TilePlayer:
         self._canaries = _on_device(game.canaries, self._device)
         self._together = prepared.tile_size
         self._engine: Engine | None = None
+        self._stepwise = isinstance(game.adversary, StandardAdversary)
 
     def play_tile(self, tile: int, notify: Notify = _log.info) -> ScoreBlock:
         """The scores of tile number ``tile``: a pure function of the prepared game."""
@@ -74,14 +140,12 @@ class TilePlayer:
             break
         for notice in self._engine.notices if self._engine is not None else ():
             notify(notice)
-        return _concatenate(parts)
+        return parts[0] if len(parts) == 1 else _concatenate(parts)
 
     def _play(self, runs: Tensor) -> ScoreBlock:
         with numerics(self._speed.precision, self._device):
-            shares = runs.tensor_split(
-                min(threads(), len(runs)) if self._playing_engine().releases_gil else 1
-            )
-            trainings = [self._train(share) for share in shares]
+            parts = min(threads(), len(runs)) if self._playing_engine().releases_gil else 1
+            trainings = [self._train(share) for share in runs.tensor_split(parts)]
             if len(trainings) == 1:
                 return self._score(runs, trainings[0])
             with ThreadPoolExecutor(len(trainings)) as pool:
@@ -107,41 +171,37 @@ class TilePlayer:
             self._game.mechanism, seed=self._game.seed, runs=filled, dtype=self._speed.dtype
         ).to(self._device)
         yield 0, start[: len(runs)]
-        stepwise, horizons = sees_iterates(self._game.adversary), self._game.horizons
-        shown_after = range(1, horizons[-1] + 1) if stepwise else horizons
+        horizons = self._game.horizons
+        shown_after = range(1, horizons[-1] + 1) if self._stepwise else horizons
         states = engine.states(start, filled, coins, shown_after)
         for steps, state in zip(shown_after, states, strict=True):
-            shown = state[0] if stepwise else engine.released_in(state)
+            shown = state[0] if self._stepwise else engine.released_in(state)
             yield steps, shown[: len(runs)]
 
     def _score(self, runs: Tensor, training: Iterator[tuple[int, Tensor]]) -> ScoreBlock:
         """Score at every horizon. Iterates are collected only for adversaries that see them."""
-        game, adversary = self._game, self._game.adversary
-        scores, initial = [], self._known_start()
+        game, initial = self._game, None
+        if isinstance(game.mechanism.initialisation, FixedInitialisation):  # the start is public
+            initial = flat_parameters(known_model(game.mechanism), self._speed.dtype)
+            initial = initial.to(self._device)
+        scores: list[np.ndarray] = []
         iterates: list[Tensor] = []
         for steps, current in training:
-            if not sees_iterates(adversary):
+            if not self._stepwise:
                 iterates.clear()
             iterates.append(current)
             if steps not in game.horizons:
                 continue
             _refuse_divergence(runs, steps, current)
-            played = Played(
-                mechanism=game.mechanism,
-                insertion=game.insertion,
-                steps=steps,
-                initial=initial,
-                iterates=iterates,
-            )
-            found = scored(adversary, played, self._canaries)
-            scores.append(_checked_scores(found, len(runs), game.canaries.count, adversary.name))
+            values = scored(game, steps, initial, iterates, self._canaries)
+            expected = (len(runs), game.canaries.count)
+            if tuple(values.shape) != expected:
+                raise InvalidInput(
+                    f"adversary {game.adversary.name!r} must give scores of shape (runs, canaries) "
+                    f"= {expected}, got {tuple(values.shape)}"
+                )
+            scores.append(values.detach().cpu().double().numpy())
         return self._block(runs, np.stack(scores))
-
-    def _known_start(self) -> Tensor | None:
-        mechanism = self._game.mechanism
-        if not isinstance(mechanism.initialisation, FixedInitialisation):
-            return None
-        return flat_parameters(known_model(mechanism), self._speed.dtype).to(self._device)
 
     def _block(self, runs: Tensor, scores: np.ndarray) -> ScoreBlock:
         shape = scores.shape  # (horizons, runs, canaries)
@@ -168,8 +228,8 @@ def _joined(
     it would depend on the number of threads.
     """
     while True:
-        found = list(pool.map(lambda training: next(training, None), trainings))
-        parts = [part for part in found if part is not None]
+        following = pool.map(lambda training: next(training, None), trainings)
+        parts = [part for part in following if part is not None]
         if not parts:
             return
         yield parts[0][0], torch.cat([current for _, current in parts])
@@ -209,15 +269,6 @@ def _refuse_divergence(runs: Tensor, steps: int, current: Tensor) -> None:
         )
 
 
-def _checked_scores(found: Tensor, runs: int, canaries: int, adversary: str) -> np.ndarray:
-    if tuple(found.shape) != (runs, canaries):
-        raise InvalidInput(
-            f"adversary {adversary!r} must give scores of shape (runs, canaries) = "
-            f"{(runs, canaries)}, got {tuple(found.shape)}"
-        )
-    return found.detach().cpu().double().numpy()
-
-
 def _on_device(canaries: Canaries, device: torch.device) -> Canaries:
     """The canaries with their tensors on ``device``."""
     tensors = {
@@ -230,8 +281,6 @@ def _on_device(canaries: Canaries, device: torch.device) -> Canaries:
 
 def _concatenate(blocks: list[ScoreBlock]) -> ScoreBlock:
     """The blocks of a halved tile, with rows in the order of the whole tile."""
-    if len(blocks) == 1:
-        return blocks[0]
     names = ("run", "canary", "horizon", "inserted", "score")
     columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in names}
     order = np.lexsort((columns["canary"], columns["run"], columns["horizon"]))

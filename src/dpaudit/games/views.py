@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
 
 import torch
 from torch import Tensor
@@ -12,15 +10,16 @@ from torch import Tensor
 from dpaudit.engine.evaluate import clipped_gradients, losses, outputs
 from dpaudit.engine.training import canary_draws
 from dpaudit.errors import InvalidInput
-from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
+from dpaudit.games.game import Game
+from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import (
     AdaptedGradients,
     AdaptedPoints,
     AdaptiveAdversary,
-    Adversary,
     BlackBoxAdversary,
     BlackBoxView,
     Canaries,
+    CanaryPoints,
     HiddenStateAdversary,
     HiddenStateView,
     Moment,
@@ -29,76 +28,58 @@ from dpaudit.threat_models import (
 )
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Played:
-    """Some runs up to a horizon: everything that a threat model might show of them.
+def scored(
+    game: Game, steps: int, initial: Tensor | None, iterates: Sequence[Tensor], canaries: Canaries
+) -> Tensor:
+    """The adversary's scores of some runs, from the view of its threat model.
 
     Arguments:
-        mechanism: The training.
-        insertion: The steps at which canaries may have been inserted.
+        game: The game.
         steps: Number of steps played.
         initial: The common start of all runs, `None` if it is not public.
         iterates: Every iterate from the first to the last, or only the last one for adversaries
             that do not see the others.
+        canaries: The canaries, on the device of the iterates.
     """
-
-    mechanism: DPSGD
-    insertion: Insertion
-    steps: int
-    initial: Tensor | None
-    iterates: Sequence[Tensor]
-
-
-def sees_iterates(adversary: Adversary) -> bool:
-    """Whether the iterates must be kept."""
-    return isinstance(adversary, StandardAdversary)
-
-
-def scored(adversary: Adversary, played: Played, canaries: Canaries) -> Tensor:
-    """The adversary's scores from the view of its threat model."""
+    mechanism, adversary = game.mechanism, game.adversary
     if isinstance(adversary, StandardAdversary):
-        return adversary.score(
-            StandardView(
-                mechanism=played.mechanism,
-                iterates=torch.stack(list(played.iterates)),
-                insertion=played.insertion,
-            ),
-            canaries,
-        )
+        shown = torch.stack(list(iterates))
+        view = StandardView(mechanism=mechanism, iterates=shown, insertion=game.insertion)
+        return adversary.score(view, canaries)
     if isinstance(adversary, HiddenStateAdversary):
         return adversary.score(
             HiddenStateView(
-                mechanism=played.mechanism,
-                steps=played.steps,
-                initial=played.initial,
-                final=played.iterates[-1],
-                insertion=played.insertion,
+                mechanism=mechanism,
+                steps=steps,
+                initial=initial,
+                final=iterates[-1],
+                insertion=game.insertion,
             ),
             canaries,
         )
     if isinstance(adversary, BlackBoxAdversary):
-        return adversary.score(_answers(adversary, played, canaries), canaries)
+        asked = adversary.queries(mechanism, canaries)
+        answers = _answers(mechanism, steps, initial, iterates[-1], asked)
+        return adversary.score(answers, canaries)
     raise InvalidInput(
         "adversary must be a HiddenStateAdversary, a StandardAdversary or a BlackBoxAdversary, "
         f"got {type(adversary).__name__}"
     )
 
 
-def _answers(adversary: BlackBoxAdversary, played: Played, canaries: Canaries) -> BlackBoxView:
-    asked, final_ = adversary.queries(played.mechanism, canaries), played.iterates[-1]
+def _answers(
+    mechanism: DPSGD, steps: int, initial: Tensor | None, final: Tensor, asked: CanaryPoints
+) -> BlackBoxView:
     before = None
-    if played.initial is not None:
-        before = losses(
-            played.mechanism, played.initial.unsqueeze(0), asked.features, asked.targets
-        )[0]
+    if initial is not None:
+        before = losses(mechanism, initial.unsqueeze(0), asked.features, asked.targets)[0]
     # Copies, so that neither a base tensor nor a graph leads from an answer to the parameters.
     return BlackBoxView(
-        mechanism=played.mechanism,
-        steps=played.steps,
+        mechanism=mechanism,
+        steps=steps,
         initial_losses=None if before is None else before.detach().clone(),
-        losses=losses(played.mechanism, final_, asked.features, asked.targets).detach().clone(),
-        outputs=outputs(played.mechanism, final_, asked.features).detach().clone(),
+        losses=losses(mechanism, final, asked.features, asked.targets).detach().clone(),
+        outputs=outputs(mechanism, final, asked.features).detach().clone(),
     )
 
 

@@ -17,7 +17,7 @@ from dpaudit.data import Examples
 from dpaudit.engine import Speed
 from dpaudit.errors import InvalidInput
 from dpaudit.games import Game, check_game, play, prepare
-from dpaudit.games.views import Played, contributions, scored
+from dpaudit.games.views import contributions, scored
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
 from dpaudit.privacy import ThreatModel
@@ -241,14 +241,9 @@ def _scored(
     adversary: Adversary, mechanism: DPSGD, iterates: torch.Tensor, canaries: Canaries
 ) -> torch.Tensor:
     public = not isinstance(mechanism.initialisation, FreshInitialisation)
-    played = Played(
-        mechanism=mechanism,
-        insertion=Insertion(),
-        steps=mechanism.steps,
-        initial=iterates[0, 0].clone() if public else None,
-        iterates=list(iterates),
-    )
-    return scored(adversary, played, canaries)
+    initial = iterates[0, 0].clone() if public else None
+    game = _game(adversary, mechanism, canaries)
+    return scored(game, mechanism.steps, initial, list(iterates), canaries)
 
 
 def _tensors(owner: object) -> Iterator[tuple[str, torch.Tensor]]:

@@ -1,0 +1,68 @@
+"""The adversaries by name."""
+
+from __future__ import annotations
+
+from dpaudit._registry import Registry
+from dpaudit.adversaries.adaptive import AdaptivePoisoning, Canife
+from dpaudit.adversaries.dimensions import (
+    RandomDimension,
+    RandomDirection,
+    SimulatedDimension,
+    StartDistribution,
+)
+from dpaudit.adversaries.points import (
+    ApiAccess,
+    ClipBackdoor,
+    FlippedLabel,
+    IntermediatePoisoning,
+    OneRunBlackBox,
+    RareFeature,
+    StaticPoisoning,
+)
+from dpaudit.adversaries.sums import (
+    DiracGradient,
+    GradientAttack,
+    MaliciousData,
+    OneRunWhiteBox,
+    OneShotIterates,
+)
+from dpaudit.threat_models import Adversary
+
+_SHIPPED: tuple[Adversary, ...] = (
+    RandomDimension(),
+    SimulatedDimension(),
+    RandomDirection(),
+    FlippedLabel(),
+    ClipBackdoor(),
+    ApiAccess(),
+    StaticPoisoning(),
+    IntermediatePoisoning(),
+    AdaptivePoisoning(),
+    GradientAttack(),
+    MaliciousData(),
+    Canife(),
+    DiracGradient(),
+    OneShotIterates(),
+    OneRunBlackBox(),
+    OneRunWhiteBox(),
+    RareFeature(),
+    StartDistribution(),
+)
+
+ADVERSARIES: Registry[Adversary] = Registry(
+    "adversary",
+    "dpaudit.adversaries",
+    {shipped.name: shipped for shipped in _SHIPPED},
+    make=lambda kind: kind(),
+)
+"""Every adversary with its default settings. An entry point of another package names the class."""
+
+
+def adversary(name: str) -> Adversary:
+    """The adversary of that name, with its default settings.
+
+    Example:
+        >>> adversary("simulated-dimension")
+        SimulatedDimension(simulation='noiseless', ranking='per-step', simulations=4)
+    """
+    return ADVERSARIES[name]
