@@ -16,10 +16,10 @@ HEAVY = {"torch", "matplotlib", "pandas", "jax", "opacus", "ray", "dp_accounting
 
 ORDER = (
     ("errors", "_version"),
+    ("_validate",),
     (
         "_arrays",
         "_cores",
-        "_validate",
         "_registry",
         "_roots",
         "_files",

@@ -16,6 +16,7 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast, final
 
+from dpaudit._validate import shown
 from dpaudit.errors import InvalidInput
 
 T = TypeVar("T")
@@ -74,10 +75,10 @@ class Registry(Mapping[str, T], Generic[T]):
         text = name if isinstance(name, str) else ""  # anything else may be unhashable
         point = self._shipped.get(text) or self._known.get(text)
         if point is None:
-            close = difflib.get_close_matches(str(name), list(self._known), n=1)
+            close = difflib.get_close_matches(text, list(self._known), n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise InvalidInput(
-                f"{self._argument} must be one of {', '.join(self._known)}, got {name!r}{hint}"
+                f"{self._argument} must be one of {', '.join(self._known)}, got {shown(name)}{hint}"
             )
         if name in self._shipped:
             return point.load()

@@ -10,13 +10,57 @@ from pathlib import Path
 
 from dpaudit.errors import InvalidInput
 
+_LONGEST = 200
+"""Characters of a value in a message."""
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: short, on one line, whatever its ``repr`` does.
+
+    Example:
+        >>> class Loud:
+        ...     def __repr__(self):
+        ...         raise RuntimeError
+        >>> shown("a"), shown(Loud()), len(shown("a" * 10_000))
+        ("'a'", 'an object of type Loud', 203)
+    """
+    try:
+        text = repr(value)
+    except Exception:  # the object's own code
+        return f"an object of type {type(value).__name__}"
+    half = _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[:half]} … {text[-half:]}"
+
+
+def path(name: str, value: object) -> str:
+    """Return a path as text; its folder need not exist."""
+    try:
+        place = os.fspath(value)  # type: ignore[call-overload]
+    except Exception:  # the object's own code
+        place = None
+    if not isinstance(place, str) or not place or "\0" in place:
+        raise InvalidInput(
+            f"{name} must be a path, as text or a pathlib.Path, got {shown(value)}; for instance "
+            f"{name}='audits.sqlite'"
+        )
+    return place
+
+
+def label(name: str, value: object) -> str | None:
+    """Return a name given by the user, which is text that is not blank, or `None`."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidInput(f"{name} must be text that is not blank, got {shown(value)}")
+    return value.encode("utf8", "backslashreplace").decode("utf8")  # without lone surrogates
+
 
 def real(name: str, value: object, *, remedy: str = "") -> float:
     """Return ``value`` as a finite float."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InvalidInput(f"{name} must be a number, got {value!r}{_and(remedy)}")
+        raise InvalidInput(f"{name} must be a number, got {shown(value)}{_and(remedy)}")
     if not math.isfinite(value):
-        raise InvalidInput(f"{name} must be finite, got {value!r}{_and(remedy)}")
+        raise InvalidInput(f"{name} must be finite, got {shown(value)}{_and(remedy)}")
     return float(value)
 
 
@@ -24,7 +68,7 @@ def positive(name: str, value: object, *, remedy: str = "") -> float:
     """Return ``value`` as a float above zero."""
     number = real(name, value, remedy=remedy)
     if number <= 0:
-        raise InvalidInput(f"{name} must be above 0, got {value!r}{_and(remedy)}")
+        raise InvalidInput(f"{name} must be above 0, got {shown(value)}{_and(remedy)}")
     return number
 
 
@@ -32,7 +76,7 @@ def non_negative(name: str, value: object) -> float:
     """Return ``value`` as a float of at least zero."""
     number = real(name, value)
     if number < 0:
-        raise InvalidInput(f"{name} must be at least 0, got {value!r}")
+        raise InvalidInput(f"{name} must be at least 0, got {shown(value)}")
     return number
 
 
@@ -53,7 +97,7 @@ def between(
     if not (above and below):
         left, right = "[" if closed_low else "(", "]" if closed_high else ")"
         raise InvalidInput(
-            f"{name} must be in {left}{low:g}, {high:g}{right}, got {value!r}{_and(remedy)}"
+            f"{name} must be in {left}{low:g}, {high:g}{right}, got {shown(value)}{_and(remedy)}"
         )
     return number
 
@@ -63,11 +107,11 @@ def integer(
 ) -> int:
     """Return ``value`` as an int of at least ``at_least`` and, if given, at most ``at_most``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise InvalidInput(f"{name} must be a whole number, got {value!r}{_and(remedy)}")
+        raise InvalidInput(f"{name} must be a whole number, got {shown(value)}{_and(remedy)}")
     if value < at_least:
-        raise InvalidInput(f"{name} must be at least {at_least}, got {value!r}{_and(remedy)}")
+        raise InvalidInput(f"{name} must be at least {at_least}, got {shown(value)}{_and(remedy)}")
     if at_most is not None and int(value) > at_most:
-        raise InvalidInput(f"{name} must be at most {at_most:,}, got {value!r}{_and(remedy)}")
+        raise InvalidInput(f"{name} must be at most {at_most:,}, got {shown(value)}{_and(remedy)}")
     return int(value)
 
 
@@ -75,7 +119,7 @@ def seed(value: object) -> int:
     """Return a seed of 64 bits: torch's generators and the noise's key take no more."""
     number = integer("seed", value)
     if number >= 2**64:
-        raise InvalidInput(f"seed must be below 2**64, got {value!r}; use a smaller one")
+        raise InvalidInput(f"seed must be below 2**64, got {shown(value)}; use a smaller one")
     return number
 
 
@@ -93,7 +137,8 @@ def file_to_write(name: str, path: Path) -> None:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise InvalidInput(
-            f"{name} must be in a folder that is there, got {str(path)!r}; make the folder first"
+            f"{name} must be in a folder that is there, got {shown(str(path))}; make the folder "
+            "first"
         )
     if path.exists():
         writable = path.is_file() and os.access(path, os.W_OK)
@@ -106,15 +151,16 @@ def file_to_write(name: str, path: Path) -> None:
             writable = False
     if not writable:
         raise InvalidInput(
-            f"{name} must be a file that can be written, got {str(path)!r}; choose another folder"
+            f"{name} must be a file that can be written, got {shown(str(path))}; choose another "
+            "folder"
         )
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...], *, remedy: str = "") -> str:
     """Return ``value`` if it is one of the ``allowed`` words."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise InvalidInput(
-            f"{name} must be one of {', '.join(allowed)}, got {value!r}{_and(remedy)}"
+            f"{name} must be one of {', '.join(allowed)}, got {shown(value)}{_and(remedy)}"
         )
     return str(value)
 

@@ -170,11 +170,17 @@ def audit(
         claim=_claim_of(claim, claimed_epsilon, delta),
         delta=float(_validate.delta(delta)),
         confidence=float(_validate.confidence(confidence)),
-        detect=float(detect),
-        power=float(power),
+        detect=_validate.between("detect", detect, 0, 1),
+        power=_validate.between("power", power, 0, 1, closed_low=True),
         confirm=bool(confirm),
     )
     _validate.one_of("on_error", on_error, ("record", "stop"))
+    limits = _Limits(max_runs, time_limit, began)
+    name = _validate.label("name", name)
+    _check_kind("progress", progress, Progress, "an object of a class derived from Progress")
+    _check_kind("executor", executor, Executor, "an Executor such as LocalProcesses(workers=2)")
+    if not isinstance(store, Store | None):
+        store = _validate.path("store", store)
     with _Notices(progress) as notices, ExitStack() as stack:
         notices.progress.stage("crafting")
         game = game_of(
@@ -204,7 +210,6 @@ def audit(
         player = _Player(game, record, question, notices, on_error=on_error, executor=executor)
         player.play(game.description.sample(0))
         result = read_result(record)
-        limits = _Limits(max_runs, time_limit, began)
         if result.test is not None and result.test.to_confirm and question.confirm:
             sample = game.description.sample(1)
             if limits.allow(sample, result.runs, time.perf_counter() - began):
@@ -474,6 +479,11 @@ class _Notices:
         if text not in self._seen:
             self._seen[text] = None
             self.progress.notice(text)
+
+
+def _check_kind(name: str, value: object, kind: type, wanted: str) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise InvalidInput(f"{name} must be {wanted}, got {_validate.shown(value)}")
 
 
 def _claim_of(claim: Claim | None, claimed_epsilon: float | None, delta: float) -> Claim | None:

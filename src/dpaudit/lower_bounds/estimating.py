@@ -87,7 +87,7 @@ def estimate(
 
 
 def _method(name: str, sampling_rate: float | None, steps: int | None) -> Method:
-    if name != "dpsgd":
+    if not isinstance(name, str) or name != "dpsgd":
         for argument, value in (("sampling_rate", sampling_rate), ("steps", steps)):
             if value is not None:
                 raise InvalidInput(f"{argument} is for method 'dpsgd', got method {name!r}")

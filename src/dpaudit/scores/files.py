@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit._files import write_whole
-from dpaudit.errors import InvalidInput, InvalidScores, MissingExtra
+from dpaudit.errors import DpauditError, InvalidInput, InvalidScores, MissingExtra
 from dpaudit.scores.table import OPTIONAL, REQUIRED, Scores
 
 Format = Literal["csv", "parquet"]
@@ -49,14 +49,25 @@ def read_scores(
         >>> read_scores(io.StringIO("inserted,score\\n1,3.5\\n0,-0.25\\n"))
         Scores(1 inserted, 1 not, 2 runs)
     """
-    if isinstance(source, (str, os.PathLike)):
-        path = Path(source)
+    if isinstance(source, str | os.PathLike):
+        path = Path(_validate.path("source", source))
         try:
             with path.open("rb") as stream:
                 return _read(stream, format or _format_of(path), str(path))
         except OSError as error:
             raise InvalidScores(f"cannot read {path}: {error.strerror or error}") from None
-    return _read(source, format or "csv", str(getattr(source, "name", "scores")))
+    if not hasattr(source, "read"):
+        raise InvalidScores(
+            f"source must be a path or an open file, got {_validate.shown(source)}; for columns "
+            "use Scores(score=..., inserted=...)"
+        )
+    name = str(getattr(source, "name", "scores"))
+    try:
+        return _read(source, format or "csv", name)
+    except (OSError, ValueError) as error:
+        if isinstance(error, DpauditError):
+            raise
+        raise InvalidScores(f"cannot read {name}: {error}") from None  # for example, it is closed
 
 
 def write_scores(
@@ -81,7 +92,9 @@ def write_scores(
         0.3333333333333333,1,0,0
         -0.1,0,1,0
     """
-    path = Path(path)
+    if not isinstance(scores, Scores):
+        raise InvalidInput(f"scores must be a dpaudit.Scores, got {_validate.shown(scores)}")
+    path = Path(_validate.path("path", path))
     chosen = _validate.one_of("format", format or _format_of(path), _FORMATS)
     write = _write_parquet if chosen == "parquet" else _write_csv
     try:

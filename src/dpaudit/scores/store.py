@@ -95,7 +95,7 @@ class Store:
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, create: bool = True) -> Store:
         """Open the store at ``path``; make a new one if there is none and ``create`` is true."""
-        return cls(Database(os.fspath(path), create=create))
+        return cls(Database(_validate.path("store", path), create=create))
 
     def close(self) -> None:
         """Close the file. What was added is in it already."""
@@ -124,8 +124,7 @@ class Store:
             configuration: Everything that decides the scores: text, numbers, lists, mappings.
             versions: Software and device of this session; recorded, and allowed to change.
         """
-        if name is not None and not name.strip():
-            raise InvalidInput(f"name must not be blank, got {name!r}")
+        name = _validate.label("name", name)
         text, session, when = canonical_json(configuration), canonical_json(versions), _now()
         with self._database.transaction() as connection:
             row = connection.execute(
@@ -448,7 +447,12 @@ def canonical_json(configuration: Mapping[str, Any]) -> str:
         >>> canonical_json({"steps": 250, "clip_norm": 1.0})
         '{"clip_norm":1,"steps":250}'
     """
-    plain = _plain(configuration, "configuration")
+    if not isinstance(configuration, Mapping):
+        raise InvalidInput(f"configuration must be a mapping, got {_validate.shown(configuration)}")
+    try:
+        plain = _plain(configuration, "configuration")
+    except RecursionError:
+        raise InvalidInput("configuration must not contain itself, and be less nested") from None
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -20,8 +20,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpaudit._arrays import Array, Integers
-from dpaudit.errors import InvalidScores, MissingExtra
+from dpaudit._arrays import Array, Integers, as_array
+from dpaudit.errors import InvalidInput, InvalidScores, MissingExtra
 
 REQUIRED, OPTIONAL = ("score", "inserted"), ("run", "canary")
 """The columns of a table of scores, in files and data frames."""
@@ -324,6 +324,8 @@ def is_frame(table: object) -> bool:
         >>> is_frame([1.0, 2.0])
         False
     """
+    if type(table).__name__ == "LazyFrame":  # polars warns where its columns are asked for
+        return True
     return hasattr(table, "columns") and hasattr(table, "__getitem__")
 
 
@@ -338,6 +340,10 @@ def columns_of(frame: Any) -> dict[str, NDArray[Any]]:
         raise InvalidScores(
             f"scores must be a data frame with named columns, got {type(frame).__name__}; use "
             "Scores(score=..., inserted=...) for arrays"
+        )
+    if type(frame).__name__ == "LazyFrame":
+        raise InvalidScores(
+            "scores must be a data frame that is computed, got a LazyFrame; use frame.collect()"
         )
     names = list(getattr(frame, "column_names", frame.columns))
     missing = [name for name in REQUIRED if name not in names]
@@ -386,9 +392,9 @@ def _one_dimension(name: str, column: ArrayLike) -> NDArray[Any]:
             "with column[~mask], because a masked value is no score"
         )
     try:
-        given = np.asarray(column)
-    except ValueError as error:  # lists of different lengths
-        raise InvalidScores(f"{name} must have one dimension, got a nested list: {error}") from None
+        given = as_array(name, column)
+    except InvalidInput as error:
+        raise InvalidScores(str(error)) from None
     if given.ndim != 1:
         raise InvalidScores(f"{name} must have one dimension, got shape {given.shape}")
     return given

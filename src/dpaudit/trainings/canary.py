@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
-from dpaudit._arrays import Array
+from dpaudit._arrays import Array, as_array, numbers
 from dpaudit.errors import InvalidInput
 
 AS_LARGE_AS = 10.0
@@ -135,8 +135,17 @@ class CraftedCanary(abc.ABC):
             moved = moved - self._flat("initial parameters", initial)
         return -self.along(moved)
 
+    def _check(self) -> None:
+        """Refuse norms and names that no canary can have."""
+        _validate.positive("clip_norm", self.clip_norm)
+        _validate.positive("norm", self.norm)
+        if self.names and len(self.names) != self.count:
+            raise InvalidInput(
+                f"names must be one for each of the {self.count} canaries, got {len(self.names)}"
+            )
+
     def _flat(self, name: str, values: ArrayLike) -> Array:
-        flat = np.asarray(values, dtype=np.float64)
+        flat = numbers(name, values)
         if flat.shape != (self.parameters,):
             raise InvalidInput(
                 f"{name} must be flat with one number for each of the {self.parameters} parameters "
@@ -157,15 +166,18 @@ def _drawing(
             f"orthogonal; got {count}"
         )
     clip_norm = _validate.positive("clip_norm", clip_norm)
-    norm = AS_LARGE_AS * clip_norm if norm is None else _validate.positive("norm", norm)
+    norm = _validate.positive("norm", AS_LARGE_AS * clip_norm if norm is None else norm)
     random = np.random.default_rng(_validate.integer("seed", seed))
     return random, {"clip_norm": clip_norm, "norm": norm}
 
 
 def _slices(tensors: Mapping[str, int]) -> dict[str, slice]:
     """Where each tensor lies in the flat parameter vector."""
-    if not tensors:
-        raise InvalidInput("tensors must name at least one tensor with its size, got none")
+    if not isinstance(tensors, Mapping) or not tensors:
+        raise InvalidInput(
+            "tensors must be a mapping from the name of at least one tensor to its size, got "
+            f"{_validate.shown(tensors)}"
+        )
     found, start = {}, 0
     for name, size in tensors.items():
         size = _validate.integer(f"size of tensor {name!r}", size, at_least=1)
@@ -176,7 +188,12 @@ def _slices(tensors: Mapping[str, int]) -> dict[str, slice]:
 
 def coins_of(inserted: ArrayLike, count: int) -> NDArray[np.bool_]:
     """One boolean for each of ``count`` canaries, from what a training was given."""
-    coins = np.atleast_1d(np.asarray(inserted, dtype=bool))
+    given = np.atleast_1d(as_array("inserted", inserted))
+    if given.dtype.kind not in "biuf" or not np.isin(given, (0, 1)).all():
+        raise InvalidInput(
+            f"inserted must be booleans, or 0 and 1, got {_validate.shown(inserted)}"
+        )
+    coins = given.astype(bool)
     if coins.shape != (count,):
         raise InvalidInput(
             f"inserted must be one boolean for each of the {count} canaries, got shape "
@@ -224,6 +241,18 @@ class GradientCanary(CraftedCanary):
     clip_norm: float
     norm: float
     names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        size = _validate.integer("parameters", self.parameters, at_least=1)
+        axes = np.atleast_1d(as_array("dimensions", self.dimensions))
+        whole = axes.ndim == 1 and len(axes) > 0 and axes.dtype.kind in "iu"
+        if not whole or axes.min() < 0 or axes.max() >= size or len(np.unique(axes)) < len(axes):
+            raise InvalidInput(
+                f"dimensions must be distinct numbers of parameters, from 0 to {size - 1}, got "
+                f"{_validate.shown(self.dimensions)}"
+            )
+        object.__setattr__(self, "dimensions", axes.astype(np.int64))
+        self._check()
 
     @classmethod
     def drawn(cls, parameters: int, count: int, random: np.random.Generator) -> dict[str, Any]:
@@ -319,6 +348,16 @@ class DirectionCanary(CraftedCanary):
     clip_norm: float
     norm: float
     names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        rows = numbers("directions", self.directions)
+        if rows.ndim != 2 or not rows.size or not np.allclose((rows**2).sum(axis=1), 1, atol=1e-3):
+            raise InvalidInput(
+                "directions must have one row of norm 1 for each canary, got shape "
+                f"{rows.shape}; divide each row by its norm, or use DirectionCanary.draw"
+            )
+        object.__setattr__(self, "directions", rows)
+        self._check()
 
     @classmethod
     def drawn(cls, parameters: int, count: int, random: np.random.Generator) -> dict[str, Any]:
