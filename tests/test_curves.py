@@ -15,7 +15,7 @@ from dpaudit.curves import (
     gaussian_delta,
     pairs_family,
 )
-from dpaudit.privacy import AtDelta, AtEpsilon
+from dpaudit.privacy import Question
 
 FAMILIES: list[tuple[Family, tuple[float, ...]]] = [
     (PairsAtDelta(0.0), (0.5, 2.0, 6.0)),
@@ -70,10 +70,10 @@ def test_a_curve_has_its_inverse_if_one_is_given() -> None:
 
 
 def test_what_a_parameter_says() -> None:
-    assert pairs_family(AtDelta(0.1)) == PairsAtDelta(0.1)
-    assert pairs_family(AtEpsilon(2.0)) == PairsAtEpsilon(2.0)
-    assert PairsAtDelta(0.1).answer(3.0, AtDelta(0.1)) == 3.0
-    assert GaussianCurves().answer(-1.0, AtDelta(0.1)) == 0.0
-    epsilon = GaussianCurves().answer(2.0, AtDelta(1e-3))
+    assert pairs_family(Question(delta=0.1)) == PairsAtDelta(0.1)
+    assert pairs_family(Question(epsilon=2.0)) == PairsAtEpsilon(2.0)
+    assert PairsAtDelta(0.1).answer(3.0, Question(delta=0.1)) == 3.0
+    assert GaussianCurves().answer(-1.0, Question(delta=0.1)) == 0.0
+    epsilon = GaussianCurves().answer(2.0, Question(delta=1e-3))
     assert float(gaussian_delta(epsilon, 2.0)) == pytest.approx(1e-3)
-    assert GaussianCurves().answer(2.0, AtEpsilon(epsilon)) == pytest.approx(1e-3)
+    assert GaussianCurves().answer(2.0, Question(epsilon=epsilon)) == pytest.approx(1e-3)

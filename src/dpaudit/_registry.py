@@ -66,13 +66,9 @@ class Registry(Mapping[str, T], Generic[T]):
         return {**self._shipped, **{n: p for n, p in others.items() if n not in self._shipped}}
 
     def __getitem__(self, name: str) -> T:
-        if not isinstance(name, str) or name not in self._loaded:
-            loaded = self._load(name)
-            self._loaded[name] = loaded if self._make is None else self._make(loaded)
-        return self._loaded[name]
-
-    def _load(self, name: str) -> Any:
         text = name if isinstance(name, str) else ""  # anything else may be unhashable
+        if text in self._loaded:
+            return self._loaded[text]
         point = self._shipped.get(text) or self._known.get(text)
         if point is None:
             close = difflib.get_close_matches(text, list(self._known), n=1)
@@ -80,16 +76,18 @@ class Registry(Mapping[str, T], Generic[T]):
             raise InvalidInput(
                 f"{self._argument} must be one of {', '.join(self._known)}, got {shown(name)}{hint}"
             )
-        if name in self._shipped:
-            return point.load()
         try:
-            return point.load()
+            loaded = point.load()
         except Exception as error:  # another package's import may raise anything
+            if text in self._shipped:
+                raise
             raise InvalidInput(
                 f"{self._argument} {name!r} is registered as {point.value!r} in the entry points "
                 f"{self._group!r}, but loading it raised {type(error).__name__}: {error}; repair "
                 "or uninstall the package that registers it"
             ) from error
+        self._loaded[text] = loaded if self._make is None else self._make(loaded)
+        return self._loaded[text]
 
     def __contains__(self, name: object) -> bool:
         return name in self._shipped or name in self._known

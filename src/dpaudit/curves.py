@@ -27,7 +27,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
-from dpaudit.privacy import AtDelta, Question
+from dpaudit.privacy import Question
 
 
 def gaussian_delta(epsilon: ArrayLike, mu: ArrayLike) -> Array:
@@ -293,13 +293,13 @@ class GaussianCurves(Family):
 
     def answer(self, parameter: float, question: Question) -> float:
         mu = max(parameter, 0.0)
-        if isinstance(question, AtDelta):
+        if question.delta is not None:
             return gaussian_epsilon(question.delta, mu)
-        return float(gaussian_delta(question.epsilon, mu))
+        return float(gaussian_delta(question.epsilon or 0.0, mu))
 
 
 def pairs_family(question: Question) -> Family:
     """The family of (epsilon, delta)-DP whose parameter is what is asked for."""
-    if isinstance(question, AtDelta):
+    if question.delta is not None:
         return PairsAtDelta(question.delta)
-    return PairsAtEpsilon(question.epsilon)
+    return PairsAtEpsilon(question.epsilon or 0.0)

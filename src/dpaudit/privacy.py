@@ -149,46 +149,23 @@ class Bound:
 
 
 @final
-@dataclass(frozen=True)
-class AtDelta:
-    """Bound epsilon at this delta."""
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is bounded: epsilon at ``delta``, or delta at ``epsilon``. Exactly one is given."""
 
-    delta: float
-
-    def __post_init__(self) -> None:
-        _validate.delta(self.delta)
-
-    def answered(self, value: float) -> dict[str, Any]:
-        """The arguments of a `Bound` with this epsilon."""
-        return {"epsilon": value, "delta": self.delta, "quantity": "epsilon"}
-
-
-@final
-@dataclass(frozen=True)
-class AtEpsilon:
-    """Bound delta at this epsilon."""
-
-    epsilon: float
+    delta: float | None = None
+    epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        _validate.non_negative("epsilon", self.epsilon)
-
-    def answered(self, value: float) -> dict[str, Any]:
-        """The arguments of a `Bound` with this delta."""
-        return {"epsilon": self.epsilon, "delta": value, "quantity": "delta"}
-
-
-Question = AtDelta | AtEpsilon
-
-
-def question_of(delta: float | None, epsilon: float | None) -> Question:
-    """The question asked by giving exactly one of delta and epsilon."""
-    if (delta is None) == (epsilon is None):
-        raise InvalidInput(
-            "give either delta or epsilon: delta to bound epsilon, epsilon to bound delta; "
-            f"got delta={delta!r} and epsilon={epsilon!r}"
-        )
-    return AtDelta(delta) if delta is not None else AtEpsilon(epsilon)  # type: ignore[arg-type]
+        if (self.delta is None) == (self.epsilon is None):
+            raise InvalidInput(
+                "give either delta or epsilon: delta to bound epsilon, epsilon to bound delta; "
+                f"got delta={self.delta!r} and epsilon={self.epsilon!r}"
+            )
+        if self.epsilon is None:
+            _validate.delta(self.delta)
+        else:
+            _validate.non_negative("epsilon", self.epsilon)
 
 
 @final

@@ -22,7 +22,7 @@ from dpaudit.comparisons.bayesian import (
 )
 from dpaudit.curves import epsilon_of_errors
 from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.privacy import AtDelta, AtEpsilon
+from dpaudit.privacy import Question
 
 # False positives, false negatives, negatives, positives: no errors, only errors, one sample,
 # half a million of them, and every lopsided pair.
@@ -43,11 +43,11 @@ EXTREMES = [
 
 
 def jeffreys_epsilon(*counts, delta, significance):  # type: ignore[no-untyped-def]
-    return jeffreys(*counts, question=AtDelta(delta), significance=significance)
+    return jeffreys(*counts, question=Question(delta=delta), significance=significance)
 
 
 def joint_beta_epsilon(*counts, delta, significance):  # type: ignore[no-untyped-def]
-    return joint_beta(*counts, question=AtDelta(delta), significance=significance)
+    return joint_beta(*counts, question=Question(delta=delta), significance=significance)
 
 
 def reversed_rate(rate: RatePosterior) -> RatePosterior:
@@ -73,7 +73,7 @@ def kept_both_ways_probability(alpha, beta, epsilon, delta):  # type: ignore[no-
 
 def joint_beta_interval(*counts, delta, significance):  # type: ignore[no-untyped-def]
     """The published interval of epsilon, which counts a test and its opposite."""
-    columns, question, tail = broadcast_counts(*counts), AtDelta(delta), significance / 2
+    columns, question, tail = broadcast_counts(*counts), Question(delta=delta), significance / 2
     return tuple(
         quantiles(columns, question, level, kept_both_ways_probability)
         for level in (tail, 1 - tail)
@@ -160,7 +160,7 @@ def test_bounds_are_the_quantiles_of_the_dense_twin(
     if epsilon > 0:
         assert dense_kept(*counts, epsilon - 1e-6, 1e-5) < significance
     assert dense_kept(*counts, epsilon + 1e-6, 1e-5) > significance
-    delta = float(joint_beta(*counts, question=AtEpsilon(0.5), significance=significance))
+    delta = float(joint_beta(*counts, question=Question(epsilon=0.5), significance=significance))
     if delta > 0:
         assert dense_kept(*counts, 0.5, max(delta - 1e-6, 0.0)) < significance
     assert dense_kept(*counts, 0.5, delta + 1e-6) > significance
@@ -254,9 +254,9 @@ def test_whatever_the_counts_bounds_are_finite_and_agree_with_their_duals(
 ) -> None:
     counts = (fp, fn, fp + tn, fn + tp)
     for bound in (jeffreys, joint_beta):
-        epsilon = float(bound(*counts, question=AtDelta(1e-3), significance=significance))
+        epsilon = float(bound(*counts, question=Question(delta=1e-3), significance=significance))
         assert 0 <= epsilon < np.inf
-        delta = float(bound(*counts, question=AtEpsilon(epsilon), significance=significance))
+        delta = float(bound(*counts, question=Question(epsilon=epsilon), significance=significance))
         assert 0 <= delta <= 1
         if epsilon > 0:
             assert delta == pytest.approx(1e-3, abs=1e-7)

@@ -200,7 +200,7 @@ def test_the_distance_is_proven_up_to_the_nearest_point(
 ) -> None:
     curve, observed = CURVES[name], _observed(counts_of(x, y, *sizes))
     alpha = np.concatenate([_even(0.0, 1.0, 40_001), curve.kinks])
-    nearest = float(observed.distance_from(alpha, curve.tradeoff(alpha)).min())
+    nearest = float(np.hypot(*np.maximum(observed.gaps(alpha, curve.tradeoff(alpha)), 0)).min())
     assert observed.proven_distance(curve) == pytest.approx(nearest, rel=0.03, abs=2e-3)
     if nearest > 0.01:
         assert observed.is_as_far(curve, 0.999 * nearest - 1e-3)

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from dpaudit.errors import InvalidScores
 from dpaudit.scores import Failure, ScoreBlock
-from dpaudit.scores.table import pack, unpack
+from dpaudit.scores.tiles import pack, unpack
 
 NAMES = ("run", "canary", "horizon", "inserted", "score")
 ROWS = st.shared(st.integers(0, 40), key="rows")

@@ -49,7 +49,7 @@ from dpaudit import _validate
 from dpaudit._arrays import Array, broadcast_counts
 from dpaudit.curves import epsilon_of_errors, pairs_family
 from dpaudit.errors import NumericalError
-from dpaudit.privacy import AtDelta, Question
+from dpaudit.privacy import Question
 
 # Thresholds in one block; limits memory to about 50 MB.
 _BLOCK = 4096
@@ -88,11 +88,10 @@ def jeffreys(*counts: ArrayLike, question: Question, significance: float) -> Arr
         One bound for each threshold, at least 0 and finite; 0 where a class is empty.
 
     Example:
-        >>> from dpaudit.privacy import AtEpsilon
         >>> counts = (20, 10, 500, 500)
-        >>> round(float(jeffreys(*counts, question=AtDelta(1e-5), significance=0.05)), 6)
+        >>> round(float(jeffreys(*counts, question=Question(delta=1e-5), significance=0.05)), 6)
         3.285296
-        >>> round(float(jeffreys(*counts, question=AtEpsilon(1.0), significance=0.05)), 4)
+        >>> round(float(jeffreys(*counts, question=Question(epsilon=1.0), significance=0.05)), 4)
         0.8444
     """
     tail = _validate.between("significance", significance, 0, 1) / 2
@@ -125,11 +124,10 @@ def joint_beta(*counts: ArrayLike, question: Question, significance: float) -> A
         One bound for each threshold, at least 0 and finite; 0 where a class is empty.
 
     Example:
-        >>> from dpaudit.privacy import AtEpsilon
         >>> counts = (20, 10, 500, 500)
-        >>> round(float(joint_beta(*counts, question=AtDelta(1e-5), significance=0.05)), 4)
+        >>> round(float(joint_beta(*counts, question=Question(delta=1e-5), significance=0.05)), 4)
         3.4055
-        >>> round(float(joint_beta(*counts, question=AtEpsilon(1.0), significance=0.05)), 4)
+        >>> round(float(joint_beta(*counts, question=Question(epsilon=1.0), significance=0.05)), 4)
         0.8685
     """
     level = _validate.between("significance", significance, 0, 1)
@@ -149,9 +147,9 @@ def quantiles(
     """
 
     def solve(alpha: RatePosterior, beta: RatePosterior) -> Array:
-        if not isinstance(question, AtDelta):
+        if question.delta is None:
             # exp(700) is about the largest float; delta is 0 long before.
-            epsilon = np.full_like(alpha.low, min(question.epsilon, 700.0))
+            epsilon = np.full_like(alpha.low, min(question.epsilon or 0.0, 700.0))
 
             def kept_at(rows: NDArray[np.bool_], delta: Array) -> tuple[Array, Array]:
                 value, _, slope = kept_by(alpha.at(rows), beta.at(rows), epsilon[rows], delta)

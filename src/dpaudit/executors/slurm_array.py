@@ -28,7 +28,7 @@ from dpaudit import _validate, errors
 from dpaudit.errors import DpauditError, InvalidInput, InvalidScores, MissingExtra
 from dpaudit.executors.base import Capacity, Executor, Lost, Notify, Player
 from dpaudit.scores import Failure, ScoreBlock
-from dpaudit.scores.table import pack, unpack
+from dpaudit.scores.tiles import pack, unpack
 
 _PLAYER, _ENDING = "player.pickle", ".tile"
 

@@ -144,6 +144,12 @@ def upper_rate(errors: ArrayLike, trials: int, tail: float) -> Array:
     return np.where(errors >= trials, 1.0, betainccinv(inside + 1, trials - inside, tail))
 
 
+def middle_of_best(merit: Array) -> int:
+    """The middle one of several equally good thresholds."""
+    best = np.flatnonzero(merit == merit.max())
+    return int(best[len(best) // 2])
+
+
 def midpoints(distinct: Array) -> Array:
     """One threshold between each two neighbours of an ascending array without repeats."""
     return _between(distinct[:-1], distinct[1:])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.scores import Failure, Scores
-from dpaudit.scores.table import is_frame
+from dpaudit.scores.table import Scores, is_frame
+
+if TYPE_CHECKING:
+    from dpaudit.scores.tiles import Failure
 
 Evidence = Scores | ErrorCounts
 
@@ -50,7 +51,7 @@ def dependence_of(scores: Scores) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The assumption that several canaries per run need, and a note with their correlation."""
     if not scores.clustered:
         return (), ()
-    return (INDEPENDENT_CANARIES,), (within_run_dependence(scores).sentence,)
+    return (INDEPENDENT_CANARIES,), (within_run_dependence(scores),)
 
 
 def with_failures(scores: Scores, failures: Sequence[Failure]) -> Scores:
@@ -90,44 +91,22 @@ def wrong_way(scores: Scores) -> tuple[str, ...]:
     return ()
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class WithinRunDependence:
-    """Intraclass correlation of scores within a run, after subtracting the effect of insertion.
+def within_run_dependence(scores: Scores) -> str:
+    """The intraclass correlation of scores within a run, after subtracting the effect of insertion.
 
-    Arguments:
-        correlation: 0 if canaries of one run are no more alike than canaries of different runs;
-            `None` if there is only one run.
-        design_effect: Factor by which dependence inflates the variance of a mean; the effective
-            number of scores is the number of scores divided by this.
-    """
-
-    correlation: float | None
-    design_effect: float | None
-
-    @property
-    def sentence(self) -> str:
-        """The diagnostic as a sentence."""
-        if self.correlation is None or self.design_effect is None:
-            return "one run only: dependence between its canaries cannot be measured"
-        return (
-            f"within-run correlation of scores {self.correlation:.4f} "
-            f"(design effect {self.design_effect:.2f})"
-        )
-
-
-def within_run_dependence(scores: Scores) -> WithinRunDependence:
-    """One-way analysis of variance of the residual scores by run.
+    By a one-way analysis of variance of the residual scores by run. The correlation is 0 if
+    canaries of one run are no more alike than canaries of different runs. The design effect is the
+    factor by which dependence inflates the variance of a mean.
 
     Example:
         >>> scores = Scores(score=[0, 1, 5, 6], inserted=[0, 1, 0, 1], run=[0, 0, 1, 1])
-        >>> within_run_dependence(scores).correlation
-        1.0
+        >>> within_run_dependence(scores)
+        'within-run correlation of scores 1.0000 (design effect 2.00)'
     """
     finite = np.isfinite(scores.score)
     runs, run = np.unique(scores.run[finite], return_inverse=True)
     if len(runs) < 2 or len(run) <= len(runs):
-        return WithinRunDependence(correlation=None, design_effect=None)
+        return "one run only: dependence between its canaries cannot be measured"
     residual = scores.score[finite] / unit_of(scores.score)
     for kind in (True, False):
         rows = scores.inserted[finite] == kind
@@ -140,8 +119,8 @@ def within_run_dependence(scores: Scores) -> WithinRunDependence:
     typical = (len(run) - float(size @ size) / len(run)) / (len(runs) - 1)
     total = between + (typical - 1) * within
     correlation = (between - within) / total if total > 0 else 0.0
-    effect = 1 + (float(size.mean()) - 1) * correlation
-    return WithinRunDependence(correlation=correlation, design_effect=max(effect, 0.0))
+    effect = max(1 + (float(size.mean()) - 1) * correlation, 0.0)
+    return f"within-run correlation of scores {correlation:.4f} (design effect {effect:.2f})"
 
 
 def unit_of(*samples: Array) -> float:

@@ -45,8 +45,8 @@ from dpaudit.lower_bounds.diagnostics import Evidence, dependence_of, wrong_way
 from dpaudit.lower_bounds.joint_test import at_one_threshold, distances
 from dpaudit.lower_bounds.methods import Method, Reading, Request
 from dpaudit.lower_bounds.selection import Fixed, Pilot
-from dpaudit.privacy import AtDelta, Question
-from dpaudit.scores import Scores
+from dpaudit.privacy import Question
+from dpaudit.scores.table import Scores
 from dpaudit.upper_bounds.pld import PldAccountant
 from dpaudit.upper_bounds.steps import NoisySteps
 
@@ -102,10 +102,10 @@ class DpsgdCurves(Family):
             sampling_rate=None if self.rate == 1 else self.rate,
         )
         accountant = PldAccountant(interval=1e-3, points=2**16)
-        if isinstance(question, AtDelta):
+        if question.delta is not None:
             bound = accountant.epsilon(steps, delta=question.delta)
         else:
-            bound = accountant.delta(steps, epsilon=question.epsilon)
+            bound = accountant.delta(steps, epsilon=question.epsilon or 0.0)
         return max(0.0, bound.value - (bound.numerical_error or 0.0))
 
 

@@ -13,7 +13,7 @@ from dpaudit.lower_bounds.methods import Method, Request
 from dpaudit.lower_bounds.registry import DEFAULT_METHODS, METHODS
 from dpaudit.lower_bounds.selection import ThresholdRule
 from dpaudit.privacy import Bound, Bounds, Unavailable
-from dpaudit.scores import Scores
+from dpaudit.scores.table import Scores
 
 
 def lower_bound(

@@ -19,7 +19,7 @@ from dpaudit._arrays import Array, Integers
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import midpoints
 from dpaudit.lower_bounds.selection import Pilot
-from dpaudit.scores import Scores
+from dpaudit.scores.table import Scores
 
 
 @final

@@ -212,11 +212,12 @@ class _Observed:
     negatives: int
     positives: int
 
+    @lru_cache(maxsize=8)  # noqa: B019  # every step of a search asks for the same few
     def limits(self, tail: float) -> tuple[float, float]:
         """Upper confidence limits on both rates, each false with probability ``tail``."""
         return (
-            _upper_rate(self.false_positives, self.negatives, tail),
-            _upper_rate(self.false_negatives, self.positives, tail),
+            float(upper_rate(self.false_positives, self.negatives, tail)),
+            float(upper_rate(self.false_negatives, self.positives, tail)),
         )
 
     def points(self, curve: Curve) -> Array:
@@ -227,33 +228,26 @@ class _Observed:
         alpha = np.concatenate([here, curve.inverse(there), curve.kinks])
         return np.sort(np.clip(alpha, 0.0, 1.0))
 
-    def placed(self, alpha: Array, beta: Array) -> tuple[Array, Array]:
-        """Error rates, transformed."""
-        return (
-            _transformed(self.negatives * alpha, self.negatives),
-            _transformed(self.positives * beta, self.positives),
-        )
-
-    def distance_from(self, alpha: Array, beta: Array) -> Array:
-        """How far the counts lie below error rates; 0 if one of them is not above its count."""
-        u, v = self.placed(alpha, beta)
+    def gaps(self, alpha: Array, beta: Array) -> Array:
+        """How far each count lies below its error rate, after the transformation; two rows."""
         x = _transformed(self.false_positives, self.negatives)
         y = _transformed(self.false_negatives, self.positives)
-        return np.asarray(np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0)))
+        u = _transformed(self.negatives * alpha, self.negatives)
+        v = _transformed(self.positives * beta, self.positives)
+        return np.stack([u - x, v - y])
 
     def distance(self, curve: Curve) -> float:
         """How far the counts lie below the curve, about; 0 if they do not."""
         alpha = self.points(curve)
         for _ in range(2):  # all points, then more around the nearest one
-            beta = curve.tradeoff(alpha)
-            distances = self.distance_from(alpha, beta)
+            gaps = self.gaps(alpha, curve.tradeoff(alpha))
+            distances = np.hypot(*np.maximum(gaps, 0))
             nearest = int(distances.argmin())
             around = slice(max(nearest - 1, 0), nearest + 2)
-            u, v = self.placed(alpha[around], beta[around])
-            gap = float(np.hypot(np.diff(u), np.diff(v)).max())
+            apart = float(np.hypot(*np.diff(gaps[:, around])).max())
             alpha = np.linspace(alpha[around][0], alpha[around][-1], _REFINED)
         # The nearest point of the curve may lie between two of the points.
-        return float(np.sqrt(max(float(distances[nearest]) ** 2 - (gap / 2) ** 2, 0.0)))
+        return float(np.sqrt(max(float(distances[nearest]) ** 2 - (apart / 2) ** 2, 0.0)))
 
     def is_as_far(self, curve: Curve, distance: float) -> bool:
         """Whether the curve is proven to be nowhere nearer than this.
@@ -264,7 +258,8 @@ class _Observed:
         alpha = np.concatenate([[0.0], self.points(curve), [1.0]])
         left, right = alpha[:-1], alpha[1:]
         while len(left) <= 1000 * _MOST_PIECES:
-            near = self.distance_from(left, curve.tradeoff(right)) < distance
+            corners = self.gaps(left, curve.tradeoff(right))
+            near = np.hypot(*np.maximum(corners, 0)) < distance
             left, right = left[near], right[near]
             if len(left) == 0:
                 return True
@@ -295,11 +290,14 @@ class _Observed:
         last = min(self.negatives, int(self.negatives * highest + spread[1]))
         rows = np.unique(np.linspace(first, last, _ROWS).astype(np.int64))
         alpha = self.points(curve)
-        u, v = self.placed(alpha, curve.tradeoff(alpha))
+        u = _transformed(self.negatives * alpha, self.negatives)
+        v = _transformed(self.positives * curve.tradeoff(alpha), self.positives)
         gap = np.maximum(u - _transformed(rows, self.negatives)[:, None], 0)
         within = np.sqrt(np.maximum(distance**2 - gap**2, 0))
         edge = np.where(gap < distance, v - within, np.inf).min(axis=1)
-        most = np.floor(_counts(edge, self.positives) + 1e-9)
+        # The largest counts within the edge: the inverse of the transformation, rounded down.
+        angle = np.clip(edge / (2 * np.sqrt(self.positives + 0.5)), 0, np.pi / 2)
+        most = np.floor(np.sin(angle) ** 2 * (self.positives + 0.75) - 0.375 + 1e-9)
         most = np.where(edge < _transformed(0, self.positives) - 1e-9, -1, most)
         most[rows <= self.false_positives] = np.maximum(
             most[rows <= self.false_positives], self.false_negatives
@@ -370,19 +368,18 @@ class _Observed:
         """
         left, right = alpha[:-1], alpha[1:]
         while 0 < len(left) <= _MOST_PIECES:
-            for bounds in (self.interpolated, self.at_corners):
-                larger = ~(bounds(region, curve, left, right) <= limit)  # also where it is NaN
-                left, right = left[larger], right[larger]
+            larger = ~(self.interpolated(region, curve, left, right) <= limit)  # or NaN
+            left, right = left[larger], right[larger]
+            # At the corner of both smaller rates the probability is at least as large.
+            corners = self.probability(region, left, curve.tradeoff(right))
+            larger = ~(corners * (1 + _ROUNDING) <= limit)
+            left, right = left[larger], right[larger]
             middle = (left + right) / 2
             values = self.probability(region, middle, curve.tradeoff(middle))
             if (values > limit).any() or (middle <= left).any():
                 return False
             left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
         return len(left) == 0
-
-    def at_corners(self, region: Region, curve: Curve, left: Array, right: Array) -> Array:
-        """Upper bounds on the probability on pieces of the curve, at the smaller rates."""
-        return self.probability(region, left, curve.tradeoff(right)) * (1 + _ROUNDING)
 
     def interpolated(self, region: Region, curve: Curve, left: Array, right: Array) -> Array:
         """Upper bounds on the region's probability on pieces of the curve, by the lemma.
@@ -432,22 +429,10 @@ def _observed(counts: ErrorCounts) -> _Observed:
     )
 
 
-@lru_cache(maxsize=8)
-def _upper_rate(errors: int, trials: int, tail: float) -> float:
-    """`upper_rate` of one count; every step of a search asks for the same few."""
-    return float(upper_rate(errors, trials, tail))
-
-
 def _transformed(count: ArrayLike, trials: int) -> Array:
     """Anscombe's transformation: a standard deviation of about 1 at every rate."""
     rate = (np.asarray(count, dtype=float) + 0.375) / (trials + 0.75)
     return np.asarray(2 * np.sqrt(trials + 0.5) * np.arcsin(np.sqrt(rate)))
-
-
-def _counts(transformed: Array, trials: int) -> Array:
-    """The inverse of Anscombe's transformation, at most ``trials``."""
-    angle = np.clip(transformed / (2 * np.sqrt(trials + 0.5)), 0, np.pi / 2)
-    return np.asarray(np.minimum(np.sin(angle) ** 2 * (trials + 0.75) - 0.375, trials))
 
 
 def _even(low: float, high: float, points: int) -> Array:

@@ -3,8 +3,8 @@
 A bound is the largest parameter of a family of trade-off curves that a test of the scores refutes.
 Four tests have a theorem: at one threshold (`joint_test`), at every threshold (`simultaneous`),
 with the guesses of one run (`one_run`), and with independent guesses (`one_run_independent`); a
-fifth reads means and variances of normal scores (`gaussian_fit`). The formulas in
-`dpaudit.comparisons` have none; their bounds say so.
+fifth reads means and variances of normal scores (`gaussian_fit`). Each is imported when it is used.
+`compared` has the methods without a theorem.
 
 A method of your own is one `Method`, registered with an entry point in the group
 ``dpaudit.lower_bounds``. Check it with `dpaudit.testing.check_lower_bound`.
@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, final
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
-from dpaudit.comparisons import bayesian, ratio
-from dpaudit.comparisons.rules import Bonferroni, hull_of
 from dpaudit.curves import Family, GaussianCurves, pairs_family
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.counts import ErrorCounts
@@ -34,11 +33,7 @@ from dpaudit.lower_bounds.diagnostics import (
     dependence_of,
     wrong_way,
 )
-from dpaudit.lower_bounds.gaussian_fit import fit_gaussian
-from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, guessed
 from dpaudit.lower_bounds.joint_test import at_one_threshold
-from dpaudit.lower_bounds.one_run import of_guesses, plan_for
-from dpaudit.lower_bounds.one_run_independent import of_independent_guesses, plan_every_guess
 from dpaudit.lower_bounds.selection import (
     Fixed,
     Pilot,
@@ -46,9 +41,11 @@ from dpaudit.lower_bounds.selection import (
     ThresholdRule,
     threshold_rule,
 )
-from dpaudit.lower_bounds.simultaneous import at_every_threshold, middle_of_best, proven_curve
-from dpaudit.privacy import AtDelta, Bound, Guarantee, Question, question_of
-from dpaudit.scores import Scores
+from dpaudit.privacy import Bound, Guarantee, Question
+from dpaudit.scores.table import Scores
+
+if TYPE_CHECKING:
+    from dpaudit.lower_bounds.guesses import Guesses, Planner
 
 NO_LEAK = "nothing can be claimed: the errors are compatible with no leak at all"
 
@@ -87,7 +84,7 @@ class Request:
     ) -> Request:
         """The request that the arguments of `dpaudit.estimate` describe."""
         return cls(
-            question=question_of(delta, epsilon),
+            question=Question(delta=delta, epsilon=epsilon),
             confidence=_validate.confidence(confidence),
             rule=threshold_rule(threshold, seed=seed),
             seed=_validate.integer("seed", seed),
@@ -151,7 +148,7 @@ class Method:
     def bound(self, evidence: Evidence, request: Request) -> Bound:
         """The bound that the evidence supports."""
         question = request.question
-        if self.needs_positive_delta and question == AtDelta(0.0):
+        if self.needs_positive_delta and question.delta == 0:
             raise InvalidInput(
                 f"delta must be above 0 for {self.name}, got 0: a Gaussian trade-off function has "
                 "an infinite epsilon there; use clopper-pearson"
@@ -167,7 +164,9 @@ class Method:
         reading = self.test(evidence, family, request)
         value = family.answer(max(reading.parameter, 0.0), question)
         return Bound(
-            **question.answered(value),
+            epsilon=value if question.epsilon is None else question.epsilon,
+            delta=value if question.delta is None else question.delta,
+            quantity="delta" if question.delta is None else "epsilon",
             side="lower",
             method=self.name,
             confidence=request.confidence,
@@ -185,107 +184,48 @@ def gaussian_family(question: Question) -> Family:
     return GaussianCurves()
 
 
-def at_threshold(*, caution: float = 1.0) -> Test:
+def at_threshold(
+    evidence: Evidence, family: Family, request: Request, *, caution: float = 1.0
+) -> Reading:
     """The joint test of both error rates, at the threshold of any rule.
 
     Arguments:
+        evidence: The scores or counts.
+        family: The family of curves.
+        request: What is asked.
         caution: Factor by which a pilot lowers the significance when it ranks thresholds. Where
             many are equally good (Gaussian scores) this keeps a lucky tail from winning.
     """
+    level, rule = request.significance, request.rule
+    if isinstance(evidence, ErrorCounts):
+        return counted(evidence, evidence, 0, at_one_threshold(evidence, family, level), request)
+    inserted, others = evidence.inserted_scores, evidence.other_scores
+    if isinstance(rule, Simultaneous):
+        from dpaudit.lower_bounds.simultaneous import at_every_threshold
 
-    def test(evidence: Evidence, family: Family, request: Request) -> Reading:
+        counts = ErrorCounts.sweep(inserted, others)
+        parameter, place = at_every_threshold(counts, family, level)
+        return counted(evidence, counts, place, parameter, request)
+    if not isinstance(rule, Pilot | Fixed):
+        from dpaudit.lower_bounds.compared import at_best_threshold
+
         def rank(counts: ErrorCounts, significance: float) -> Array:
             return family.through(*counts.upper_rates(significance))
 
-        def read(counts: ErrorCounts) -> float:
-            return at_one_threshold(counts, family, request.significance)
+        return at_best_threshold(evidence, request, rank)
 
-        if isinstance(evidence, Scores) and isinstance(request.rule, Simultaneous):
-            counts = ErrorCounts.sweep(evidence.inserted_scores, evidence.other_scores)
-            parameter, place = at_every_threshold(counts, family, request.significance)
-            return _counted(evidence, counts, place, parameter, request)
-        return _at_threshold(evidence, request, rank, read, caution=caution, foresees=True)
+    def merit(pilot: ErrorCounts) -> Array:
+        return family.through(*pilot.upper_rates(level / caution))
 
-    return test
+    def foreseen_merit(rest: ErrorCounts) -> Array:
+        # The joint test spends nearly all of the level on the rate that limits the bound.
+        return np.maximum(family.through(*rest.upper_rates(2 * level)), 0)
 
-
-def formula(function: Callable[..., Array]) -> Test:
-    """A formula of the four counts, at the threshold of any rule but ``simultaneous``."""
-
-    def test(evidence: Evidence, family: Family, request: Request) -> Reading:
-        def rank(counts: ErrorCounts, significance: float) -> Array:
-            return function(
-                counts.false_positives,
-                counts.false_negatives,
-                counts.negatives,
-                counts.positives,
-                question=request.question,
-                significance=significance,
-            )
-
-        def read(counts: ErrorCounts) -> float:
-            return float(rank(counts, request.significance)[0])
-
-        if isinstance(evidence, Scores) and isinstance(request.rule, Simultaneous):
-            raise InvalidInput(
-                "threshold 'simultaneous' needs a method built on bounds of both error rates, "
-                "clopper-pearson or gaussian-dp; use 'pilot'"
-            )
-        return _at_threshold(evidence, request, rank, read)
-
-    return test
+    counts = rule.choose(inserted, others, merit, foreseen_merit)
+    return counted(evidence, counts, 0, at_one_threshold(counts, family, level), request)
 
 
-def _at_threshold(
-    evidence: Evidence,
-    request: Request,
-    rank: Callable[[ErrorCounts, float], Array],
-    read: Callable[[ErrorCounts], float],
-    *,
-    caution: float = 1.0,
-    foresees: bool = False,
-) -> Reading:
-    """The reading at the threshold that a rule chooses.
-
-    Arguments:
-        evidence: The scores or counts.
-        request: What is asked.
-        rank: One number per threshold at a significance; it ranks the thresholds.
-        read: The parameter at one threshold that was chosen without the scores.
-        caution: As in `at_threshold`.
-        foresees: Whether a pilot that looks normal predicts the errors on the rest.
-    """
-    level, rule = request.significance, request.rule
-    if isinstance(evidence, ErrorCounts):
-        return _counted(evidence, evidence, 0, read(evidence), request)
-    inserted, others = evidence.inserted_scores, evidence.other_scores
-    if isinstance(rule, Pilot | Fixed):
-
-        def merit(counts: ErrorCounts) -> Array:
-            return rank(counts, level / caution)
-
-        def foreseen_merit(counts: ErrorCounts) -> Array:
-            # The joint test spends nearly all of the level on the rate that limits the bound.
-            return np.maximum(rank(counts, 2 * level), 0)
-
-        counts = rule.choose(inserted, others, merit, foreseen_merit if foresees else None)
-        return _counted(evidence, counts, 0, read(counts), request)
-    counts = ErrorCounts.sweep(inserted, others)
-    if len(counts) == 0:
-        return _counted(evidence, counts, None, 0.0, request)
-    if isinstance(rule, Bonferroni):
-        counts = counts[
-            hull_of(
-                counts.false_positives, counts.false_negatives, counts.negatives, counts.positives
-            )
-        ]
-        level /= len(counts) + 2  # "all" and "none inserted" are thresholds of the union bound too
-    values = rank(counts, level)
-    place = middle_of_best(values)
-    return _counted(evidence, counts, place, float(values[place]), request)
-
-
-def _counted(
+def counted(
     evidence: Evidence, counts: ErrorCounts, place: int | None, parameter: float, request: Request
 ) -> Reading:
     """The reading at one of the thresholds, with its four counts; `None` if there is none."""
@@ -323,6 +263,8 @@ def _counted(
 
 def band(scores: Scores, family: Family, request: Request) -> Reading:
     """The simultaneous bands at all thresholds, whatever the rule, with the whole curve."""
+    from dpaudit.lower_bounds.simultaneous import proven_curve
+
     curve = proven_curve(scores, confidence=request.confidence)
     alpha, beta = curve.false_positive_upper, curve.false_negative_upper
     parameter = float(family.through(alpha, beta).max(initial=0.0))
@@ -340,42 +282,48 @@ def band(scores: Scores, family: Family, request: Request) -> Reading:
 
 def guesses_of_one_run(scores: Scores, family: Family, request: Request) -> Reading:
     """The guesses of one run, whose canaries may depend on each other."""
+    from dpaudit.lower_bounds.one_run import of_guesses, plan_for
 
-    def planner(pilot: Array, coins: Any, remaining: int) -> GuessPlan:
-        return plan_for(family, pilot, coins, remaining, request.significance)
-
-    guesses, notes = _guessed(scores, planner, request)
-    return _right(scores, guesses, of_guesses(guesses, family, request.significance), notes)
+    plan = partial(plan_for, family, significance=request.significance)
+    return _guessed(scores, plan, of_guesses, family, request)
 
 
 def independent_guesses(scores: Scores, family: Family, request: Request) -> Reading:
     """The guesses of one run, whose canaries are independent of each other."""
-    guesses, notes = _guessed(scores, plan_every_guess, request)
-    parameter = of_independent_guesses(guesses, family, request.significance)
-    return _right(scores, guesses, parameter, notes)
+    from dpaudit.lower_bounds.one_run_independent import of_independent_guesses, plan_every_guess
+
+    return _guessed(scores, plan_every_guess, of_independent_guesses, family, request)
 
 
-def _guessed(scores: Scores, planner: Any, request: Request) -> tuple[Guesses, tuple[str, ...]]:
-    """The guesses, and a note if the threshold rule does not apply to them."""
-    if isinstance(request.rule, Pilot):
-        return guessed(scores, planner, request.rule), ()
-    note = f"the rule {request.rule.name!r} does not apply to guesses: a pilot plans them"
-    return guessed(scores, planner, Pilot(seed=request.seed)), (note,)
+def _guessed(
+    scores: Scores,
+    planner: Planner,
+    largest: Callable[[Guesses, Family, float], float],
+    family: Family,
+    request: Request,
+) -> Reading:
+    """The largest parameter that the guesses refute which a pilot plans."""
+    from dpaudit.lower_bounds.guesses import guessed
 
-
-def _right(scores: Scores, seen: Guesses, parameter: float, notes: tuple[str, ...]) -> Reading:
-    abstentions = seen.canaries - seen.guesses
-    counted = f"{seen.correct} of {seen.guesses} guesses right, {abstentions} abstentions"
+    pilot, notes = request.rule, wrong_way(scores)
+    if not isinstance(pilot, Pilot):
+        note = f"the rule {pilot.name!r} does not apply to guesses: a pilot plans them"
+        pilot, notes = Pilot(seed=request.seed), (note, *notes)
+    guesses = guessed(scores, planner, pilot)
+    abstentions = guesses.canaries - guesses.guesses
+    counted = f"{guesses.correct} of {guesses.guesses} guesses right, {abstentions} abstentions"
     return Reading(
-        parameter=parameter,
-        sample_size=seen.canaries,
-        notes=(counted, *notes, *wrong_way(scores)),
-        details={"correct": seen.correct, "guesses": seen.guesses},
+        parameter=largest(guesses, family, request.significance),
+        sample_size=guesses.canaries,
+        notes=(counted, *notes),
+        details={"correct": guesses.correct, "guesses": guesses.guesses},
     )
 
 
 def means(scores: Scores, family: Family, request: Request) -> Reading:
     """The means and the common variance of normal scores."""
+    from dpaudit.lower_bounds.gaussian_fit import fit_gaussian
+
     dependence, notes = dependence_of(scores)
     inserted, others = scores.inserted_scores, scores.other_scores
     fit = fit_gaussian(inserted, others, significance=request.significance)
@@ -392,29 +340,13 @@ def means(scores: Scores, family: Family, request: Request) -> Reading:
     )
 
 
-def _ratio(limit: ratio.Limit) -> Test:
-    """A formula for the ratio of two rates, which has no delta at a given epsilon."""
-
-    def epsilon(*counts: Any, question: Question, significance: float) -> Array:
-        if not isinstance(question, AtDelta):
-            raise InvalidInput(
-                "an interval of a ratio of two rates has no delta at a given epsilon; use "
-                "clopper-pearson, jeffreys or joint-beta"
-            )
-        return ratio.ratio_epsilon(limit, *counts, delta=question.delta, significance=significance)
-
-    return formula(epsilon)
-
-
 _NORMAL_SCORES = "scores are normal with the same variance with and without the canary"
-_PRIORS = "error rates have Jeffreys priors; the level is a posterior probability, not a confidence"
-_ASYMPTOTIC = "counts are large enough for an asymptotic interval of a ratio of rates"
 
 # fmt: off
 CLOPPER_PEARSON = Method(
-    name="clopper-pearson", test=at_threshold(), reads_counts=True, paper="Jagielski et al. 2020")
+    name="clopper-pearson", test=at_threshold, reads_counts=True, paper="Jagielski et al. 2020")
 GAUSSIAN_DP = Method(
-    name="gaussian-dp", test=at_threshold(caution=100.0), family=gaussian_family,
+    name="gaussian-dp", test=partial(at_threshold, caution=100.0), family=gaussian_family,
     assumptions=(GAUSSIAN_TRADE_OFF,), reads_counts=True, paper="Nasr et al. 2023")
 PROFILE = Method(name="profile", test=band)
 GAUSSIAN_FIT = Method(
@@ -428,21 +360,3 @@ ONE_RUN_FDP = Method(
 ONE_RUN_INDEPENDENT = Method(
     name="one-run-independent", test=independent_guesses, family=gaussian_family,
     assumptions=(FAIR_COINS, INDEPENDENT_CANARIES, GAUSSIAN_TRADE_OFF), paper="Xiang et al. 2025")
-JEFFREYS = Method(
-    name="jeffreys", test=formula(bayesian.jeffreys), assumptions=(_PRIORS,),
-    guarantee="credible", reads_counts=True, paper="Zanella-Béguelin et al. 2023")
-JOINT_BETA = Method(
-    name="joint-beta", test=formula(bayesian.joint_beta), assumptions=(_PRIORS,),
-    guarantee="credible", reads_counts=True, paper="Zanella-Béguelin et al. 2023")
-KATZ_LOG = Method(
-    name="katz-log", test=_ratio(ratio.katz_log_ratio), assumptions=(_ASYMPTOTIC,),
-    guarantee="none", reads_counts=True, paper="Lu et al. 2022")
-ADJUSTED_LOG = Method(
-    name="adjusted-log", test=_ratio(ratio.adjusted_log_ratio), assumptions=(_ASYMPTOTIC,),
-    guarantee="none", reads_counts=True, paper="Lu et al. 2022")
-BAILEY = Method(
-    name="bailey", test=_ratio(ratio.bailey_ratio), assumptions=(_ASYMPTOTIC,),
-    guarantee="none", reads_counts=True, paper="Lu et al. 2022")
-INVERSE_SINH = Method(
-    name="inverse-sinh", test=_ratio(ratio.inverse_sinh_ratio), assumptions=(_ASYMPTOTIC,),
-    guarantee="none", reads_counts=True, paper="Lu et al. 2022")

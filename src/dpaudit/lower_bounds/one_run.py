@@ -92,7 +92,7 @@ def of_guesses(guesses: Guesses, family: Family, significance: float) -> float:
 
 
 def plan_for(
-    family: Family, scores: Array, coins: Integers, remaining: int, significance: float
+    family: Family, scores: Array, coins: Integers, remaining: int, *, significance: float
 ) -> GuessPlan:
     """How many of the remaining canaries to guess, from the pilot's scores and coins."""
     if isinstance(family, GaussianCurves):

@@ -21,7 +21,7 @@ from dpaudit.curves import gaussian_epsilon
 from dpaudit.lower_bounds.estimating import estimate
 from dpaudit.lower_bounds.selection import Pilot
 from dpaudit.privacy import Bound
-from dpaudit.scores import Scores
+from dpaudit.scores.table import Scores
 
 MOST_SCORES = 1_000_000
 """Largest number of scores that `scores_needed` considers and `expected_bound` computes with."""

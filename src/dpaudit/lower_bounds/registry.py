@@ -9,17 +9,20 @@ from dpaudit._registry import Registry
 if TYPE_CHECKING:
     from dpaudit.lower_bounds.methods import Method
 
-_NAMES = (
-    "clopper-pearson gaussian-dp profile gaussian-fit one-run one-run-fdp one-run-independent "
-    "jeffreys joint-beta katz-log adjusted-log bailey inverse-sinh"
-)
+# Module -> the methods that it defines; nothing is imported before one of them is used.
+_SHIPPED = {
+    "methods": "clopper-pearson gaussian-dp profile gaussian-fit one-run one-run-fdp "
+    "one-run-independent",
+    "compared": "jeffreys joint-beta katz-log adjusted-log bailey inverse-sinh",
+}
 
 METHODS: Registry[Method] = Registry(
     "method",
     "dpaudit.lower_bounds",
     {
-        name: f"dpaudit.lower_bounds.methods:{name.upper().replace('-', '_')}"
-        for name in _NAMES.split()
+        name: f"dpaudit.lower_bounds.{module}:{name.upper().replace('-', '_')}"
+        for module, names in _SHIPPED.items()
+        for name in names.split()
     },
 )
 

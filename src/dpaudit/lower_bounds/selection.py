@@ -22,12 +22,11 @@ import numpy as np
 from scipy.special import bdtrik, fdtr, fdtrc, ndtr
 
 from dpaudit import _validate
-from dpaudit._arrays import Array, Integers
+from dpaudit._arrays import Array
 from dpaudit.comparisons.rules import Best, Bonferroni
 from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.counts import ErrorCounts, middle_of_best
 from dpaudit.lower_bounds.diagnostics import FEWEST_TO_CHECK, normality_p_value, unit_of
-from dpaudit.lower_bounds.simultaneous import middle_of_best
 
 Merit = Callable[[ErrorCounts], Array]
 """One number per threshold, larger where the bound is expected to be larger; never NaN."""
@@ -36,7 +35,7 @@ Merit = Callable[[ErrorCounts], Array]
 _SIGNIFICANCE = 0.01
 _CUTS = 100
 # Quantiles of the two counts, combined like a Latin square: five equally likely outcomes.
-_QUANTILES = ((0.1, 0.5), (0.3, 0.9), (0.5, 0.3), (0.7, 0.7), (0.9, 0.1))
+_QUANTILES = np.array([(0.1, 0.5), (0.3, 0.9), (0.5, 0.3), (0.7, 0.7), (0.9, 0.1)])
 
 
 @final
@@ -72,42 +71,40 @@ class Pilot:
             foreseen_merit: Ranks them by the errors on the rest that a normal pilot predicts.
         """
         pilot_in, rest_in, pilot_out, rest_out = self.split(inserted, others)
-        seen = ErrorCounts.sweep(pilot_in, pilot_out)
-        if len(seen) == 0:
-            # Their single value is still a threshold that was chosen without the rest.
-            return ErrorCounts.at(rest_in, rest_out, pilot_in[:1])
         outcomes = None
         if foreseen_merit is not None:
             outcomes = foreseen(pilot_in, pilot_out, len(rest_in), len(rest_out))
-        if foreseen_merit is None or outcomes is None:
-            cuts, merits = seen.thresholds, merit(seen)
-        else:
+        if foreseen_merit is not None and outcomes is not None:
             cuts = outcomes[0].thresholds
             merits = np.mean([foreseen_merit(outcome) for outcome in outcomes], axis=0)
+        else:
+            pilot = ErrorCounts.sweep(pilot_in, pilot_out)
+            if len(pilot) == 0:
+                # Their single value is still a threshold that was chosen without the rest.
+                return ErrorCounts.at(rest_in, rest_out, pilot_in[:1])
+            cuts, merits = pilot.thresholds, merit(pilot)
         return ErrorCounts.at(rest_in, rest_out, cuts[middle_of_best(merits)])
 
     def split(self, inserted: Array, others: Array) -> tuple[Array, Array, Array, Array]:
         """Pilot and rest of the inserted scores, then pilot and rest of the others."""
         random = np.random.default_rng(self.seed)
-        return (
-            *self._split(inserted, "inserted", random),
-            *self._split(others, "not inserted", random),
-        )
-
-    def _split(self, scores: Array, kind: str, random: np.random.Generator) -> tuple[Array, Array]:
-        """Split into pilot and rest, at least one score each."""
-        if len(scores) < 2:
-            raise InvalidScores(
-                f"the pilot rule needs at least 2 {kind} scores, got {len(scores)}; use more runs, "
-                "threshold 'simultaneous', or 'fixed=VALUE' chosen before the scores were seen"
-            )
-        if self.evenly:
-            every = round(1 / self.share)
-            chosen = np.arange(len(scores)) % every == min(every // 2, len(scores) // 2)
-            return scores[chosen], scores[~chosen]
-        order = random.permutation(len(scores))
-        size = min(max(1, round(self.share * len(scores))), len(scores) - 1)
-        return scores[order[:size]], scores[order[size:]]
+        parts: list[Array] = []
+        for kind, scores in (("inserted", inserted), ("not inserted", others)):
+            size = len(scores)
+            if size < 2:
+                raise InvalidScores(
+                    f"the pilot rule needs at least 2 {kind} scores, got {size}; use more runs, "
+                    "threshold 'simultaneous', or 'fixed=VALUE' chosen before the scores were seen"
+                )
+            if self.evenly:
+                every = round(1 / self.share)
+                chosen = np.arange(size) % every == min(every // 2, size // 2)
+                parts += [scores[chosen], scores[~chosen]]
+            else:
+                order = random.permutation(size)
+                piloting = min(max(1, round(self.share * size)), size - 1)
+                parts += [scores[order[:piloting]], scores[order[piloting:]]]
+        return parts[0], parts[1], parts[2], parts[3]
 
 
 @final
@@ -200,17 +197,19 @@ def foreseen(
     mean_in, mean_out = float(inserted.mean()), float(not_inserted.mean())
     lowest = min(mean_in - 5 * spread_in, mean_out)
     cuts = np.linspace(lowest, max(mean_out + 5 * spread_out, mean_in), _CUTS)
-    false_positive_rate = ndtr((mean_out - cuts) / spread_out)
-    false_negative_rate = ndtr((cuts - mean_in) / spread_in)
+    rates = np.stack([ndtr((mean_out - cuts) / spread_out), ndtr((cuts - mean_in) / spread_in)])
+    trials = np.array([[negatives], [positives]])
+    quantiles = np.nan_to_num(bdtrik(_QUANTILES[..., None], trials, rates))  # NaN at a rate of 0
+    errors = np.clip(np.ceil(quantiles), 0, trials).astype(np.int64)
     return [
         ErrorCounts(
-            false_positives=_quantile(first, negatives, false_positive_rate),
-            false_negatives=_quantile(second, positives, false_negative_rate),
+            false_positives=false_positives,
+            false_negatives=false_negatives,
             negatives=negatives,
             positives=positives,
             thresholds=cuts * unit,
         )
-        for first, second in _QUANTILES
+        for false_positives, false_negatives in errors
     ]
 
 
@@ -224,9 +223,3 @@ def _spreads(inserted: Array, not_inserted: Array) -> tuple[float, float]:
             pooled = float(np.average(variances, weights=degrees))
             variances = pooled, pooled
     return float(np.sqrt(variances[0])), float(np.sqrt(variances[1]))
-
-
-def _quantile(level: float, trials: int, rates: Array) -> Integers:
-    """Quantile of a binomial at each rate."""
-    counts = np.nan_to_num(bdtrik(level, trials, rates))  # NaN at a rate of 0
-    return np.asarray(np.clip(np.ceil(counts), 0, trials), dtype=np.int64)

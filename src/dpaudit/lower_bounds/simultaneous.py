@@ -41,8 +41,8 @@ from dpaudit import _validate
 from dpaudit._arrays import Array, Integers
 from dpaudit.curves import Family, delta_of_errors, epsilon_of_errors
 from dpaudit.errors import InvalidScores
-from dpaudit.lower_bounds.counts import ErrorCounts, upper_rate
-from dpaudit.scores import Scores
+from dpaudit.lower_bounds.counts import ErrorCounts, middle_of_best, upper_rate
+from dpaudit.scores.table import Scores
 
 ALL_RANKS = 2_000
 # Distance of neighbouring ranks of the grid in standard deviations of a count, up to 50,000 scores;
@@ -81,12 +81,6 @@ def simultaneous_rates(counts: ErrorCounts, significance: float) -> tuple[Array,
         simultaneous_band(counts.negatives, significance / 2).upper(counts.false_positives),
         simultaneous_band(counts.positives, significance / 2).upper(counts.false_negatives),
     )
-
-
-def middle_of_best(merit: Array) -> int:
-    """The middle one of several equally good thresholds."""
-    best = np.flatnonzero(merit == merit.max())
-    return int(best[len(best) // 2])
 
 
 @final

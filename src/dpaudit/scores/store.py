@@ -31,7 +31,8 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput, InvalidScores, StoreError
-from dpaudit.scores.table import Failure, ScoreBlock, Scores, pack, unpack
+from dpaudit.scores.table import Scores
+from dpaudit.scores.tiles import Failure, ScoreBlock, pack, unpack
 
 SCHEMA_VERSION = 4
 _APPLICATION_ID = 0x64706175  # "dpau": distinguishes our SQLite files from those of other programs

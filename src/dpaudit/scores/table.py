@@ -6,11 +6,8 @@ an audit than this table.
 
 from __future__ import annotations
 
-import json
-import struct
-import zlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from importlib import import_module
@@ -25,8 +22,6 @@ from dpaudit.errors import InvalidInput, InvalidScores, MissingExtra
 
 REQUIRED, OPTIONAL = ("score", "inserted"), ("run", "canary")
 """The columns of a table of scores, in files and data frames."""
-
-_LONGEST_ERROR, _LONGEST_TRACEBACK = 1_000, 20_000
 
 
 @final
@@ -61,15 +56,16 @@ class Scores:
     canary: Integers = None  # type: ignore[assignment]  # filled in below
 
     def __post_init__(self) -> None:
-        score, inserted = _numbers(self.score), _labels(self.inserted)
-        _refuse_nan(score)
-        run = np.arange(len(score)) if self.run is None else _whole("run", self.run)
+        score, inserted = numbers(self.score), labels(self.inserted)
+        numbered = self.run is not None or self.canary is not None
+        run = np.arange(len(score)) if self.run is None else whole("run", self.run)
         if self.canary is not None:
-            canary = _whole("canary", self.canary)
+            canary = whole("canary", self.canary)
         else:
             canary = np.zeros_like(run) if self.run is None else _place_within(run)
-        _store_columns(self, score=score, inserted=inserted, run=run, canary=canary)
-        _refuse_repeated_pairs(run, canary)
+        store_columns(self, score=score, inserted=inserted, run=run, canary=canary)
+        if numbered:  # otherwise every row is a run
+            _refuse_repeated_pairs(run, canary)
 
     def __len__(self) -> int:
         return len(self.score)
@@ -88,32 +84,23 @@ class Scores:
         """The scores of canaries that were not inserted, in the order of the table."""
         return self.score[~self.inserted]
 
-    @property
+    @cached_property
     def runs(self) -> int:
         """How many different runs there are."""
-        return self._count_runs[0]
+        run = self.run
+        if (run[1:] < run[:-1]).any():  # audits store runs in order
+            run = np.sort(run)
+        return int((run[1:] != run[:-1]).sum()) + min(1, len(run))
 
     @property
     def canaries_per_run(self) -> int:
         """The largest number of canaries in one run; 0 for an empty table."""
-        return self._count_runs[1]
+        return int(np.unique(self.run, return_counts=True)[1].max(initial=0))
 
     @property
     def clustered(self) -> bool:
         """Whether some run has more than one canary, so that rows are not independent."""
-        return self.canaries_per_run > 1
-
-    @cached_property
-    def _count_runs(self) -> tuple[int, int]:
-        """The number of runs, and the largest number of rows in one."""
-        run = self.run
-        if (run[1:] < run[:-1]).any():  # audits store runs in order
-            run = np.sort(run)
-        new = run[1:] != run[:-1]
-        if new.all():
-            return len(run), min(1, len(run))
-        sizes = np.diff(np.flatnonzero(new), prepend=-1, append=len(run) - 1)
-        return len(sizes), int(sizes.max())
+        return self.runs < len(self)
 
     def where(self, rows: NDArray[np.bool_]) -> Scores:
         """The rows that a boolean mask selects."""
@@ -132,7 +119,7 @@ class Scores:
             >>> len(Scores.from_samples([3.1, 2.7], [0.2, -0.1, 0.4]))
             5
         """
-        ones, zeros = _numbers(inserted, "inserted"), _numbers(not_inserted, "not_inserted")
+        ones, zeros = numbers(inserted, "inserted"), numbers(not_inserted, "not_inserted")
         labels = np.repeat([True, False], [len(ones), len(zeros)])
         return cls(score=np.concatenate([ones, zeros]), inserted=labels)
 
@@ -172,149 +159,6 @@ class Scores:
             run=np.concatenate([table.run for table in tables]),
             canary=np.concatenate([table.canary for table in tables]),
         )
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ScoreBlock:
-    """The scores of one tile of an audit, ready to be stored. All columns have the same length.
-
-    See also: `dpaudit.scores.Store`.
-
-    Arguments:
-        run: Number of the run in the audit.
-        canary: Number of the canary in its run.
-        horizon: Number of steps after which the score was taken: an audit of a training of T steps
-            has horizon T, and earlier ones if the user asked for them.
-        inserted: Whether the canary was inserted in that run.
-        score: The score; higher means "inserted". NaN is refused.
-        played_on: Machine, device and precision of the tile, in a few words.
-
-    Example:
-        >>> block = ScoreBlock(
-        ...     run=[0, 1], canary=[0, 0], horizon=[250, 250], inserted=[1, 0], score=[3.2, -0.1]
-        ... )
-        >>> len(block), block.horizons
-        (2, (250,))
-    """
-
-    run: Integers
-    canary: Integers
-    horizon: Integers
-    inserted: NDArray[np.bool_]
-    score: Array
-    played_on: str = ""
-
-    def __post_init__(self) -> None:
-        score = _numbers(self.score)
-        _refuse_nan(score)
-        _store_columns(
-            self,
-            run=_whole("run", self.run),
-            canary=_whole("canary", self.canary),
-            horizon=_whole("horizon", self.horizon),
-            inserted=_labels(self.inserted),
-            score=score,
-        )
-
-    def __len__(self) -> int:
-        return len(self.score)
-
-    @property
-    def horizons(self) -> tuple[int, ...]:
-        """The different horizons in the block, ascending."""
-        return tuple(np.unique(self.horizon).tolist())
-
-    def scores(self, horizon: int) -> Scores:
-        """The rows of one horizon, as a table of scores."""
-        rows = self.horizon == horizon
-        return Scores(
-            score=self.score[rows],
-            inserted=self.inserted[rows],
-            run=self.run[rows],
-            canary=self.canary[rows],
-        )
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """One training that failed: it raised, ended its process, or its score was not finite.
-
-    Arguments:
-        run: Number of the run in the audit.
-        inserted: Number of its canaries that were inserted.
-        canaries: Number of canaries of the run.
-        error: The exception; long ones are cut in the middle.
-        traceback: Where it was raised; long ones are cut in the middle.
-    """
-
-    run: int
-    inserted: int
-    canaries: int
-    error: str
-    traceback: str
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "error", _cut(self.error, _LONGEST_ERROR))
-        object.__setattr__(self, "traceback", _cut(self.traceback, _LONGEST_TRACEBACK))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The failure as plain data."""
-        return asdict(self)
-
-
-_SCORES, _FAILURE = b"dps1", b"dpf1"
-_HEADER = struct.Struct("<4sQQB")  # kind, rows, bytes of the coded columns, bytes of a score
-
-
-def pack(tile: ScoreBlock | Failure) -> bytes:
-    """A tile as bytes, for the store and for the files of jobs: small, exact and plain data.
-
-    Runs, canaries and horizons are stored as differences, which compress well; labels are one bit;
-    scores have single precision where that is exact, as it is for a float32 engine.
-    """
-    if isinstance(tile, Failure):
-        return _FAILURE + json.dumps(tile.to_dict()).encode()
-    counts = np.stack([tile.run, tile.canary, tile.horizon])
-    steps = np.diff(counts, prepend=np.zeros((3, 1), dtype=np.int64))  # may wrap around
-    coded = zlib.compress(steps.astype("<i8").tobytes() + np.packbits(tile.inserted).tobytes(), 1)
-    with np.errstate(over="ignore"):
-        scores = tile.score.astype("<f4")
-    if not np.array_equal(scores.astype(np.float64), tile.score):
-        scores = tile.score.astype("<f8")
-    header = _HEADER.pack(_SCORES, len(tile), len(coded), scores.itemsize)
-    return header + coded + scores.tobytes()
-
-
-def unpack(content: bytes) -> ScoreBlock | Failure:
-    """The tile that `pack` packed; `InvalidScores` if the bytes are damaged.
-
-    Never decompresses more than the tile has.
-    """
-    try:
-        if content[:4] == _FAILURE:
-            return Failure(**json.loads(content[4:]))
-        kind, rows, size, width = _HEADER.unpack_from(content)
-        start, expected = _HEADER.size, 24 * rows + -(-rows // 8)
-        if kind != _SCORES or width not in (4, 8) or rows > len(content):
-            raise ValueError("its header is wrong")
-        coded = zlib.decompressobj().decompress(content[start : start + size], expected + 1)
-        if len(coded) != expected or len(content) != start + size + width * rows:
-            raise ValueError("a column has the wrong length")
-        steps = np.frombuffer(coded, dtype="<i8", count=3 * rows).reshape(3, rows)
-        run, canary, horizon = np.cumsum(steps, axis=1, dtype=np.int64)
-        bits = np.frombuffer(coded, dtype=np.uint8, offset=24 * rows)
-        score = np.frombuffer(content, dtype=f"<f{width}", offset=start + size)
-        return ScoreBlock(
-            run=run,
-            canary=canary,
-            horizon=horizon,
-            inserted=np.unpackbits(bits, count=rows).astype(np.bool_),
-            score=score.astype(np.float64),
-        )
-    except (ValueError, TypeError, struct.error, zlib.error) as error:
-        raise InvalidScores(f"the bytes of a tile are damaged: {error}") from None
 
 
 def is_frame(table: object) -> bool:
@@ -364,16 +208,7 @@ def frame_of(columns: dict[str, NDArray[Any]]) -> Any:
     return pandas.DataFrame(columns, copy=True)
 
 
-def _cut(text: str, longest: int) -> str:
-    """The text as it can be stored: at most ``longest`` characters, and valid Unicode."""
-    text = text.encode("utf8", "backslashreplace").decode("utf8")
-    if len(text) <= longest:
-        return text
-    half = longest // 2 - 20
-    return f"{text[:half]} … {len(text) - 2 * half} characters … {text[-half:]}"
-
-
-def _store_columns(table: Any, **columns: NDArray[Any]) -> None:
+def store_columns(table: Any, **columns: NDArray[Any]) -> None:
     """Give a frozen table its checked columns, read-only and of one length."""
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -406,27 +241,27 @@ def _own(given: NDArray[Any], dtype: Any) -> NDArray[Any]:
     return given if fixed else given.astype(dtype)
 
 
-def _numbers(column: ArrayLike, name: str = "score") -> Array:
+def numbers(column: ArrayLike, name: str = "score") -> Array:
+    """Finite or infinite numbers as an array of floats; anything else is refused."""
     try:
         given = _one_dimension(name, column)
-        if given.dtype.kind in "biuf" or (
+        if given.dtype.kind not in "biuf" and not (
             given.dtype.kind == "O" and all(isinstance(one, Real | Decimal) for one in given)
         ):
-            return _own(given, np.dtype(np.float64))
+            raise InvalidScores(f"{name} must be an array of numbers, got {given.dtype} values")
+        values = _own(given, np.dtype(np.float64))
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, InvalidScores):
             raise
         raise InvalidScores(f"{name} must be an array of numbers: {error}") from None
-    raise InvalidScores(f"{name} must be an array of numbers, got {given.dtype} values")
-
-
-def _refuse_nan(score: Array) -> None:
-    missing = np.flatnonzero(np.isnan(score))
+    missing = np.flatnonzero(np.isnan(values))
     if len(missing):
         raise InvalidScores(
-            f"score is NaN in {len(missing)} of {len(score)} rows, the first is row {missing[0]}; "
-            "give a run that diverged a score, or leave such runs out with and without the canary"
+            f"{name} is NaN in {len(missing)} of {len(values)} rows, the first is row "
+            f"{missing[0]}; give a run that diverged a score, or leave such runs out with and "
+            "without the canary"
         )
+    return values
 
 
 def _refuse_repeated_pairs(run: Integers, canary: Integers) -> None:
@@ -444,7 +279,8 @@ def _refuse_repeated_pairs(run: Integers, canary: Integers) -> None:
         )
 
 
-def _labels(column: ArrayLike) -> NDArray[np.bool_]:
+def labels(column: ArrayLike) -> NDArray[np.bool_]:
+    """Booleans, or 0 and 1, as an array of booleans; anything else is refused."""
     given = _one_dimension("inserted", column)
     if given.dtype == np.bool_:
         return _own(given, np.dtype(np.bool_))
@@ -459,7 +295,8 @@ def _labels(column: ArrayLike) -> NDArray[np.bool_]:
     return given.astype(np.bool_)
 
 
-def _whole(name: str, column: ArrayLike) -> Integers:
+def whole(name: str, column: ArrayLike) -> Integers:
+    """Whole numbers as an array; anything else is refused."""
     given = _one_dimension(name, column)
     if np.issubdtype(given.dtype, np.integer) or len(given) == 0:
         return _own(given, np.dtype(np.int64))

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dpaudit._arrays import Array
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.scores import Failure, ScoreBlock
-from dpaudit.scores.table import pack, unpack
+from dpaudit.scores.tiles import pack, unpack
 from dpaudit.trainings.canary import CraftedCanary, DirectionCanary, GradientCanary
 from dpaudit.trainings.run import Job, collecting, traceback_of
 from dpaudit.trainings.scoring import Kind, UnscorableReturn, coverage_of, flat_parameters

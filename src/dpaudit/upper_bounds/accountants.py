@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, final
 from dpaudit import _validate
 from dpaudit._registry import Registry
 from dpaudit.errors import DpauditError, InvalidInput, NumericalError
-from dpaudit.privacy import Bound, Bounds, Unavailable, question_of
+from dpaudit.privacy import Bound, Bounds, Question, Unavailable
 from dpaudit.upper_bounds.steps import HiddenState, NoisySteps
 
 
@@ -64,7 +64,7 @@ class Accountant(abc.ABC):
         self, steps: NoisySteps, *, delta: float | None = None, epsilon: float | None = None
     ) -> Bound:
         """Epsilon at a delta, or delta at an epsilon."""
-        question_of(delta, epsilon)  # raises unless exactly one is given
+        Question(delta=delta, epsilon=epsilon)  # raises unless exactly one is given
         if delta is not None:
             return self.epsilon(steps, delta=delta)
         return self.delta(steps, epsilon=epsilon)  # type: ignore[arg-type]
@@ -218,7 +218,7 @@ def upper_bound(
         >>> upper_bound(noise_multiplier=3**0.5, steps=3, epsilon=1.0)
         Bound(delta <= 0.1269 at epsilon=1, gaussian)
     """
-    question_of(delta, epsilon)
+    Question(delta=delta, epsilon=epsilon)
     described = NoisySteps(
         noise_multiplier=noise_multiplier,
         steps=steps,
@@ -279,7 +279,7 @@ def all_upper_bounds(
         >>> results.unavailable[0].reason
         'accountant gaussian has no bound under sampling, ...'
     """
-    question_of(delta, epsilon)
+    Question(delta=delta, epsilon=epsilon)
     described = NoisySteps(
         noise_multiplier=noise_multiplier,
         steps=steps,
