@@ -19,6 +19,7 @@ from dpaudit._numbers import percent
 from dpaudit.audits.identity import Description, Question
 from dpaudit.claims import (
     CONFIRMED,
+    LIVE,
     STRICT,
     Claim,
     ClaimTest,
@@ -60,7 +61,7 @@ Tightness = Literal["tight", "more-runs", "gap"]
 - ``gap``: this adversary shows less than the upper bound allows.
 """
 
-LEADING = ("anytime-gaussian-dp", "gaussian-dp")
+LEADING = ("dpsgd", "anytime-gaussian-dp", "gaussian-dp")
 """The lower bound that the verdict sentence names: the first of these that is there."""
 
 TIGHT = 0.85
@@ -215,6 +216,8 @@ def assess(
     every_accountant: bool = True,
     doubts: tuple[str, ...] = (),
     covers: str = "",
+    e_value: float | None = None,
+    dpsgd: tuple[float, int] | None = None,
 ) -> Assessment:
     """Lower and upper bounds for the scores of one horizon, and the test of the claim.
 
@@ -232,6 +235,9 @@ def assess(
             when it is first used, or only the smallest.
         doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
         covers: The part of the model that the canaries test, in words.
+        e_value: Of a live audit: the largest e-value along the way.
+        dpsgd: Of a live audit: the sampling rate and the number of steps, if all steps were
+            alike. The first lower bound is then on the noise of DP-SGD with these.
     """
     own, delta, confidence = description.claim(horizon), question.delta, question.confidence
     claim = question.claim or own
@@ -247,7 +253,9 @@ def assess(
     if watcher is None:
         # A failure is an output too: bounds and tests count it as a lowest score.
         counted = with_failures(scores, failures)
-        lower = lower_bounds(counted, delta=delta, confidence=confidence, seed=description.seed)
+        asked: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": description.seed}
+        methods = LIVE_METHODS if description.live else lower_methods(clustered=scores.clustered)
+        lower = lower_bounds(counted, methods=methods, dpsgd=dpsgd, **asked)
     else:
         lower = anytime_bounds(watcher.test, delta=delta, confidence=confidence)
     test: ClaimTest | None = None
@@ -264,6 +272,7 @@ def assess(
             detect=question.detect,
             least_power=question.power,
             doubts=(*doubts, *failure_doubts(scores, failures)),
+            along_the_way=e_value,
         )
     attainable = None
     if test is not None and delta > 0 and 0 < least.epsilon < float("inf"):
@@ -285,6 +294,8 @@ def assess(
 
 def policy_of(description: Description, question: Question) -> Policy:
     """When a small p-value is a violation: see `dpaudit.claims.policy`."""
+    if description.live:
+        return LIVE
     if not question.confirm:
         return unconfirmed()
     return STRICT if description.until_violation else CONFIRMED
@@ -340,15 +351,31 @@ def lower_methods(*, clustered: bool) -> tuple[str, ...]:
     return (*for_any, "one-run", "one-run-fdp") if clustered else for_any
 
 
-def lower_bounds(scores: Scores, *, delta: float, confidence: float, seed: int) -> Bounds:
+LIVE_METHODS = ("gaussian-dp", "clopper-pearson", "one-run", "one-run-fdp")
+"""A live audit keeps the order of its scores only, which no fit can read."""
+
+
+def lower_bounds(
+    scores: Scores,
+    *,
+    methods: tuple[str, ...],
+    delta: float,
+    confidence: float,
+    seed: int,
+    dpsgd: tuple[float, int] | None = None,
+) -> Bounds:
     """The lower bounds of an audit; with several canaries per run, those for one run as well."""
-    methods = lower_methods(clustered=scores.clustered)
     asked: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": seed}
     bounds = estimate_all(scores, methods=methods, **asked)
     everywhere = estimate(scores, method="clopper-pearson", threshold="simultaneous", **asked)
     names = [bound.method for bound in bounds]
     second = names.index("clopper-pearson") + 1 if "clopper-pearson" in names else 0
-    return replace(bounds, bounds=(*bounds.bounds[:second], everywhere, *bounds.bounds[second:]))
+    listed = (*bounds.bounds[:second], everywhere, *bounds.bounds[second:])
+    if dpsgd is not None:
+        rate, steps = dpsgd
+        family = estimate(scores, method="dpsgd", sampling_rate=rate, steps=steps, **asked)
+        listed = (family, *listed)
+    return replace(bounds, bounds=listed)
 
 
 @final

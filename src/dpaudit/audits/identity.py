@@ -41,6 +41,9 @@ Plain = Mapping[str, Any]
 CONFIRMING = 2
 """Fresh runs that confirm a suspicion, as a multiple of the runs asked for."""
 
+LIVE_CANARIES = "live canaries"
+"""Name of the adversary of an audit inside the one training that is shipped."""
+
 AS_RETURNED = "as returned"
 """Name of the adversary until the first training shows what it returns."""
 
@@ -175,6 +178,14 @@ class Description:
         return () if self.training is None else self.training.tensors
 
     @property
+    def live(self) -> bool:
+        """Whether one training was audited while it ran; see `dpaudit.live_audit`.
+
+        Its scores are ranks: what is stored are numbers of errors, and no score.
+        """
+        return self.adversary.name == LIVE_CANARIES
+
+    @property
     def only_noise_varies(self) -> bool:
         """Whether it is known that runs differ only by their noise and their canary.
 
@@ -182,6 +193,8 @@ class Description:
         augmentation and the steps in which a sampled canary takes part may be drawn afresh.
         """
         mechanism = self.mechanism
+        if self.live:
+            return True
         if isinstance(mechanism, DescribedTraining):
             return False
         started = mechanism.initialisation.get("class") == "FixedInitialisation"
@@ -195,6 +208,8 @@ class Description:
 
     def title_by(self, adversary: str) -> str:
         """The same with the adversary that scored the trainings, which the first one may show."""
+        if self.live:
+            return self.mechanism.name
         link = "by" if self.training is None else "scored by"
         return f"{self.mechanism.name} {'scored' if adversary == AS_RETURNED else link} {adversary}"
 

@@ -200,7 +200,7 @@ def _notices(result: AuditResult) -> Iterator[str]:
             f"The audit stopped after {result.stopped_at:,} of at most {result.asked:,} runs, when "
             "the violation was proven."
         )
-    if test is not None and test.e_value is not None:
+    if test is not None and test.anytime:
         yield WATCHED
     if test is not None and math.isinf(result.least_upper.epsilon):
         yield (

@@ -200,7 +200,8 @@ class AuditResult:
             all_bounds: Whether to add all bounds with their assumptions, the test and its power.
         """
         calls = ('result.report("audit.html")', "result.summary(all_bounds=True)")
-        page = "\n".join(verdict_page(self, commands=() if all_bounds else calls))
+        hidden = all_bounds or self.description.live  # what is not tested needs their lines
+        page = "\n".join(verdict_page(self, commands=() if hidden else calls))
         return f"{page}\n\n{self._bounds_in_words()}" if all_bounds else page
 
     def _bounds_in_words(self) -> str:
@@ -323,6 +324,9 @@ class AuditResult:
             bounds=(self.least_upper, *self.lower),
         )
 
+    def __str__(self) -> str:
+        return self.summary()
+
     def __repr__(self) -> str:
         lower, claimed = self.leading, claimed_epsilon(self)
         failed = f", {len(self.failures)} failed" if self.failures else ""
@@ -378,6 +382,8 @@ def read_result(
     again = record.tiles(1).values() if policy is None and question.confirm else ()
     fresh = scores_of(again), _failures(again)
     sample, horizons = description.sample(1), tuple(tables)
+    live = facts.get("live", {})
+    dpsgd = live.get("dpsgd")
     # A single scoring rule is known from the description; otherwise the first training decided.
     adversary = str(facts.get("adversary") or description.adversary.name)
     assessments, doubts, played = [], tuple(facts.get("doubts", ())), 0
@@ -403,6 +409,9 @@ def read_result(
                 every_accountant=horizon == horizons[-1],
                 doubts=(*(doubts or constant_scores(scores)), *facts.get("broken", ())),
                 covers=str(facts.get("covers", "")),
+                # The e-process along the way was against the claim of the audit.
+                e_value=live.get("e_value") if claim is None else None,
+                dpsgd=None if dpsgd is None else (float(dpsgd[0]), int(dpsgd[1])),
             )
         )
     final = assessments[-1].scores
@@ -422,7 +431,12 @@ def read_result(
         device=device or ", ".join(dict.fromkeys(one["device"] for one in record.versions)),
         resumed=resumed,
         call=str(facts.get("call", "")),
-        notices=(*notices, *failure_notes(final, failures), *repetition_notes(final)),
+        notices=(
+            *notices,
+            *live.get("notices", ()),
+            *failure_notes(final, failures),
+            *repetition_notes(final),
+        ),
     )
 
 

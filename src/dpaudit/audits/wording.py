@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from dpaudit._numbers import counted, decimals, duration, percent
 from dpaudit.audits.assessment import Assessment
-from dpaudit.claims import ClaimTest
+from dpaudit.claims import LIVE, ClaimTest
+from dpaudit.lower_bounds.diagnostics import FAIR_COINS, INDEPENDENT_SCORES
 from dpaudit.privacy import Bound, ThreatModel
 from dpaudit.report.words import (
     ADVICE,
@@ -45,7 +46,8 @@ MOST_LINES, LINE_WIDTH = 12, 80
 _CONDITIONS = {
     "the mechanism's trade-off curve is Gaussian (mu-GDP)": "if the trade-off is Gaussian",
     "canaries of the same run are independent": "if canaries are independent",
-    "every canary was inserted by its own fair coin": "if coins are fair",
+    FAIR_COINS: "if coins are fair",
+    INDEPENDENT_SCORES: "if scores are independent",
 }
 SUSPECTED = "SUSPECTED"
 """Stands beside a lower bound above the claim, without a violation that is confirmed."""
@@ -91,6 +93,9 @@ def _heading(result: AuditResult) -> list[str]:
     if not result.finished:
         runs = f"{result.runs:,} of {counted(result.asked, 'training')}"
     parts = [what]
+    if result.description.live:
+        parts += [f"{result.canaries:,} canaries", counted(result.final.horizon, "step")]
+        return _hanging(word, ", ".join(parts))
     if result.adversary and result.adversary != "as returned":
         parts.append(f"adversary {result.adversary}")
     parts.append(runs + (f" of {result.canaries:,} canaries" if result.canaries > 1 else ""))
@@ -115,10 +120,10 @@ def _claimed_and_shown(result: AuditResult) -> Iterator[str]:
         if f"{leading.delta:g}" not in claim:
             claim += f", delta\u00a0{delta}"
         yield from _row("claimed", "<=", claimed, claim)
-    free = [bound for bound in final.lower if not bound.assumptions and bound is not leading]
+    free = [bound for bound in final.lower if bound is not leading and _free(bound)]
     for number, bound in enumerate((leading, *free[:1])):
         words = [f"{percent(bound.confidence or 0)} % confidence"]
-        words += [_CONDITIONS.get(text, f"if {text}") for text in bound.assumptions]
+        words += [_condition(text) for text in bound.assumptions]
         if not bound.assumptions:
             words.append("without assumptions")
         if test is not None and result.verdict != "violation" and bound.epsilon > claimed:
@@ -131,6 +136,17 @@ def _claimed_and_shown(result: AuditResult) -> Iterator[str]:
         ]
         more = ", ..." if len(earlier) > 3 else ""
         yield f"  earlier   epsilon >= {', '.join(earlier[:3])}{more}"
+
+
+def _condition(assumption: str) -> str:
+    if assumption.startswith("the mechanism is DP-SGD with"):  # the claim above says the numbers
+        return "if it is DP-SGD of this rate"
+    return _CONDITIONS.get(assumption, f"if {assumption}")
+
+
+def _free(bound: Bound) -> bool:
+    """Whether a bound assumes nothing but fair coins, which an audit has by itself."""
+    return not set(bound.assumptions) - {FAIR_COINS}
 
 
 def _typed(delta: float) -> str:
@@ -189,7 +205,7 @@ def _meaning_of(result: AuditResult) -> Iterator[str]:
         else:
             yield from _why_inconclusive(final, test)
         yield power_line(test.power)
-        if final.covers and result.verdict == "consistent":
+        if final.covers and not result.description.live and result.verdict == "consistent":
             yield f"It covers {final.covers}."
     if test is not None and test.bare is not None and result.verdict != "violation":
         yield f"{capitalised(bare_line(test))}."
@@ -246,6 +262,8 @@ def _why_inconclusive(final: Assessment, test: ClaimTest) -> Iterator[str]:
 def _how_to_decide(test: ClaimTest) -> str:
     if test.only_if_independent:
         return "Use more runs with fewer canaries each."
+    if test.policy is LIVE:
+        return f"A violation needs p <= {test.policy.prove:g}: watch the next training too."
     if test.to_confirm:
         return "Repeat the audit without --max-runs and --time-limit, so that fresh runs decide."
     return f"A violation needs p <= {test.policy.prove:g}: repeat the audit with another seed."
@@ -311,6 +329,8 @@ def _doubted(test: ClaimTest) -> str:
         return f"p = {test.p_value:.2g} if the canaries of a run are independent"
     if test.stage == 2:
         return f"p = {test.p_value:.2g} in fresh runs"
+    if test.policy is LIVE:
+        return f"p = {test.p_value:.2g}"
     return f"p = {test.p_value:.2g}; fresh runs would decide"
 
 

@@ -1,11 +1,12 @@
 """Claims about a training's privacy, and the verdict on them."""
 
 from dpaudit.claims.claim import Claim
-from dpaudit.claims.policy import CONFIRMED, STRICT, Policy, Verdict, unconfirmed
+from dpaudit.claims.policy import CONFIRMED, LIVE, STRICT, Policy, Verdict, unconfirmed
 from dpaudit.claims.verdict import UNNAMED, ClaimTest, TensorTest, judge, test_claim
 
 __all__ = [
     "CONFIRMED",
+    "LIVE",
     "STRICT",
     "UNNAMED",
     "Claim",

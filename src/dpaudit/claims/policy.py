@@ -9,6 +9,10 @@ A violation ends builds, so that a correct training may get one with probability
   0.05 a suspicion. For an anytime-valid test the same levels mean a wealth of 1,000 and of 20.
 - **Unconfirmed** (`unconfirmed`): one test at 5 %, for those who ask for it.
 
+- **Live** (`LIVE`), inside one production run: the test of all steps and an e-process along the
+  way share the level. Each proves a violation at 0.0005, or an e-value of 2,000, and suspects one
+  at 0.05, or an e-value of 20.
+
 Of K named tensors, the first stage tests each at 1/K of its level, and the second only the
 suspected ones, each at its level divided by their number. *Proof that this is at most 0.1 %:* given
 the first runs, the number s of suspected tensors is fixed, and the fresh runs refute one of the s
@@ -63,6 +67,7 @@ class Policy:
 
 CONFIRMED = Policy(suspect=0.05, prove=0.0, confirm=0.02, fresh=2)
 STRICT = Policy(suspect=0.05, prove=0.001)
+LIVE = Policy(suspect=0.1, prove=0.001)
 
 
 def unconfirmed(level: float = 0.05) -> Policy:

@@ -85,8 +85,8 @@ class ClaimTest:
     Arguments:
         claim: The claim that was tested.
         p_value: The p-value of the last stage, corrected for the number of tensors.
-        e_value: For an anytime-valid test: the wealth of the bets against the claim, whose
-            expectation is at most 1 if the claim is true.
+        e_value: For an anytime-valid test, or one along the way: the wealth of the bets against
+            the claim, whose expectation is at most 1 if the claim is true.
         stage: 2 if fresh runs were tested, otherwise 1.
         tensors: The test of each named canary, or one test under the name `UNNAMED`.
         attainable: Whether scores without any error would have refuted the claim.
@@ -114,6 +114,11 @@ class ClaimTest:
     def doubts(self) -> tuple[str, ...]:
         """Reasons, as sentences, why the verdict cannot be ``consistent``."""
         return self.case.doubts
+
+    @property
+    def anytime(self) -> bool:
+        """Whether the scores were tested as they came."""
+        return isinstance(self.case.evidence, AnytimeTest)
 
     @property
     def level(self) -> float:
@@ -173,7 +178,7 @@ class ClaimTest:
         `None` if it is larger than any number that can be collected.
         """
         tests, policy = len(self.tensors), self.policy
-        if self.e_value is None:
+        if not self.anytime:
             return scores_to_refute(self.claim, policy=policy, tests=tests)
         pairs = pairs_to_refute(self.claim, confidence=1 - policy.prove / tests)
         return None if pairs is None else 2 * pairs
@@ -231,6 +236,7 @@ class Case:
     detect: float
     least_power: float
     doubts: tuple[str, ...]
+    along_the_way: float | None = None
 
     def judged(self, claim: Claim) -> ClaimTest:
         """The verdict on a claim."""
@@ -251,7 +257,7 @@ class Case:
             parts[weakest],
             claim,
             policy=self.policy,
-            tests=len(parts),
+            tests=len(parts) + (self.along_the_way is not None),
             detect=self.detect,
             pilot_share=share,
         )
@@ -259,13 +265,18 @@ class Case:
 
     def _fixed(self, first: Mapping[str, Evidence], claim: Claim) -> ClaimTest:
         """The verdict from a fixed number of runs, and perhaps from fresh ones."""
-        number = len(first)
+        number = len(first) + (self.along_the_way is not None)
         suspect, prove = self.policy.suspect / number, self.policy.prove / number
         samples = {name: sample_test(own, claim, self.rule) for name, own in first.items()}
         tests = {
             name: self._tested(own, claim, samples[name], suspect, prove)
             for name, own in first.items()
         }
+        if self.along_the_way is not None:
+            tests = {
+                name: _with_e_value(test, self.along_the_way, suspect, prove)
+                for name, test in tests.items()
+            }
         p_value, stage = number * min(test.p_value for test in tests.values()), 1
         suspects = [
             name for name, test in tests.items() if test.suspected and not test.needs_independence
@@ -281,6 +292,7 @@ class Case:
         return ClaimTest(
             claim=claim,
             p_value=min(1.0, p_value),
+            e_value=self.along_the_way,
             stage=stage,
             tensors=tests,
             attainable=can_refute(
@@ -395,6 +407,7 @@ def judge(
     detect: float = DETECT,
     least_power: float = LEAST_POWER,
     doubts: tuple[str, ...] = (),
+    along_the_way: float | None = None,
 ) -> ClaimTest:
     """The verdict on a claim.
 
@@ -418,6 +431,8 @@ def judge(
         detect: Noise of this fraction of the claimed noise must be detectable for ``consistent``.
         least_power: Probability with which such noise must be detected.
         doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
+        along_the_way: The largest value of an e-process against the same claim, which watched the
+            same scores come: one more test, which shares the level.
 
     Example:
         >>> from dpaudit.claims import CONFIRMED
@@ -452,6 +467,7 @@ def judge(
         detect=_validate.between("detect", detect, 0, 1),
         least_power=_validate.between("least_power", least_power, 0, 1, closed_low=True),
         doubts=tuple(doubts),
+        along_the_way=along_the_way,
     )
     return case.judged(claim)
 
@@ -536,6 +552,20 @@ def runs_to_refute(
         if can_refute_by_guesses(claim, many * canaries, policy):
             return many
     return max(FEW_RUNS, scores)  # then one canary of each run is tested
+
+
+def _with_e_value(test: TensorTest, e_value: float, suspect: float, prove: float) -> TensorTest:
+    """The test together with one along the way. By Ville's inequality 1 / e is a p-value."""
+    p_value = 1 / e_value
+    return replace(
+        test,
+        p_value=min(test.p_value, p_value),
+        e_value=e_value,
+        suspected=test.suspected or p_value <= suspect,
+        refuted=test.refuted or p_value <= prove,
+        needs_independence=test.needs_independence and p_value > suspect,
+        hidden=test.hidden and p_value > suspect,
+    )
 
 
 def _by_name(evidence: Any) -> dict[str, Evidence]:

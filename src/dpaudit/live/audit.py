@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self, final
 
 from dpaudit import _validate
+from dpaudit.audits.identity import Question
+from dpaudit.audits.result import AuditResult
 from dpaudit.claims import Claim
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.live.evidence import LiveEvidence
 from dpaudit.live.own_loop import OwnSums
-from dpaudit.live.result import PROVEN, LiveResult, read_result
+from dpaudit.live.result import PROVEN, Watched, live_result
+from dpaudit.scores import Store
 
 CANARIES = 2000
 """Canaries by default: at most this many, and at most a tenth of the trained parameters."""
 
 OnViolation = Literal["warn", "raise"] | Callable[["LiveAudit"], None]
+
+
+StorePath = str | os.PathLike[str] | Store
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """What the user asked for, beside the training."""
+
+    question: Question
+    on_violation: OnViolation
+    score: str
+    name: str | None
+    store: StorePath | None
+
+    @property
+    def subtract(self) -> bool:
+        """Whether the genuine sum is subtracted from what is observed."""
+        return self.score == "difference"
 
 
 @final
@@ -40,6 +66,8 @@ def live_audit(
     confidence: float = 0.95,
     on_violation: OnViolation = "warn",
     seed: int | None = None,
+    name: str | None = None,
+    store: StorePath | None = None,
 ) -> LiveAudit:
     r"""Audit a training while it runs, once, as it is shipped.
 
@@ -54,8 +82,9 @@ def live_audit(
     the private step.
 
     **Scores are secret.** They contain the noise of their coordinates, so that together with the
-    released model they would reveal genuine gradients. They stay in memory; the result holds
-    none. ``score="released"`` uses nothing but the noisy gradients, and shows less.
+    released model they would reveal genuine gradients. They stay in memory; the result, a store
+    and a report hold their order only, that is, numbers of errors. ``score="released"`` uses
+    nothing but the noisy gradients, and shows less.
 
     See also: `dpaudit.audit`, for many trainings and the final model alone.
 
@@ -80,7 +109,11 @@ def live_audit(
         confidence: Confidence of the lower bounds; the verdict does not depend on it.
         on_violation: What to do as soon as a violation is proven: ``"warn"``, ``"raise"``, or a
             function that is called with the live audit.
-        seed: Seed of coordinates, coins and participation; by default drawn from the system.
+        seed: Seed of coordinates, coins and participation; by default drawn from the system. It is
+            as secret as the scores.
+        name: The name of the audit in the store.
+        store: A file, or an open `dpaudit.Store`, in which the result is kept when the block ends
+            (not if an exception ends it). A new file can be read by its owner only.
 
     Example:
         >>> import numpy as np
@@ -93,7 +126,7 @@ def live_audit(
         ...         sums = [np.zeros(5000)]  # of your clipped gradients
         ...         (sums,) = live.add(sums)
         ...         live.observe([sums + noise.normal(0.0, 1.0, 5000)])
-        >>> live.result.suspected, live.result.steps
+        >>> live.result.suspected, live.result.final.horizon
         (False, 50)
     """
     _validate.one_of("score", score, ("difference", "released"))
@@ -110,21 +143,15 @@ def live_audit(
         "noise_multiplier": noise_multiplier,
         "sampling_rate": sampling_rate,
     }
-    subtract = score == "difference"
+    options = _Options(
+        question=Question(claim=claim, delta=delta, confidence=confidence),
+        on_violation=on_violation,
+        score=score,
+        name=name,
+        store=store,
+    )
     if hasattr(training, "param_groups"):
-        return _of_optimizer(
-            training,
-            own,
-            canaries=canaries,
-            seed=seed,
-            subtract=subtract,
-            options={
-                "claim": claim,
-                "delta": delta,
-                "confidence": confidence,
-                "on_violation": on_violation,
-            },
-        )
+        return _of_optimizer(training, own, options, canaries=canaries, seed=seed)
     missing = [name for name, value in own.items() if value is None]
     if missing:
         raise InvalidInput(
@@ -141,29 +168,21 @@ def live_audit(
                 clip_norm=float(clip_norm or 0),
                 rate=float(sampling_rate or 0),
                 noise_multiplier=float(noise_multiplier or 0),
-                subtract=subtract,
+                subtract=options.subtract,
                 after_step=audit.after_step,
             )
         )
 
-    return LiveAudit(
-        evidence,
-        sums,
-        claim=claim,
-        delta=delta,
-        confidence=confidence,
-        on_violation=on_violation,
-    )
+    return LiveAudit(evidence, sums, options)
 
 
 def _of_optimizer(
     optimizer: Any,
     own: Mapping[str, float | None],
+    options: _Options,
     *,
     canaries: int | None,
     seed: int | None,
-    subtract: bool,
-    options: Mapping[str, Any],
 ) -> LiveAudit:
     from dpaudit.live.opacus import OpacusSums, reported_step, require_observable
 
@@ -174,7 +193,7 @@ def _of_optimizer(
             "other numbers than the optimizer reports"
         )
     require_observable(optimizer)
-    claim = options["claim"]
+    claim = options.question.claim
     settings = {} if claim is None else claim.settings
     if "noise_multiplier" in settings and settings.get("steps"):
         rate = settings.get("sampling_rate") or 1.0
@@ -191,13 +210,13 @@ def _of_optimizer(
             optimizer,
             evidence,
             claimed=lambda: claimed or reported_step(optimizer),
-            subtract=subtract,
+            subtract=options.subtract,
             after_step=audit.after_step,
         )
         with sums.watching():
             yield sums
 
-    return LiveAudit(evidence, watching, **options)
+    return LiveAudit(evidence, watching, options)
 
 
 def _number(canaries: int | None, sizes: Sequence[int]) -> int:
@@ -236,23 +255,19 @@ class LiveAudit:
         self,
         evidence: LiveEvidence,
         watching: Callable[[LiveAudit], contextlib.AbstractContextManager[Any]],
-        *,
-        claim: Claim | None,
-        delta: float,
-        confidence: float,
-        on_violation: OnViolation,
+        options: _Options,
     ) -> None:
-        self.evidence, self._watching = evidence, watching
-        self._claim, self._delta, self._confidence = claim, delta, confidence
-        self._on_violation = on_violation
+        self.evidence, self._watching, self._options = evidence, watching, options
         self._sums: Any = None
+        self._began, self._seconds = 0.0, 0.0
         self._open = contextlib.ExitStack()
         self._reported = False
         self._problem: str | None = None
-        self._result: LiveResult | None = None
+        self._result: AuditResult | None = None
 
     def __enter__(self) -> Self:
         self._sums = self._open.enter_context(self._watching(self))
+        self._began = time.perf_counter()
         return self
 
     def __exit__(
@@ -262,8 +277,11 @@ class LiveAudit:
         traceback: TracebackType | None,
     ) -> None:
         self._open.close()
+        self._seconds += time.perf_counter() - self._began
         if error is not None and not isinstance(error, ViolationFound):
             self._problem = f"the training ended early ({type(error).__name__}: {error})"
+        elif self._options.store is not None and self.steps:
+            self._result = self._read(self._options.store)
 
     @property
     def steps(self) -> int:
@@ -276,20 +294,23 @@ class LiveAudit:
         return self.evidence.largest_e_value
 
     @property
-    def result(self) -> LiveResult:
+    def result(self) -> AuditResult:
         """The verdict, the claimed and the shown epsilon, and what was not covered."""
-        if self._result is None or self._result.steps != self.steps:
-            self._result = read_result(
-                self.evidence,
-                claim=self._claim,
-                delta=self._delta,
-                confidence=self._confidence,
-                batch_sizes=getattr(self._sums, "batch_sizes", ()),
-                expected_batch=getattr(self._sums, "expected_batch", None),
-                bypassed=getattr(self._sums, "bypassed", 0),
-                problem=self._problem,
-            )
+        if self._result is None or self._result.final.horizon != self.steps:
+            self._result = self._read()
         return self._result
+
+    def _read(self, store: StorePath | None = None) -> AuditResult:
+        watched = Watched(
+            name=self._options.name,
+            score=self._options.score,
+            batch_sizes=getattr(self._sums, "batch_sizes", ()),
+            expected_batch=getattr(self._sums, "expected_batch", None),
+            bypassed=getattr(self._sums, "bypassed", 0),
+            problem=self._problem,
+            seconds=self._seconds,
+        )
+        return live_result(self.evidence, watched, self._options.question, store=store)
 
     def add(self, sums: Sequence[Any]) -> list[Any]:
         """In a loop of your own: the clipped sums with the canaries, before the noise."""
@@ -316,9 +337,10 @@ class LiveAudit:
             f"after {self.steps:,} steps the live audit has proven that this training adds less "
             f"noise than claimed (e-value {self.e_value:,.0f})"
         )
-        if callable(self._on_violation):
-            self._on_violation(self)
-        elif self._on_violation == "raise":
+        on_violation = self._options.on_violation
+        if callable(on_violation):
+            on_violation(self)
+        elif on_violation == "raise":
             raise ViolationFound(message)
         else:
             warnings.warn(message, stacklevel=2)

@@ -20,11 +20,15 @@ what the adversary sees. Starting points, batches, optimizer and schedules do no
 
 from __future__ import annotations
 
+import math
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+from scipy.stats import rankdata
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
@@ -33,6 +37,8 @@ from dpaudit.live.betting import SUSPICIONS, evidence_of, step_bets
 
 Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+_LARGEST = 1e6  # clip norms, in place of infinity
 
 
 def spread(sizes: Sequence[int], canaries: int, random: np.random.Generator) -> tuple[Places, ...]:
@@ -89,9 +95,7 @@ class LiveEvidence:
 
     def __init__(self, sizes: Sequence[int], *, canaries: int, seed: int | None = None) -> None:
         canaries = _validate.integer("canaries", canaries, at_least=2)
-        self.seed = (
-            np.random.SeedSequence().entropy if seed is None else _validate.integer("seed", seed)
-        )
+        self.seed = secrets.randbits(128) if seed is None else _validate.integer("seed", seed)
         placing, tossing, joining = (
             np.random.default_rng(child) for child in np.random.SeedSequence(self.seed).spawn(3)
         )
@@ -102,6 +106,7 @@ class LiveEvidence:
         self.log_wealth: Array = np.zeros(len(SUSPICIONS))
         self.largest_e_value = 1.0
         self.history: list[tuple[float, float]] = []
+        self.not_finite = 0
         self._joining = joining
 
     @property
@@ -135,6 +140,9 @@ class LiveEvidence:
                 f"observed must have one number for each of the {len(self.scores):,} canaries, "
                 f"got shape {observed.shape}"
             )
+        if not np.isfinite(observed).all():  # any function of the output is a valid score
+            self.not_finite += 1
+            observed = np.clip(np.nan_to_num(observed, nan=0.0), -_LARGEST, _LARGEST)
         weights = np.broadcast_to(np.asarray(weights, dtype=float), observed.shape)
         exponent = weights * (2 * observed - weights) / (2 * noise_multiplier**2)
         with np.errstate(divide="ignore"):  # at rate 1 the first term is log 0
@@ -150,6 +158,22 @@ class LiveEvidence:
         self.largest_e_value = max(self.largest_e_value, evidence_of(self.log_wealth))
         self.history.append((float(noise_multiplier), float(rate)))
 
+    def ranks(self) -> tuple[Array, Mask]:
+        """The order of the scores, and the coin of each, shuffled: numbers of errors, no score.
+
+        Each score is replaced by a number that depends on its rank only: its quantile in two
+        normal populations that are confused as often as these scores. So every bound that counts
+        errors is the same as for the scores, and no number belongs to a coordinate.
+        """
+        rank, inserted = rankdata(self.scores), int(self.coins.sum())
+        total, others = len(rank), len(rank) - inserted
+        area = (rank[self.coins].sum() - inserted * (inserted + 1) / 2) / max(1, inserted * others)
+        apart = math.sqrt(2) * float(ndtri(np.clip(area, 0.5, 1 - 0.5 / total**2)))
+        grid = np.linspace(-9.0, apart + 9.0, 20_001)
+        below = (others * ndtr(grid) + inserted * ndtr(grid - apart)) / total
+        order = np.random.default_rng([self.seed, self.steps]).permutation(total)
+        return np.interp((rank - 0.5) / total, below, grid)[order], self.coins[order]
+
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue after a checkpoint. It is as secret as the scores."""
         return {
@@ -159,6 +183,7 @@ class LiveEvidence:
             "log_wealth": self.log_wealth.copy(),
             "largest_e_value": self.largest_e_value,
             "history": list(self.history),
+            "not_finite": self.not_finite,
             "joining": self._joining.bit_generator.state,
         }
 
@@ -176,4 +201,5 @@ class LiveEvidence:
         self.log_wealth = np.array(state["log_wealth"], dtype=float)
         self.largest_e_value = float(state["largest_e_value"])
         self.history = [(float(noise), float(rate)) for noise, rate in state["history"]]
+        self.not_finite = int(state["not_finite"])
         self._joining.bit_generator.state = state["joining"]

@@ -1,198 +1,227 @@
-"""The result of a live audit: two tests, the shown epsilon, and what was not covered.
+"""The result of a live audit: an `AuditResult` like any other, made without showing a score.
 
-The verdict cannot be confirmed by fresh runs, so each of the two tests may be wrong with
-probability 0.0005 only: the e-process along the way with an e-value of 2,000, and the test of all
-steps together with a p-value of 0.0005. An e-value of 20 or a p-value of 0.05 is a suspicion.
+What leaves the live audit is the order of its scores, shuffled, with the coins: numbers of errors
+at every threshold. No score, no coordinate and no seed is in the result, in a store or on a page.
+
+The verdict cannot be confirmed by fresh runs, so that two tests share the level of
+`dpaudit.claims.policy.LIVE`: that of all steps together, and the e-process along the way.
 """
 
 from __future__ import annotations
 
 import math
-import textwrap
+import os
+import platform
+import secrets
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, final
+from pathlib import Path
+from typing import final
 
 import numpy as np
 from scipy.stats import chi2
 
-from dpaudit.claims import Claim, ClaimTest, Policy, judge
-from dpaudit.claims.policy import Verdict
+from dpaudit._version import __version__
+from dpaudit.audits.identity import (
+    LIVE_CANARIES,
+    DescribedAdversary,
+    DescribedTraining,
+    Description,
+    Question,
+)
+from dpaudit.audits.result import AuditResult, read_result
+from dpaudit.claims import Claim
 from dpaudit.errors import DpauditError
 from dpaudit.integrations.base import curve_of, in_words, merged
 from dpaudit.live.evidence import LiveEvidence
-from dpaudit.lower_bounds import estimate
-from dpaudit.privacy import Bound
-from dpaudit.report.words import power_line
-from dpaudit.scores import Scores
+from dpaudit.privacy import ThreatModel
+from dpaudit.scores import AuditRecord, ScoreBlock, Store
 
 SUSPECTED, PROVEN = 20.0, 2000.0
-POLICY = Policy(suspect=1 / SUSPECTED, prove=1 / PROVEN)
+"""E-values along the way that suspect and prove a violation; see `dpaudit.claims.policy.LIVE`."""
 
-OUTSIDE = (
-    "clipping of each example's gradient: run dpaudit check",
-    "parameters that another optimizer trains, and what happens outside of the private step",
-)
-"""What no live audit covers."""
+LARGEST = 1e300
+"""A larger e-value is stored as this one, because JSON has no infinite numbers."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LiveResult:
-    """What a live audit found. It holds no score and no coin, which are as secret as the noise.
+class Watched:
+    """What is known of the training beside the scores.
 
     Arguments:
-        test: The test of the claim on all steps together.
-        e_value: The largest e-value along the way.
-        lower: Lower bounds on epsilon, the tightest method first.
-        claimed: The claimed epsilon.
-        delta: The delta of both.
-        steps: Number of steps that were observed.
-        canaries: Number of canaries.
-        doubts: Reasons why the verdict cannot be ``consistent``.
-        not_covered: What this audit did not test.
-    """
-
-    test: ClaimTest
-    e_value: float
-    lower: tuple[Bound, ...]
-    claimed: float
-    delta: float
-    steps: int
-    canaries: int
-    doubts: tuple[str, ...] = ()
-    not_covered: tuple[str, ...] = ()
-
-    @property
-    def verdict(self) -> Verdict:
-        """``violation``, ``consistent`` or ``inconclusive``."""
-        if self.e_value >= PROVEN or self.test.verdict == "violation":
-            return "violation"
-        return "inconclusive" if self.suspected or self.doubts else self.test.verdict
-
-    @property
-    def suspected(self) -> bool:
-        """Whether the evidence speaks against the claim without proving a violation."""
-        proven = self.e_value >= PROVEN or self.test.verdict == "violation"
-        return not proven and (self.e_value >= SUSPECTED or self.test.suspected)
-
-    @property
-    def shown(self) -> Bound:
-        """The first lower bound."""
-        return self.lower[0]
-
-    def summary(self) -> str:
-        """The verdict, what was claimed and shown, and what was not covered, in a few lines."""
-        word = self.verdict.upper() + (" (suspected)" if self.suspected else "")
-        lines = [
-            f"{word}   live audit, {self.canaries:,} canaries, {self.steps:,} steps",
-            "",
-            f"  claimed   epsilon <= {self.claimed:5.2f}   {self.test.claim.description}",
-        ]
-        for place, bound in enumerate(self.lower):
-            condition = f"if {bound.assumptions[0]}" if bound.assumptions else "without assumptions"
-            word = "shown  " if place == 0 else "       "
-            lines.append(f"  {word}   epsilon >= {bound.epsilon:5.2f}   {condition}")
-        sentences = [
-            f"All steps: p = {self.test.p_value:.2g}. Along the way: e-value {self.e_value:,.3g} "
-            "(2,000 is a violation). Both assume independent noise at the coordinates."
-        ]
-        if self.verdict != "violation":
-            sentences.append(power_line(self.test.power))
-        if self.suspected:
-            sentences.append("Watch the next training too: independent e-values multiply.")
-        sentences += [*self.doubts, f"Not covered: {'; '.join(self.not_covered)}."]
-        lines.append("")
-        for sentence in sentences:
-            lines += textwrap.wrap(sentence, 80, initial_indent="  ", subsequent_indent="  ")
-        return "\n".join(lines)
-
-    def __str__(self) -> str:
-        return self.summary()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as plain data, without scores and coins."""
-        return {
-            "verdict": self.verdict,
-            "suspected": self.suspected,
-            "claim": self.test.claim.description,
-            "claimed_epsilon": self.claimed if math.isfinite(self.claimed) else "inf",
-            "delta": self.delta,
-            "lower": [bound.to_dict() for bound in self.lower],
-            "p_value": self.test.p_value,
-            "e_value": min(self.e_value, 1e300),
-            "steps": self.steps,
-            "canaries": self.canaries,
-            "doubts": list(self.doubts),
-            "not_covered": list(self.not_covered),
-        }
-
-
-def read_result(
-    evidence: LiveEvidence,
-    *,
-    claim: Claim | None,
-    delta: float,
-    confidence: float,
-    batch_sizes: Sequence[int] = (),
-    expected_batch: float | None = None,
-    bypassed: int = 0,
-    problem: str | None = None,
-) -> LiveResult:
-    """The result of what was observed so far.
-
-    Arguments:
-        evidence: The scores and the e-process.
-        claim: The claim; by default that of the steps as they were reported.
-        delta: Delta at which epsilon is claimed and shown.
-        confidence: Confidence of the lower bounds.
+        name: Name of the audit; it may be `None`.
+        score: ``difference`` or ``released``.
         batch_sizes: Sizes of the observed batches; empty if they are not known.
         expected_batch: Their expectation under the claim.
         bypassed: Number of steps that were not private.
         problem: Why the training is not complete, as a sentence.
+        clipping: What the check of clipping found; `None` if it was not tested.
+        doubts: Further reasons why the verdict cannot be ``consistent``.
+        device: Device used.
+        seconds: Duration of the training.
+    """
+
+    name: str | None = None
+    score: str = "difference"
+    batch_sizes: Sequence[int] = ()
+    expected_batch: float | None = None
+    bypassed: int = 0
+    problem: str | None = None
+    clipping: str | None = None
+    doubts: tuple[str, ...] = ()
+    device: str = ""
+    seconds: float = 0.0
+
+
+def live_result(
+    evidence: LiveEvidence,
+    watched: Watched,
+    question: Question,
+    *,
+    store: str | os.PathLike[str] | Store | None = None,
+) -> AuditResult:
+    """The result of what was observed so far; with a store, it is kept there.
+
+    Arguments:
+        evidence: The scores and the e-process.
+        watched: What else is known.
+        question: The claim, by default that of the steps as they were reported; delta, confidence.
+        store: The store, or its file. A new file can be read by its owner only.
     """
     if evidence.steps == 0:
         raise DpauditError(
             "the training made no step that was observed: nothing was audited. Open the block "
             "before training, with the optimizer that the training uses"
         )
-    history = [(noise, rate, 1) for noise, rate in evidence.history]
-    groups = merged(history)
-    reported = curve_of(groups, in_words(groups))
-    doubts = [] if problem is None else [f"Incomplete: {problem}."]
+    groups = merged([(noise, rate, 1) for noise, rate in evidence.history])
+    reported = _claim_of(groups)
+    claim = question.claim or reported
+    doubts = [
+        *([] if watched.problem is None else [f"Incomplete: {watched.problem}."]),
+        *watched.doubts,
+        *_step_doubts(evidence, watched.bypassed),
+        *_claim_doubts(claim, reported, groups, question.delta),
+    ]
+    notices, untested = [], []
+    if not watched.batch_sizes or watched.expected_batch is None:
+        untested.append("sampling by the loader")
+    else:
+        rate = evidence.history[0][1]
+        doubts += _sampling_doubts(watched.batch_sizes, watched.expected_batch, rate)
+    if watched.clipping is None:
+        untested.append("clipping (run dpaudit check)")
+    else:
+        notices.append(watched.clipping)
+    untested.append("what happens outside of the private step")
+    notices.append(f"not tested: {'; '.join(untested)}")
+    only = groups[0] if len(groups) == 1 else None
+    facts = {
+        "question": Question(
+            claim=claim, delta=question.delta, confidence=question.confidence
+        ).to_dict(),
+        "doubts": doubts,
+        "covers": "the noise in all trained tensors and its accounting",
+        "seconds": round(watched.seconds, 3),
+        "live": {
+            "e_value": min(evidence.largest_e_value, LARGEST),
+            "dpsgd": None if only is None else [only[1], only[2]],
+            "notices": notices,
+        },
+    }
+    description = Description(
+        # The source is drawn: no two live audits are the same one.
+        mechanism=DescribedTraining(name="live audit", source=secrets.token_hex(8)),
+        adversary=DescribedAdversary(
+            name=LIVE_CANARIES,
+            threat_model=ThreatModel.STANDARD.value,
+            settings={"score": watched.score},
+        ),
+        runs=1,
+        canaries=len(evidence.scores),
+        coin="fair",
+    )
+    with ExitStack() as stack:
+        opened = store if isinstance(store, Store) else stack.enter_context(_opened(store))
+        record = opened.begin(watched.name, description.to_dict(), _versions(watched))
+        return _stored(record, evidence, facts)
+
+
+def _stored(record: AuditRecord, evidence: LiveEvidence, facts: dict[str, object]) -> AuditResult:
+    """Keep the order of the scores, and read the result from the record."""
+    count = len(evidence.scores)
+    ranks, coins = evidence.ranks()
+    block = ScoreBlock(
+        run=np.zeros(count, dtype=np.int64),
+        canary=np.arange(count),
+        horizon=np.full(count, evidence.steps),
+        inserted=coins,
+        score=ranks,
+    )
+    record.add_tile(0, block)
+    record.annotate(facts)
+    result = read_result(record)
+    record.finish({**facts, **result.stored()})
+    return result
+
+
+def _opened(store: str | os.PathLike[str] | None) -> Store:
+    """The store; a new file can be read by its owner only."""
+    path = ":memory:" if store is None else os.fspath(store)
+    if store is not None and not Path(path).exists() and Path(path).parent.is_dir():
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+    return Store.open(path)
+
+
+def _versions(watched: Watched) -> dict[str, str]:
+    return {
+        "dpaudit": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "device": watched.device,
+    }
+
+
+Groups = Sequence[tuple[float, float, int]]
+
+
+def _claim_of(groups: Groups) -> Claim:
+    """The claim of the steps as they were reported."""
+    if len(groups) > 1:
+        return curve_of(groups, in_words(groups))
+    ((noise, rate, steps),) = groups
+    sampling = {} if rate >= 1 else {"sampling_rate": rate}
+    return Claim.from_dpsgd(noise_multiplier=noise, steps=steps, **sampling)
+
+
+def _step_doubts(evidence: LiveEvidence, bypassed: int) -> list[str]:
+    """Steps that were not private, or whose sums were no numbers."""
+    doubts = []
     if bypassed:
         doubts.append(f"{bypassed:,} of {evidence.steps:,} steps were not private.")
-    if claim is None:
-        claim = reported
-    elif claim.epsilon(delta) < 0.99 * reported.epsilon(delta):
+    if evidence.not_finite:
+        doubts.append(
+            f"In {evidence.not_finite:,} of {evidence.steps:,} steps, noisy sums were not finite."
+        )
+    return doubts
+
+
+def _claim_doubts(claim: Claim, reported: Claim, groups: Groups, delta: float) -> list[str]:
+    """Where the claim is about other steps than those that were observed."""
+    if claim is reported:
+        return []
+    doubts = []
+    if claim.epsilon(delta) < 0.99 * reported.epsilon(delta):
         doubts.append(
             f"The optimizer reports epsilon {reported.epsilon(delta):.2f} to its accountant, the "
             f"claim says {claim.epsilon(delta):.2f}."
         )
-    not_covered = list(OUTSIDE)
-    if not batch_sizes or expected_batch is None:
-        not_covered.insert(0, "sampling by the loader")
-    else:
-        doubts += _sampling_doubts(batch_sizes, expected_batch, evidence.history[0][1])
-    scores = Scores(score=evidence.scores, inserted=evidence.coins)
-    bound = partial(estimate, scores, delta=delta, confidence=confidence)
-    if len(groups) == 1:
-        (_, rate, steps) = groups[0]
-        tightest = bound(method="dpsgd", sampling_rate=rate, steps=steps)
-    else:
-        tightest = bound(method="gaussian-dp")
-    return LiveResult(
-        test=judge(scores, claim, policy=POLICY, private_gradients=True, only_noise=True),
-        e_value=evidence.largest_e_value,
-        lower=(tightest, bound()),
-        claimed=claim.epsilon(delta),
-        delta=delta,
-        steps=evidence.steps,
-        canaries=len(evidence.scores),
-        doubts=tuple(doubts),
-        not_covered=tuple(not_covered),
-    )
+    observed = sum(steps for _, _, steps in groups)
+    claimed = claim.settings.get("steps")
+    if claimed is not None and claimed != observed:
+        doubts.append(f"The claim is about {claimed:,} steps, and {observed:,} were observed.")
+    return doubts
 
 
 def _sampling_doubts(sizes: Sequence[int], expected: float, rate: float) -> list[str]:

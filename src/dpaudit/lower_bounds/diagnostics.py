@@ -19,6 +19,7 @@ Evidence = Scores | ErrorCounts
 
 GAUSSIAN_TRADE_OFF = "the mechanism's trade-off curve is Gaussian (mu-GDP)"
 INDEPENDENT_CANARIES = "canaries of the same run are independent"
+INDEPENDENT_SCORES = "scores are independent of each other"
 FAIR_COINS = "every canary was inserted by its own fair coin"
 FEWEST_TO_CHECK = 20
 """With fewer scores of a kind, neither normality nor equal variances are tested."""

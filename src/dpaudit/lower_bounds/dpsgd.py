@@ -41,7 +41,12 @@ from dpaudit._roots import sign_change
 from dpaudit.curves import Curve, Family
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.diagnostics import Evidence, dependence_of, wrong_way
+from dpaudit.lower_bounds.diagnostics import (
+    INDEPENDENT_SCORES,
+    Evidence,
+    dependence_of,
+    wrong_way,
+)
 from dpaudit.lower_bounds.joint_test import at_one_threshold, distances
 from dpaudit.lower_bounds.methods import Method, Reading, Request
 from dpaudit.lower_bounds.selection import Fixed, Pilot
@@ -49,8 +54,6 @@ from dpaudit.privacy import Question
 from dpaudit.scores.table import Scores
 from dpaudit.upper_bounds.pld import PldAccountant
 from dpaudit.upper_bounds.steps import NoisySteps
-
-INDEPENDENT_SCORES = "scores are independent of each other"
 
 _TANGENTS, _SMALLEST, _MOST_EPSILON = 400, 1e-9, 60.0
 _POINTS = 2**13

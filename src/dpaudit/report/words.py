@@ -166,7 +166,7 @@ def claim_notes(test: ClaimTest) -> tuple[str, ...]:
 
 
 def _claim_notes(test: ClaimTest) -> Iterator[str]:
-    if test.e_value is not None:
+    if test.anytime:
         yield "the scores were tested as they came; the test is valid whenever the audit stops"
     if test.suspected:
         yield _suspicion(test)
@@ -189,6 +189,11 @@ def _suspicion(test: ClaimTest) -> str:
         return (
             f"suspected: the scores speak against the claim (p = {test.p_value:.2g}) if the "
             "canaries of a run are independent"
+        )
+    if test.e_value is not None and not test.anytime:
+        return (
+            f"suspected: p = {test.p_value:.2g}, and a violation needs {test.policy.prove:g}; "
+            "watch the next training too: e-values of independent trainings multiply"
         )
     least = f"{test.policy.prove:g}" if test.policy.prove else "a test of fresh runs"
     return f"suspected: p = {test.p_value:.2g}, and a violation needs {least}; test fresh runs"
