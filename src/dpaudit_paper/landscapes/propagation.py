@@ -33,6 +33,7 @@ from dpaudit_paper.landscapes.process import Landscape, LandscapeProcess, accoun
 
 LONGEST_TAIL = 36.0  # the normal density is 1e-282 there
 MOST_PANELS = 30_000  # about 2 GB while kernels are built: beyond this, raise an error
+MOST_PIECES = 12  # a kernel with more of them is built anew, as one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +155,11 @@ class _Kernel:
         self.known = np.concatenate([self.known, np.zeros(active.size - self.known.size, bool)])
         new = np.flatnonzero(active & ~self.known)
         if new.size:
-            self.pieces.append((new, self._piece(new)))
             self.known[new] = True
+            # Few large pieces: mass arrives in a few new panels at almost every step.
+            if len(self.pieces) >= MOST_PIECES:
+                self.pieces, new = [], np.flatnonzero(self.known)
+            self.pieces.append((new, self._piece(new)))
         order, both = densities.shape[1:]
         out = np.zeros((self.target.left.size * order, both))
         for columns, matrix in self.pieces:
