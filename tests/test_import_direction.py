@@ -48,6 +48,7 @@ ORDER = (
     ("audits",),
     ("integrations",),
     ("live",),
+    ("receipts",),
     ("configuration",),
     ("testing",),
     ("cli",),

@@ -1,4 +1,4 @@
-"""Write the JSON schema of audit.toml for editors, and examples/audit.toml with all defaults.
+"""Write the JSON schemas of audit.toml and of receipts, and examples/audit.toml with all defaults.
 
 python docs/_site/schema.py
 """
@@ -14,9 +14,11 @@ from typing import Any
 from dpaudit.adversaries import ADVERSARIES
 from dpaudit.configuration import Settings
 from dpaudit.presets import PRESETS
+from dpaudit.receipts.form import schema as receipt_schema
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / "docs" / "assets" / "audit.schema.json"
+RECEIPT = ROOT / "docs" / "assets" / "receipt.schema.json"
 EXAMPLE = ROOT / "examples" / "audit.toml"
 
 _TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
@@ -98,3 +100,4 @@ def example() -> str:
 if __name__ == "__main__":
     EXAMPLE.write_text(example(), encoding="utf8")
     SCHEMA.write_text(json.dumps(schema(), indent=2) + "\n", encoding="utf8")
+    RECEIPT.write_text(json.dumps(receipt_schema(), indent=2) + "\n", encoding="utf8")

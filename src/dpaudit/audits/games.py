@@ -370,7 +370,7 @@ def check_tile(description: Description, phase: int, tile: int, result: Any) -> 
     if not runs:
         wrong = "there is no such tile"
     elif isinstance(result, Failure):
-        coins = _coins(description, sample, [result.run])
+        coins = coins_of(description, sample, [result.run])
         wrong = "" if list(runs) == [result.run] else f"it has run {result.run}"
         if not wrong and (result.canaries, result.inserted) != (canaries, int(coins.sum())):
             wrong = "its coins are not those of the audit"
@@ -382,7 +382,7 @@ def check_tile(description: Description, phase: int, tile: int, result: Any) -> 
             ),
             "run": np.broadcast_to(np.array(runs, dtype=int).reshape(1, -1, 1), shape),
             "canary": np.broadcast_to(np.arange(canaries), shape),
-            "inserted": np.broadcast_to(_coins(description, sample, runs), shape),
+            "inserted": np.broadcast_to(coins_of(description, sample, runs), shape),
         }
         for name, column in expected.items():
             if not np.array_equal(getattr(result, name), column.ravel()):
@@ -396,7 +396,7 @@ def check_tile(description: Description, phase: int, tile: int, result: Any) -> 
         )
 
 
-def _coins(description: Description, sample: Sample, runs: Sequence[int]) -> Any:
+def coins_of(description: Description, sample: Sample, runs: Sequence[int]) -> Any:
     """Which canaries are inserted in these runs."""
     if description.training is not None:
         each = (inserted_in(r, canaries=description.canaries, seed=sample.seed) for r in runs)

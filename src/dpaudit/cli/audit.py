@@ -30,8 +30,10 @@ from dpaudit.cli._options import (
     optional,
 )
 from dpaudit.cli._output import print_audit, progress_shown
+from dpaudit.cli.receipts import IncludeScores, PlanToName, ReceiptOut, write_receipt
 from dpaudit.configuration import Settings, read_settings, store_path
 from dpaudit.errors import InvalidInput
+from dpaudit.scores import Store
 
 if TYPE_CHECKING:
     from dpaudit.executors import Executor
@@ -109,6 +111,9 @@ def audit(
     json: bool,
     junit: Path | None,
     sarif: Path | None,
+    receipt: Path | None,
+    registered: Path | None,
+    include_scores: bool,
     executor: Executor | None,
     **given: Any,
 ) -> None:
@@ -131,6 +136,10 @@ def audit(
     could not be written.
     """
     check_outcome_files(junit=junit, sarif=sarif)
+    if receipt is not None:
+        _validate.file_to_write("--receipt", receipt)
+    elif registered is not None:
+        raise InvalidInput(f"--registered needs --receipt, got {str(registered)!r} alone")
     settings = Settings(**{name: given.pop(name) for name in option.SETTINGS})
     if training is not None and training.endswith(".toml"):
         settings, training = settings.over(read_settings(Path(training))), None
@@ -159,16 +168,20 @@ def audit(
             from dpaudit.audits import audit as play
 
             arguments = _function(training, settings, given) if function else _preset(settings)
+        arguments |= {
+            "claim": _claim(settings, given, function=function),
+            "until_violation": given["until_violation"],
+            "confirm": not given["no_confirm"],
+            **{name: given[name] for name in ("detect", "power") if given[name] is not None},
+        }
+        planned = None if registered is None else _as_planned(registered, arguments)
         result = play(
             **arguments,
-            claim=_claim(settings, given, function=function),
-            until_violation=given["until_violation"],
-            confirm=not given["no_confirm"],
             anyway=given["anyway"],
             check=not given["no_check"],
             **{
                 name: given[name]
-                for name in ("max_runs", "time_limit", "detect", "power", "timeout")
+                for name in ("max_runs", "time_limit", "timeout")
                 if given[name] is not None
             },
             name=settings.name,
@@ -181,9 +194,30 @@ def audit(
     print_audit(
         result, store=where, scores_out=scores_out, json=json, all_bounds=given["all_bounds"]
     )
+    if receipt is not None:
+        with Store.open(where, create=False) as opened:
+            record = opened.audit(result.audit)
+            write_receipt(record, receipt, include_scores=include_scores, plan=planned)
     train = arguments["training"] if function else None
     write_outcomes([outcome_of_audit(result, train)], junit=junit, sarif=sarif)
     raise typer.Exit(code)
+
+
+def _as_planned(path: Path, arguments: dict[str, Any]) -> str:
+    """The digest of the plan; refuses, before anything is trained, an audit that is another one."""
+    from dpaudit.receipts.registering import differences_from, read_plan, register
+
+    plan, own = read_plan(path), dict(arguments)
+    for name in ("workers", "on_error", "isolated"):
+        own.pop(name, None)
+    played = register(**own)
+    differences = differences_from(plan, played.configuration, played.question)
+    if differences:
+        raise InvalidInput(
+            f"--registered must be the plan of this audit, got {str(path)!r}: "
+            f"{'; '.join(differences)}"
+        )
+    return plan.digest
 
 
 def _refuse(names: Any, settings: Settings, what: str) -> None:
@@ -241,11 +275,14 @@ _OPTIONS = {
     "all_bounds": AllBounds,
     "junit": Junit,
     "sarif": Sarif,
+    "receipt": ReceiptOut,
+    "registered": PlanToName,
+    "include_scores": IncludeScores,
     "executor": None,
     "json": Json,
 }
 _NAMES_OF_FLAGS = (
     "pair_only", "until_violation", "no_confirm", "no_check", "anyway", "all_bounds", "json"
 )  # fmt: skip
-_FLAGS = dict.fromkeys(_NAMES_OF_FLAGS, False)
+_FLAGS = {**dict.fromkeys(_NAMES_OF_FLAGS, False), "include_scores": True}
 audit = takes_executor(with_signature(audit, _OPTIONS, _FLAGS))

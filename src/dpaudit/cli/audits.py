@@ -26,6 +26,7 @@ from dpaudit.cli._options import (
     option,
 )
 from dpaudit.cli._output import console, print_json, print_result
+from dpaudit.cli.receipts import IncludeScores, ReceiptOut, write_receipt
 from dpaudit.configuration import store_path
 from dpaudit.errors import DpauditError, InvalidInput, StoreError
 from dpaudit.report.palette import terminal_style
@@ -67,6 +68,8 @@ def show(
     pair_only: PairOnly = False,
     detect: Detect = None,
     power: LeastPower = None,
+    receipt: ReceiptOut = None,
+    include_scores: IncludeScores = True,
     all_bounds: AllBounds = False,
     json: Json = False,
 ) -> None:
@@ -77,6 +80,7 @@ def show(
     were played, so that p <= 0.001 is a violation.
     [bold]dpaudit show 3f2a91 --delta 1e-6[/]
     [bold]dpaudit show 3f2a91 --claimed-epsilon 4[/]
+    [bold]dpaudit show 3f2a91 --receipt audit.receipt.json[/]
 
     The exit code is that of the verdict, as for dpaudit audit.
     """
@@ -96,9 +100,11 @@ def show(
         )
     with _open(store) as opened:
         record = _newest(opened) if audit is None else opened.audit(audit)
-        result = read_result(
-            record, claim=claim, delta=delta, confidence=confidence, detect=detect, power=power
-        )
+        asked: dict[str, Any] = {"claim": claim, "delta": delta, "confidence": confidence}
+        asked |= {"detect": detect, "power": power}
+        result = read_result(record, **asked)
+        if receipt is not None:
+            write_receipt(record, receipt, include_scores=include_scores, **asked)
         entry, path = _entry(record), opened.path
         sessions = [dict(one) for one in record.versions]
         played_on = dict(record.played_on())

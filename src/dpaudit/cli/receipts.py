@@ -1,0 +1,128 @@
+"""``dpaudit verify``: check evidence that somebody else wrote. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpaudit._numbers import decimals
+from dpaudit.cli._exit import Unwritten, printable
+from dpaudit.cli._options import Json, option
+from dpaudit.cli._output import console, print_json
+
+if TYPE_CHECKING:
+    from dpaudit.receipts import Receipt, Verification
+
+ReceiptOut = Annotated[
+    Path | None,
+    option(
+        "Also write a receipt to this file: evidence that dpaudit verify checks.",
+        "FILE.receipt.json",
+    ),
+]
+IncludeScores = Annotated[
+    bool,
+    typer.Option(
+        "--include-scores/--digest-only",
+        help="Whether the receipt holds the scores, or only their digest.",
+    ),
+]
+PlanToName = Annotated[
+    Path | None,
+    option("Plan of dpaudit plan --register: the audit must be this one.", "PLAN.json"),
+]
+
+_CODES = {"consistent": 0, "inconsistent": 1, "incomplete": 3}
+_MARKS = {True: "agrees", False: "DIFFERS", None: "open"}
+
+
+def verify(
+    receipt: Annotated[Path, typer.Argument(metavar="RECEIPT", help="The receipt to check.")],
+    scores: Annotated[
+        list[Path] | None,
+        option(
+            "Scores, if the receipt holds only their digest; twice if there are fresh runs.",
+            "SCORES.csv",
+        ),
+    ] = None,
+    signature: Annotated[
+        Path | None,
+        option("Signature of ssh-keygen -Y sign.", "FILE.sig", "RECEIPT.sig, if it is there"),
+    ] = None,
+    signer: Annotated[
+        Path | None,
+        option("Public key that must have signed it, or a file of allowed signers.", "KEY.pub"),
+    ] = None,
+    registered: Annotated[
+        Path | None, option("The plan that was registered beforehand.", "PLAN.json")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check a receipt: compute every bound and the verdict again.
+
+    A receipt in which everything agrees is internally consistent. Anybody can
+    write one; only a signature says who did.
+
+    [bold]dpaudit verify audit.receipt.json[/]
+
+    [bold]dpaudit verify audit.receipt.json --signer auditor.pub[/]
+
+    Exit code 0: consistent, whatever the audit's verdict is; 1: something
+    differs; 3: scores are missing, so that bounds were not computed again.
+    """
+    from dpaudit.receipts import verify as check
+
+    result = check(
+        receipt, scores=scores or (), signature=signature, signer=signer, plan=registered
+    )
+    if json:
+        print_json({"receipt": str(receipt), **result.to_dict()})
+    else:
+        _print_verification(result, str(receipt))
+    raise typer.Exit(_CODES[result.outcome])
+
+
+def _print_verification(result: Verification, name: str) -> None:
+    screen = console()
+    screen.print(f"{name}: {result.sentence}", style="bold")
+    screen.print(f"It states: {in_one_line(result.receipt)}\n")
+    for check in result.checks:
+        if check.passed is not None:
+            screen.print(_hanging(f"{_MARKS[check.passed]:<8}{check.name}: {check.detail}", 8))
+    screen.print("\nNot checked:")
+    for text in result.not_checked:
+        screen.print(_hanging(f"- {text}", 2))
+
+
+def _hanging(text: str, indent: int) -> str:
+    return textwrap.fill(printable(text), 80, subsequent_indent=" " * indent)
+
+
+def in_one_line(receipt: Receipt) -> str:
+    """The verdict, what was shown and what was claimed."""
+    stated, lower = receipt.computed, receipt.computed.lower[0]
+    claim = "" if stated.claim is None else f", claimed {stated.claim.get('description')}"
+    shown = f"epsilon >= {_number(lower.get('epsilon'))} at delta {_number(lower.get('delta'))}"
+    return f"{stated.verdict}; shown {shown}{claim}"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, int | float):
+        return decimals(float(value), 2) if value >= 0.01 else f"{value:g}"
+    return str(value)
+
+
+def write_receipt(
+    record: Any, path: Path, *, include_scores: bool = True, plan: str | None = None, **asked: Any
+) -> None:
+    """Write the receipt of a stored audit; `Unwritten` if the file cannot be written."""
+    from dpaudit.receipts import receipt_of
+
+    made = receipt_of(record, include_scores=include_scores, plan=plan, **asked)
+    try:
+        made.write(path)
+    except OSError as error:
+        raise Unwritten(f"--receipt: cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,19 @@
+"""Evidence for others: receipts of audits that somebody else can check."""
+
+from dpaudit.receipts.form import InvalidReceipt, Receipt, read_receipt
+from dpaudit.receipts.making import receipt_of
+from dpaudit.receipts.registering import RegisteredPlan, read_plan, register
+from dpaudit.receipts.verifying import Check, Verification, verify
+
+__all__ = [
+    "Check",
+    "InvalidReceipt",
+    "Receipt",
+    "RegisteredPlan",
+    "Verification",
+    "read_plan",
+    "read_receipt",
+    "receipt_of",
+    "register",
+    "verify",
+]

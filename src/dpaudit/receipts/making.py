@@ -1,0 +1,215 @@
+"""From a stored audit to its receipt, and back to a result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dpaudit._version import __version__
+from dpaudit.audits import AuditResult, Description, read_result
+from dpaudit.claims import Claim
+from dpaudit.claims.risk import risk_terms
+from dpaudit.errors import InvalidInput
+from dpaudit.lower_bounds.diagnostics import with_failures
+from dpaudit.receipts.form import (
+    MOST_SCORES_INSIDE,
+    Attempts,
+    Computed,
+    FailedRun,
+    Given,
+    Phase,
+    Receipt,
+    as_plain,
+    digest_of,
+    failures_in,
+    table_of,
+)
+from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Scores, Store
+from dpaudit.scores.store import scores_of
+
+FACTS = ("adversary", "covers", "doubts", "broken")
+"""What the first trainings showed and a later reader cannot see in the scores."""
+
+ADJACENCY = "add or remove: runs differ by whether the canary is in them"
+
+_UNITS = {
+    True: "one example: the canary takes the place of no other example",
+    False: "what the training function inserts as its canary",
+}
+_LOOKS = {
+    "any": "after every step, by a test that is valid whenever the audit stops",
+    "once": "once, after all runs",
+    "twice": "once after all runs, then once after all fresh runs",
+}
+
+
+def receipt_of(
+    record: AuditRecord,
+    *,
+    claim: Claim | None = None,
+    delta: float | None = None,
+    confidence: float | None = None,
+    detect: float | None = None,
+    power: float | None = None,
+    include_scores: bool = True,
+    plan: str | None = None,
+) -> Receipt:
+    """The receipt of a finished audit in a store.
+
+    See also: `dpaudit.receipts.verify`, which checks one.
+
+    Arguments:
+        record: The audit; see `dpaudit.Store.audit`.
+        claim: Another claim than that of the audit; see `dpaudit.audits.read_result`.
+        delta: Another delta.
+        confidence: Another confidence of the lower bounds.
+        detect: Another fraction of the noise that must be detectable.
+        power: Another probability of detection.
+        include_scores: Whether the receipt holds the scores, or only their digest.
+        plan: Digest of the plan that was registered before the first run.
+    """
+    result = read_result(
+        record, claim=claim, delta=delta, confidence=confidence, detect=detect, power=power
+    )
+    if not result.finished:
+        raise InvalidInput(
+            f"audit {record.label} must be finished for a receipt, and has {result.runs:,} of "
+            f"{result.asked:,} runs; repeat its command to play the others"
+        )
+    summary = record.summary or {}
+    horizon = result.final.horizon
+    phases = [
+        _phase(record, phase, horizon, include_scores=include_scores)
+        for phase in ((0, 1) if result.fresh_runs else (0,))
+    ]
+    given = Given(
+        audit=record.id,
+        name=record.name,
+        created=record.created,
+        finished=record.finished,
+        call=str(summary.get("call", "")),
+        configuration=as_plain(record.configuration),
+        question=as_plain(result.question.to_dict()),
+        facts=as_plain({name: summary[name] for name in FACTS if name in summary}),
+        phases=tuple(phases),
+        sessions=tuple(as_plain(dict(one)) for one in record.versions),
+        played_on=dict(record.played_on()),
+        horizon=horizon,
+        attempts=attempts_known(record),
+        plan=plan,
+        asked_afterwards=claim is not None,
+    )
+    return Receipt(dpaudit=__version__, given=given, computed=computed_from(result)).sealed()
+
+
+def _phase(record: AuditRecord, phase: int, horizon: int, *, include_scores: bool) -> Phase:
+    tiles = record.tiles(phase).values()
+    scores = scores_of(tiles)[horizon]
+    inside = include_scores and len(scores) <= MOST_SCORES_INSIDE
+    return Phase(
+        phase=phase,
+        runs=scores.runs,
+        scores=len(scores),
+        digest=digest_of(scores),
+        table=table_of(scores) if inside else None,
+        failures=tuple(
+            FailedRun(run=one.run, inserted=one.inserted, canaries=one.canaries, error=one.error)
+            for one in tiles
+            if isinstance(one, Failure)
+        ),
+    )
+
+
+def attempts_known(record: AuditRecord) -> Attempts:
+    """How many audits of the same training the store of this audit knows, this one included."""
+    mechanism = record.configuration.get("mechanism")
+    same_training, same_name, unfinished = 0, 0, 0
+    for other in Store(record.database).audits():
+        described = other.configuration.get("mechanism")
+        if not isinstance(described, Mapping) or not isinstance(mechanism, Mapping):
+            continue
+        same_training += described == mechanism
+        if described.get("name") == mechanism.get("name"):
+            same_name += 1
+            unfinished += other.finished is None
+    return Attempts(same_training=same_training, same_name=same_name, unfinished=unfinished)
+
+
+def computed_from(result: AuditResult) -> Computed:
+    """Everything in a receipt that follows from its given part."""
+    final, test = result.final, result.test
+    leading = result.leading
+    others = [bound for bound in result.lower if bound is not leading]
+    anytime = result.description.until_violation
+    looks = "any" if anytime else "twice" if test is not None and test.stage == 2 else "once"
+    threat_model = result.threat_model
+    return Computed(
+        verdict=result.verdict,
+        suspected=result.suspected,
+        claim=None if test is None else as_plain(test.claim.to_dict()),
+        lower=tuple(as_plain(bound.to_dict()) for bound in (leading, *others)),
+        upper=tuple(as_plain(bound.to_dict()) for bound in result.upper),
+        test=None if test is None else as_plain(test.to_dict()),
+        power=None if test is None else as_plain(test.power.to_dict()),
+        tensors={} if test is None else as_plain(test.tensors),
+        doubts=final.doubts,
+        bare_verdict=None if test is None or test.bare is None else test.bare.verdict,
+        tightness=final.tightness,
+        threat_model=None if threat_model is None else threat_model.value,
+        unit=_UNITS[result.description.training is None],
+        adjacency=ADJACENCY,
+        covers=final.covers,
+        looks=_LOOKS[looks],
+        runs=result.runs,
+        asked=result.asked,
+        failed=len(result.failures),
+        fresh_runs=result.fresh_runs,
+        stopped_at=result.stopped_at,
+        risk=tuple(as_plain(term.to_dict()) for term in risk_of(result)),
+    )
+
+
+def risk_of(result: AuditResult) -> tuple[Any, ...]:
+    """The risk terms of an audit; see `dpaudit.claims.risk`."""
+    return risk_terms(
+        None if result.test is None else result.test.claim,
+        with_failures(result.scores, result.failures),
+        result.leading,
+        fixed_sample=not result.description.until_violation,
+    )
+
+
+def result_from(given: Given, tables: Mapping[int, Scores]) -> AuditResult:
+    """The result that the given part of a receipt has, computed as ``dpaudit show`` does.
+
+    Arguments:
+        given: What the auditor recorded.
+        tables: The scores of each phase.
+    """
+    with Store.open(":memory:") as store:
+        record = store.begin(given.name, given.configuration, {"device": ""})
+        for phase in given.phases:
+            record.add_tiles(_tiles(tables[phase.phase], failures_in(phase), given), phase.phase)
+        record.annotate({**given.facts, "question": given.question})
+        claim = given.question.get("claim") if given.asked_afterwards else None
+        return read_result(record, claim=None if claim is None else Claim.from_dict(claim))
+
+
+def _tiles(
+    scores: Scores, failures: tuple[Failure, ...], given: Given
+) -> list[tuple[int, ScoreBlock | Failure]]:
+    block = ScoreBlock(
+        run=scores.run,
+        canary=scores.canary,
+        horizon=np.full(len(scores), given.horizon),
+        inserted=scores.inserted,
+        score=scores.score,
+    )
+    return list(enumerate([block, *failures]))
+
+
+def description_of(given: Given) -> Description:
+    """The typed description of what was played."""
+    return Description.from_dict(given.configuration)

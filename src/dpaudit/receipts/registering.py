@@ -1,0 +1,201 @@
+"""Plans that are written before the first run, so that an audit can be shown to be the planned one.
+
+A plan names the claim, the training with the digest of its code, the adversary, the number of runs,
+the seed, and the levels of the test. The receipt names the digest of the plan. By itself a plan
+proves no date: sign it with a trusted time, or hand it to somebody, before the audit begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, final
+
+from dpaudit._files import write_text
+from dpaudit._version import __version__
+from dpaudit.audits.assessment import policy_of
+from dpaudit.audits.games import game_of
+from dpaudit.audits.identity import Question
+from dpaudit.claims import Claim
+from dpaudit.receipts.form import (
+    Given,
+    InvalidReceipt,
+    Plain,
+    as_plain,
+    check_version,
+    parse_object,
+    read_bytes,
+    text_digest,
+    typed,
+)
+from dpaudit.scores.store import canonical_json
+
+FORMAT, VERSION = "dpaudit-plan", 1
+
+CHOSEN_LATER = ("tile_size", "compile", "convolutions")
+"""Settings of speed that depend on the machine: they may differ from the plan."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RegisteredPlan:
+    """An audit as it was planned.
+
+    Arguments:
+        format: Always ``dpaudit-plan``.
+        version: Version of the form.
+        dpaudit: Version of dpaudit that wrote it.
+        created: When it was written, by the clock of that machine (UTC).
+        configuration: Training, code digest, adversary, runs and seed.
+        question: The claim and what is asked of the scores.
+        policy: The levels of the test.
+        digest: SHA-256 of the canonical text of everything else.
+    """
+
+    format: Literal["dpaudit-plan"] = "dpaudit-plan"
+    version: int = VERSION
+    dpaudit: str
+    created: str
+    configuration: Plain
+    question: Plain
+    policy: Plain
+    digest: str = ""
+
+    @property
+    def correct_digest(self) -> str:
+        """The digest that the content has."""
+        plain = as_plain(self)
+        del plain["digest"]
+        return text_digest(plain)
+
+    def write(self, path: str | Path) -> Path:
+        """Write the canonical text to a file, whole or not at all."""
+        target = Path(path)
+        write_text(target, canonical_json(as_plain(self)) + "\n")
+        return target
+
+
+def register(
+    training: Any,
+    adversary: Any = None,
+    *,
+    claim: Claim | None = None,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    confirm: bool = True,
+    detect: float | None = None,
+    power: float | None = None,
+    **settings: Any,
+) -> RegisteredPlan:
+    """The plan of an audit. Nothing is trained.
+
+    Arguments:
+        training: As for `dpaudit.audit`, like all that follow.
+        adversary: The adversary.
+        claim: The privacy claim.
+        delta: Delta at which bounds are computed.
+        confidence: Confidence of the lower bounds.
+        confirm: Whether fresh runs must confirm a violation.
+        detect: Noise of this fraction must be detectable.
+        power: Probability of detection.
+        **settings: runs, canaries, canary, insertion, seed, horizons, initial, until_violation,
+            speed.
+    """
+    optional = {"detect": detect, "power": power}
+    question = Question(
+        claim=claim,
+        delta=delta,
+        confidence=confidence,
+        confirm=confirm,
+        **{name: value for name, value in optional.items() if value is not None},
+    )
+    names = (
+        "runs", "canaries", "canary", "insertion", "seed", "horizons", "initial",
+        "until_violation", "speed",
+    )  # fmt: skip
+    chosen = dict.fromkeys(names) | {"seed": 0, "until_violation": False}
+    chosen |= {name: value for name, value in settings.items() if value is not None}
+    game = game_of(
+        training,
+        adversary,
+        **{name: chosen[name] for name in names},
+        workers=None,
+        timeout=None,
+        isolated=None,
+        capacity=None,
+    )
+    policy = policy_of(game.description, question)
+    plan = RegisteredPlan(
+        dpaudit=__version__,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        configuration=as_plain(game.description.to_dict()),
+        question=as_plain(question.to_dict()),
+        policy=as_plain(policy),
+    )
+    return replace(plan, digest=plan.correct_digest)
+
+
+def read_plan(path: str | Path) -> RegisteredPlan:
+    """Read a plan; `InvalidReceipt` if the file is none, or was changed."""
+    name = str(path)
+    plain = parse_object(read_bytes(path), name=name)
+    check_version(plain, FORMAT, VERSION, name)
+    plan = typed(RegisteredPlan, plain, name)
+    assert isinstance(plan, RegisteredPlan)
+    if plan.digest != plan.correct_digest:
+        raise InvalidReceipt(f"the plan {name} was changed after it was written")
+    return plan
+
+
+def compare_with_plan(given: Given, plan: RegisteredPlan) -> Iterator[tuple[bool | None, str]]:
+    """Whether an audit is the one that was planned, in words."""
+    if given.plan != plan.digest:
+        yield False, "the receipt does not name this plan"
+        return
+    differences = differences_from(plan, given.configuration, given.question)
+    if differences or given.asked_afterwards:
+        what = "; ".join(differences) or "the claim was chosen afterwards"
+        yield False, f"the audit is not the one that was planned: {what}"
+        return
+    yield True, "claim, code, adversary, runs, seed and test are those of the plan"
+    if _time(plan.created) > _time(given.created):
+        yield False, f"the plan was written at {plan.created}, after the audit began"
+    else:
+        yield (
+            None,
+            (
+                f"the plan states {plan.created}, before the audit began ({given.created}); "
+                "both are clocks of the auditor"
+            ),
+        )
+
+
+def differences_from(plan: RegisteredPlan, configuration: Plain, question: Plain) -> list[str]:
+    """What differs from the plan, in words."""
+    planned = [_comparable(plan.configuration), dict(plan.question)]
+    played = [_comparable(configuration), dict(question)]
+    return [
+        f"{name} differs"
+        for before, after in zip(planned, played, strict=True)
+        for name in sorted({*before, *after})
+        if canonical_json({"": before.get(name)}) != canonical_json({"": after.get(name)})
+    ]
+
+
+def _comparable(configuration: Plain) -> dict[str, Any]:
+    """The configuration without what depends on the machine."""
+    plain = dict(configuration)
+    speed = plain.get("speed")
+    if isinstance(speed, dict):
+        plain["speed"] = {key: value for key, value in speed.items() if key not in CHOSEN_LATER}
+    return plain
+
+
+def _time(text: str) -> datetime:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidReceipt(f"a time must be in ISO format, got {text[:40]!r}") from None
+    return when if when.tzinfo is not None else when.replace(tzinfo=UTC)

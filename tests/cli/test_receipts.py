@@ -1,0 +1,59 @@
+"""Receipts on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dpaudit.cli import app
+
+TRAINING = """
+import numpy as np
+from dpaudit import GradientCanary
+
+canary = GradientCanary.draw(6, clip_norm=1.0)
+
+def train(canary, inserted, seed):
+    return -(canary.clipped_sum(inserted) + np.random.default_rng(seed).normal(0, 1.0, 6))
+"""
+
+
+@pytest.fixture
+def audited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Path:
+    """A folder with an audit in its store and the receipt of it."""
+    monkeypatch.chdir(tmp_path)
+    name = f"training_of_{request.node.name}.py"
+    Path(name).write_text(TRAINING, "utf8")
+    arguments = ["audit", f"{name}:train", "--noise-multiplier", "1", "--steps", "1"]
+    run = CliRunner().invoke(
+        app, [*arguments, "--runs", "80", "--no-check", "--receipt", "a.receipt.json"]
+    )
+    assert run.exit_code in (0, 3), run.output
+    return tmp_path / "a.receipt.json"
+
+
+def test_a_receipt_is_written_and_checked(audited: Path) -> None:
+    run = CliRunner().invoke(app, ["verify", str(audited)])
+    assert run.exit_code == 0, run.output
+    assert "internally consistent, origin unknown" in run.output
+    assert "Not checked:" in run.output
+    assert max(map(len, run.output.splitlines()[2:])) <= 80
+    plain = json.loads(CliRunner().invoke(app, ["verify", str(audited), "--json"]).output)
+    assert plain["outcome"] == "consistent"
+    text = audited.read_text("utf8")
+    audited.write_text(text.replace('"fresh_runs":0', '"fresh_runs":9'), "utf8")
+    changed = CliRunner().invoke(app, ["verify", str(audited)])
+    assert changed.exit_code == 1
+    assert "DIFFERS" in changed.output
+
+
+def test_show_writes_the_receipt_of_a_stored_audit_without_its_scores(audited: Path) -> None:
+    other = audited.with_name("b.receipt.json")
+    CliRunner().invoke(app, ["show", "--receipt", str(other), "--digest-only"])
+    assert len(other.read_text("utf8")) < len(audited.read_text("utf8"))
+    assert CliRunner().invoke(app, ["verify", str(other)]).exit_code == 3
