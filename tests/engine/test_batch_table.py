@@ -29,23 +29,22 @@ from dpaudit.mechanisms.batches import (
     ids=["fixed", "reshuffled", "poisson", "full"],
 )
 def test_every_step_sees_its_batch_and_padding_has_no_weight(plan: BatchPlan) -> None:
-    table = batch_table(plan, 30, 40)
-    for step, place in enumerate(table.at):
-        seen = table.rows[place][table.present[place] == 1]
-        np.testing.assert_array_equal(seen, plan.indices(step, 40))
-    assert table.width == max(len(plan.indices(step, 40)) for step in range(30))
+    rows, present, at = batch_table(plan, 30, 40)
+    for step, place in enumerate(at):
+        batch = rows[place][present[place] == 1]
+        np.testing.assert_array_equal(batch, plan.indices(step, 40))
+    assert rows.shape[1] == max(len(plan.indices(step, 40)) for step in range(30))
 
 
 def test_batches_that_come_round_again_are_kept_once() -> None:
-    assert len(batch_table(FixedBatches(batch_size=10), 100, 40).rows) == 4
-    assert len(batch_table(FullBatch(), 100, 40).rows) == 1
+    assert len(batch_table(FixedBatches(batch_size=10), 100, 40)[0]) == 4
+    assert len(batch_table(FullBatch(), 100, 40)[0]) == 1
 
 
 def test_an_empty_poisson_batch_is_a_step_like_any_other() -> None:
-    table = batch_table(PoissonBatches(rate=0.03, seed=1), 50, 40)
-    sizes = table.present[table.at].sum(1)
-    assert sizes.min() == 0
-    assert table.width >= 1
+    rows, present, at = batch_table(PoissonBatches(rate=0.03, seed=1), 50, 40)
+    assert present[at].sum(1).min() == 0
+    assert rows.shape[1] >= 1
 
 
 def test_a_plan_that_cannot_be_hashed_works_too() -> None:
@@ -66,4 +65,4 @@ def test_a_plan_that_cannot_be_hashed_works_too() -> None:
         def assumption(self) -> str:
             return "none"
 
-    assert batch_table(Mine(size=3), 5, 40).rows.tolist() == [[0, 1, 2]]
+    assert batch_table(Mine(size=3), 5, 40)[0].tolist() == [[0, 1, 2]]

@@ -244,7 +244,7 @@ def test_the_engine_trains_as_without_blocks() -> None:
         speed = Speed(device="cpu", precision="tf32", convolutions=convolutions)  # type: ignore[arg-type]
         engine = Engine(mechanism, runs=2, speed=speed, compiled=False)
         start = initial_parameters(mechanism, seed=0, runs=runs)
-        *_, end = engine.play(start, runs, torch.zeros(2, 0))
+        *_, end = engine.states(start, runs, torch.zeros(2, 0))
         ends.append(end)
     assert torch.allclose(*ends, rtol=1e-4, atol=1e-6)
 

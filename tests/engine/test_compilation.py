@@ -153,7 +153,7 @@ def test_wrong_gradients_are_seen_though_the_noise_is_a_thousand_times_longer(
     speed = Speed(device="cpu", virtual_batch=virtual)
     engine = Engine(mechanism, runs=2, speed=speed, compiled=True)
     runs = torch.arange(2)
-    next(engine.play(initial_parameters(mechanism, seed=0, runs=runs), runs, torch.zeros(2, 0)))
+    next(engine.states(initial_parameters(mechanism, seed=0, runs=runs), runs, torch.zeros(2, 0)))
     assert bool(engine.notices) == bool(share)
 
 
@@ -184,7 +184,7 @@ def test_missing_gradients_of_one_tensor_are_seen_in_any_precision(
     speed = Speed(device="cpu", precision="bfloat16", virtual_batch=virtual)
     engine = Engine(mechanism, runs=2, speed=speed, compiled=True)
     runs = torch.arange(2)
-    next(engine.play(initial_parameters(mechanism, seed=0, runs=runs), runs, torch.zeros(2, 0)))
+    next(engine.states(initial_parameters(mechanism, seed=0, runs=runs), runs, torch.zeros(2, 0)))
     assert ["incorrectly" in notice for notice in engine.notices] == [True] * (tensor is not None)
 
 
@@ -303,7 +303,7 @@ def test_the_graph_of_a_step_gives_the_bits_of_the_step(case: Any, count: int) -
         for times in (1, WORTH_TRACING)
     )
     with numerics("float32", torch.device("cpu")):
-        steps = [list(one.play(start, runs, torch.zeros(count, 0))) for one in (untraced, traced)]
+        steps = [list(one.states(start, runs, torch.zeros(count, 0))) for one in (untraced, traced)]
     assert all(torch.equal(one, other) for one, other in zip(*steps, strict=True))
 
 

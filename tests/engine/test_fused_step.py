@@ -77,7 +77,7 @@ def final(
     count = 0 if canaries is None else canaries.count
     coins = torch.arange(5 * count).view(5, count).remainder(2).float()
     with torch.no_grad():
-        states = list(engine.play(start, runs, coins))
+        states = [state[0] for state in engine.states(start, runs, coins)]
     assert not engine.notices
     return states[-1]
 
@@ -221,9 +221,9 @@ def test_a_wrong_fused_step_is_not_used(monkeypatch: pytest.MonkeyPatch, error: 
     mechanism, runs = training(8, 6, 2), torch.arange(3)
     engine = Engine(mechanism, runs=3, speed=CPU, compiled="fused")
     start = initial_parameters(mechanism, seed=0, runs=runs)
-    found = list(engine.play(start, runs, torch.zeros(3, 0)))[-1]
+    found = list(engine.states(start, runs, torch.zeros(3, 0)))[-1]
     plain = Engine(mechanism, runs=3, speed=CPU, compiled=False)
-    torch.testing.assert_close(found, list(plain.play(start, runs, torch.zeros(3, 0)))[-1])
+    torch.testing.assert_close(found, list(plain.states(start, runs, torch.zeros(3, 0)))[-1])
     assert "compiled the step incorrectly" in engine.notices[0]
 
 
@@ -241,7 +241,7 @@ def test_wrong_fused_gradients_are_found_though_the_noise_is_a_thousand_times_lo
     mechanism, runs = training(8, 6, 2, noise_multiplier=1e4), torch.arange(2)
     engine = Engine(mechanism, runs=2, speed=CPU, compiled="fused")
     start = initial_parameters(mechanism, seed=0, runs=runs)
-    list(engine.play(start, runs, torch.zeros(2, 0)))
+    list(engine.states(start, runs, torch.zeros(2, 0)))
     assert bool(engine.notices) == bool(share)
 
 
@@ -270,7 +270,7 @@ def test_gradients_that_cancel_are_no_error_of_the_compiler(noise_multiplier: fl
     runs = torch.arange(4)
     engine = Engine(mechanism, runs=4, speed=CPU, compiled="fused")
     start = initial_parameters(mechanism, seed=0, runs=runs)
-    list(engine.play(start, runs, torch.zeros(4, 0)))
+    list(engine.states(start, runs, torch.zeros(4, 0)))
     assert engine.notices == ()
 
 
@@ -281,10 +281,10 @@ def test_one_run_without_vmap_equals_one_with_it(widths: tuple[int, ...], clippe
     canaries = points(widths)
     plain = Engine(mechanism, runs=1, speed=CPU, canaries=canaries, clipped=clipped)
     start = initial_parameters(mechanism, seed=0, runs=torch.arange(2))
-    found = list(plain.play(start[:1], runs, torch.ones(1, 3)))[-1]
+    found = list(plain.states(start[:1], runs, torch.ones(1, 3)))[-1]
     several = Engine(mechanism, runs=2, speed=CPU, canaries=canaries, clipped=clipped)
-    both = list(several.play(start, torch.arange(2), torch.ones(2, 3)))[-1]
-    torch.testing.assert_close(found, both[:1], rtol=1e-5, atol=1e-6)
+    both = list(several.states(start, torch.arange(2), torch.ones(2, 3)))[-1]
+    torch.testing.assert_close(found, both[:, :1], rtol=1e-5, atol=1e-6)
 
 
 @needs_compiler

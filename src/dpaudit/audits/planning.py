@@ -285,7 +285,7 @@ def _time_steps(prepared: Prepared) -> _Timing:
     start = initial_parameters(game.mechanism, seed=game.seed, runs=runs, dtype=speed.dtype)
     with numerics(speed.precision, device):
         engine = engine_of(prepared, runs=size)
-        steps = engine.play(start, runs, torch.zeros(size, game.canaries.count))
+        steps = engine.states(start, runs, torch.zeros(size, game.canaries.count))
         # The first step compiles, and the first compiled steps are checked: both are slow.
         for _ in islice(steps, CHECKED_CALLS if speed.compile else 1):
             pass

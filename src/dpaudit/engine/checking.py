@@ -12,6 +12,7 @@ whether the model is deterministic, and whether the fast clipped sums are correc
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import final
@@ -114,48 +115,42 @@ def _refuse_types(model: nn.Module) -> None:
 
 
 def _refusal(layer: nn.Module) -> str | None:
-    if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-        if layer.training or layer.running_mean is None:
+    """Why a layer cannot be trained with per-example clipping, if it cannot."""
+    match layer:
+        case nn.modules.batchnorm._BatchNorm() if layer.training or layer.running_mean is None:
             return (
                 "mixes the examples of a batch, so one example's gradient depends on the others; "
                 f"use torch.nn.GroupNorm(groups, {layer.num_features}) instead"
             )
-    elif isinstance(layer, nn.modules.instancenorm._InstanceNorm):
-        if layer.training and layer.track_running_stats:
+        case nn.modules.instancenorm._InstanceNorm() if (
+            layer.training and layer.track_running_stats
+        ):
             return (
                 "keeps running statistics over all examples; set track_running_stats=False, or "
                 f"use torch.nn.GroupNorm(groups, {layer.num_features})"
             )
-    elif isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
-        if layer.max_norm is not None:
+        case nn.Embedding() | nn.EmbeddingBag() if layer.max_norm is not None:
             return "rewrites its table during the forward pass; set max_norm=None"
-        if layer.scale_grad_by_freq:
+        case nn.Embedding() | nn.EmbeddingBag() if layer.scale_grad_by_freq:
             return "counts indices across examples; set scale_grad_by_freq=False"
-    elif _is_beyond_torch_func(layer):
-        return (
-            "has no per-example gradients in torch.func; use torch.nn.LSTM without proj_size, and "
-            "torch.nn.Linear for a projection"
-        )
-    elif layer.training and _draws(layer):
+        case nn.LSTMCell() | nn.LSTM() if getattr(layer, "proj_size", 1) > 0 and any(
+            parameter.requires_grad for parameter in layer.parameters()
+        ):
+            return (
+                "has no per-example gradients in torch.func; use torch.nn.LSTM without proj_size, "
+                "and torch.nn.Linear for a projection"
+            )
+    draws = isinstance(layer, nn.RReLU)
+    if isinstance(layer, nn.modules.dropout._DropoutNd):
+        draws = layer.p > 0
+    elif isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):
+        draws = float(layer.dropout) > 0
+    if layer.training and draws:
         return (
             "draws random numbers during training, so the training could not be repeated; remove "
             "it, set its probability to 0, or call .eval() on it in build_model"
         )
     return None
-
-
-def _is_beyond_torch_func(layer: nn.Module) -> bool:
-    """Whether the layer is a trained LSTM that neither a rule nor `torch.func.vmap` handles."""
-    unruled = isinstance(layer, nn.LSTMCell) or (isinstance(layer, nn.LSTM) and layer.proj_size > 0)
-    return unruled and any(parameter.requires_grad for parameter in layer.parameters())
-
-
-def _draws(layer: nn.Module) -> bool:
-    if isinstance(layer, nn.modules.dropout._DropoutNd):
-        return layer.p > 0
-    if isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):
-        return float(layer.dropout) > 0
-    return isinstance(layer, nn.RReLU)
 
 
 def _check_constants(mechanism: DPSGD, model: nn.Module) -> None:
@@ -242,35 +237,31 @@ def _choose_taps(
     """The cheapest way to tap the model that gives the sums of the slow twin."""
     problem = "they differ from those of one example at a time"
     everything = frozenset(range(len(trainable(model))))
-    for taps in _candidates(model, everything):
+    untried, tried = list(_candidates(model, everything)), set[Taps]()
+    while untried:
+        taps = untried.pop(0)
+        if taps in tried:
+            continue
+        tried.add(taps)
         try:
             sums = ClippedSums(model, mechanism.loss, features, rules(convolutions="library"), taps)
-            if not taps.per_example and not _runs_on_whole_batch(sums, features):
-                continue
-            compared = _Compared(mechanism, model, sums, features, targets)
-            if compared.right():
-                return taps, sums.notices
-            wrong = compared.wrong_places()
-            if wrong and taps.per_example and wrong != everything:
-                # A parameter is also used outside its layer: tap it at its value.
-                taps = Taps(per_example=True, loose=wrong)
-                sums = ClippedSums(
-                    model, mechanism.loss, features, rules(convolutions="library"), taps
-                )
-                if _Compared(mechanism, model, sums, features, targets).right():
-                    return taps, sums.notices
+            rows = all(call.shape[:1] == features.shape[:1] for call in sums.calls)
+            if not taps.per_example and (sums.loose or not rows):
+                continue  # a parameter has no rule, or a layer does not see an example as a row
+            wrong = _wrong_places(mechanism, model, sums, features, targets)
         except Exception as error:  # torch.func raises many types for unsupported models
             problem = (str(error).strip() or repr(error)).splitlines()[0]
+            continue
+        if not wrong:
+            return taps, sums.notices
+        if taps.per_example and wrong != everything:
+            # A parameter is also used outside its layer: tap it at its value.
+            untried.insert(0, Taps(per_example=True, loose=wrong))
     raise UnsupportedModel(
         f"per-example gradients of this model could not be computed with torch.func: {problem}; "
         "the forward pass must treat examples separately and not branch on their values. Models of "
         "Hugging Face need attn_implementation='eager' and an attention_mask for this"
     )
-
-
-def _runs_on_whole_batch(sums: ClippedSums, features: Tensor) -> bool:
-    """Whether all parameters have a rule and all layers see every example as a row."""
-    return not sums.loose and all(call.shape[:1] == features.shape[:1] for call in sums.calls)
 
 
 def _candidates(model: nn.Module, everything: frozenset[int]) -> Iterator[Taps]:
@@ -287,52 +278,28 @@ def _candidates(model: nn.Module, everything: frozenset[int]) -> Iterator[Taps]:
     yield Taps(per_example=True, loose=everything)
 
 
-@final
-@dataclass(frozen=True)
-class _Compared:
-    """Clipped sums of the engine beside those of the slow twin."""
+def _wrong_places(
+    mechanism: DPSGD, model: nn.Module, sums: ClippedSums, features: Tensor, targets: Tensor
+) -> frozenset[int]:
+    """The parameters whose sums differ from those of the slow twin: none, if all sums are right.
 
-    mechanism: DPSGD
-    model: nn.Module
-    sums: ClippedSums
-    features: Tensor
-    targets: Tensor
-
-    def right(self) -> bool:
-        """Whether they agree at a clip norm that clips about half of the examples."""
-        start = flat_parameters(self.model, trainable(self.model)[0].dtype)
-        norms = self.sums.norms(start.unsqueeze(0), self.features, self.targets)
-        fast, slow = self._both(float(norms[0].median()) or 1.0)
-        return bool((fast - slow).norm() <= _limit(slow))
-
-    def wrong_places(self) -> frozenset[int]:
-        """The parameters whose unclipped gradients differ."""
-        fast, slow = self._both(float("inf"))
-        sizes = list(self.sums.sizes)
-        pairs = zip(torch.split(fast, sizes), torch.split(slow, sizes), strict=True)
-        return frozenset(
-            place for place, (a, b) in enumerate(pairs) if not (a - b).norm() <= _limit(slow)
-        )
-
-    def _both(self, clip_norm: float) -> tuple[Tensor, Tensor]:
-        start = flat_parameters(self.model, trainable(self.model)[0].dtype)
-        weights = torch.ones(1, len(self.targets), dtype=start.dtype)
-        norm = torch.tensor(clip_norm, dtype=start.dtype)
+    The sums are compared at a clip norm that clips about half of the examples. If they differ, the
+    unclipped ones show which parameters are wrong; all of them, if only the clipping is.
+    """
+    dtype = trainable(model)[0].dtype
+    start, weights = flat_parameters(model, dtype), torch.ones(1, len(targets), dtype=dtype)
+    norms = sums.norms(start.unsqueeze(0), features, targets)
+    close = _CLOSE if dtype == torch.float64 else _CLOSE_IN_FLOAT32
+    for clip_norm in (float(norms[0].median()) or 1.0, math.inf):
         with torch.no_grad():
-            fast = self.sums(start.unsqueeze(0), self.features, self.targets, weights, norm)[0]
+            norm = torch.tensor(clip_norm, dtype=dtype)
+            fast = sums(start.unsqueeze(0), features, targets, weights, norm)[0]
         slow = reference.clipped_sum(
-            copy.deepcopy(self.model),
-            self.mechanism.loss,
-            self.features,
-            self.targets,
-            clip_norm=clip_norm,
-            dtype=start.dtype,
+            model, mechanism.loss, features, targets, clip_norm=clip_norm, dtype=dtype
         )
-        return fast, slow
-
-
-def _limit(sums: Tensor) -> Tensor:
-    """The largest distance that is rounding."""
-    close = _CLOSE if sums.dtype == torch.float64 else _CLOSE_IN_FLOAT32
-    limit: Tensor = close * sums.norm().clamp(min=1e-12)
-    return limit
+        apart, limit = fast - slow, close * slow.norm().clamp(min=1e-12)
+        if clip_norm < math.inf and apart.norm() <= limit:
+            return frozenset()
+    pieces = enumerate(torch.split(apart, list(sums.sizes)))
+    wrong = frozenset(place for place, piece in pieces if not piece.norm() <= limit)
+    return wrong or frozenset(range(len(sums.sizes)))

@@ -214,16 +214,15 @@ class ClippedSums:
         """Run without taps to record the calls of layers and their shapes."""
         parameters = [parameter.detach() for parameter in trainable(self._model)]
 
-        def recorded(inputs: Tensor) -> _Recording:
-            recording = _Recording(None, contiguous=self.taps.per_example)
+        two_examples = torch.cat([features[:1], features[:1]])
+        batches = [features[:1], two_examples] if self.taps.per_example else [features]
+        recordings = [_Recording(None, contiguous=self.taps.per_example) for _ in batches]
+        for inputs, recording in zip(batches, recordings, strict=True):
             with torch.no_grad():
                 self._run(parameters, inputs, recording)
-            return recording
-
         if not self.taps.per_example:
-            return tuple(recorded(features).calls)
-        one = recorded(features[:1])
-        two = recorded(torch.cat([features[:1], features[:1]]))
+            return tuple(recordings[0].calls)
+        one, two = recordings
         pairs = zip(one.calls, one.notes, two.calls, two.notes, strict=True)
         return tuple(
             replace(
@@ -276,12 +275,16 @@ class ClippedSums:
         batch = (len(features),) if self.taps.per_example else ()
         taps = [zero.expand(*batch, *call.shape) for call in self.calls]
         loose = {place: zero.new_zeros(len(features), *self._shapes[place]) for place in self.loose}
-        losses_of = self._each_example if self.taps.per_example else self._whole_batch
         if self._views > 1:
             targets = targets.repeat_interleave(self._views, dim=0)
 
         def total_loss(taps: list[Tensor], loose: dict[int, Tensor]) -> tuple[Tensor, list[Notes]]:
-            losses, notes = losses_of(parameters, features, targets, taps, loose)
+            if self.taps.per_example:
+                losses, notes = self._each_example(parameters, features, targets, taps, loose)
+            else:
+                recording = _Recording(taps, contiguous=False)
+                losses = self._loss(self._run(parameters, features, recording), targets)
+                notes = recording.notes
             return (losses.sum() if self._views == 1 else losses.sum() / self._views), notes
 
         if alone and not self.taps.per_example and not products.on_gpu(own):
@@ -294,17 +297,6 @@ class ClippedSums:
         if self._views == 1:
             return gradients
         return {place: part.grouped(self._views) for place, part in gradients.items()}
-
-    def _whole_batch(
-        self,
-        parameters: Sequence[Tensor],
-        features: Tensor,
-        targets: Tensor,
-        taps: Sequence[Tensor],
-        loose: dict[int, Tensor],
-    ) -> tuple[Tensor, list[Notes]]:
-        recording = _Recording(taps, contiguous=False)
-        return self._loss(self._run(parameters, features, recording), targets), recording.notes
 
     def _each_example(
         self,
@@ -363,24 +355,22 @@ class ClippedSums:
 
 
 def ruled_units(module: torch.nn.Module, rules: Sequence[LayerRule], taps: Taps) -> list[Unit]:
-    """The outermost layers with a rule."""
+    """The outermost layers with a rule, in the order of the module's children."""
     places = {id(parameter): place for place, parameter in enumerate(trainable(module))}
     units: list[Unit] = []
     visited: set[int] = set()
-
-    def visit(layer: torch.nn.Module) -> None:
-        if id(layer) in visited or not any(p.requires_grad for p in layer.parameters()):
-            return
+    waiting = [module]
+    while waiting:
+        layer = waiting.pop()
+        own = {n: places[id(p)] for n, p in layer.named_parameters() if p.requires_grad}
+        if id(layer) in visited or not own:
+            continue
         visited.add(id(layer))
         rule = next((rule for rule in rules if rule.handles(layer)), None)
-        own = {n: places[id(p)] for n, p in layer.named_parameters() if p.requires_grad}
         if rule is not None and not taps.loose & set(own.values()):
             units.append(Unit(layer=layer, rule=rule, parameters=own))
-            return
-        for child in layer.children():
-            visit(child)
-
-    visit(module)
+        else:
+            waiting.extend(reversed(list(layer.children())))
     return units
 
 

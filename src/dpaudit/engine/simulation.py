@@ -111,9 +111,9 @@ def simulate(
         )
         squares, before = torch.zeros_like(start[0]), start
         short, began = _shortened.get(), time.perf_counter()
-        for step, current in enumerate(engine.play(start, numbers, torch.zeros(played, 0)), 1):
-            squares += (current - before).square().sum(0)
-            before = current
+        for step, state in enumerate(engine.states(start, numbers, torch.zeros(played, 0)), 1):
+            squares += (state[0] - before).square().sum(0)
+            before = state[0]
             spent = time.perf_counter() - began
             if step == 1:  # slow, because torch prepares itself: not to be extrapolated
                 first = spent

@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 import subprocess
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, final
 
@@ -141,9 +140,13 @@ class Engine:
             views=1 if mechanism.augmentation is None else mechanism.augmentation.views,
             dtype=speed.product_dtype,
         )
+        self.parameters = sum(self._clipped_sums.sizes)
+        """Number of parameters of one model."""
         self._insert = self._inserting(None if respond is not None else canaries)
         self._notices = self._clipped_sums.notices
         self._fused = self._make_fused(speed, taps) if compiled == "fused" else None
+        self.releases_gil = self._fused is not None
+        """Whether Python threads can play shares of a tile at the same time, of any size."""
 
         # One run of a plain network is fast without tracing. On a GPU the graph leaves out
         # operations, so its bits may differ from the function's: it is traced at once.
@@ -167,24 +170,10 @@ class Engine:
         )
 
     @property
-    def parameters(self) -> int:
-        """Number of parameters of one model."""
-        return sum(self._clipped_sums.sizes)
-
-    @property
-    def releases_gil(self) -> bool:
-        """Whether Python threads can play shares of a tile at the same time, of any size."""
-        return self._fused is not None
-
-    @property
     def notices(self) -> tuple[str, ...]:
         """Notices for the user: layers without a rule, failed compilation."""
         functions = (self._fused, self._part, self._step, self._update)
         return self._notices + tuple(n for f in functions if f is not None for n in f.notices)
-
-    def play(self, start: Tensor, runs: Tensor, coins: Tensor) -> Iterator[Tensor]:
-        """The parameters (runs, parameters) after each step. Arguments as for `states`."""
-        return (state[0] for state in self.states(start, runs, coins))
 
     def released_in(self, state: Tensor) -> Tensor:
         """The model that a training would release: the average of iterates, if there is one."""
@@ -202,7 +191,10 @@ class Engine:
             after: Increasing numbers of steps after which the state is given; by default all.
         """
         steps = self._mechanism.steps
-        state = self._first_state(start.to(self._device, self._dtype))
+        start = start.to(self._device, self._dtype)
+        slots = [torch.zeros_like(start)] * (self._mechanism.optimizer.slots + self._memory)
+        averages = [] if self._mechanism.averaging is None else [start]
+        state = torch.stack([start, *slots, *averages])
         runs, coins = runs.to(self._device), coins.to(self._device, self._dtype)
         key = noise.key(self._seed, self._device)
         numbers = torch.arange(steps, device=self._device)
@@ -239,15 +231,15 @@ class Engine:
         """Canary points are rows behind the data and columns behind every batch."""
         mechanism, device = self._mechanism, self._device
         data = mechanism.data
-        table = batch_table(mechanism.batches, mechanism.steps, len(data))
-        rows, present = torch.from_numpy(table.rows), torch.from_numpy(table.present)
+        numbers, genuine, at = batch_table(mechanism.batches, mechanism.steps, len(data))
+        rows, present = torch.from_numpy(numbers), torch.from_numpy(genuine)
         features, targets = as_tensor(data.features), as_tensor(data.targets)
         if points is not None:
             own = len(data) + torch.arange(points.count)
             rows = torch.cat([rows, own.expand(len(rows), -1)], dim=1)
             features = torch.cat([features, points.features.cpu().to(features.dtype)])
             targets = torch.cat([targets, points.targets.cpu().to(targets.dtype)])
-        self._at, self._width = table.at, table.width
+        self._at, self._width = at, present.shape[1]
         self._size = min(speed.virtual_batch or rows.shape[1], rows.shape[1])
         self._missing = -rows.shape[1] % self._size
         # (batches, parts, examples); parts are of one size, padded with example 0
@@ -357,7 +349,7 @@ class Engine:
 
     def _next(
         self,
-        state: Tensor,
+        before: Tensor,
         sums: Tensor,
         entering: Tensor,
         runs: Tensor,
@@ -369,7 +361,7 @@ class Engine:
         mechanism, optimizer = self._mechanism, self._mechanism.optimizer
         _, spread, kept_share, rate, one_over_size = scalars.unbind()
         count = (step + 1).to(self._dtype)
-        parameters, *rest = state.unbind()
+        parameters, *rest = before.unbind()
         slots, past = tuple(rest[: optimizer.slots]), rest[optimizer.slots :][: self._memory]
         sums = self._insert(sums, entering)
         if self._noisy:
@@ -383,8 +375,10 @@ class Engine:
         parameters, slots = optimizer.step(
             parameters, sums * one_over_size, slots, rate=rate, count=count
         )
-        averages = [a.update(rest[-1], parameters, count=count) for a in self._averagings]
-        return torch.stack([parameters, *slots, *past, *averages])
+        state = [parameters, *slots, *past]
+        if mechanism.averaging is not None:
+            state.append(mechanism.averaging.update(rest[-1], parameters, count=count))
+        return torch.stack(state)
 
     def _whole_step(
         self,
@@ -419,15 +413,6 @@ class Engine:
             args = (current, rows, part, draws[own], self._scalars[step, 0])
             total = total + (self._sums(*args)[0] if self._part is None else self._part(*args))
         return total
-
-    def _first_state(self, start: Tensor) -> Tensor:
-        slots = [torch.zeros_like(start)] * (self._mechanism.optimizer.slots + self._memory)
-        return torch.stack([start, *slots, *[start] * len(self._averagings)])
-
-    @property
-    def _averagings(self) -> list[Any]:
-        """The averaging, if there is one."""
-        return [] if self._mechanism.averaging is None else [self._mechanism.averaging]
 
     def _distances(
         self, speed: Speed, update: int | None = None, sums: int | None = None
@@ -488,40 +473,26 @@ class Engine:
         )
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class BatchTable:
-    """The examples of each step. Batches that occur several times are stored once.
-
-    Arguments:
-        rows: The different batches, shape (distinct, width), padded with example 0.
-        present: 1 for examples, 0 for padding, shape (distinct, width).
-        at: The index of each step's batch, shape (steps,).
-    """
-
-    rows: NDArray[np.int64]
-    present: NDArray[np.float32]
-    at: NDArray[np.int64]
-
-    @property
-    def width(self) -> int:
-        """Number of examples in every padded batch."""
-        return int(self.rows.shape[1])
+BatchTable = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]
+"""The different batches (distinct, width), padded with example 0; 1 for their examples and 0 for
+padding, of the same shape; and the index of each step's batch, shape (steps,)."""
 
 
 def batch_table(plan: BatchPlan, steps: int, examples: int) -> BatchTable:
-    """The batches of the first ``steps`` steps on ``examples`` examples.
+    """The batches of the first ``steps`` steps. Those that occur several times are stored once.
 
     Example:
         >>> from dpaudit.mechanisms.batches import FixedBatches
-        >>> batch_table(FixedBatches(batch_size=2), 4, 5).at.tolist()
+        >>> batch_table(FixedBatches(batch_size=2), 4, 5)[2].tolist()
         [0, 1, 0, 1]
     """
-    make = _remembered if isinstance(plan, Hashable) else _table  # a user's plan may not be
-    return make(plan, steps, examples)
+    if not isinstance(plan, Hashable):  # a user's plan
+        return _batch_table.__wrapped__(plan, steps, examples)
+    return _batch_table(plan, steps, examples)
 
 
-def _table(plan: BatchPlan, steps: int, examples: int) -> BatchTable:
+@lru_cache(maxsize=8)
+def _batch_table(plan: BatchPlan, steps: int, examples: int) -> BatchTable:
     places: dict[bytes, int] = {}
     batches: list[NDArray[np.int64]] = []
     at = np.empty(steps, dtype=np.int64)
@@ -536,10 +507,7 @@ def _table(plan: BatchPlan, steps: int, examples: int) -> BatchTable:
     for place, batch in enumerate(batches):
         rows[place, : len(batch)] = batch
         present[place, : len(batch)] = 1
-    return BatchTable(rows=rows, present=present, at=at)
-
-
-_remembered = lru_cache(maxsize=8)(_table)
+    return rows, present, at
 
 
 def participation(key: Tensor, runs: Tensor, step: Tensor, canaries: int, rate: float) -> Tensor:
@@ -563,7 +531,8 @@ def view_draws(mechanism: DPSGD, step: int, count: int) -> Tensor:
 
 def canary_draws(mechanism: DPSGD, step: int, canaries: int) -> Tensor:
     """The random numbers for the views of canaries, which come after those of the widest batch."""
-    width = batch_table(mechanism.batches, mechanism.steps, len(mechanism.data)).width
+    rows = batch_table(mechanism.batches, mechanism.steps, len(mechanism.data))[0]
+    width = rows.shape[1]
     return view_draws(mechanism, step, width + canaries)[width:]
 
 

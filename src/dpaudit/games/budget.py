@@ -79,8 +79,8 @@ class Cost:
 def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
     """Estimate the cost of one run."""
     mechanism = game.mechanism
-    plan = batch_table(mechanism.batches, mechanism.steps, len(mechanism.data))
-    columns = plan.width
+    rows, *_ = batch_table(mechanism.batches, mechanism.steps, len(mechanism.data))
+    columns = rows.shape[1]
     if isinstance(game.canaries, CanaryPoints):
         columns += game.canaries.count
     views = 1 if mechanism.augmentation is None else mechanism.augmentation.views
