@@ -44,6 +44,7 @@ ORDER = (
     ("games",),
     ("trainings",),
     ("checks",),
+    ("pipelines",),
     ("report",),
     ("audits",),
     ("integrations",),

@@ -83,6 +83,7 @@ PUBLIC = [
     "adversaries",
     "all_upper_bounds",
     "audit",
+    "check_pipeline",
     "check_training",
     "estimate",
     "estimate_all",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         PoissonBatches,
         ReshuffledEpochs,
     )
+    from dpaudit.pipelines import check_pipeline
     from dpaudit.privacy import Bound, Bounds, ThreatModel
     from dpaudit.scores import Scores, Store, read_scores, write_scores
     from dpaudit.trainings import GradientCanary, Predictions
@@ -44,6 +45,7 @@ _HOMES = {
     "lower_bounds": "ErrorCounts estimate estimate_all lower_bound proven_curve",
     "mechanisms": "DPSGD FixedBatches FixedInitialisation FreshInitialisation FullBatch Insertion "
     "PoissonBatches ReshuffledEpochs",
+    "pipelines": "check_pipeline",
     "privacy": "Bound Bounds ThreatModel",
     "scores": "Scores Store read_scores write_scores",
     "trainings": "GradientCanary Predictions",
@@ -79,6 +81,7 @@ __all__ = [
     "adversaries",
     "all_upper_bounds",
     "audit",
+    "check_pipeline",
     "check_training",
     "estimate",
     "estimate_all",

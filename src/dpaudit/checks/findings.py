@@ -131,12 +131,15 @@ class Rule:
     after: tuple[str, ...] = ()
     probes: tuple[Probe, ...] = field(default=(), repr=False)
 
-    def finding(self, outcome: Outcome, *, untested: tuple[str, ...] = ()) -> Finding:
+    def finding(
+        self, outcome: Outcome, *, untested: tuple[str, ...] = (), epsilon: float | None = None
+    ) -> Finding:
         """The finding of an outcome, with the rule's own words where the outcome has none.
 
         Arguments:
             outcome: What decides about the rule.
             untested: The probes that could not be tried, each with its reason.
+            epsilon: What a violation costs, where it is known.
         """
         return Finding(
             rule=self,
@@ -148,6 +151,7 @@ class Rule:
             remedy=outcome.remedy or self.remedy,
             seen_in=outcome.seen_in or self.seen_in,
             untested=untested,
+            epsilon=epsilon,
         )
 
     def hidden_by(self, name: str) -> Finding:
@@ -201,6 +205,8 @@ class Finding:
         remedy: How to repair it.
         seen_in: Where this happened before.
         untested: The probes of the rule that could not be tried, each with its reason.
+        epsilon: The epsilon that a violation costs by itself; infinite if no epsilon bounds it,
+            `None` if it is not known.
 
     Example:
         >>> rule = Rule(name="noise size", requirement="Noise is as large as claimed.")
@@ -217,6 +223,7 @@ class Finding:
     remedy: str = ""
     seen_in: str = ""
     untested: tuple[str, ...] = ()
+    epsilon: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain data."""
@@ -233,6 +240,7 @@ class Finding:
             "remedy": self.remedy if wrong else "",
             "seen_in": self.seen_in if wrong else "",
             "untested": list(self.untested),
+            "epsilon": self.epsilon if wrong else None,
         }
 
     def __repr__(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -16,7 +18,7 @@ from dpaudit.cli._exit import decided
 from dpaudit.cli._options import Json, Junit, Sarif, option
 from dpaudit.cli._output import by_text, console, print_json
 from dpaudit.errors import InvalidInput, TrainingFailed
-from dpaudit.executors import LocalProcesses, Lost, Player, PlayTile
+from dpaudit.executors import LocalProcesses, Lost, Notify, Player, PlayTile
 
 if TYPE_CHECKING:
     from dpaudit.checks import CheckResult, Finding
@@ -30,12 +32,17 @@ def check(
         typer.Argument(
             metavar="MODULE:FUNCTION",
             help="Your function train(canary, inserted, seed), which returns the final parameters. "
-            "If it has an argument steps, rules about several steps are also checked.",
+            "If it has an argument steps, rules about several steps are also checked. With "
+            "--pipeline: your function train(data, seed).",
         ),
     ],
     noise_multiplier: Annotated[
-        float, option("Claimed noise multiplier: standard deviation of the noise over C.")
-    ],
+        float | None,
+        option(
+            "Claimed noise multiplier: standard deviation of the noise over C.",
+            default="needed without --pipeline",
+        ),
+    ] = None,
     clip_norm: Annotated[float | None, option("Claimed clip norm C of each gradient.")] = None,
     parameters: Annotated[
         int | None, option("Number of parameters of the model; needed without a canary.")
@@ -55,7 +62,25 @@ def check(
             default="default of the argument steps, or how often the canary is read",
         ),
     ] = None,
-    runs: Annotated[int, option("Number of seeds with which the noise is measured.")] = 16,
+    runs: Annotated[
+        int | None, option("Number of seeds with which the noise is measured.", default="16")
+    ] = None,
+    pipeline: Annotated[
+        bool,
+        typer.Option(
+            "--pipeline",
+            help="Check a whole pipeline: MODULE:FUNCTION is then train(data, seed), which runs on "
+            "two data sets that differ in one record.",
+        ),
+    ] = False,
+    neighbours: Annotated[
+        str | None,
+        option(
+            "With --pipeline: a function that returns the two data sets (D, D1).",
+            "MODULE:FUNCTION",
+            "'neighbours' of the module, or 'data' with and without a record",
+        ),
+    ] = None,
     step: Annotated[
         bool,
         typer.Option(
@@ -115,6 +140,10 @@ def check(
     [bold]dpaudit check my_training:train --clip-norm 1 --noise-multiplier 1.1[/]
     [bold]  --parameters 62006[/]
 
+    Check what depends on one record around the private steps:
+    [bold]dpaudit check --pipeline my_training.py:train --neighbours[/]
+    [bold]  my_training.py:neighbours[/]
+
     Check only its clipping and noise:
     [bold]dpaudit check my_training:private_step --step --clip-norm 1[/]
     [bold]  --noise-multiplier 1.1 --parameters 1000[/]
@@ -130,6 +159,37 @@ def check(
         raise InvalidInput(
             f"--batch-size needs --step, got {batch_size}; a training decides its own batch size"
         )
+    settings = {
+        "noise_multiplier": noise_multiplier,
+        "runs": 16 if runs is None else runs,
+        "seed": seed,
+        "finite_gradients": finite_gradients,
+        "fixed_batch_size": fixed_batch_size,
+        "public_transform": public_transform,
+    }
+    of_steps = {
+        "--noise-multiplier": noise_multiplier,
+        "--clip-norm": clip_norm,
+        "--parameters": parameters,
+        "--canary": canary,
+        "--steps": steps,
+        "--runs": runs,
+        "--step": step or None,
+        "--batch-size": batch_size,
+        "--finite-gradients": finite_gradients or None,
+        "--fixed-batch-size": fixed_batch_size or None,
+        "--public-transform": public_transform or None,
+    }
+    if pipeline:
+        for name, value in of_steps.items():
+            if value is not None:
+                raise InvalidInput(f"{name} cannot be used with --pipeline, got {value}")
+    elif neighbours is not None:
+        raise InvalidInput(f"--neighbours needs --pipeline, got {neighbours}")
+    elif noise_multiplier is None:
+        raise InvalidInput(
+            "--noise-multiplier is needed: the standard deviation of the noise over C"
+        )
     checker = Checker(
         train=train,
         canary=canary,
@@ -138,14 +198,9 @@ def check(
         parameters=parameters,
         batch_size=batch_size,
         steps=steps,
-        settings={
-            "noise_multiplier": noise_multiplier,
-            "runs": runs,
-            "seed": seed,
-            "finite_gradients": finite_gradients,
-            "fixed_batch_size": fixed_batch_size,
-            "public_transform": public_transform,
-        },
+        settings=settings,
+        pipeline=pipeline,
+        neighbours=neighbours,
     )
     # In another process: what the training prints, and how it ends, cannot be taken for a verdict.
     ((_, returned),) = _executor().play(checker, [0], lambda text: None)
@@ -181,6 +236,8 @@ class Checker(Player):
         batch_size: Examples in a batch of a private step.
         steps: Number of steps of the training.
         settings: Further arguments of the check.
+        pipeline: Whether the function is a whole pipeline.
+        neighbours: Module and function of the data sets of a pipeline.
     """
 
     train: str
@@ -191,17 +248,40 @@ class Checker(Player):
     batch_size: int | None
     steps: int | None
     settings: dict[str, Any]
+    pipeline: bool = False
+    neighbours: str | None = None
 
     def open(self) -> PlayTile:
         """Nothing is shared: there is one tile."""
-        return lambda tile, notify: self._check()
+        return lambda tile, notify: self._check(notify)
 
-    def _check(self) -> tuple[CheckResult, list[Outcome]]:
+    def _check(self, notify: Notify) -> tuple[CheckResult, list[Outcome]]:
         from dpaudit.trainings.importing import load
 
         function = load("MODULE:FUNCTION", self.train)
-        result = self._result(function)
+        result = self._pipeline(function, notify) if self.pipeline else self._result(function)
         return result, outcomes_of_check(result, function)
+
+    def _pipeline(self, function: Any, notify: Notify) -> CheckResult:
+        """The check of a whole pipeline, on the data sets that are given or beside the function."""
+        from dpaudit.pipelines import check_pipeline
+        from dpaudit.trainings.importing import load
+
+        module = sys.modules.get(getattr(function, "__module__", ""))
+        data: dict[str, Any] = {}
+        if self.neighbours is not None:
+            data["neighbours"] = load("--neighbours", self.neighbours)
+        else:
+            for name in ("neighbours", "data"):
+                given = getattr(module, name, None)
+                if given is not None and not data:
+                    data[name] = given() if callable(given) else given
+        if not data:
+            raise InvalidInput(
+                f"--neighbours is needed: {self.train} has neither 'neighbours' nor 'data' beside "
+                "it; give MODULE:FUNCTION, a function that returns the two data sets (D, D1)"
+            )
+        return check_pipeline(function, **data, seed=self.settings["seed"], notify=notify)
 
     def _result(self, function: Any) -> CheckResult:
         from dpaudit.checks import check_step, check_training
@@ -295,8 +375,12 @@ def _print(screen: Console, result: CheckResult, train: str, *, all_rules: bool)
     for finding in (*result.broken, *result.warnings):
         style = terminal_style(finding.verdict)
         page.add_row(Text(finding.verdict, style=style), Text(_line(finding), style=style))
+        cost = "" if finding.epsilon is None else f"epsilon {finding.epsilon:.2f} by itself"
+        if finding.epsilon == math.inf:
+            cost = "no finite epsilon"
         for label, text in (
             ("seen", finding.explanation),
+            ("costs", cost),
             ("cause", finding.cause),
             ("remedy", finding.remedy),
             ("precedent", finding.seen_in),

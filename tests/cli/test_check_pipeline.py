@@ -1,0 +1,74 @@
+"""``dpaudit check --pipeline``."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+TRAINING = """
+import numpy as np
+from dpaudit.pipelines import public, release
+
+DATA = np.ones((5, 3))
+
+def neighbours():
+    return DATA[:4], DATA
+
+def train(data, seed, divisor=None):
+    print("this is not the result")
+    random, theta = np.random.default_rng(seed), np.zeros(3)
+    noisy = release(data.sum(axis=0) + random.normal(0, 1.0, 3))
+    public(divisor=divisor or len(data))
+    return theta - noisy / (divisor or len(data))
+
+def constant(data, seed):
+    return train(data, seed, divisor=5)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "mine.py").write_text(TRAINING)
+
+    def call(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "dpaudit", "check", "--pipeline", *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=False,
+        )
+
+    return call
+
+
+def test_a_divisor_from_the_data_ends_with_1(run):
+    done = run("mine.py:train", "--json")
+    assert done.returncode == 1
+    findings = {one["rule"]: one for one in json.loads(done.stdout)["findings"]}
+    assert findings["divisor"]["verdict"] == "broken"
+    assert findings["divisor"]["epsilon"] > 1
+
+
+def test_a_constant_ends_with_0_and_writes_junit(run, tmp_path):
+    arguments = ("--neighbours", "mine.py:neighbours", "--junit", str(tmp_path / "out.xml"))
+    done = run("mine.py:constant", *arguments)
+    assert done.returncode == 0
+    assert "PASSED" in done.stdout
+    assert "number of steps" in (tmp_path / "out.xml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("mine.py:train", "--steps", "3"), "--steps cannot be used"),
+        (("mine.py:neighbours",), "train(data, seed)"),
+        (("mine.py:train", "--neighbours", "mine.py:DATA"), "pair"),
+        (("statistics:mean",), "--neighbours is needed"),
+    ],
+)
+def test_calls_that_do_not_fit(run, arguments, words):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr

@@ -1,0 +1,97 @@
+"""Whole pipelines with jax-privacy and Keras: correct trainings, and settings computed from N."""
+
+import functools
+import os
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+pytest.importorskip("jax_privacy")
+keras = pytest.importorskip("keras")
+
+import jax.numpy as jnp  # noqa: E402
+from jax_privacy import batch_selection, keras_api, noise_addition  # noqa: E402
+
+from dpaudit import check_pipeline  # noqa: E402
+from dpaudit.pipelines import with_and_without  # noqa: E402
+
+DATA = np.random.default_rng(1).normal(size=(20, 3)).astype(np.float32)
+
+
+def names(findings):
+    return {finding.rule.name for finding in findings}
+
+
+def jax_pipeline(rate=lambda count: 0.25, steps=lambda count: 5, prepare=lambda data: data):
+    def train(data, seed):
+        strategy = batch_selection.CyclicPoissonSampling(
+            sampling_prob=rate(len(data)), iterations=steps(len(data))
+        )
+        noise = noise_addition.gaussian_privatizer(stddev=1.0, prng_key=seed)
+        theta = jnp.zeros(3)
+        state, data = noise.init(theta), prepare(data)
+        for places in strategy.batch_iterator(len(data), rng=seed):
+            rows = jnp.asarray(data)[places.astype(int)]
+            rows = rows / jnp.maximum(1, jnp.linalg.norm(rows, axis=1))[:, None]
+            noisy, state = noise.update(rows.sum(axis=0), state)
+            theta = theta - 0.2 * noisy
+        return theta
+
+    return train
+
+
+def test_correct_poisson_sampling_with_jax_privacy_has_no_finding():
+    result = check_pipeline(jax_pipeline(), with_and_without(DATA, 4))
+    assert result.passed
+    assert not result.warnings
+    assert result["batches of other records"].verdict == "passed"
+    assert result["returned values"].verdict == "passed"
+
+
+def test_rate_and_steps_from_the_number_of_records():
+    train = jax_pipeline(rate=lambda count: 5 / count, steps=lambda count: count // 4)
+    result = check_pipeline(train, with_and_without(DATA))
+    assert names(result.broken) == {"number of steps", "sampling rate"}
+
+
+def keras_pipeline(data, seed, poisson=False):
+    inputs, labels = data
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, kernel_initializer="zeros")])
+    model = keras_api.make_private(
+        model,
+        keras_api.DPKerasConfig(
+            epsilon=1e6,
+            delta=1e-5,
+            clipping_norm=1.0,
+            batch_size=5,
+            gradient_accumulation_steps=1,
+            train_steps=4,
+            train_size=len(inputs),
+            poisson_sampling_in_fit=poisson,
+            noise_multiplier=2.0,
+            rescale_to_unit_norm=False,
+            seed=seed,
+        ),
+    )
+    model.compile(
+        optimizer=keras.optimizers.SGD(1.0),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    model.fit(inputs, labels, batch_size=5, epochs=1, shuffle=False, verbose=0)
+    return model
+
+
+def test_a_keras_training_with_a_replaced_record_has_no_finding():
+    labels, other = np.arange(20) % 2, DATA.copy()
+    other[-1] = 0
+    result = check_pipeline(keras_pipeline, ((DATA, labels), (other, labels)))
+    assert result.passed
+    assert not result.warnings
+
+
+def test_a_keras_training_with_its_number_of_records():
+    labels = np.arange(20) % 2
+    train = functools.partial(keras_pipeline, poisson=True)
+    result = check_pipeline(train, with_and_without((DATA, labels)))
+    assert "sampling rate" in names(result.broken)

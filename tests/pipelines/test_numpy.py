@@ -1,0 +1,155 @@
+"""Whole pipelines in plain NumPy, which say what they do, or are seen by their noise."""
+
+import numpy as np
+import pytest
+
+from dpaudit import check_pipeline
+from dpaudit.errors import InvalidInput, TrainingFailed
+from dpaudit.pipelines import batch, public, release, with_and_without
+
+DATA = np.random.default_rng(1).normal(size=(24, 3))
+
+
+def clipped(rows):
+    return rows / np.maximum(1, np.linalg.norm(rows, axis=1))[:, None]
+
+
+def poisson(data, seed, *, steps=6, divisor=6.0, rate=0.25, marked=True, prepare=None):
+    random, theta = np.random.default_rng(seed), np.zeros(3)
+    data = data if prepare is None else prepare(data)
+    for _ in range(steps):
+        places = np.flatnonzero(random.random(len(data)) < rate)
+        batch(places)
+        total = clipped(data[places]).sum(axis=0) + random.normal(0, 1.0, 3)
+        if marked:
+            total = release(total)
+            public(divisor=divisor)
+        theta -= 0.1 * total / divisor
+    return theta
+
+
+def names(findings):
+    return {finding.rule.name for finding in findings}
+
+
+@pytest.mark.parametrize("place", [-1, 0, 11])
+@pytest.mark.parametrize("marked", [True, False])
+def test_correct_poisson_sampling_has_no_finding(place, marked):
+    def train(data, seed):
+        return poisson(data, seed, marked=marked)
+
+    result = check_pipeline(train, with_and_without(DATA, place))
+    assert result.passed
+    assert not result.warnings
+
+
+def test_shuffled_batches_of_a_replaced_record_have_no_finding():
+    def train(data, seed):
+        random, theta = np.random.default_rng(seed), np.zeros(3)
+        for places in random.permutation(len(data)).reshape(4, 6):
+            batch(places)
+            theta -= release(clipped(data[places]).sum(axis=0) + random.normal(0, 1.0, 3))
+        return theta
+
+    other = DATA.copy()
+    other[5] = 0
+    result = check_pipeline(train, (DATA, other))
+    assert result.passed
+    assert not result.warnings
+
+
+def test_a_divisor_from_the_data_is_seen_in_the_noise_of_the_result():
+    def train(data, seed):
+        return poisson(data, seed, divisor=0.25 * len(data), marked=False)
+
+    result = check_pipeline(train, with_and_without(DATA))
+    assert names(result.broken) == {"noise of the result"}
+    assert result["noise of the result"].measured == "ratio 0.9583"
+
+
+def test_a_number_of_steps_from_the_data_is_seen_without_marks():
+    def train(data, seed):
+        return poisson(data, seed, steps=len(data) // 6, marked=False)
+
+    result = check_pipeline(train, with_and_without(DATA))
+    assert {"number of steps", "noise of the result"} <= names(result.broken)
+
+
+def test_an_inserted_record_shifts_micro_batches():
+    """As with PyVacy's samplers: micro-batches of several records are cut from one list."""
+
+    def train(data, seed):
+        random, theta = np.random.default_rng(seed), np.zeros(3)
+        for _ in range(3):
+            total = random.normal(0, 1.0, 3)
+            for start in range(0, len(data), 4):
+                batch(range(start, min(start + 4, len(data))))
+                total += clipped(data[start : start + 4].mean(axis=0)[None])[0]
+            public(noise_multiplier=1.0)
+            theta -= release(total)
+        return theta
+
+    result = check_pipeline(train, with_and_without(DATA, 0))
+    assert "batches of other records" in names(result.broken)
+    assert result["batches of other records"].epsilon > 20
+    assert "batches of other records" in names(check_pipeline(train, data=DATA).broken)
+
+
+def test_a_named_quantity_that_no_rule_has():
+    def train(data, seed):
+        public(vocabulary=len(np.unique(data.round())))
+        return poisson(data, seed)
+
+    data = DATA.copy()
+    data[-1] = 77
+    result = check_pipeline(train, with_and_without(data))
+    assert names(result.broken) == {"vocabulary"}
+
+
+def test_what_a_clock_changes_is_not_a_finding():
+    ticks = iter(range(100))
+
+    def train(data, seed):
+        print(f"took {next(ticks)} s")
+        return poisson(data, seed), next(ticks)
+
+    result = check_pipeline(train, with_and_without(DATA))
+    assert not result.broken
+    assert result["logs"].verdict == "not tested"
+
+
+def test_file_names(tmp_path):
+    def train(data, seed):
+        (tmp_path / f"model-{len(data)}.txt").write_text("weights")
+        return poisson(data, seed)
+
+    result = check_pipeline(train, with_and_without(DATA))
+    assert names(result.broken) == {"files"}
+
+
+def test_a_pipeline_that_shows_no_step_is_not_tested():
+    result = check_pipeline(lambda data, seed: 3.0, with_and_without(DATA))
+    assert result.verdict == "not tested"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "give neighbours"),
+        ({"neighbours": DATA}, "neighbours must be a pair"),
+        ({"neighbours": (DATA, DATA[:20])}, "differ in one record"),
+        ({"neighbours": (DATA, DATA + 1)}, "differ in one record, got 24"),
+        ({"data": DATA[:1]}, "at least two records"),
+        ({"data": 3}, "number of records"),
+    ],
+)
+def test_data_sets_that_are_no_neighbours(arguments, words):
+    with pytest.raises(InvalidInput, match=words):
+        check_pipeline(poisson, **arguments)
+
+
+def test_functions_that_do_not_fit():
+    with pytest.raises(InvalidInput, match=r"train\(data, seed\)"):
+        check_pipeline(lambda data: data, data=DATA)
+    with pytest.raises(TrainingFailed, match="ZeroDivisionError"):
+        check_pipeline(lambda data, seed: 1 / 0, data=DATA)
