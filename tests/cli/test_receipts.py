@@ -57,3 +57,27 @@ def test_show_writes_the_receipt_of_a_stored_audit_without_its_scores(audited: P
     CliRunner().invoke(app, ["show", "--receipt", str(other), "--digest-only"])
     assert len(other.read_text("utf8")) < len(audited.read_text("utf8"))
     assert CliRunner().invoke(app, ["verify", str(other)]).exit_code == 3
+
+
+def test_a_plan_is_registered_and_its_audit_recognised(audited: Path) -> None:
+    name = next(audited.parent.glob("training_of_*.py")).name
+    claim = ["--noise-multiplier", "1", "--steps", "1"]
+    plan = ["plan", "--training", f"{name}:train", *claim, "--register", "plan.json", "--json"]
+    planned = CliRunner().invoke(app, plan)
+    assert planned.exit_code == 0, planned.output
+    command = json.loads(planned.output)["command"].split()
+    runs = command[command.index("--runs") + 1]
+    audit = ["audit", f"{name}:train", *claim, "--no-check", "--registered", "plan.json"]
+    audit += ["--receipt", "c.receipt.json"]
+    other = CliRunner().invoke(app, [*audit, "--runs", "66"])
+    assert "must be the plan of this audit" in str(other.exception)
+    done = CliRunner().invoke(app, [*audit, "--runs", runs])
+    assert done.exit_code in (0, 1, 3), done.output
+    run = CliRunner().invoke(app, ["verify", "c.receipt.json", "--registered", "plan.json"])
+    assert run.exit_code == 0, run.output
+    assert "claim, code, adversary, runs, seed and test are those of the plan" in " ".join(
+        run.output.split()
+    )
+    both = CliRunner().invoke(app, ["combine", "c.receipt.json", str(audited), "--json"])
+    assert both.exit_code == 3, (both.output, both.exception)
+    assert len(json.loads(both.output)["e_values"]) == 2

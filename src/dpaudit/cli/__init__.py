@@ -35,6 +35,7 @@ _SHIPPED: dict[str, tuple[str, str]] = {
     "list": ("audits:list_audits", "List the audits in the store."),
     "show": ("audits:show", "Show one audit in the store."),
     "report": ("report:report", "Write the report page of one audit or of several."),
+    "combine": ("receipts:combine", "Combine the receipts of several audits of one claim."),
     "verify": ("receipts:verify", "Check a receipt: compute bounds and verdict again."),
 }
 

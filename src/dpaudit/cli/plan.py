@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from dpaudit import _validate
 from dpaudit._loading import uncollected
 from dpaudit._numbers import decimals
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._audit_options import with_signature
+from dpaudit.cli._exit import Unwritten
 from dpaudit.cli._options import claim_from, option_name, optional
 from dpaudit.cli._output import console, print_json, user_code
 from dpaudit.configuration import Settings
@@ -53,6 +56,7 @@ OWN: dict[str, Any] = {
         float, "With --training: claimed Poisson sampling rate, if any.", "q"
     ),
 }
+REGISTER = optional(Path, "Write the planned audit to this file before its first run.", "PLAN.json")
 _SHARED = ("noise_multiplier", "steps", "delta", "seed", "json")
 """Options of a preset's plan that also describe the plan of a user's training."""
 
@@ -73,7 +77,13 @@ def plan(**given: Any) -> None:
     For your own training: how many runs detect half of the claimed noise?
     [bold]dpaudit plan --training train.py:train --detect noise=0.5[/]
     [bold]  --noise-multiplier 1.1 --steps 100[/]
+
+    Decide beforehand, and show later that the audit is the planned one:
+    [bold]dpaudit plan --runs 5000 --register plan.json[/]
+    [bold]dpaudit audit --runs 5000 --registered plan.json --receipt a.json[/]
     """
+    if given["register"] is not None:
+        _validate.file_to_write("--register", given["register"])
     own = {name: given.pop(name) for name in OWN}
     if own["training"] is None:
         used = [name for name, value in own.items() if value is not None]
@@ -83,10 +93,20 @@ def plan(**given: Any) -> None:
         _plan(**given, command=_command(["audit", *config], given))
         return
     for name, value in given.items():
-        if value is not None and value is not False and name not in (*_SHARED, *_TAKEN_OVER):
+        if (
+            value is not None
+            and value is not False
+            and name
+            not in (
+                *_SHARED,
+                *_TAKEN_OVER,
+                "register",
+            )
+        ):
             raise InvalidInput(f"{option_name(name)} cannot be used with --training, got {value!r}")
     kept = {name: given[name] for name in _TAKEN_OVER}
-    _plan_training(**own, **{name: given[name] for name in _SHARED}, kept=kept)
+    register = given["register"]
+    _plan_training(**own, **{name: given[name] for name in _SHARED}, kept=kept, register=register)
 
 
 def _plan_training(
@@ -104,6 +124,7 @@ def _plan_training(
     seed: int | None,
     json: bool,
     kept: Mapping[str, str | None],
+    register: Path | None,
 ) -> None:
     from dpaudit._numbers import duration
     from dpaudit.audits import plan_training
@@ -129,6 +150,23 @@ def _plan_training(
             pilot=6 if pilot is None else pilot,
             **{name: value for name, value in others.items() if value is not None},
         )
+        if register is not None:
+            if found.runs is None:
+                raise InvalidInput(
+                    f"--register needs a number of runs to plan, and no number of runs "
+                    f"makes this audit powerful enough; got {str(register)!r}"
+                )
+            canary_object = canary_beside(function) if canary is None else load("--canary", canary)
+            asked = {"delta": delta, "detect": None if detect is None else found.detect}
+            asked |= {"power": power, **others}
+            _write_plan(
+                register,
+                training=function,
+                canary=canary_object,
+                claim=claim,
+                runs=found.runs,
+                **{name: value for name, value in asked.items() if value is not None},
+            )
     options = {
         "runs": found.runs,
         "canary": canary,
@@ -170,7 +208,7 @@ def _command(words: list[str], options: Mapping[str, Any]) -> str:
     given = {
         option_name(name): str(value)
         for name, value in options.items()
-        if value is not None and name not in ("config", "json")
+        if value is not None and name not in ("config", "json", "register")
     }
     return shlex.join(["dpaudit", *words, *itertools.chain(*given.items())])
 
@@ -180,14 +218,35 @@ def _print_command(command: str | None) -> None:
         console().print(Text(f"To run it: {command}"), soft_wrap=True)
 
 
-@option.takes_settings(command=str)
-def _plan(settings: Settings, *, json: bool, executor: Executor | None, command: str) -> None:
+def _write_plan(path: Path, **arguments: Any) -> None:
+    """Write the plan of an audit with these arguments of `dpaudit.audit`."""
+    from dpaudit.receipts import register
+
+    try:
+        register(**arguments).write(path)
+    except OSError as error:
+        raise Unwritten(f"--register: cannot write {path}: {error.strerror}") from error
+
+
+@option.takes_settings(command=str, register=REGISTER)
+def _plan(
+    settings: Settings,
+    *,
+    json: bool,
+    executor: Executor | None,
+    command: str,
+    register: Path | None,
+) -> None:
     """Predict an audit of a preset."""
     with uncollected():
         from dpaudit.audits import plan as predict
 
         arguments = settings.arguments()
     found = predict(**arguments, executor=executor)
+    if register is not None:
+        own = dict(arguments)
+        training = own.pop("mechanism")
+        _write_plan(register, training=training, horizons=settings.horizons or None, **own)
     if json:
         print_json({**found.to_dict(), "command": command})
     else:

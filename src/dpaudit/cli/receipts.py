@@ -1,4 +1,4 @@
-"""``dpaudit verify``: check evidence that somebody else wrote. Nothing here needs torch."""
+"""``dpaudit verify`` and ``combine``: evidence that somebody else wrote."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpaudit._numbers import decimals
-from dpaudit.cli._exit import Unwritten, printable
+from dpaudit.cli._exit import Unwritten, decided, printable
 from dpaudit.cli._options import Json, option
 from dpaudit.cli._output import console, print_json
 
@@ -83,6 +83,38 @@ def verify(
     else:
         _print_verification(result, str(receipt))
     raise typer.Exit(_CODES[result.outcome])
+
+
+def combine(
+    receipts: Annotated[
+        list[Path], typer.Argument(metavar="RECEIPT...", help="Receipts about the same claim.")
+    ],
+    json: Json = False,
+) -> None:
+    """Combine the receipts of several independent audits of one claim.
+
+    Each is checked first. Their e-values multiply: 1,000 proves a violation, 20
+    is a suspicion. A small product does not show that the claim is true. Audits
+    that share runs, seeds or scores are refused. Combine all audits that were
+    made: choosing among them by their results invalidates the product.
+
+    [bold]dpaudit combine a.receipt.json b.receipt.json[/]
+    """
+    from dpaudit.receipts import combine as multiply
+
+    result = multiply(receipts)
+    code = decided(result.verdict)
+    if json:
+        print_json({"receipts": [str(one) for one in receipts], **result.to_dict()})
+        raise typer.Exit(code)
+    screen = console()
+    word = f"{result.verdict}, suspected" if result.suspected else result.verdict
+    screen.print(f"{word.upper()}   {len(receipts)} audits of {result.claim}", style="bold")
+    product = " x ".join(f"{value:.3g}" for value in result.e_values)
+    screen.print(f"e-value {product} = {result.e_value:,.4g}, p <= {result.p_value:.2g}")
+    for text in (*(f"Assumes: {one}." for one in result.assumptions), *result.notes):
+        screen.print(_hanging(text, 2))
+    raise typer.Exit(code)
 
 
 def _print_verification(result: Verification, name: str) -> None:

@@ -1,5 +1,6 @@
 """Evidence for others: receipts of audits that somebody else can check."""
 
+from dpaudit.receipts.combining import Combined, combine
 from dpaudit.receipts.form import InvalidReceipt, Receipt, read_receipt
 from dpaudit.receipts.making import receipt_of
 from dpaudit.receipts.registering import RegisteredPlan, read_plan, register
@@ -7,10 +8,12 @@ from dpaudit.receipts.verifying import Check, Verification, verify
 
 __all__ = [
     "Check",
+    "Combined",
     "InvalidReceipt",
     "Receipt",
     "RegisteredPlan",
     "Verification",
+    "combine",
     "read_plan",
     "read_receipt",
     "receipt_of",
