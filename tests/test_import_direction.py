@@ -45,8 +45,8 @@ ORDER = (
     ("trainings",),
     ("checks",),
     ("pipelines",),
-    ("report",),
     ("audits",),
+    ("report",),
     ("integrations",),
     ("live",),
     ("receipts",),
@@ -56,6 +56,9 @@ ORDER = (
     ("__main__", "pytest_plugin"),
 )
 """Each package imports only from packages of earlier rows, and from itself."""
+
+PRESENTED = ("audits/result.py", "report")
+"""The exception: `AuditResult` has methods that write and draw it, which import when called."""
 
 NAMED = re.compile(r"dpaudit(_paper)?(\.\w+)+:\w+")
 """A plug-in as a registry names it."""
@@ -115,6 +118,7 @@ def test_packages_import_only_from_earlier_ones():
         for parts in imports_of(path, typing=True)
         if parts[0] == "dpaudit" and len(parts) > 1 and parts[1] != package_of(path)
         if LEVEL.get(parts[1], -1) >= LEVEL[package_of(path)]
+        if (path.relative_to(SOURCE / "dpaudit").as_posix(), parts[1]) != PRESENTED
     ]
     assert wrong == []
 

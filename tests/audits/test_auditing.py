@@ -19,11 +19,11 @@ import torch
 import dpaudit.engine.noise
 from dpaudit.adversaries import RandomDimension, SimulatedDimension
 from dpaudit.audits import Description, Progress, audit, read_result
-from dpaudit.audits.pages import result_page
 from dpaudit.engine import Speed
 from dpaudit.errors import InvalidInput, InvalidScores, StoreError, TrainingFailed
 from dpaudit.mechanisms.batches import PoissonBatches, ReshuffledEpochs
 from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
+from dpaudit.report.pages import result_page
 from dpaudit.scores import Store
 from dpaudit.testing import easy_training
 
@@ -211,7 +211,8 @@ def test_an_unfinished_audit_has_no_verdict_whatever_its_scores_say(unfinished: 
         result = read_result(opened.audits()[0])
     assert (result.finished, result.verdict) == (False, "unfinished")
     assert result.to_dict()["verdict"] == "unfinished"
-    assert result.sentence.startswith("Unfinished: after 50 of 200 runs the scores show epsilon >=")
+    assert result.sentence.startswith("Unfinished: claimed epsilon <=")
+    assert "50 of 200 trainings" in result.summary()
     assert result.summary(all_bounds=True).endswith(result.sentence)
     page = result_page(result)
     assert (page.verdict, page.sentence) == ("unfinished", result.sentence)
@@ -322,7 +323,7 @@ def test_half_of_the_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None
     assert honest.final.leading.epsilon < honest.final.least_upper.epsilon
     assert broken.verdict == "violation"
     assert broken.final.leading.epsilon > broken.final.least_upper.epsilon
-    assert "a bug" in broken.sentence
+    assert "Look for a bug" in broken.sentence
     assert "by chance" not in broken.sentence
     assert broken.final.test is not None
     assert broken.fresh_runs == 2000

@@ -13,7 +13,7 @@ from dpaudit.claims.anytime import AnytimeTest
 from dpaudit.claims.claim import Claim
 from dpaudit.claims.policy import CONFIRMED, unconfirmed
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.report.words import power_in_words
+from dpaudit.report.words import power_line
 from dpaudit.scores import Scores
 
 
@@ -107,14 +107,14 @@ def test_scores_that_refute_a_claim_without_less_noise_are_described_as_such() -
         Scores(score=shifted, inserted=inserted), Claim.from_points([(1.0, 0.0)])
     )
     assert found.found == 1.0
-    assert "times too small" not in power_in_words(found)
+    assert "times too small" not in power_line(found)
 
 
 def test_a_factor_that_is_found_is_not_also_called_missed() -> None:
     """Many scores turn from one to the other within the printed digits."""
     found = power.Power(mu=1.8, detect=0.5, probability=0.0, found=2.4525, missed=2.4511)
-    assert "found noise 2.45 times too small" in power_in_words(found)
-    assert "missed" not in power_in_words(found)
+    assert "found noise 2.45 times too small" in power_line(found)
+    assert "missed" not in power_line(found)
 
 
 def test_the_power_covers_both_stages() -> None:

@@ -95,7 +95,7 @@ def test_a_claim_is_consistent_only_if_the_scores_could_have_refuted_it(run, sco
     power = json.loads(out)["power"]
     assert code == 0
     assert power["found_noise_factor"] < 2
-    assert "would have found" in power["sentence"]
+    assert "Would have found" in power["sentence"]
     code, out, _ = run(*question, "20", "--json")
     answer = json.loads(out)
     assert (code, answer["verdict"], answer["claim"]["verdict"]) == (3, *["inconclusive"] * 2)

@@ -110,11 +110,11 @@ def test_many_audits_are_shown_as_they_were_stored(
         half = settings(runs=100, seed=4)
         store_audit(store, normal_scores(2.0, runs=50), half, name="half", finished=False)
     monkeypatch.setattr("dpaudit.cli.report._MOST_COMPUTED", 2)
-    monkeypatch.setattr("dpaudit.audits.pages.read_result", None)  # no scores are read
+    monkeypatch.setattr("dpaudit.report.pages.read_result", None)  # no scores are read
     code, out, _ = run("--json")
     stored, unfinished = json.loads(out)["audits"][:2], json.loads(out)["audits"][2]
     assert code == 0
-    for name in ("audit", "verdict", "sentence", "runs", "runs_asked"):
+    for name in ("audit", "verdict", "runs", "runs_asked"):
         assert [one[name] for one in stored] == [one[name] for one in whole]
     for one, computed in zip(stored, whole, strict=True):
         assert one["lower"]["epsilon"] == computed["lower"]["epsilon"]

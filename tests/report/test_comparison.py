@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from played import normal_scores, settings, store_audit
 
-from dpaudit.audits.pages import record_page
 from dpaudit.report import Facts, PageData, render_page, write_page
 from dpaudit.report.comparison import MOST_FULL_REPORTS, compare
+from dpaudit.report.pages import record_page
 from dpaudit.report.palette import ADVERSARIES
 from dpaudit.scores import Store
 

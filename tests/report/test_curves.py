@@ -10,7 +10,7 @@ from played import normal_scores
 from scipy.special import ndtri
 
 import dpaudit
-from dpaudit.audits.evidence import curves
+from dpaudit.audits import curves
 from dpaudit.claims import Claim
 from dpaudit.curves import gaussian_delta, gaussian_tradeoff
 from dpaudit.lower_bounds import ErrorCounts, estimate, proven_curve
@@ -142,8 +142,8 @@ def test_profile_from_below_stays_below_the_one_from_above() -> None:
 
 
 def test_sweep_and_page_agree_on_how_many_thresholds_there_are() -> None:
+    from dpaudit.audits.curves import MOST_THRESHOLDS as CARRIED
     from dpaudit.lower_bounds.counts import MOST_THRESHOLDS
-    from dpaudit.report.data import MOST_THRESHOLDS as CARRIED
 
     assert CARRIED >= MOST_THRESHOLDS
     assert isinstance(dpaudit.ErrorCounts.sweep(np.arange(3.0), np.arange(2.0)), ErrorCounts)

@@ -9,11 +9,11 @@ import pytest
 from played import normal_scores, settings, store_audit
 
 from dpaudit.audits import read_result
-from dpaudit.audits.pages import result_page
+from dpaudit.audits.evidence import AuditEvidence
 from dpaudit.audits.result import AuditResult
 from dpaudit.errors import InvalidInput
 from dpaudit.report import figures
-from dpaudit.report.data import AuditEvidence
+from dpaudit.report.pages import result_page
 from dpaudit.scores import Scores, Store
 
 PICTURES = ("scores", "tradeoff", "profile", "growth", "bounds")

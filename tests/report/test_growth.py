@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from played import normal_scores
 
-from dpaudit.audits.evidence.growth import TIMES, growth
+from dpaudit.audits.evidence import TIMES, Growth, growth
 from dpaudit.lower_bounds import estimate
-from dpaudit.report.data import Growth
 from dpaudit.scores import Scores
 
 

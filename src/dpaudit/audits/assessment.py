@@ -38,7 +38,6 @@ from dpaudit.lower_bounds.diagnostics import with_failures
 from dpaudit.lower_bounds.gaussian_fit import chance_of_looking_closer
 from dpaudit.lower_bounds.prediction import expected_bound
 from dpaudit.privacy import Bound, Bounds, ThreatModel
-from dpaudit.report.words import power_dict
 from dpaudit.scores import Failure, ScoreBlock, Scores
 from dpaudit.trainings.run import inserted_in
 from dpaudit.upper_bounds import all_upper_bounds, upper_bound
@@ -191,7 +190,7 @@ class Assessment:
             "unavailable": [one.to_dict() for one in missing],
             "verdict": self.verdict,
             "tightness": self.tightness,
-            "power": None if self.power is None else power_dict(self.power),
+            "power": None if self.power is None else self.power.to_dict(),
             "claim": None if self.test is None else self.test.to_dict(),
             "tensors": {
                 name: {"verdict": test.verdict, "p_value": test.p_value, "e_value": test.e_value}

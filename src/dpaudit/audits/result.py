@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -21,27 +21,22 @@ from dpaudit.audits.assessment import (
     repetition_notes,
     watcher_of,
 )
-from dpaudit.audits.evidence import collect_evidence
+from dpaudit.audits.curves import MOST_THRESHOLDS
+from dpaudit.audits.evidence import AuditEvidence, collect_evidence
 from dpaudit.audits.identity import Description, Question
-from dpaudit.audits.wording import (
-    bounds_in_words,
-    claimed_epsilon,
-    sentence,
-    unfinished,
-    verdict_page,
-)
 from dpaudit.claims import STRICT, Claim, ClaimTest
 from dpaudit.errors import InvalidInput, StoreError, TrainingFailed
 from dpaudit.lower_bounds import ProvenCurve
 from dpaudit.privacy import Bound, Bounds, ThreatModel
-from dpaudit.report.data import MOST_THRESHOLDS, AuditEvidence, PageData
-from dpaudit.report.words import claim_notes, power_in_words
 from dpaudit.scores import AuditRecord, Failure, Scores
 from dpaudit.scores.store import scores_of
 from dpaudit.trainings.scoring import THREAT_MODELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from dpaudit.report import PageData
+    from dpaudit.report.words import Statement
 
 
 @final
@@ -169,16 +164,29 @@ class AuditResult:
         return self.final.verdict if self.finished else "unfinished"
 
     @property
+    def claimed_epsilon(self) -> float:
+        """The epsilon of the claim that was asked for, or else the smallest upper bound."""
+        claim = self.question.claim
+        return self.least_upper.epsilon if claim is None else claim.epsilon(self.delta)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """The notes of the claim's test and the notices."""
+        from dpaudit.report.words import claim_notes
+
         return (*(() if self.test is None else claim_notes(self.test)), *self.notices)
 
-    @cached_property
+    @property
+    def statement(self) -> Statement:
+        """The result in words: verdict, claimed, shown, what it means, what to do next."""
+        from dpaudit.report.words import statement
+
+        return statement(self)
+
+    @property
     def sentence(self) -> str:
-        """The verdict in a few sentences."""
-        if not self.finished:
-            return unfinished(self.final, self.runs, self.asked)
-        return sentence(self.final, runs=self.runs)
+        """The result in a few sentences."""
+        return self.statement.sentence
 
     @property
     def title(self) -> str:
@@ -201,10 +209,12 @@ class AuditResult:
         """
         calls = ('result.report("audit.html")', "result.summary(all_bounds=True)")
         hidden = all_bounds or self.description.live  # what is not tested needs their lines
-        page = "\n".join(verdict_page(self, commands=() if hidden else calls))
+        page = "\n".join(self.statement.page(() if hidden else calls))
         return f"{page}\n\n{self._bounds_in_words()}" if all_bounds else page
 
     def _bounds_in_words(self) -> str:
+        from dpaudit.report.words import bounds_in_words
+
         seen = self.threat_model
         sees = "unknown: state what your score was made of" if seen is None else seen.value
         fresh = f", {self.fresh_runs:,} fresh runs" if self.fresh_runs else ""
@@ -215,7 +225,7 @@ class AuditResult:
             f"{fresh}",
             *(f"note      {notice}" for notice in self.notices),
         ]
-        return "\n".join([*lines, bounds_in_words(self.final, self.sentence)])
+        return "\n".join([*lines, bounds_in_words(self.final), "", self.sentence])
 
     def evidence(
         self, *, most_thresholds: int = MOST_THRESHOLDS, with_growth: bool = True
@@ -235,7 +245,6 @@ class AuditResult:
             claim=None if found.test is None else found.test.claim,
             # A test for all runs says nothing about some of them.
             test=found.test if self.finished else None,
-            power=power_in_words(found.power) if found.power and self.finished else "",
             seed=self.description.seed,
             most_thresholds=most_thresholds,
             with_growth=with_growth,
@@ -243,7 +252,7 @@ class AuditResult:
 
     def page(self, *, most_thresholds: int = MOST_THRESHOLDS) -> PageData:
         """The data of the report page."""
-        from dpaudit.audits.pages import result_page
+        from dpaudit.report.pages import result_page
 
         return result_page(self, most_thresholds=most_thresholds)
 
@@ -261,21 +270,37 @@ class AuditResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data, without the scores: what ``--json`` prints."""
-        test = self.test
+        from dpaudit.report.words import power_dict
+
+        test, statement = self.test, self.statement
+        claimed = None
+        if test is not None:
+            epsilon = self.claimed_epsilon
+            claimed = {
+                "claim": test.claim.description,
+                "epsilon": epsilon if math.isfinite(epsilon) else "inf",
+                "delta": self.delta,
+            }
+        final = self.final.to_dict()
         return {
+            "verdict": self.verdict,
+            "suspected": self.suspected,
+            "claimed": claimed,
+            "shown": self.leading.to_dict(),
+            "meaning": list(statement.meaning),
+            "advice": statement.advice,
+            "sentence": statement.sentence,
             "audit": self.audit,
             "name": self.name,
             "training": self.training,
             "adversary": self.adversary,
             "threat_model": None if self.threat_model is None else self.threat_model.value,
-            **self.final.to_dict(),
-            "verdict": self.verdict,
-            "sentence": self.sentence,
+            **{key: value for key, value in final.items() if key != "verdict"},
+            "power": None if self.final.power is None else power_dict(self.final.power),
             "p_value": None if test is None else test.p_value,
             "e_value": None if test is None else test.e_value,
-            "suspected": self.suspected,
             "confidence": self.leading.confidence,
-            "claimed": self.least_upper.to_dict(),
+            "least_upper": self.least_upper.to_dict(),
             "assumptions": [] if test is None else list(test.assumptions),
             "runs": self.runs,
             "runs_asked": self.asked,
@@ -300,7 +325,6 @@ class AuditResult:
             "verdict": self.verdict,
             "suspected": self.suspected,
             "tightness": self.final.tightness,
-            "sentence": self.sentence,
             "delta": self.delta,
             "lower": self.leading.to_dict(),
             "upper": self.least_upper.to_dict(),
@@ -319,8 +343,7 @@ class AuditResult:
 
         return result_html(
             title=self.title,
-            verdict=self.verdict,
-            sentence=self.sentence,
+            statement=self.statement,
             bounds=(self.least_upper, *self.lower),
         )
 
@@ -328,7 +351,7 @@ class AuditResult:
         return self.summary()
 
     def __repr__(self) -> str:
-        lower, claimed = self.leading, claimed_epsilon(self)
+        lower, claimed = self.leading, self.claimed_epsilon
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return (
             f"AuditResult({self.verdict}, claimed epsilon <= {decimals(claimed, 2)}, shown "

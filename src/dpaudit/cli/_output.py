@@ -280,12 +280,11 @@ def print_result(result: AuditResult, *, where: str, all_bounds: bool = False) -
         where: The store.
         all_bounds: Whether to print the bounds of every horizon, and notes, as well.
     """
-    from dpaudit.audits.wording import SUSPECTED, verdict_page  # slow to import
     from dpaudit.report.palette import terminal_style
-    from dpaudit.report.words import verdict_word
+    from dpaudit.report.words import SUSPECTED, verdict_word
 
     screen = console()
-    lines = verdict_page(result, commands=_next(result, where, all_bounds=all_bounds))
+    lines = result.statement.page(_next(result, where, all_bounds=all_bounds))
     word = verdict_word(result.verdict).upper()
     style = terminal_style(result.verdict)
     for number, line in enumerate(lines):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import webbrowser
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,9 +16,10 @@ from dpaudit.cli._options import Json, option
 from dpaudit.cli._output import print_json
 from dpaudit.configuration import store_path
 from dpaudit.errors import StoreError
-from dpaudit.report import PageData, thresholds_for, write_page
-from dpaudit.report.comparison import MOST_FULL_REPORTS
 from dpaudit.scores import AuditRecord, Store
+
+if TYPE_CHECKING:
+    from dpaudit.report import PageData
 
 _MOST_PRINTED = 10
 
@@ -55,6 +56,8 @@ def report(
 
     [bold]dpaudit report audits.sqlite[/]
     """
+    from dpaudit.report import write_page  # slow to import
+
     pages = _pages(audits or [], store, delta=delta, confidence=confidence)
     name = f"audit-{pages[0].identity[:8]}.html" if len(pages) == 1 else "audits.html"
     written = write_page(pages, out or Path(name)).resolve()
@@ -81,7 +84,9 @@ def _pages(
     audits: list[str], store: str | None, *, delta: float | None, confidence: float | None
 ) -> list[PageData]:
     """The pages of the audits in the order given."""
-    from dpaudit.audits.pages import record_page, stored_page  # slow to import
+    from dpaudit.report import thresholds_for
+    from dpaudit.report.comparison import MOST_FULL_REPORTS
+    from dpaudit.report.pages import record_page, stored_page
 
     usual = store_path(store)
     with ExitStack() as stack:

@@ -14,15 +14,15 @@ import numpy as np
 
 from dpaudit._arrays import Array
 from dpaudit._numbers import decimals, percent
-from dpaudit.report.data import (
+from dpaudit.audits.curves import (
     SMALLEST_DELTA,
     SMALLEST_RATE,
     Curve,
-    Growth,
     Histogram,
     ProfileCurves,
     TradeoffCurves,
 )
+from dpaudit.audits.evidence import Growth
 
 
 @final

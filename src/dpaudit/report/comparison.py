@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from dpaudit.report import charts, palette
-from dpaudit.report.data import PageData
+from dpaudit.report.pages import PageData
 from dpaudit.report.words import verdict_word
 
 MOST_FULL_REPORTS = 40

@@ -15,18 +15,17 @@ from scipy.special import ndtr, ndtri
 
 from dpaudit import _validate
 from dpaudit._numbers import decimals, percent
-from dpaudit.errors import MissingExtra
-from dpaudit.privacy import Bound
-from dpaudit.report.charts import staircase
-from dpaudit.report.data import (
+from dpaudit.audits.curves import (
     SMALLEST_DELTA,
     SMALLEST_RATE,
-    AuditEvidence,
-    Growth,
     Histogram,
     ProfileCurves,
     TradeoffCurves,
 )
+from dpaudit.audits.evidence import AuditEvidence, Growth
+from dpaudit.errors import MissingExtra
+from dpaudit.privacy import Bound
+from dpaudit.report.charts import staircase
 from dpaudit.report.palette import CLAIMED, FITTED, INSERTED, OTHERS, PROVEN
 
 if TYPE_CHECKING:

@@ -17,15 +17,15 @@ import numpy as np
 from dpaudit._files import write_text
 from dpaudit._numbers import decimals, percent
 from dpaudit._version import __version__
+from dpaudit.audits.curves import MOST_THRESHOLDS, SMALLEST_RATE
+from dpaudit.audits.evidence import AuditEvidence
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.report import charts, palette
 from dpaudit.report.comparison import MOST_FULL_REPORTS, MOST_OVERLAID, compare
-from dpaudit.report.data import MOST_THRESHOLDS, SMALLEST_RATE, AuditEvidence, Horizon, PageData
+from dpaudit.report.pages import Horizon, PageData
 from dpaudit.report.words import (
     assumed,
     capitalised,
-    headline,
-    meaning,
     method_name,
     typeset,
     verdict_word,
@@ -131,7 +131,6 @@ class _View:
     word: str
     sentence: str
     headline: tuple[tuple[str, str], ...]
-    meaning: tuple[str, ...]
     drawn: _Drawn | None
 
 
@@ -142,8 +141,7 @@ def _view(page: PageData, key: str, *, brief: bool) -> _View:
         page=page,
         word=verdict_word(page.verdict),
         sentence=_without(verdict_word(page.verdict), typeset(page.sentence)),
-        headline=() if brief else headline(page),
-        meaning=tuple(typeset(text) for text in meaning(page)),
+        headline=() if brief or page.statement is None else page.statement.rows,
         drawn=None if found is None else _drawn(found, page.horizons),
     )
 

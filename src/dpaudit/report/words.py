@@ -1,155 +1,406 @@
-"""The results of dpaudit in words. Nothing is computed here.
+"""All sentences about results. Nothing is computed here.
 
-The result of an audit as a whole is in `dpaudit.audits.wording`.
+`statement` puts an audit in words: the verdict, what was claimed, what was shown, what the verdict
+rests on and what the audit would have found, and what to do next. Text, report page, JSON, JUnit
+and notebooks show this statement, in this order.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
 
-from dpaudit._numbers import decimals, percent
-from dpaudit.privacy import Bound
-from dpaudit.report.data import AuditEvidence, PageData
+from dpaudit._numbers import counted, decimals, duration, percent
+from dpaudit.privacy import Bound, ThreatModel
 
 if TYPE_CHECKING:
+    from dpaudit.audits import Assessment, AuditResult
     from dpaudit.claims import ClaimTest
     from dpaudit.claims.power import Power
 
-_WORDS = {"no-claim": "No claim", "too-few-scores": "No bound yet"}
+HARDLY_CHANCE = 0.001
+"""A violation whose test has a larger false-alarm rate says so."""
 
+MOST_LINES, LINE_WIDTH = 12, 80
+"""The size of `Statement.page`, unless what decides needs more lines."""
 
-def verdict_word(verdict: str) -> str:
-    """The verdict as a heading."""
-    return _WORDS.get(verdict, verdict.replace("-", " ").capitalize())
+SUSPECTED = "SUSPECTED"
+"""Stands beside a lower bound above the claim, without a violation that is confirmed."""
 
-
-def typeset(text: str) -> str:
-    """Plain-text signs replaced by typographic ones.
-
-    Example:
-        >>> typeset("epsilon >= 2.10, 88% of it")
-        'ε ≥ 2.10, 88 % of it'
-        >>> typeset("delta = 1e-05")
-        'δ = 1e−5'
-    """
-    for plain, sign in (("epsilon", "ε"), ("delta", "δ"), (">=", "≥"), ("<=", "≤")):
-        text = text.replace(plain, sign)
-    text = re.sub(r"(\d)e([-+])0?(\d)", r"\1e\2\3", text)
-    text = re.sub(r"(\d)e-(\d)", r"\1e−\2", text)  # a line may break after a hyphen
-    return re.sub(r"(\d)%", r"\1 %", text)
-
-
-def method_name(bound: Bound) -> str:
-    """The method of a bound, and how its threshold was chosen."""
-    rule = bound.details.get("threshold_rule")
-    return f"{bound.method}, {rule}" if rule else bound.method
-
-
-def assumed(bound: Bound) -> str:
-    """What a bound assumes, in one line."""
-    return "; ".join(bound.assumptions) if bound.assumptions else "no assumption"
-
-
-def headline(page: PageData) -> tuple[tuple[str, str], ...]:
-    """What was claimed, what was shown and what to do: pairs of a heading and a sentence."""
-    found = page.evidence
-    if found is None:
-        return ()
-    rows = [("Shown", _shown(page, found))]
-    if found.test is not None or found.least_upper is not None:
-        rows.insert(0, ("Claimed", _claimed(found)))
-    advice = ADVICE.get(page.verdict, "")
-    if page.verdict == "inconclusive" and page.doubts:
-        advice = " ".join(page.doubts)  # more runs would not change the verdict
-    if advice:
-        rows.append(("What to do", advice))
-    return tuple((heading, typeset(text)) for heading, text in rows)
-
-
-ADVICE = {
-    "violation": (
-        "Repeat the audit with another seed. If the violation remains, look for a bug in the "
-        "training or in its accounting."
-    ),
-    "consistent": (
-        "Make sure that only the noise and the canary differ between runs. Nothing more is needed "
-        "if the errors that this audit would have found are the ones you care about. To find "
-        "smaller ones, increase the number of runs or use a stronger adversary."
-    ),
-    "inconclusive": (
-        "Increase the number of runs (dpaudit plan predicts how many are needed), or use a canary "
-        "with a stronger effect. Keep the starting point and the data the same in all runs, so "
-        "that only the noise and the canary differ."
-    ),
-    "no-claim": "Give a claim to test it.",
-    "unfinished": "Repeat the command that started the audit to finish it.",
+_SEES = {
+    ThreatModel.HIDDEN_STATE: "an adversary who sees only the final model",
+    ThreatModel.STANDARD: "an adversary who sees every iterate",
+    ThreatModel.BLACK_BOX: "an adversary who sees only losses or predictions",
+    None: "this adversary",
 }
-"""What to do after each verdict."""
+_CONDITIONS = {
+    "the mechanism's trade-off curve is Gaussian (mu-GDP)": "if the trade-off is Gaussian",
+    "canaries of the same run are independent": "if canaries are independent",
+    "every canary was inserted by its own fair coin": "if coins are fair",
+    "scores are independent of each other": "if scores are independent",
+}
+_WORDS = {"no-claim": "No claim", "too-few-scores": "No bound yet"}
+_LEFT = 31  # the column of conditions
 
 
-def _claimed(found: AuditEvidence) -> str:
-    claim = "" if found.test is None else found.test.claim.description
-    least = found.least_upper
-    bound = (
-        ""
-        if least is None
-        else f"epsilon <= {decimals(least.epsilon, 2)} at delta = {least.delta:g}"
-    )
-    return f"{'. That is, '.join(part for part in (claim, bound) if part)}."
+# --- The statement of an audit. -------------------------------------------------------------------
 
 
-def _shown(page: PageData, found: AuditEvidence) -> str:
-    leading = found.leading
-    sure = f"{percent(leading.confidence or 0.95)} % confidence"
-    bound = f"epsilon >= {decimals(leading.epsilon, 2)} at delta = {leading.delta:g}, with {sure}"
-    if page.verdict == "violation" and found.test is not None:
-        p_value = f"{found.test.p_value:.2g}"
-        return (
-            f"The scores contradict the claim: if it were true, scores this extreme would occur "
-            f"with probability at most {p_value}. They show {bound}."
+@final
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A claimed or shown epsilon, and the condition under which it holds.
+
+    Arguments:
+        epsilon: The epsilon; `None` if nothing is claimed.
+        sign: ``<=`` if it is claimed, ``>=`` if it is shown.
+        words: The claim, or the condition and the confidence.
+    """
+
+    epsilon: float | None
+    sign: str
+    words: str
+
+    @property
+    def value(self) -> str:
+        """The epsilon with the digits that a reader uses."""
+        if self.epsilon is None:
+            return "nothing"
+        return "infinite" if math.isinf(self.epsilon) else decimals(self.epsilon, 2)
+
+    def __str__(self) -> str:
+        epsilon = "nothing" if self.epsilon is None else f"epsilon {self.sign} {self.value}"
+        return f"{epsilon} ({self.words})".replace("\u00a0", " ")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """The result of an audit in words.
+
+    Arguments:
+        verdict: The verdict in one word.
+        what: The training, the adversary, the number of runs and the duration.
+        claimed: The claim.
+        shown: Lower bounds, the leading one first.
+        earlier: Lower bounds of shorter trainings; empty if there are none.
+        meaning: What the verdict rests on and what the audit would have found, one sentence or two
+            in each, the most important ones first.
+        advice: What to do next; empty if nothing needs to be done.
+    """
+
+    verdict: str
+    what: str
+    claimed: Line
+    shown: tuple[Line, ...]
+    earlier: str = ""
+    meaning: tuple[str, ...] = ()
+    advice: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The statement as prose."""
+        shown = ", ".join(map(str, self.shown))
+        words = f"{verdict_word(self.verdict)}: claimed {self.claimed}; shown {shown}."
+        return " ".join(part for part in (words, *self.meaning, self.advice) if part)
+
+    @property
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of a heading and a text, for a page."""
+        shown = ", ".join(map(str, self.shown))
+        rows = (
+            ("Claimed", f"{capitalised(str(self.claimed))}."),
+            ("Shown", f"{capitalised(shown)}."),
+            ("Meaning", " ".join(self.meaning)),
+            ("What to do", self.advice),
         )
-    if page.verdict == "consistent":
-        power = f" {capitalised(found.power)}." if found.power else ""
-        return f"{capitalised(bound)}. This does not contradict the claim.{power}"
-    return f"{capitalised(bound)}."
+        return tuple((heading, typeset(text)) for heading, text in rows if text)
+
+    def page(self, commands: Sequence[str] = ()) -> list[str]:
+        """The statement in at most twelve lines of 80 characters.
+
+        What the verdict rests on is always printed whole. Further sentences are left out if there
+        is no room; the last command shows everything.
+
+        Arguments:
+            commands: What to call next.
+        """
+        lines = _hanging(f"{verdict_word(self.verdict).upper()}   ", self.what)
+        lines += ["", *_row("claimed", self.claimed)]
+        for number, line in enumerate(self.shown):
+            lines += _row("" if number else "shown", line)
+        if self.earlier:
+            lines += _hanging("  earlier   ", self.earlier)
+        sentences = [_hanging("  ", text) for text in (*self.meaning, self.advice) if text]
+        decisive = {0, 1} if self.verdict == "consistent" else {0, len(sentences) - 1}
+        last = _commands(commands)
+        printed = [place in decisive for place in range(len(sentences))]
+
+        def room() -> int:
+            used = sum(len(text) for text, show in zip(sentences, printed, strict=True) if show)
+            return MOST_LINES - len(lines) - 1 - used - len(last)
+
+        if room() < 0:
+            last = _commands(commands[-1:])
+        if room() < 0:
+            last = last[1:]  # without the empty line before it
+        for place, text in enumerate(sentences):
+            printed[place] = printed[place] or len(text) <= room()
+        kept = [text for text, show in zip(sentences, printed, strict=True) if show]
+        return [*lines, "", *(line for text in kept for line in text), *last]
 
 
-_WEAK = 1.0  # scores closer together than this hardly depend on the canary
-_CONDITION = (
-    "if batches and starting points are the same in all runs, so that only the noise varies"
-)
+def statement(result: AuditResult) -> Statement:
+    """The result of an audit in words."""
+    final, claimed = result.final, result.claimed_epsilon
+    return Statement(
+        verdict=result.verdict,
+        what=", ".join(_what(result)),
+        claimed=_claimed(final, claimed),
+        shown=tuple(_shown(final, claimed, violation=result.verdict == "violation")),
+        earlier=_earlier(result),
+        meaning=tuple(_meaning(result)),
+        advice=_advice(result),
+    )
 
 
-def power_in_words(power: Power) -> str:
-    """What a test could have found."""
+def _what(result: AuditResult) -> Iterator[str]:
+    yield f"{result.name} ({result.training})" if result.name else result.training
+    if result.description.live:
+        yield f"{result.canaries:,} canaries"
+        yield counted(result.final.horizon, "step")
+        return
+    if result.adversary and result.adversary != "as returned":
+        yield f"adversary {result.adversary}"
+    runs = counted(result.runs, "training")
+    if not result.finished:
+        runs = f"{result.runs:,} of {counted(result.asked, 'training')}"
+    yield runs + (f" of {result.canaries:,} canaries" if result.canaries > 1 else "")
+    if result.fresh_runs:
+        yield f"{result.fresh_runs:,} fresh ones"
+    if result.failures:
+        yield f"{len(result.failures):,} failed"
+    if result.seconds:
+        yield duration(result.seconds).replace(" ", "\u00a0")
+
+
+def _claimed(final: Assessment, claimed: float) -> Line:
+    delta = _typed(final.leading.delta)
+    if final.test is None:
+        return Line(epsilon=None, sign="<=", words=f"delta\u00a0{delta}")
+    claim = final.test.claim.description.replace("DP-SGD with noise", "DP-SGD: noise")
+    if f"{final.leading.delta:g}" not in claim:
+        claim += f", delta\u00a0{delta}"
+    return Line(epsilon=claimed, sign="<=", words=claim)
+
+
+def _shown(final: Assessment, claimed: float, *, violation: bool) -> Iterator[Line]:
+    """The leading bound, and the first one without assumptions."""
+    leading = final.leading
+    free = [bound for bound in final.lower if bound is not leading and _is_free(bound)]
+    for bound in (leading, *free[:1]):
+        words = [_condition(text) for text in bound.assumptions]
+        if not bound.assumptions:
+            words.append("without assumptions")
+        if bound is leading or bound.confidence != leading.confidence:
+            words.append(f"{percent(bound.confidence or 0)}\u00a0% confidence")
+        if final.test is not None and not violation and bound.epsilon > claimed:
+            words.insert(0, f"{SUSPECTED}: above the claim")
+        yield Line(epsilon=bound.epsilon, sign=">=", words=", ".join(words))
+
+
+def _condition(assumption: str) -> str:
+    if assumption.startswith("the mechanism is DP-SGD with"):  # the claim above says the numbers
+        return "if it is DP-SGD of this rate"
+    return _CONDITIONS.get(assumption, f"if {assumption}")
+
+
+def _is_free(bound: Bound) -> bool:
+    """Whether a bound assumes nothing but fair coins, which an audit has by itself."""
+    return all(_condition(text) == "if coins are fair" for text in bound.assumptions)
+
+
+def _earlier(result: AuditResult) -> str:
+    parts = result.horizons[:-1]
+    more = ", ..." if len(parts) > 4 else ""
+    bounds = ", ".join(decimals(part.leading.epsilon, 2) for part in parts[:4])
+    steps = ", ".join(f"{part.horizon:,}" for part in parts[:4])
+    return f"epsilon >= {bounds} after {steps}{more} steps" if parts else ""
+
+
+def _meaning(result: AuditResult) -> Iterator[str]:
+    final, test = result.final, result.test
+    if not result.finished:
+        yield "No verdict yet: stopping now would invalidate the confidence."
+    elif test is None:
+        yield "Nothing finite is claimed."
+    elif result.verdict == "violation":
+        yield from _why_violation(final, test)
+    else:
+        if result.verdict == "consistent":
+            yield from _how_tight(final, result.claimed_epsilon)
+        else:
+            yield from _why_inconclusive(test)
+        yield power_line(test.power)
+        if final.covers and not result.description.live and result.verdict == "consistent":
+            yield f"It covers {final.covers}; dpaudit check tests the shape of the noise."
+    if test is not None:
+        if test.bare is not None:
+            yield f"{capitalised(bare_line(test))}."
+        yield from (f"This assumes that {text}." for text in test.claim.assumptions)
+    yield from (f"{capitalised(notice)}." for notice in result.notices)
+
+
+def _why_violation(final: Assessment, test: ClaimTest) -> Iterator[str]:
+    own = [text for text in test.assumptions if text not in test.claim.assumptions]
+    condition = f" and {' and '.join(own)}" if own else ""
+    fresh = " Fresh runs confirm it." if test.stage == 2 else ""
+    yield (
+        f"If the claim were true{condition}, scores this extreme would occur with probability at "
+        f"most {test.p_value:.2g}{_where(final)}.{fresh}"
+    )
+    if test.policy.false_alarms > HARDLY_CHANCE:
+        wrong = 100 * test.policy.false_alarms
+        yield (
+            f"Up to {wrong:.3g} % of the audits of a correct training find this by chance: let "
+            "fresh runs confirm it."
+        )
+
+
+def _where(final: Assessment) -> str:
+    """The tensors whose canaries refute the claim."""
+    refuted = [name for name, test in final.tensors.items() if test.verdict == "violation"]
+    if not refuted:
+        return ""
+    shown = ", ".join(refuted[:5]) + (", ..." if len(refuted) > 5 else "")
+    return f". The violation is in {shown} ({len(refuted)} of {len(final.tensors)} canaries)"
+
+
+def _how_tight(final: Assessment, claimed: float) -> Iterator[str]:
+    lower, upper = final.leading.epsilon, final.least_upper.epsilon
+    if final.tightness is None or not 0 < upper < math.inf:
+        return
+    limit = "the claim" if claimed <= upper else f"the upper bound {decimals(upper, 2)}"
+    share = f"{100 * lower / min(claimed, upper):.0f} % of {limit}"
+    sees = _SEES[final.threat_model]
+    if lower > upper:
+        yield "Slightly above the claim, as happens by chance; the test finds no violation."
+    elif final.tightness == "tight":
+        yield f"Tight: {share}, by {sees}."
+    elif final.tightness == "more-runs":
+        yield f"{share}. {counted(len(final.scores), 'score')} cannot show more: increase runs."
+    else:
+        hidden = ", failed runs hide the leak," if final.failed else ""
+        yield (
+            f"A gap: {share}. The training leaks less to {sees}{hidden} or a stronger adversary "
+            "exists."
+        )
+
+
+def _why_inconclusive(test: ClaimTest) -> Iterator[str]:
+    if test.suspected:
+        yield f"Suspected: {_suspicion(test)}."
+    elif test.doubts:
+        yield " ".join(test.doubts)
+    elif test.hidden_by_failures or not test.attainable:
+        yield f"{capitalised(claim_notes(test)[-1])}."
+    else:
+        yield "The claim is not refuted, but noise that is too small would have been missed."
+
+
+def _suspicion(test: ClaimTest) -> str:
+    """Why a suspicion is not a violation."""
+    if test.only_if_independent:
+        return f"p = {test.p_value:.2g} if the canaries of a run are independent"
+    if test.stage == 2:
+        return f"p = {test.p_value:.2g} in fresh runs"
+    if test.to_confirm:
+        return f"p = {test.p_value:.2g}, and fresh runs would decide"
+    return f"p = {test.p_value:.2g}, and a violation needs p <= {test.policy.prove:g}"
+
+
+def _advice(result: AuditResult) -> str:
+    test = result.test
+    match result.verdict:
+        case "unfinished":
+            return "Repeat the command that started the audit to finish it."
+        case "no-claim":
+            return "Give a claim to test it."
+        case "violation":
+            return "Look for a bug (noise, clipping, number of steps) or a mistake in the claim."
+        case "consistent":
+            return "No audit proves a claim; more runs or a stronger adversary find more."
+    if test is None or (test.doubts and not test.suspected):
+        return ""  # the doubt says what to do
+    if test.only_if_independent:
+        return "Use more runs with fewer canaries each."
+    if test.to_confirm:
+        return "Repeat it without --max-runs and --time-limit, so that fresh runs decide."
+    if test.suspected and result.description.live:
+        return "Watch the next training too: e-values of independent trainings multiply."
+    if test.suspected:
+        return "Repeat the audit with another seed."
+    if test.hidden_by_failures:
+        return ""
+    return "Increase the number of runs (see dpaudit plan), or use a stronger canary."
+
+
+def bounds_in_words(final: Assessment) -> str:
+    """Upper bound, lower bounds with what each assumes, and the test, as plain text."""
+    lines = [f"upper  {_bound_line(final.least_upper)}"]
+    for bound in final.lower:
+        lines.append(f"lower  {_bound_line(bound)}")
+        lines += [f"           assumes: {assumption}" for assumption in bound.assumptions]
+    lines += [
+        f"lower  {missing.method}: no number. {missing.reason}"
+        for missing in final.lower.unavailable
+    ]
+    test = final.test
+    if test is not None:
+        wealth = "" if test.e_value is None else f", e = {test.e_value:.3g}"
+        lines.append(f"claim  {test.claim.description}")
+        lines.append(f"test   {test.verdict}, p = {test.p_value:.3g}{wealth}")
+        lines += [f"note   {note}" for note in claim_notes(test)]
+        lines += [
+            f"tensor {name}: {own.verdict}, p = {own.p_value:.3g}"
+            for name, own in final.tensors.items()
+        ]
+        lines.append(f"power  {power_line(test.power)}")
+    return "\n".join(lines)
+
+
+def _bound_line(bound: Bound) -> str:
+    sign = "<=" if bound.side == "upper" else ">="
+    value = "infinite" if math.isinf(bound.epsilon) else decimals(bound.epsilon, 4)
+    return f"epsilon {sign} {value:>8}  {method_name(bound)}"
+
+
+# --- The test of a claim. -------------------------------------------------------------------------
+
+
+def power_line(power: Power) -> str:
+    """What a test would have found, in one sentence."""
     where = f" in {power.canary}" if power.canary else ""
     if power.found is None:
-        reason = (
-            f"the scores hardly depend on the canary (mu = {power.mu:.2g} in units of their "
-            "own noise)"
-            if power.mu < _WEAK
-            else "there are too few scores to tell such noise from what is claimed"
-        )
-        return f"this audit could not have found too little noise{where}, however small: {reason}"
-    where = f" in every tensor ({power.canary} has the least power)" if power.canary else ""
-    found, missed = f"{power.found:.3g}", f"{power.missed or 1.0:.3g}"
+        return f"Could not have found too little noise{where}, however small."
     if power.found == 1.0:
-        return (
-            f"scores like these refute the claim with probability {100 * power.SURE:.0f} % or more"
-        )
-    condition = "" if power.only_noise else f"{_CONDITION}, "
-    more = f"; noise {missed} times too small would more likely have been missed"
-    return (
-        f"{condition}this audit would have found noise {found} times too small{where} with "
-        f"probability {100 * power.SURE:.0f} %{'' if missed in ('1', found) else more}"
+        return "Scores like these refute the claim 9 times of 10."
+    small = (
+        f"{100 * (1 - 1 / power.found):.2g} %" if power.found <= 2 else f"{power.found:.3g} times"
     )
+    condition = (
+        "" if power.only_noise else ", if batches and starting points are the same in all runs"
+    )
+    return f"Would have found noise {small} too small{where} (9 times of 10){condition}."
 
 
 def power_dict(power: Power) -> dict[str, Any]:
     """The power as plain data, with its sentence."""
-    return {**power.to_dict(), "sentence": power_in_words(power)}
+    return {**power.to_dict(), "sentence": power_line(power)}
 
 
 def bare_line(test: ClaimTest) -> str:
@@ -169,7 +420,7 @@ def _claim_notes(test: ClaimTest) -> Iterator[str]:
     if test.anytime:
         yield "the scores were tested as they came; the test is valid whenever the audit stops"
     if test.suspected:
-        yield _suspicion(test)
+        yield f"suspected: {_suspicion(test)}"
     if test.hidden_by_failures:
         yield (
             "the scores of the runs that did not fail speak against the claim; counting failed "
@@ -184,19 +435,39 @@ def _claim_notes(test: ClaimTest) -> Iterator[str]:
         )
 
 
-def _suspicion(test: ClaimTest) -> str:
-    if test.only_if_independent:
-        return (
-            f"suspected: the scores speak against the claim (p = {test.p_value:.2g}) if the "
-            "canaries of a run are independent"
-        )
-    if test.e_value is not None and not test.anytime:
-        return (
-            f"suspected: p = {test.p_value:.2g}, and a violation needs {test.policy.prove:g}; "
-            "watch the next training too: e-values of independent trainings multiply"
-        )
-    least = f"{test.policy.prove:g}" if test.policy.prove else "a test of fresh runs"
-    return f"suspected: p = {test.p_value:.2g}, and a violation needs {least}; test fresh runs"
+# --- Words and signs. -----------------------------------------------------------------------------
+
+
+def verdict_word(verdict: str) -> str:
+    """The verdict as a heading."""
+    return _WORDS.get(verdict, verdict.replace("-", " ").capitalize())
+
+
+def typeset(text: str) -> str:
+    """Plain-text signs replaced by typographic ones.
+
+    Example:
+        >>> typeset("epsilon >= 2.10, 88% of it")
+        'ε ≥ 2.10, 88 % of it'
+        >>> typeset("delta = 1e-05")
+        'δ = 1e−5'
+    """
+    for plain, sign in (("epsilon", "ε"), ("delta", "δ"), (">=", "≥"), ("<=", "≤")):
+        text = re.sub(rf"(?i:\b{plain}\b)" if plain.isalpha() else plain, sign, text)
+    text = re.sub(r"(\d)e([-+])0?(\d)", r"\1e\2\3", text)
+    text = re.sub(r"(\d)e-(\d)", r"\1e−\2", text)  # a line may break after a hyphen
+    return re.sub(r"(\d)%", r"\1 %", text)
+
+
+def method_name(bound: Bound) -> str:
+    """The method of a bound, and how its threshold was chosen."""
+    rule = bound.details.get("threshold_rule")
+    return f"{bound.method}, {rule}" if rule else bound.method
+
+
+def assumed(bound: Bound) -> str:
+    """What a bound assumes, in one line."""
+    return "; ".join(bound.assumptions) if bound.assumptions else "no assumption"
 
 
 def capitalised(text: str) -> str:
@@ -204,82 +475,33 @@ def capitalised(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def meaning(page: PageData) -> tuple[str, ...]:
-    """What the reader may conclude from the verdict; one paragraph each."""
-    evidence = page.evidence
-    if evidence is None:
-        return ()
-    if page.verdict == "violation":
-        return tuple(_violation(evidence))
-    if evidence.above_claim:
-        return (_above_by_chance(evidence),)
-    return _MEANINGS.get(page.verdict, ())
+def _typed(delta: float) -> str:
+    """Delta as one types it: 1e-5."""
+    return re.sub(r"e([-+])0", r"e\1", f"{delta:g}")
 
 
-_MEANINGS = {
-    "no-claim": (
-        "Nothing finite is claimed, so there is nothing to compare with. The lower bound stands "
-        "by itself.",
-    ),
-    "inconclusive": (
-        "The claim is not refuted, but this audit might also have missed a claim that is wrong. "
-        "Do not read it as a confirmation: use more runs, or a canary with a stronger effect.",
-    ),
-    "consistent": (
-        "The claim is not refuted, and the audit would have found the errors named above, under "
-        "the condition given with them, if there is one. This is "
-        "not a proof of the claim: an upper bound holds against every adversary, and this audit "
-        "used one.",
-    ),
-}
+def _row(label: str, line: Line) -> list[str]:
+    value = line.value if line.epsilon is None else f"epsilon {line.sign} {line.value:>5}"
+    return _hanging(f"  {label:<10}{value}   ".ljust(_LEFT), line.words)
 
 
-def _violation(evidence: AuditEvidence) -> list[str]:
-    if evidence.test is None:
+def _hanging(start: str, text: str) -> list[str]:
+    """A line that begins with ``start``; what does not fit is indented as far."""
+    lines = textwrap.wrap(
+        text,
+        LINE_WIDTH,
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace("\u00a0", " ") for line in lines]
+
+
+def _commands(commands: Sequence[str]) -> list[str]:
+    """The commands in one line, or one line each if they are long."""
+    if not commands:
         return []
-    test = evidence.test
-    wrong = 100 * test.policy.false_alarms
-    assumptions = "; ".join(test.assumptions)
-    besides = f" The test assumes: {assumptions}." if assumptions else ""
-    return [
-        f"If the claim ({test.claim.description}) were true, errors this rare would occur with "
-        f"probability at most {test.p_value:.2g}. Possible causes: the training leaks more than "
-        "was claimed (too little noise, clipping that does not clip, a step that was not counted); "
-        "the claim is about another training; the runs with and without the canary differ in more "
-        f"than the canary; or this is one of the {wrong:.3g} % of false alarms.{besides}"
-    ]
-
-
-def _above_by_chance(evidence: AuditEvidence) -> str:
-    """The leading bound exceeds the upper bound, but the test of the claim does not reject."""
-    least = evidence.least_upper
-    upper = "" if least is None else f" ({decimals(least.epsilon, 2)})"
-    wrong = 100 * (1 - (evidence.leading.confidence or 0.95))
-    test = ""
-    if evidence.test is not None:
-        test = (
-            f" The test of the claim, which answers that question, gives p = "
-            f"{evidence.test.p_value:.2g} and does not reject it."
-        )
-    return (
-        f"The lower bound exceeds the upper bound{upper}. By itself this does not prove a bug: up "
-        f"to {wrong:.3g} % of such bounds are too large by chance, and it relies on its "
-        f"assumptions ({assumed(evidence.leading)}).{test}"
-    )
-
-
-def power_line(power: Power) -> str:
-    """What a test would have found, in one short sentence."""
-    where = f" in {power.canary}" if power.canary else ""
-    condition = "" if power.only_noise else f", {_CONDITION_SHORT}"
-    if power.found is None:
-        return f"Could not have found too little noise{where}, however small."
-    if power.found == 1.0:
-        return "Scores like these refute the claim 9 times of 10."
-    small = (
-        f"{100 * (1 - 1 / power.found):.2g} %" if power.found <= 2 else f"{power.found:.3g} times"
-    )
-    return f"Would have found noise {small} too small{where} (9 times of 10){condition}."
-
-
-_CONDITION_SHORT = "if batches and starting points are the same in all runs"
+    together = "  " + "    ".join(commands)
+    lines = [together] if len(together) <= LINE_WIDTH else [f"  {text}" for text in commands]
+    return ["", *lines]

@@ -1,21 +1,134 @@
-"""The report page of an audit: from a result, or from an audit in a store."""
+"""What the page of an audit shows: from a result, from an audit in a store, or from elsewhere."""
 
 from __future__ import annotations
 
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, final
 
+from dpaudit._numbers import decimals
 from dpaudit._version import __version__
-from dpaudit.audits.evidence.facts import facts_of, progress, seconds_in_words, sessions
+from dpaudit.audits.curves import MOST_THRESHOLDS
+from dpaudit.audits.evidence import AuditEvidence
 from dpaudit.audits.identity import Description
 from dpaudit.audits.result import AuditResult, read_result
 from dpaudit.errors import InvalidScores, StoreError, TrainingFailed
 from dpaudit.privacy import Bound
-from dpaudit.report.data import MOST_THRESHOLDS, Facts, Horizon, PageData, Snippet
-from dpaudit.scores import AuditRecord
+from dpaudit.report.words import Statement, statement, verdict_word
+
+if TYPE_CHECKING:
+    from dpaudit.claims import Claim
+    from dpaudit.scores import AuditRecord
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Settings under one heading.
+
+    Arguments:
+        heading: The heading.
+        rows: Pairs of a name and a value.
+        compared: Whether they are settings, which a comparison of audits shows if they differ.
+    """
+
+    heading: str
+    rows: tuple[tuple[str, str], ...]
+    compared: bool = True
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Snippet:
+    """A command, a file or a piece of Python to copy."""
+
+    caption: str
+    text: str
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RunsDone:
+    """How much of an audit is done.
+
+    Arguments:
+        done: Number of runs in the store.
+        asked: Number of runs that were asked for.
+        remedy: How to resume the audit.
+    """
+
+    done: int
+    asked: int
+    remedy: str
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Horizon:
+    """The bounds of a training that stops after this number of steps."""
+
+    steps: int
+    lower: Bound
+    upper: Bound | None
+    verdict: str
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PageData:
+    """One audit, ready to be rendered.
+
+    See also: `dpaudit.report.write_page`; `dpaudit.AuditResult.page`, which makes one.
+
+    Arguments:
+        title: The name of the audit.
+        subtitle: What was audited, and the adversary.
+        identity: Its identity in a store, if it has one.
+        verdict: The verdict in one word.
+        sentence: The verdict in a sentence.
+        evidence: Bounds and curves; `None` while there are too few scores for any.
+        statement: The result in words; without one the page shows ``sentence``.
+        stored: Lower and upper bound as they were stored, where no evidence was computed.
+        runs: Number of trainings that the bounds use, and number asked for.
+        progress: How much is done; `None` if everything is.
+        notices: Further remarks for the reader.
+        horizons: Bounds of shorter trainings, the whole training last; empty without horizons.
+        facts: Settings, seeds, versions.
+        repeat: Commands and code that repeat the audit.
+    """
+
+    title: str
+    subtitle: str
+    identity: str
+    verdict: str
+    sentence: str
+    evidence: AuditEvidence | None
+    statement: Statement | None = None
+    stored: tuple[Bound, Bound] | None = None
+    runs: tuple[int, int] = (0, 0)
+    progress: RunsDone | None = None
+    notices: tuple[str, ...] = ()
+    horizons: tuple[Horizon, ...] = ()
+    facts: tuple[Facts, ...] = ()
+    repeat: tuple[Snippet, ...] = ()
+
+    @property
+    def lower(self) -> Bound | None:
+        """The lower bound that the verdict sentence names; `None` while there is none."""
+        if self.evidence is not None:
+            return self.evidence.leading
+        return None if self.stored is None else self.stored[0]
+
+    @property
+    def upper(self) -> Bound | None:
+        """The smallest finite upper bound; `None` if there is none."""
+        if self.evidence is not None:
+            return self.evidence.least_upper
+        finite = self.stored is not None and math.isfinite(self.stored[1].epsilon)
+        return self.stored[1] if self.stored is not None and finite else None
+
 
 WATCHED = (
     "The scores were tested as they came, and the audit would have stopped at a violation. The "
@@ -52,10 +165,10 @@ def result_page(
         verdict=result.verdict,
         sentence=result.sentence,
         evidence=result.evidence(most_thresholds=most_thresholds, with_growth=with_growth),
+        statement=statement(result),
         runs=(result.runs, max(result.runs, result.asked)),
         progress=None if result.finished else progress(result.runs, result.asked),
-        notices=(*result.notices, *_notices(result)),
-        doubts=result.final.doubts,
+        notices=tuple(_notices(result)),
         horizons=_horizons(result),
         facts=(
             *_tensors(result),
@@ -158,12 +271,21 @@ def stored_page(record: AuditRecord) -> PageData:
         subtitle=description.title,
         identity=record.id,
         verdict=kept["verdict"] if bounds else "unfinished",
-        sentence=kept["sentence"] if bounds else "Unfinished: runs are missing.",
+        sentence=_stored_sentence(kept["verdict"], *bounds) if bounds else "Runs are missing.",
         evidence=None,
         stored=bounds,
         runs=(done, max(done, asked)),
         progress=None if bounds else progress(done, asked),
         facts=tuple(facts_of(description)),
+    )
+
+
+def _stored_sentence(verdict: str, lower: Bound, upper: Bound) -> str:
+    """What is known without the scores."""
+    least = "infinite" if math.isinf(upper.epsilon) else decimals(upper.epsilon, 2)
+    return (
+        f"{verdict_word(verdict)}: upper bound epsilon <= {least}; shown epsilon >= "
+        f"{decimals(lower.epsilon, 2)} at delta = {lower.delta:g}."
     )
 
 
@@ -223,3 +345,90 @@ def _horizons(result: AuditResult) -> tuple[Horizon, ...]:
         )
         for assessment in result.horizons
     )
+
+
+def progress(done: int, asked: int) -> RunsDone | None:
+    """How much is done; `None` if everything is."""
+    if done >= asked:
+        return None
+    remedy = "Repeat the command that started the audit to resume it."
+    return RunsDone(done=done, asked=asked, remedy=remedy)
+
+
+def facts_of(description: Description, claim: Claim | None = None) -> Iterator[Facts]:
+    """The settings in groups; single settings form a group of their own."""
+    plain = description.to_dict()
+    single = {key: value for key, value in plain.items() if not isinstance(value, Mapping)}
+    parts = {key: value for key, value in plain.items() if isinstance(value, Mapping)}
+    groups = {
+        "mechanism" if description.training is None else "training": parts.pop("mechanism"),
+        "adversary": parts.pop("adversary"),
+        "insertion": parts.pop("insertion", {}),
+        "game": single,
+        **parts,
+    }
+    for heading, settings in groups.items():
+        if settings:
+            yield Facts(heading=_words(heading), rows=tuple(_rows(settings)))
+    if claim is not None:
+        yield Facts(heading="the claim", rows=tuple(_rows(_claim(claim.to_dict()))), compared=False)
+
+
+def _claim(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """The claim in words: its settings, its sampling and what it assumes."""
+    settings = dict(claim.get("settings") or {})
+    if "noise_multiplier" in settings:
+        rate = settings.pop("sampling_rate", None)
+        sampled = f"Poisson with rate {rate:g}" if rate else "none: every step may have the canary"
+        settings["sampling"] = sampled
+    assumed = "; ".join(claim.get("assumptions") or ()) or "nothing"
+    return {"claim": claim["description"], **settings, "assumes": assumed}
+
+
+def _rows(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in sorted(settings.items(), key=lambda item: item[0] != "name"):
+        name = f"{prefix}{_words(key)}"
+        if isinstance(value, Mapping):
+            yield from _rows(value, f"{name}, ")
+        else:
+            yield name, _value(value)
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def _value(value: Any) -> str:
+    match value:
+        case None | "":
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case int() | float():
+            return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+        case list() | tuple():
+            return ", ".join(_value(item) for item in value) or "none"
+        case _:
+            return str(value)
+
+
+def sessions(record: AuditRecord) -> Facts:
+    """When the audit was played, for how long, and with which software."""
+    rows = [("created", record.created), ("finished", record.finished or "not yet")]
+    summary = record.summary or {}
+    if isinstance(summary.get("seconds"), int | float):
+        rows.append(("duration of the last call", seconds_in_words(summary["seconds"])))
+    versions = record.versions
+    for key in dict.fromkeys(key for session in versions for key in session):
+        values = dict.fromkeys(str(session[key]) for session in versions if key in session)
+        rows.append((key, ", then ".join(values)))
+    return Facts(heading="sessions", rows=tuple(rows), compared=False)
+
+
+def seconds_in_words(seconds: float) -> str:
+    """A duration for people."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -1,6 +1,9 @@
-"""The curves of an audit as plain numbers: figures and pages draw the same ones."""
+"""The curves behind an audit as plain numbers: figures and pages draw the same ones."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,17 +20,130 @@ from dpaudit.curves import (
 )
 from dpaudit.lower_bounds.counts import ErrorCounts, upper_rate
 from dpaudit.lower_bounds.simultaneous import ProvenCurve
-from dpaudit.report.data import (
-    MOST_THRESHOLDS,
-    SMALLEST_RATE,
-    Curve,
-    Histogram,
-    ProfileCurves,
-    Reading,
-    Thresholds,
-    TradeoffCurves,
-)
 from dpaudit.scores import Scores
+
+SMALLEST_RATE = 1e-4
+"""The end of the axes of error rates."""
+
+SMALLEST_DELTA = 1e-9
+"""The end of the axis of delta."""
+
+MOST_THRESHOLDS = 20_000
+"""The largest number of thresholds that a page carries for the reader to try."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curve:
+    """Points to be joined by a line, x ascending."""
+
+    x: Array
+    y: Array
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Histogram:
+    """The scores with and without the canary in the same bins, as shares of each group.
+
+    Arguments:
+        edges: The edges of the bins, one more than there are bins.
+        inserted: Share of the scores with the canary in each bin.
+        others: Share of the scores without the canary in each bin.
+        outside: Number of scores beyond the edges; they are counted in the last bin.
+    """
+
+    edges: Array
+    inserted: Array
+    others: Array
+    outside: int
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The bounds at one threshold that was fixed before the scores were seen.
+
+    Arguments:
+        threshold: Scores above it are guessed to be inserted.
+        false_positives: Number of scores without the canary above the threshold.
+        false_negatives: Number of scores with the canary at or below the threshold.
+        false_positive_upper: Clopper-Pearson upper bound, with half of the error probability.
+        false_negative_upper: The same for the false-negative rate.
+        mu: Gaussian-DP parameter from both upper bounds; 0 if they show nothing.
+        gaussian_epsilon: Epsilon at delta if the trade-off function is Gaussian.
+        epsilon: Epsilon at delta without an assumption.
+    """
+
+    threshold: float
+    false_positives: int
+    false_negatives: int
+    false_positive_upper: float
+    false_negative_upper: float
+    mu: float
+    gaussian_epsilon: float
+    epsilon: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Thresholds:
+    """The errors at every threshold that a reader may choose.
+
+    Arguments:
+        counts: The errors at finite thresholds.
+        start: Index of the threshold that the page shows first.
+        reading: The bounds at that threshold.
+        delta: Delta at which the epsilons are read.
+        confidence: Confidence of each reading by itself.
+    """
+
+    counts: ErrorCounts
+    start: int
+    reading: Reading
+    delta: float
+    confidence: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TradeoffCurves:
+    """False-negative rate against false-positive rate.
+
+    Arguments:
+        seen: The observed rates.
+        proven: Upper bounds on both rates, valid together; the true curve lies below.
+        claimed: The claimed trade-off function; the true curve lies above. `None` without a claim.
+        fitted: The trade-off function of the fitted Gaussian; `None` if none was fitted.
+        confidence: Confidence of the proven curve.
+    """
+
+    seen: Curve
+    proven: Curve
+    claimed: Curve | None
+    fitted: Curve | None
+    confidence: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProfileCurves:
+    """Privacy profiles: delta against epsilon.
+
+    Arguments:
+        proven: Lower bounds on delta without an assumption, valid together.
+        gaussian: Lower bounds if the trade-off function is Gaussian; `None` without a mu.
+        claimed: The claimed profile; `None` without a claim.
+        delta: The delta at which epsilon is bounded.
+        confidence: Confidence of the proven curve.
+    """
+
+    proven: Curve
+    gaussian: Curve | None
+    claimed: Curve | None
+    delta: float
+    confidence: float
+
 
 _MOST_BINS = 60
 _POINTS = 400
