@@ -27,6 +27,7 @@ def gaussian(noise: float) -> Callable[..., Any]:
         random = np.random.default_rng(seed)
         return -(canary.clipped_sum(inserted) + random.normal(0, noise, canary.parameters))
 
+    train.__qualname__ = "train"
     return train
 
 

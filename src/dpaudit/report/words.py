@@ -44,7 +44,7 @@ _CONDITIONS = {
     "scores are independent of each other": "if scores are independent",
 }
 _WORDS = {"no-claim": "No claim", "too-few-scores": "No bound yet"}
-_LEFT = 31  # the column of conditions
+_LEFT = 30  # the column of conditions
 
 
 # --- The statement of an audit. -------------------------------------------------------------------
@@ -174,14 +174,14 @@ def _what(result: AuditResult) -> Iterator[str]:
         yield f"{result.canaries:,} canaries"
         yield counted(result.final.horizon, "step")
         return
-    if result.adversary and result.adversary != "as returned":
+    if result.description.training is None:
         yield f"adversary {result.adversary}"
     runs = counted(result.runs, "training")
     if not result.finished:
         runs = f"{result.runs:,} of {counted(result.asked, 'training')}"
+    elif result.fresh_runs:
+        runs = f"{result.runs:,} + {result.fresh_runs:,} trainings"
     yield runs + (f" of {result.canaries:,} canaries" if result.canaries > 1 else "")
-    if result.fresh_runs:
-        yield f"{result.fresh_runs:,} fresh ones"
     if result.failures:
         yield f"{len(result.failures):,} failed"
     if result.seconds:
@@ -204,6 +204,9 @@ def _shown(final: Assessment, claimed: float, *, violation: bool) -> Iterator[Li
     free = [bound for bound in final.lower if bound is not leading and _is_free(bound)]
     for bound in (leading, *free[:1]):
         words = [_condition(text) for text in bound.assumptions]
+        if len(words) > 1:  # in one line: if Gaussian, canaries independent
+            brief = [re.sub(r"^if (the trade-off is )?| are\b", "", text) for text in words]
+            words = [f"if {', '.join(brief)}"]
         if not bound.assumptions:
             words.append("without assumptions")
         if bound is leading or bound.confidence != leading.confidence:
@@ -482,7 +485,7 @@ def _typed(delta: float) -> str:
 
 def _row(label: str, line: Line) -> list[str]:
     value = line.value if line.epsilon is None else f"epsilon {line.sign} {line.value:>5}"
-    return _hanging(f"  {label:<10}{value}   ".ljust(_LEFT), line.words)
+    return _hanging(f"  {label:<10}{value}  ".ljust(_LEFT), line.words)
 
 
 def _hanging(start: str, text: str) -> list[str]:
