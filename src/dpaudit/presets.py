@@ -154,16 +154,12 @@ class Preset:
         return DPSGD(build_model=self.model_for(data), data=data, **settings)
 
 
-def _network(name: str) -> Callable[[Examples], Builder]:
-    """A ``model_for``: the function of that name in `dpaudit.models`, imported when needed."""
+def _network(name: str, data: Examples) -> Builder:
+    """The function of that name in `dpaudit.models`, imported when needed."""
+    from dpaudit import models
 
-    def model_for(data: Examples) -> Builder:
-        from dpaudit import models
-
-        builder: Builder = getattr(models, name)
-        return builder
-
-    return model_for
+    builder: Builder = getattr(models, name)
+    return builder
 
 
 def _housing(data_dir: DataDir) -> Examples:
@@ -183,7 +179,7 @@ _HOUSING = Preset(
     summary="FCNN 8-6-2 on California Housing",
     needs_folder=False,
     read=_housing,
-    model_for=_network("fcnn"),
+    model_for=functools.partial(_network, "fcnn"),
     batch_size=400,
     learning_rate=0.1,
 )
@@ -192,21 +188,21 @@ _CONVNET = Preset(
     name="convnet",
     summary="ConvNet on CIFAR-10",
     read=_cifar10,
-    model_for=_network("convnet"),
+    model_for=functools.partial(_network, "convnet"),
 )
 
 _RESNET18 = Preset(
     name="resnet18",
     summary="ResNet18 with GroupNorm on CIFAR-10",
     read=_cifar10,
-    model_for=_network("resnet18"),
+    model_for=functools.partial(_network, "resnet18"),
 )
 
 _VIT_TINY = Preset(
     name="vit-tiny",
     summary="ViT-tiny on CIFAR-10",
     read=_cifar10,
-    model_for=_network("vit_tiny"),
+    model_for=functools.partial(_network, "vit_tiny"),
     adversary="random-dimension",
 )
 
@@ -215,7 +211,7 @@ _WRN_16_4 = Preset(
     name="wrn-16-4",
     summary="WRN-16-4 with GroupNorm on CIFAR-10",
     read=_cifar10,
-    model_for=_network("wide_resnet"),
+    model_for=functools.partial(_network, "wide_resnet"),
     adversary="random-dimension",
 )
 
@@ -337,7 +333,7 @@ _GPT = Preset(
     name="gpt",
     summary="GPT of 10.8 million parameters on the bytes of a text",
     read=_bytes,
-    model_for=_network("gpt"),
+    model_for=functools.partial(_network, "gpt"),
     batch_size=64,
     learning_rate=0.1,
     noise_multiplier=1.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
@@ -16,8 +17,11 @@ from typing import Any
 
 import pytest
 
+from dpaudit import audit, plan
 from dpaudit.audits import progress
+from dpaudit.configuration import Settings
 from dpaudit.errors import StoreError
+from dpaudit.games import Game
 from dpaudit.scores import Store, read_scores
 
 Run = Callable[..., tuple[int, str, str]]
@@ -164,6 +168,11 @@ def test_options_reach_the_training(run: Run) -> None:
     assert printed["upper"][0]["steps"] == 3
     assert printed["lower"][0]["delta"] == 1e-3
     assert {"one-run", "one-run-fdp"} <= {bound["method"] for bound in printed["lower"]}
+
+
+def test_commands_and_functions_have_one_default_seed() -> None:
+    defaults = {inspect.signature(call).parameters["seed"].default for call in (audit, plan, Game)}
+    assert defaults == {Settings().resolved().seed} == {0}
 
 
 def test_a_configuration_file(run: Run) -> None:

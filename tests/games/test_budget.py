@@ -21,8 +21,8 @@ from dpaudit.executors import Capacity
 from dpaudit.games import Game, prepare
 from dpaudit.games.budget import CACHE, _Counter, gpus
 from dpaudit.games.tiles import engine_of
+from dpaudit.mechanisms.augmentation import FlipAndShift
 from dpaudit.mechanisms.batches import FixedBatches
-from dpaudit.mechanisms.clipping import FlipAndShift
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import Canaries, CraftedDimensions, HiddenStateAdversary
 
@@ -137,7 +137,7 @@ def test_a_step_allocates_at_most_what_is_estimated(cases: dict[str, Any], name:
     engine, counter = engine_of(prepared, runs=1), _Counter()
     parameters = torch.cat([p.detach().flatten() for p in cases[name].build().parameters()])
     with counter:
-        next(engine.play(parameters.unsqueeze(0), torch.arange(1), torch.ones(1, 1)))
+        next(engine.states(parameters.unsqueeze(0), torch.arange(1), torch.ones(1, 1)))
     assert max(counter.bytes) <= prepared.cost.bytes <= 2 * max(counter.bytes)
 
 

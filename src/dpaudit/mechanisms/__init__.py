@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from dpaudit._loading import on_first_use
 
 if TYPE_CHECKING:
+    from dpaudit.mechanisms.augmentation import Augmentation, FlipAndShift
+    from dpaudit.mechanisms.averaging import ExponentialAverage, UniformAverage, WeightAveraging
     from dpaudit.mechanisms.batches import (
         BatchPlan,
         FixedBatches,
@@ -15,11 +17,9 @@ if TYPE_CHECKING:
         ReshuffledEpochs,
     )
     from dpaudit.mechanisms.clipping import (
-        Augmentation,
         AutomaticClipping,
         Clipping,
         FlatClipping,
-        FlipAndShift,
         NormalisedGradients,
     )
     from dpaudit.mechanisms.correlation import CorrelatedNoise
@@ -28,12 +28,9 @@ if TYPE_CHECKING:
         SGD,
         Adam,
         ConstantRate,
-        ExponentialAverage,
         LearningRateSchedule,
         Optimizer,
-        UniformAverage,
         WarmupDecay,
-        WeightAveraging,
     )
     from dpaudit.mechanisms.smoothness import (
         GivenLipschitz,
@@ -82,13 +79,13 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept every name
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "augmentation": "Augmentation FlipAndShift",
+            "averaging": "ExponentialAverage UniformAverage WeightAveraging",
             "batches": "BatchPlan FixedBatches FullBatch PoissonBatches ReshuffledEpochs",
-            "clipping": "Augmentation AutomaticClipping Clipping FlatClipping FlipAndShift "
-            "NormalisedGradients",
+            "clipping": "AutomaticClipping Clipping FlatClipping NormalisedGradients",
             "correlation": "CorrelatedNoise",
-            "dpsgd": "DPSGD FixedInitialisation FreshInitialisation Insertion",
-            "optimizers": "SGD Adam ConstantRate ExponentialAverage LearningRateSchedule "
-            "Optimizer UniformAverage WarmupDecay WeightAveraging",
+            "dpsgd": "DPSGD FixedInitialisation FreshInitialisation Initialisation Insertion",
+            "optimizers": "SGD Adam ConstantRate LearningRateSchedule Optimizer WarmupDecay",
             "smoothness": "GivenLipschitz LinearModel SmoothLoss Smoothness SoftmaxHead "
             "UnclippedConvex",
         },

@@ -56,7 +56,11 @@ class _ShuffledBatches(BatchPlan):
         _validate.seed(self.seed)
 
     def check(self, examples: int) -> None:
-        _check_size(self.batch_size, examples)
+        if self.batch_size > examples:
+            raise InvalidInput(
+                f"batch_size must be at most the number of examples ({examples}), got "
+                f"{self.batch_size}; use a smaller batch or more data"
+            )
 
     def expected_size(self, examples: int) -> float:
         return float(self.batch_size)
@@ -133,7 +137,7 @@ class FullBatch(BatchPlan):
     """All examples at every step."""
 
     def check(self, examples: int) -> None:
-        _check_size(1, examples)
+        """Any number of examples is possible."""
 
     def indices(self, step: int, examples: int) -> Integers:
         return np.arange(examples, dtype=np.int64)
@@ -147,11 +151,3 @@ def _shuffled(seed: int, epoch: int, examples: int) -> Integers:
     order = np.random.default_rng((seed, epoch)).permutation(examples)
     order.setflags(write=False)
     return order
-
-
-def _check_size(batch_size: int, examples: int) -> None:
-    if batch_size > examples:
-        raise InvalidInput(
-            f"batch_size must be at most the number of examples ({examples}), got {batch_size}; "
-            "use a smaller batch or more data"
-        )

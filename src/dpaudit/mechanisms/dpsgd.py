@@ -11,26 +11,22 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, cast, final
+from dataclasses import MISSING, dataclass, field, fields
+from typing import TYPE_CHECKING, Literal, cast, final
 
-from dpaudit import _validate
+from dpaudit import _validate, mechanisms
 from dpaudit.data import Examples
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.batches import BatchPlan
-from dpaudit.mechanisms.clipping import Augmentation, Clipping, FlatClipping
-from dpaudit.mechanisms.correlation import CorrelatedNoise
-from dpaudit.mechanisms.optimizers import (
-    SGD,
-    ConstantRate,
-    LearningRateSchedule,
-    Optimizer,
-    WeightAveraging,
-)
+from dpaudit.mechanisms.clipping import Clipping, FlatClipping
+from dpaudit.mechanisms.optimizers import SGD, ConstantRate, LearningRateSchedule, Optimizer
 
 if TYPE_CHECKING:
     import torch
 
+    from dpaudit.mechanisms.augmentation import Augmentation
+    from dpaudit.mechanisms.averaging import WeightAveraging
+    from dpaudit.mechanisms.correlation import CorrelatedNoise
     from dpaudit.mechanisms.smoothness import Smoothness
 
 Phase = Literal["first", "last"]
@@ -166,8 +162,11 @@ class DPSGD:
         object.__setattr__(self, "build_model", _builder(self.build_model, self.initialisation))
         object.__setattr__(self, "data", Examples.of(self.data))
         for name, (kind, expected) in _KINDS.items():
-            if not isinstance(getattr(self, name), kind):
-                raise InvalidInput(f"{name} must be {expected}, got {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
+            if not isinstance(value, getattr(mechanisms, kind)):
+                raise InvalidInput(f"{name} must be {expected}, got {value!r}")
         _validate.integer(
             "steps", self.steps, at_least=1, at_most=MOST_STEPS, remedy="train for fewer steps"
         )
@@ -203,10 +202,10 @@ class DPSGD:
         """
         further = {}
         for setting in fields(self):
-            if setting.name in _DESCRIBED_APART or not _has_default(setting):
-                continue
             factory = setting.default_factory
             default = setting.default if factory is MISSING else factory()
+            if default is MISSING or setting.name in _DESCRIBED_APART:
+                continue
             if getattr(self, setting.name) != default:
                 further[setting.name] = getattr(self, setting.name)
         return further
@@ -225,21 +224,24 @@ class DPSGD:
 _DESCRIBED_APART = ("initialisation", "name", "smoothness")
 """Settings with a default that descriptions of a training have a place of their own for."""
 
-_KINDS: dict[str, tuple[Any, str]] = {
-    "batches": (BatchPlan, "FixedBatches(batch_size=...) or another plan of dpaudit.mechanisms"),
-    "initialisation": (Initialisation, "FixedInitialisation() or FreshInitialisation()"),
-    "optimizer": (Optimizer, "SGD(), Adam() or another Optimizer of dpaudit.mechanisms"),
-    "schedule": (LearningRateSchedule, "ConstantRate() or another LearningRateSchedule"),
-    "averaging": (WeightAveraging | None, "None, ExponentialAverage() or another WeightAveraging"),
-    "clipping": (Clipping, "FlatClipping() or another Clipping of dpaudit.mechanisms"),
-    "augmentation": (Augmentation | None, "None, FlipAndShift() or another Augmentation"),
-    "correlation": (CorrelatedNoise | None, "None or CorrelatedNoise.square_root(bands=...)"),
+_OPTIONAL = ("averaging", "augmentation", "correlation")
+"""Settings that are `None` if the training has no such thing."""
+
+_KINDS = {
+    "batches": (
+        "BatchPlan",
+        "FixedBatches(batch_size=...) or another plan of dpaudit.mechanisms",
+    ),
+    "initialisation": ("Initialisation", "FixedInitialisation() or FreshInitialisation()"),
+    "optimizer": ("Optimizer", "SGD(), Adam() or another Optimizer of dpaudit.mechanisms"),
+    "schedule": ("LearningRateSchedule", "ConstantRate() or another LearningRateSchedule"),
+    "averaging": ("WeightAveraging", "None, ExponentialAverage() or another WeightAveraging"),
+    "clipping": ("Clipping", "FlatClipping() or another Clipping of dpaudit.mechanisms"),
+    "augmentation": ("Augmentation", "None, FlipAndShift() or another Augmentation"),
+    "correlation": ("CorrelatedNoise", "None or CorrelatedNoise.square_root(bands=...)"),
 }
-"""The types of settings that are easily mistaken for others, and what to give."""
-
-
-def _has_default(setting: Field[Any]) -> bool:
-    return setting.default is not MISSING or setting.default_factory is not MISSING
+"""The types of settings that are easily mistaken for others, by their names in
+`dpaudit.mechanisms`, and what to give."""
 
 
 def _builder(

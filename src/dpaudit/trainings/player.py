@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, final
 
-from dpaudit.executors import Executor, InProcess, LocalProcesses, Notify, Player, PlayTile
+from dpaudit.executors import Executor, InProcess, Notify, Player, PlayTile
 from dpaudit.trainings.identity import CodeDigest
 from dpaudit.trainings.probe import probe
 from dpaudit.trainings.run import Job
@@ -63,6 +63,8 @@ def executor_of(workers: int, *, timeout: float | None = None, isolated: bool = 
     """
     if workers == 1 and timeout is None and not isolated:
         return InProcess()
+    from dpaudit.executors import LocalProcesses
+
     threads = os.environ.get("OMP_NUM_THREADS", "1")
     environment = {
         "OMP_NUM_THREADS": threads,
