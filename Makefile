@@ -8,7 +8,7 @@ VENV := .venv
 PIP := $(VENV)/bin/pip install --quiet --constraint constraints.txt
 OPTIONS ?=
 
-.PHONY: audit bench test quick lint types docs browser release-check clean
+.PHONY: audit bench field test quick lint types docs browser release-check clean
 
 audit: $(VENV)/.audit
 	$(VENV)/bin/dpaudit audit $(OPTIONS)
@@ -27,6 +27,10 @@ quick: $(VENV)/.dev
 # A few minutes. OPTIONS=--strict fails if a ratio got worse, OPTIONS=--save keeps the new numbers.
 bench: $(VENV)/.dev
 	$(VENV)/bin/python benchmarks/bench.py $(OPTIONS)
+
+# What the field's libraries keep: docs/field.md. FIELD_SOURCES names the folder of your clones.
+field: $(VENV)/.dev
+	$(VENV)/bin/python field/run.py $(OPTIONS)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

@@ -1,0 +1,1 @@
+"""The field, audited: what DP libraries really keep. See docs/field.md; `make field` runs it."""
