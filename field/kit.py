@@ -102,10 +102,11 @@ def evidence_of(result: Any) -> dict[str, Any]:
             {"rule": finding.rule.name, "explanation": finding.explanation} for finding in broken
         ]
         found["not_tested"] = [finding.rule.name for finding in result.not_tested]
-    for name in ("claimed_epsilon", "shown_epsilon", "p_value", "delta"):
-        value = getattr(result, name, None)
-        if isinstance(value, int | float):
-            found[name] = round(float(value), 6)
+    if hasattr(result, "least_upper"):  # an audit
+        found["claimed_epsilon"] = round(result.least_upper.value, 4)
+        found["shown_epsilon"] = round(result.leading.value, 4)
+    if isinstance(getattr(result, "p_value", None), float):  # a test of a claim
+        found["p_value"] = float(f"{result.p_value:.2g}")
     return found
 
 

@@ -103,7 +103,7 @@ def run(name: str, library: dict[str, Any], *, fresh: bool) -> dict[str, Any]:
     current = digest(name, library)
     if not fresh and out.is_file():
         stored: dict[str, Any] = json.loads(out.read_text())
-        if stored.get("digest") == current:
+        if stored.get("digest") == current and stored["cases"]:
             print(f"{library['title']}: unchanged")
             return stored
     print(f"{library['title']}:", flush=True)

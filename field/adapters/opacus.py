@@ -17,6 +17,7 @@ from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch.utils.data import DataLoader, TensorDataset
 
 import dpaudit
+from dpaudit.pipelines import with_and_without
 from dpaudit.trainings import rows_model
 
 
@@ -154,3 +155,62 @@ def shipped_training(sigma=1.0, batches=160):
 @case("an ordinary training, audited live", claims="what its accountant records")
 def live():
     return shipped_training()
+
+
+def tutorial(batch, **options):
+    """The pipeline of the tutorials: loader, make_private, five epochs."""
+
+    def train(data, seed):
+        torch.manual_seed(seed)
+        model = torch.nn.Linear(4, 2)
+        model, optimizer, loader = PrivacyEngine().make_private(
+            module=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            data_loader=DataLoader(TensorDataset(*data), batch_size=batch, shuffle=True),
+            noise_multiplier=SIGMA,
+            max_grad_norm=CLIP,
+            **options,
+        )
+        for _ in range(5):
+            for inputs, labels in loader:
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+                optimizer.step()
+        return model
+
+    return train
+
+
+def records(count):
+    generator = torch.Generator().manual_seed(1)
+    features = torch.randn(count, 4, generator=generator)
+    return features, (features[:, 0] > 0).long()
+
+
+@case(
+    "the whole pipeline of the tutorials, 64 records and one more at batch size 64",
+    claims="what its accountant says, for adding a record",
+    expected="broken",
+    cause="the number of steps, the sampling rate and the divisor depend on the number of records",
+    class_of_bug="a training library: steps and divisor depend on the number of records",
+    public="opacus#571",
+)
+def number_of_records():
+    return dpaudit.check_pipeline(tutorial(64), with_and_without(records(65)))
+
+
+@case(
+    "the whole pipeline of the tutorials, where the number of batches stays the same",
+    claims="what its accountant says, for adding a record",
+)
+def number_of_records_elsewhere():
+    return dpaudit.check_pipeline(tutorial(16), with_and_without(records(67)))
+
+
+@case("`poisson_sampling=False`, a record replaced", claims="what it says for batches in order")
+def replaced_record():
+    features, labels = records(48)
+    other = features.clone(), labels
+    other[0][-1] = 0
+    train = tutorial(16, poisson_sampling=False)
+    return dpaudit.check_pipeline(train, ((features, labels), other))
