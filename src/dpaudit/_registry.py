@@ -16,7 +16,7 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast, final
 
-from dpaudit._validate import shown
+from dpaudit._validate import said, shown
 from dpaudit.errors import InvalidInput
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class Registry(Mapping[str, T], Generic[T]):
                 raise
             raise InvalidInput(
                 f"{self._argument} {name!r} is registered as {point.value!r} in the entry points "
-                f"{self._group!r}, but loading it raised {type(error).__name__}: {error}; repair "
+                f"{self._group!r}, but loading it raised {said(error)}; repair "
                 "or uninstall the package that registers it"
             ) from error
         self._loaded[text] = loaded if self._make is None else self._make(loaded)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import os
-import tempfile
-from pathlib import Path
+import re
 
 from dpaudit.errors import InvalidInput
 
@@ -30,6 +29,34 @@ def shown(value: object) -> str:
         return f"an object of type {type(value).__name__}"
     half = _LONGEST // 2
     return text if len(text) <= _LONGEST else f"{text[:half]} … {text[-half:]}"
+
+
+def printable(text: str) -> str:
+    """The text without what could command a terminal or a CI system that reads the log.
+
+    These are control characters, and what GitHub Actions takes for a command at the start of a
+    line, ``::error::``, or anywhere, ``##[error]``.
+
+    Example:
+        >>> printable("a\\x1b[2Jb"), printable("name\\n::error::lie")
+        ('a�[2Jb', 'name\\n: :error::lie')
+    """
+    shown = "".join(sign if sign.isprintable() or sign in "\n\t" else "\ufffd" for sign in text)
+    return re.sub(r"(^|\n)([ \t]*)::", r"\1\2: :", shown).replace("##[", "## [")
+
+
+def said(error: BaseException) -> str:
+    """The type and the message of an exception, whatever its ``str`` does.
+
+    Example:
+        >>> said(ValueError("too small"))
+        'ValueError: too small'
+    """
+    try:
+        text = str(error)
+    except Exception:  # the exception's own code
+        text = "its message cannot be shown"
+    return f"{type(error).__name__}: {text}"
 
 
 def path(name: str, value: object) -> str:
@@ -130,30 +157,6 @@ def runs(value: object, *, canaries: int) -> int:
     runs have it; the pilot takes one score with and one without it, and as many must remain.
     """
     return integer("runs", value, at_least=4 if canaries == 1 else 1, at_most=10**9)
-
-
-def file_to_write(name: str, path: Path) -> None:
-    """Raise now for a file that could not be written once everything is computed."""
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise InvalidInput(
-            f"{name} must be in a folder that is there, got {shown(str(path))}; make the folder "
-            "first"
-        )
-    if path.exists():
-        writable = path.is_file() and os.access(path, os.W_OK)
-    else:
-        try:
-            # Permissions alone are not enough: /proc has them, and accepts no file.
-            with tempfile.TemporaryFile(dir=folder):
-                writable = True
-        except OSError:
-            writable = False
-    if not writable:
-        raise InvalidInput(
-            f"{name} must be a file that can be written, got {shown(str(path))}; choose another "
-            "folder"
-        )
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...], *, remedy: str = "") -> str:

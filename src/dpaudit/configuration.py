@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, final
 
 from dpaudit import _validate
+from dpaudit._inputs import read_text
+from dpaudit._outputs import check_output
 from dpaudit.adversaries import ADVERSARIES, adversary
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.presets import INSERTIONS, PRESETS, preset
-from dpaudit.scores.files import check_replaceable
 from dpaudit.threat_models import Adversary
 from dpaudit.trainings.importing import load
 
@@ -216,8 +217,7 @@ class Settings:
         for horizon in self.horizons or ():
             _validate.integer("horizons", horizon, at_least=1)
         if self.scores_out is not None:
-            _validate.file_to_write("scores_out", Path(self.scores_out))
-            check_replaceable(Path(self.scores_out))
+            check_output("scores_out", Path(self.scores_out), overwrite=True)  # its place
 
     def insertion(self) -> Insertion:
         """The steps at which the canary is inserted."""
@@ -284,7 +284,7 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
     """
     file = Path(path)
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = tomllib.loads(read_text(file))
     except OSError as error:
         raise InvalidInput(f"cannot read {file}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

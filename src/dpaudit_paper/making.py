@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 
 from dpaudit._cores import cores
-from dpaudit._files import write_text, write_whole
+from dpaudit._outputs import write_text, write_whole
 from dpaudit.errors import DataError, DpauditError, InvalidInput
 from dpaudit_paper import style
 from dpaudit_paper.base import Figure, Ledger, Scale, Setting
@@ -212,9 +212,10 @@ def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> N
         drawing = figure.draw(table)
         if warning:
             style.stamp(drawing, warning)
-        write_whole(out / f"{figure.id}.png", lambda draft: drawing.savefig(draft, dpi=200))
+        png = partial(drawing.savefig, format="png", dpi=200)
+        write_whole(out / f"{figure.id}.png", png)
         for suffix, date in (("svg", "Date"), ("pdf", "CreationDate")):
-            save = partial(drawing.savefig, metadata={date: None})
+            save = partial(drawing.savefig, format=suffix, metadata={date: None})
             write_whole(out / f"{figure.id}.{suffix}", save)
 
 

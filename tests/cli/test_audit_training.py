@@ -178,7 +178,7 @@ def test_list_and_show_know_these_audits(module, monkeypatch, capsys):
         (["bad.py:train", "--claimed-epsilon", "8"], "importing 'bad' raised ZeroDivisionError"),
         (
             ["{}:broken", "--claimed-epsilon", "8", "--scores-out", "no/where.csv"],
-            "scores_out must be in a folder that is there, got 'no/where.csv'",
+            "scores-out must be in a folder that is there, got 'no/where.csv'",
         ),
         (
             ["{}:broken", "--claimed-epsilon", "8", "--junit", "no/where.xml"],

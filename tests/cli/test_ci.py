@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from dpaudit._version import __version__
 from dpaudit.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -111,7 +112,7 @@ def test_the_github_action_fails_for_a_violation_and_keeps_the_report(here, comm
     inputs = {name: one.get("default", "") for name, one in action["inputs"].items()}
     inputs |= {
         "training": "mine.py:train",
-        "claim": "--noise-multiplier 1 --steps 1",
+        "claim": "--noise-multiplier 1 --steps 1 --name '* $(touch owned); a b'",
         "runs": "40",
         "workers": "1",
         "install": "",
@@ -122,12 +123,16 @@ def test_the_github_action_fails_for_a_violation_and_keeps_the_report(here, comm
 
     step = action["runs"]["steps"][-1]
     values = {name: filled(text) for name, text in step["env"].items()}
+    assert step["shell"] == "python"
     done = subprocess.run(
-        ["bash", "-e", "-c", step["run"]], env={**commands, **values}, check=False, cwd=here
+        [sys.executable, "-c", step["run"]], env={**commands, **values}, check=False, cwd=here
     )
     assert done.returncode == 1
     made = {file.name for file in (here / inputs["report"]).iterdir()}
     assert {"audit.html", "audit.xml", "audit.sarif"} <= made
+    assert not (here / "owned").exists()
+    assert "* $(touch owned); a b" in (here / inputs["report"] / "audit.xml").read_text()
+    assert action["inputs"]["install"]["default"] == f"dpaudit[report]=={__version__}"
 
 
 def test_the_pre_commit_hook_is_the_check(here, commands):

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpaudit.cli._exit import Unwritten, decided, exit_code_of, printable
+from dpaudit._validate import printable
+from dpaudit.cli._exit import Unwritten, decided, exit_code_of
 from dpaudit.cli._output import console, print_json, user_code
 from dpaudit.scores import Scores, Store, write_scores
 

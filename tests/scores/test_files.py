@@ -120,7 +120,7 @@ def test_the_line_is_right_beyond_the_first_chunk() -> None:
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InvalidScores, match=r"none\.csv: No such file"):
         read_scores(tmp_path / "none.csv")
-    with pytest.raises(InvalidScores, match="Is a directory"):
+    with pytest.raises(InvalidScores, match="got a folder"):
         read_scores(tmp_path)
     for content in (b"\x80\x81score", b"PAR1\x00\xff\xfe"):
         (tmp_path / "binary.csv").write_bytes(content)
@@ -212,9 +212,9 @@ def test_unknown_format_and_unwritable_place(awkward: Scores, tmp_path: Path) ->
         read_scores(io.StringIO(""), format="json")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="csv, parquet, got 'json'"):
         write_scores(awkward, tmp_path / "x", format="json")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="cannot write"):
+    with pytest.raises(InvalidInput, match="folder that is there"):
         write_scores(awkward, tmp_path / "no" / "folder.csv")
-    with pytest.raises(InvalidInput, match="Is a directory"):
+    with pytest.raises(InvalidInput, match="which is a folder"):
         write_scores(awkward, tmp_path)
 
 
@@ -239,7 +239,7 @@ def test_a_file_that_dpaudit_did_not_write_is_not_replaced(
 ) -> None:
     path = tmp_path / name
     path.write_text("ten years of work")
-    with pytest.raises(InvalidInput, match="does not hold scores"):
+    with pytest.raises(InvalidInput, match="was not written by dpaudit"):
         write_scores(awkward, path)
     assert path.read_text() == "ten years of work"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from dpaudit.errors import InvalidInput, StoreError
 from dpaudit.scores import Failure, ScoreBlock, Store
-from dpaudit.scores.store import canonical_json
+from dpaudit.scores.store import MOST_LONG_FAILURES, canonical_json
 
 CONFIGURATION = {"mechanism": {"steps": 250, "noise_multiplier": 4}, "runs": 8, "seed": 0}
 VERSIONS = {"dpaudit": "0.1.0", "torch": "2.13.0", "device": "cpu"}
@@ -138,7 +139,7 @@ def test_an_audit_without_scores(path: Path) -> None:
             record.scores(7)
         with pytest.raises(InvalidInput, match="index must be at least 0, got -1"):
             record.add_tile(-1, block(0))
-        with pytest.raises(InvalidInput, match="name must not be blank"):
+        with pytest.raises(InvalidInput, match="name must be text that is not blank"):
             store.begin(" ", CONFIGURATION, VERSIONS)
 
 
@@ -340,3 +341,41 @@ def test_different_settings_are_different_text() -> None:
 def test_what_is_no_setting(configuration: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         canonical_json(configuration)
+
+
+def test_of_many_failures_few_are_stored_in_full(path: Path) -> None:
+    with Store.open(path) as store:
+        record = store.begin("failing", CONFIGURATION, VERSIONS)
+        for run in range(MOST_LONG_FAILURES + 2):
+            text = "\U0001f4a5" * 20_000
+            failure = Failure(run=run, inserted=1, canaries=1, error=text, traceback=text)
+            record.add_tiles([(run, failure)])
+    with Store.open(path) as store:  # resumed
+        record = store.audits()[0]
+        record.add_tiles([(200, replace(failure, run=200))])
+        query = "SELECT tile, length(content) FROM tiles ORDER BY tile"
+        sizes = [size for _, size in record.database.rows(query)]
+    assert min(sizes[:MOST_LONG_FAILURES]) > 10_000
+    assert max(sizes[MOST_LONG_FAILURES:]) < 2_000
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_store_that_was_deleted_or_replaced_is_named(path: Path, replaced: bool) -> None:
+    with Store.open(path) as store:
+        record = store.begin("housing", CONFIGURATION, VERSIONS)
+        path.unlink()
+        if replaced:
+            Store.open(path).close()
+        with pytest.raises(StoreError, match="was deleted or replaced"):
+            record.add_tile(0, block(0))
+
+
+def test_a_new_audit_reads_no_finished_one(path: Path) -> None:
+    with Store.open(path) as store:
+        for name in ("housing", None, "housing"):
+            store.begin(name, CONFIGURATION, VERSIONS).finish({})
+        unfinished = store.begin("housing", CONFIGURATION, VERSIONS)
+        assert store.named("housing", unfinished=True) == (unfinished,)
+        assert store.named("housing")[0].id == unfinished.id
+        assert len(store.named("housing")) == 3
+        assert len(store.named(None)) == 1

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, Self, final
 
 from dpaudit._numbers import decimals, duration
+from dpaudit._validate import printable
 from dpaudit.executors import Status
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -218,7 +219,7 @@ class _Terminal:
         self._bar.update(self._task, description=state.stage, text=state.text, **known)
 
     def say(self, text: str) -> None:
-        self._bar.console.print(text, markup=False, soft_wrap=True)
+        self._bar.console.print(printable(text), markup=False, soft_wrap=True)
 
     def stop(self) -> None:
         self._bar.stop()
@@ -243,7 +244,7 @@ class _Notebook:
         self._handle.update(self._html(f"<progress{known}></progress> {escape(state.line)}"))
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr)
+        print(printable(text), file=sys.stderr)
 
     def stop(self) -> None:
         self._handle.update(self._html(""))
@@ -269,7 +270,7 @@ class _Lines:
         self._print_if_due()
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
     def stop(self) -> None:
         self._stopped.set()

@@ -262,11 +262,11 @@ class AuditResult:
 
         return audit_figure(self.evidence(with_growth=False), title=self.title)
 
-    def report(self, path: str | os.PathLike[str]) -> Path:
-        """Write the result as one self-contained HTML page; see `dpaudit.report`."""
+    def report(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the result as one self-contained HTML page; see `dpaudit.report.write_page`."""
         from dpaudit.report import write_page
 
-        return write_page(self.page(), path)
+        return write_page(self.page(), path, overwrite=overwrite)
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data, without the scores: what ``--json`` prints."""

@@ -253,9 +253,7 @@ def begin(store: Store, name: str | None, game: Game, *, reuse: bool = False) ->
         **{one: importlib.import_module(one).__version__ for one in ("numpy", *game.software)},
         "device": game.device,
     }
-    for record in reversed(store.audits()):
-        if record.name != name or (record.finished and not reuse):
-            continue
+    for record in store.named(name, unfinished=not reuse):
         try:
             stored = Description.of(record)
         except StoreError:  # of another program

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpaudit._arrays import Array
+from dpaudit._validate import said
 from dpaudit.errors import InvalidInput
 from dpaudit.trainings.canary import coins_of
 from dpaudit.trainings.scoring import flat_parameters, named_leaves
@@ -332,7 +333,7 @@ class TrainingSubject(Subject):
         except (Exception, SystemExit) as error:
             raise UserCodeFailed(
                 f"train failed with a canary of norm {canary.norm:g}, inserted={not absent}, "
-                f"seed={seed}: {type(error).__name__}: {error}"
+                f"seed={seed}: {said(error)}"
             ) from error
         finally:
             self._read[steps] = self.reads = canary.calls
@@ -395,7 +396,7 @@ class StepSubject(Subject):
         except (Exception, SystemExit) as error:
             raise UserCodeFailed(
                 f"private_step failed on gradients of shape {rows.shape} with seed={seed}: "
-                f"{type(error).__name__}: {error}"
+                f"{said(error)}"
             ) from error
 
     def empty_batch(self, seed: int) -> Array:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpaudit import _validate
-from dpaudit._files import write_text
-from dpaudit.cli._exit import Unwritten
+from dpaudit._outputs import check_output, write_text
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
@@ -25,35 +24,31 @@ _LEVELS: dict[str, Level] = {
 }
 
 
-def check_outcome_files(*, junit: Path | None, sarif: Path | None) -> None:
-    """Refuse files that cannot be written, before hours of training.
+def outcome_files(
+    outcomes: Callable[[], Sequence[Outcome]],
+    *,
+    junit: Path | None,
+    sarif: Path | None,
+    overwrite: bool,
+) -> dict[str, Callable[[], object]]:
+    """What writes the files that were asked for, for `print_then_write`.
 
     Arguments:
+        outcomes: The outcomes of the command; called once for each file.
         junit: File for JUnit XML; `None` for none.
         sarif: File for SARIF; `None` for none.
+        overwrite: Whether files that dpaudit did not write may be replaced.
     """
-    for name, path in (("--junit", junit), ("--sarif", sarif)):
-        if path is not None:
-            _validate.file_to_write(name, path)
 
+    def write(name: str, path: Path) -> None:
+        from dpaudit.report.ci import to_junit, to_sarif
 
-def write_outcomes(outcomes: Sequence[Outcome], *, junit: Path | None, sarif: Path | None) -> None:
-    """Write the files that were asked for.
+        text = (to_junit if name == "--junit" else to_sarif)(outcomes())
+        check_output(name, path, overwrite=overwrite, room=len(text))
+        write_text(path, text)
 
-    Arguments:
-        outcomes: The outcomes of the command.
-        junit: File for JUnit XML; `None` for none.
-        sarif: File for SARIF; `None` for none.
-    """
-    from dpaudit.report.ci import to_junit, to_sarif
-
-    for name, path, render in (("--junit", junit, to_junit), ("--sarif", sarif, to_sarif)):
-        if path is None:
-            continue
-        try:
-            write_text(path, render(outcomes))
-        except OSError as error:
-            raise Unwritten(f"{name}: cannot write {path}: {error.strerror}") from error
+    files = (("--junit", junit), ("--sarif", sarif))
+    return {name: partial(write, name, path) for name, path in files if path is not None}
 
 
 def outcome_of_audit(result: AuditResult, train: Callable[..., Any] | None = None) -> Outcome:

@@ -16,8 +16,10 @@ a violation is kept if an output then fails.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
+import io
 import os
 import re
 import signal
@@ -26,10 +28,12 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import typer
 
+from dpaudit._validate import printable, said
 from dpaudit.errors import DpauditError
 
 VERDICT_CODES = {
@@ -76,6 +80,7 @@ def exit_code_of(command: Callable[[], Any]) -> int:
     _DECIDED.set(0)
     if sys.stdout is None:  # closed by the shell: a result could not be shown
         return _say("standard output is closed", UNWRITTEN)
+    _write_any_text()
     try:
         with _termination_as_interrupt():
             code = command()
@@ -104,29 +109,51 @@ def exit_code_of(command: Callable[[], Any]) -> int:
             return _unwritten(error)
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             return _say(f"cannot use {error.filename}: {error.strerror}", MISTAKE)
+        if isinstance(error, FileNotFoundError) and not _has_working_directory():
+            return _say("the working directory was deleted; change to another one", MISTAKE)
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return _say(
+                "too many files are open; raise the limit with ulimit -n, or use fewer --workers",
+                MISTAKE,
+            )
         if os.environ.get("DPAUDIT_TRACEBACK"):
             traceback.print_exc()
         return _say(
-            f"unexpected {type(error).__name__}: {error} (a bug in dpaudit; set "
-            "DPAUDIT_TRACEBACK=1 to see where)",
+            f"unexpected {said(error)} (a bug in dpaudit; set DPAUDIT_TRACEBACK=1 to see where)",
             UNEXPECTED,
         )
     return code if isinstance(code, int) else 0
 
 
-def printable(text: str) -> str:
-    """The text without control characters, which could command a terminal.
+_IN_ASCII = {"≤": "<=", "≥": ">=", "∞": "inf", "…": "...", "—": "-", "–": "-", "·": "-", "×": "x"}
 
-    Example:
-        >>> printable("a\\x1b[2Jb")
-        'a�[2Jb'
-    """
-    return "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+
+def _write_any_text() -> None:
+    """Let standard output show every text: where its encoding has no sign, in ASCII."""
+
+    def in_ascii(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)
+        missing = error.object[error.start : error.end]
+        return "".join(_IN_ASCII.get(sign, "?") for sign in missing), error.end
+
+    codecs.register_error("dpaudit", in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(OSError, ValueError):
+                stream.reconfigure(errors="dpaudit")
+
+
+def _has_working_directory() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _say(message: str, code: int) -> int:
     """Print one bounded line on standard error."""
-    line = printable(message)
+    line = printable(" ".join(message.split("\n")))
     if len(line) > _LONGEST_LINE:
         line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
     with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed, too

@@ -58,6 +58,27 @@ Junit = Annotated[
 Sarif = Annotated[
     Path | None, option("Also write the verdict as SARIF to this file.", "FILE.sarif")
 ]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite", help="Replace existing files also where dpaudit did not write them."
+    ),
+]
+
+
+def files_named(options: dict[str, str | None]) -> dict[str, Path]:
+    """The files that options name, such as those of ``FILE.py:function`` and ``module:object``.
+
+    Arguments:
+        options: The values of options by their names.
+    """
+    files = {}
+    for name, value in options.items():
+        place = (value or "").rpartition(":")[0] or value or ""
+        file = Path(place if place.endswith((".py", ".toml")) else place.replace(".", "/") + ".py")
+        if file.is_file():
+            files[name] = file
+    return files
 
 
 # --- The claim. ----------------------------------------------------------------------------------

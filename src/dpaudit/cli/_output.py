@@ -21,8 +21,9 @@ from rich.text import Text
 
 from dpaudit._loading import uncollected
 from dpaudit._numbers import counted, decimals, percent
-from dpaudit.cli._exit import Unwritten, printable
-from dpaudit.errors import InvalidInput
+from dpaudit._validate import printable
+from dpaudit.cli._exit import Unwritten
+from dpaudit.errors import DpauditError
 from dpaudit.privacy import Bound, Unavailable
 
 if TYPE_CHECKING:
@@ -365,18 +366,28 @@ def print_side_by_side(
     print_bounds(screen, bounds, title, unavailable=unavailable, leading=leading, hide=hide)
 
 
-def print_audit(
-    result: AuditResult, *, store: str, scores_out: str | None, json: bool, all_bounds: bool
-) -> None:
-    """Print a result as a page of text or as JSON, and write the scores if asked."""
-    if json:
-        print_json({**result.to_dict(), "store": store})
-    else:
-        print_result(result, where=store, all_bounds=all_bounds)
-    if scores_out is not None:
-        from dpaudit.scores import write_scores
+def print_then_write(show: Callable[[], object], files: Mapping[str, Callable[[], object]]) -> None:
+    """Print the verdict, then write every file; an output that fails stops none of the others.
 
+    Arguments:
+        show: Prints the verdict.
+        files: What writes each file, by its option.
+    """
+    unprinted = None
+    try:
+        show()
+        sys.stdout.flush()
+    except OSError as error:  # a closed pipe, a full disk
+        unprinted = error
+    problems = []
+    for name, write in files.items():
         try:
-            write_scores(result.scores, scores_out)
-        except InvalidInput as error:  # the file could be written before the audit
-            raise Unwritten(str(error)) from error
+            write()
+        except OSError as error:
+            problems.append(f"{name}: cannot be written: {error.strerror or error}")
+        except DpauditError as error:
+            problems.append(str(error))
+    if problems:
+        raise Unwritten("; ".join(problems)) from unprinted
+    if unprinted is not None:
+        raise unprinted

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpaudit import _validate
 from dpaudit._loading import uncollected
+from dpaudit._outputs import check_outputs
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._audit_options import takes_executor, with_signature
-from dpaudit.cli._ci import check_outcome_files, outcome_of_audit, write_outcomes
+from dpaudit.cli._ci import outcome_files, outcome_of_audit
 from dpaudit.cli._exit import decided
 from dpaudit.cli._options import (
     AllBounds,
@@ -22,18 +22,20 @@ from dpaudit.cli._options import (
     Json,
     Junit,
     LeastPower,
+    Overwrite,
     PairOnly,
     SamplingRate,
     Sarif,
     claim_from,
+    files_named,
     option_name,
     optional,
 )
-from dpaudit.cli._output import print_audit, progress_shown
+from dpaudit.cli._output import print_json, print_result, print_then_write, progress_shown
 from dpaudit.cli.receipts import IncludeScores, PlanToName, ReceiptOut, write_receipt
 from dpaudit.configuration import Settings, read_settings, store_path
 from dpaudit.errors import InvalidInput
-from dpaudit.scores import Store
+from dpaudit.scores import Store, write_scores
 
 if TYPE_CHECKING:
     from dpaudit.executors import Executor
@@ -114,6 +116,7 @@ def audit(
     receipt: Path | None,
     registered: Path | None,
     include_scores: bool,
+    overwrite: bool,
     executor: Executor | None,
     **given: Any,
 ) -> None:
@@ -135,12 +138,10 @@ def audit(
     3: inconclusive; 2: an error in the call or in the training; 5: an output
     could not be written.
     """
-    check_outcome_files(junit=junit, sarif=sarif)
-    if receipt is not None:
-        _validate.file_to_write("--receipt", receipt)
-    elif registered is not None:
+    if receipt is None and registered is not None:
         raise InvalidInput(f"--registered needs --receipt, got {str(registered)!r} alone")
     settings = Settings(**{name: given.pop(name) for name in option.SETTINGS})
+    read = {"TRAINING": training, "--canary": given["canary"], "--adversary": settings.adversary}
     if training is not None and training.endswith(".toml"):
         settings, training = settings.over(read_settings(Path(training))), None
     function = training is not None and ":" in training
@@ -161,8 +162,11 @@ def audit(
                     f"{given[name]!r} for the preset {settings.preset}; leave it out"
                 )
     scores_out, where = settings.scores_out, store_path(settings.store)
-    if scores_out is not None:
-        _validate.file_to_write("scores_out", Path(scores_out))  # before hours of training
+    check_outputs(  # before hours of training
+        {"--junit": junit, "--sarif": sarif, "--scores-out": scores_out, "--receipt": receipt},
+        inputs={"--store": where, "--registered": registered, **files_named(read)},
+        overwrite=overwrite,
+    )
     with progress_shown(store=where, quiet=json) as progress:
         with uncollected():
             from dpaudit.audits import audit as play
@@ -191,16 +195,30 @@ def audit(
             call=shlex.join(["dpaudit", *sys.argv[1:]]),
         )
     code = decided(result.verdict)
-    print_audit(
-        result, store=where, scores_out=scores_out, json=json, all_bounds=given["all_bounds"]
-    )
-    if receipt is not None:
-        with Store.open(where, create=False) as opened:
-            record = opened.audit(result.audit)
-            write_receipt(record, receipt, include_scores=include_scores, plan=planned)
     train = arguments["training"] if function else None
-    write_outcomes([outcome_of_audit(result, train)], junit=junit, sarif=sarif)
+    files = outcome_files(
+        lambda: [outcome_of_audit(result, train)], junit=junit, sarif=sarif, overwrite=overwrite
+    )
+    if scores_out is not None:
+        files["--scores-out"] = lambda: write_scores(result.scores, scores_out, overwrite=overwrite)
+    if receipt is not None:
+        files["--receipt"] = lambda: _write_receipt(
+            result.audit, where, receipt, include_scores=include_scores, plan=planned
+        )
+    print_then_write(
+        lambda: (
+            print_json({**result.to_dict(), "store": where})
+            if json
+            else print_result(result, where=where, all_bounds=given["all_bounds"])
+        ),
+        files,
+    )
     raise typer.Exit(code)
+
+
+def _write_receipt(audit: str, store: str, path: Path, **asked: Any) -> None:
+    with Store.open(store, create=False) as opened:
+        write_receipt(opened.audit(audit), path, **asked)
 
 
 def _as_planned(path: Path, arguments: dict[str, Any]) -> str:
@@ -278,11 +296,13 @@ _OPTIONS = {
     "receipt": ReceiptOut,
     "registered": PlanToName,
     "include_scores": IncludeScores,
+    "overwrite": Overwrite,
     "executor": None,
     "json": Json,
 }
 _NAMES_OF_FLAGS = (
-    "pair_only", "until_violation", "no_confirm", "no_check", "anyway", "all_bounds", "json"
+    "pair_only", "until_violation", "no_confirm", "no_check", "anyway", "all_bounds",
+    "overwrite", "json",
 )  # fmt: skip
 _FLAGS = {**dict.fromkeys(_NAMES_OF_FLAGS, False), "include_scores": True}
 audit = takes_executor(with_signature(audit, _OPTIONS, _FLAGS))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dpaudit._numbers import decimals
+from dpaudit._outputs import check_outputs
+from dpaudit._validate import printable
 from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
 from dpaudit.cli._exit import decided
 from dpaudit.cli._options import (
@@ -20,17 +22,24 @@ from dpaudit.cli._options import (
     Detect,
     Json,
     LeastPower,
+    Overwrite,
     PairOnly,
     SamplingRate,
     claim_from,
     option,
 )
-from dpaudit.cli._output import console, print_json, print_result
+from dpaudit.cli._output import console, print_json, print_result, print_then_write
 from dpaudit.cli.receipts import IncludeScores, ReceiptOut, write_receipt
 from dpaudit.configuration import store_path
 from dpaudit.errors import DpauditError, InvalidInput, StoreError
 from dpaudit.report.palette import terminal_style
 from dpaudit.scores import AuditRecord, Store
+
+if TYPE_CHECKING:
+    from dpaudit.audits import AuditResult
+
+_MOST_IN_A_TABLE = 200
+"""Rows that are laid out as a table; more are lines, which take a tenth of the time."""
 
 
 def list_audits(store: StoreToRead = None, json: Json = False) -> None:
@@ -70,6 +79,7 @@ def show(
     power: LeastPower = None,
     receipt: ReceiptOut = None,
     include_scores: IncludeScores = True,
+    overwrite: Overwrite = False,
     all_bounds: AllBounds = False,
     json: Json = False,
 ) -> None:
@@ -86,6 +96,9 @@ def show(
     """
     from dpaudit.audits import read_result  # slow to import
 
+    check_outputs(
+        {"--receipt": receipt}, inputs={"--store": store_path(store)}, overwrite=overwrite
+    )
     claim = None
     if pair_only or any(
         one is not None for one in (claimed_epsilon, noise_multiplier, steps, sampling_rate)
@@ -103,24 +116,28 @@ def show(
         asked: dict[str, Any] = {"claim": claim, "delta": delta, "confidence": confidence}
         asked |= {"detect": detect, "power": power}
         result = read_result(record, **asked)
-        if receipt is not None:
-            write_receipt(record, receipt, include_scores=include_scores, **asked)
         entry, path = _entry(record), opened.path
-        sessions = [dict(one) for one in record.versions]
-        played_on = dict(record.played_on())
-    code = decided(result.verdict)
-    if json:
         state = {key: entry[key] for key in ("state", "created", "finished", "runs_asked")}
-        print_json(
-            {
-                **result.to_dict(),
-                **state,
-                "sessions": sessions,
-                "played_on": played_on,
-                "store": path,
-            }
+        state["sessions"] = [dict(one) for one in record.versions]
+        state |= {"played_on": dict(record.played_on()), "store": path}
+        code = decided(result.verdict)
+        files: dict[str, Callable[[], object]] = {}
+        if receipt is not None:
+            files["--receipt"] = lambda: write_receipt(
+                record, receipt, include_scores=include_scores, **asked
+            )
+        print_then_write(
+            lambda: (
+                print_json({**result.to_dict(), **state})
+                if json
+                else _print_shown(result, path, all_bounds=all_bounds)
+            ),
+            files,
         )
-        raise typer.Exit(code)
+    raise typer.Exit(code)
+
+
+def _print_shown(result: AuditResult, path: str, *, all_bounds: bool) -> None:
     screen = console()
     print_result(result, where=path, all_bounds=all_bounds)
     screen.print()
@@ -128,7 +145,6 @@ def show(
         screen.print(Text(f"run {failure.run} failed: {failure.error}\n{failure.traceback}"))
     for line in setting_lines(result.configuration):
         screen.print(Text(line, style="dim"))
-    raise typer.Exit(code)
 
 
 def collect(
@@ -192,7 +208,8 @@ def _entry(record: AuditRecord) -> dict[str, Any]:
     """One audit for a list, without reading its scores."""
     from dpaudit.audits import Description  # slow to import
 
-    summary: Mapping[str, Any] = record.summary or {}
+    finished, stored = record.state()
+    summary: Mapping[str, Any] = stored or {}
     try:
         description = Description.of(record)
     except DpauditError:  # another program's audit
@@ -200,7 +217,7 @@ def _entry(record: AuditRecord) -> dict[str, Any]:
     else:
         training, adversary = description.mechanism.name, description.adversary.name
         asked, canaries = int(summary.get("asked", description.runs)), description.canaries
-        runs = int(summary.get("runs", description.runs_in(record)))
+        runs = int(summary["runs"]) if "runs" in summary else description.runs_in(record)
     return {
         "audit": record.id,
         "name": record.name,
@@ -209,9 +226,9 @@ def _entry(record: AuditRecord) -> dict[str, Any]:
         "runs": runs,
         "runs_asked": max(asked, runs),
         "canaries": canaries,
-        "state": "finished" if record.finished else "unfinished",
+        "state": "finished" if finished else "unfinished",
         "created": record.created,
-        "finished": record.finished,
+        "finished": finished,
         "verdict": summary.get("verdict"),
         "tightness": summary.get("tightness"),
         "lower": summary.get("lower", {}).get("epsilon"),
@@ -225,27 +242,36 @@ def _print_list(entries: list[dict[str, Any]], path: str) -> None:
     deltas = sorted({entry["delta"] for entry in entries if entry["delta"] is not None})
     several = len(deltas) > 1
     common = f", epsilon at delta = {deltas[0]:g}" if len(deltas) == 1 else ""
+    numbers = ("runs", "lower", "upper", *(["delta"] if several else []))
+    rows = [tuple(_cells(entry, several=several)) for entry in entries]
+    console().print(f"Audits in {path}{common}", highlight=False)
+    if len(rows) > _MOST_IN_A_TABLE:
+        for *cells, what, verdict in (("audit", *numbers, "training", "verdict"), *rows):
+            print(*(f"{cell:>11}" for cell in cells), f"{verdict:<12}", printable(what))
+        return
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("audit", no_wrap=True)
     table.add_column("training and adversary")
-    for header in ("runs", "lower", "upper", *(["delta"] if several else [])):
+    for header in numbers:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for entry in entries:
-        whole = entry["runs"] == entry["runs_asked"]
-        delta = "" if entry["delta"] is None else f"{entry['delta']:g}"
-        verdict = str(entry["verdict"] or entry["state"])
-        table.add_row(
-            entry["audit"][:8],
-            _what(entry),
-            f"{entry['runs']:,}" if whole else f"{entry['runs']:,}/{entry['runs_asked']:,}",
-            _number(entry["lower"]),
-            _number(entry["upper"]),
-            *([delta] if several else []),
-            Text(verdict, style=terminal_style(verdict).removeprefix("bold")),
-        )
-    console().print(f"Audits in {path}{common}", highlight=False)
+    for audit, *cells, what, verdict in rows:
+        style = terminal_style(verdict).removeprefix("bold")
+        table.add_row(audit, what, *cells, Text(verdict, style=style))
     console().print(table)
+
+
+def _cells(entry: dict[str, Any], *, several: bool) -> Iterator[str]:
+    """What a list shows of an audit: identity, numbers, training and verdict."""
+    yield entry["audit"][:8]
+    whole = entry["runs"] == entry["runs_asked"]
+    yield f"{entry['runs']:,}" if whole else f"{entry['runs']:,}/{entry['runs_asked']:,}"
+    yield _number(entry["lower"])
+    yield _number(entry["upper"])
+    if several:
+        yield "" if entry["delta"] is None else f"{entry['delta']:g}"
+    yield _what(entry)
+    yield str(entry["verdict"] or entry["state"])
 
 
 def _what(entry: Mapping[str, Any]) -> str:

@@ -13,10 +13,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit.cli._ci import check_outcome_files, outcomes_of_check, write_outcomes
+from dpaudit._outputs import check_outputs
+from dpaudit.cli._ci import outcome_files, outcomes_of_check
 from dpaudit.cli._exit import decided
-from dpaudit.cli._options import Json, Junit, Sarif, option
-from dpaudit.cli._output import by_text, console, print_json
+from dpaudit.cli._options import Json, Junit, Overwrite, Sarif, files_named, option
+from dpaudit.cli._output import by_text, console, print_json, print_then_write
 from dpaudit.errors import InvalidInput, TrainingFailed
 from dpaudit.executors import LocalProcesses, Lost, Notify, Player, PlayTile
 
@@ -121,6 +122,7 @@ def check(
     ] = False,
     junit: Junit = None,
     sarif: Sarif = None,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Check your own training against the rules of DP-SGD, in seconds.
@@ -148,7 +150,11 @@ def check(
     [bold]dpaudit check my_training:private_step --step --clip-norm 1[/]
     [bold]  --noise-multiplier 1.1 --parameters 1000[/]
     """
-    check_outcome_files(junit=junit, sarif=sarif)
+    check_outputs(
+        {"--junit": junit, "--sarif": sarif},
+        inputs=files_named({"MODULE:FUNCTION": train, "--canary": canary}),
+        overwrite=overwrite,
+    )
     if step and steps is not None:
         raise InvalidInput(
             f"--steps cannot be used with --step, got {steps}; a private step is one step"
@@ -209,12 +215,14 @@ def check(
     result, outcomes = returned
     broken = "violation" if result.broken else "inconclusive"
     code = decided("consistent" if result.passed else broken)
-    if json:
-        print_json(result.to_dict())
-    else:
-        _print(console(), result, train, all_rules=all_rules)
-    if junit or sarif:
-        write_outcomes(outcomes, junit=junit, sarif=sarif)
+    print_then_write(
+        lambda: (
+            print_json(result.to_dict())
+            if json
+            else _print(console(), result, train, all_rules=all_rules)
+        ),
+        outcome_files(lambda: outcomes, junit=junit, sarif=sarif, overwrite=overwrite),
+    )
     raise typer.Exit(code)
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from dpaudit import _validate
 from dpaudit._loading import uncollected
 from dpaudit._numbers import decimals
+from dpaudit._outputs import check_output
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._audit_options import with_signature
 from dpaudit.cli._exit import Unwritten
@@ -83,7 +83,7 @@ def plan(**given: Any) -> None:
     [bold]dpaudit audit --runs 5000 --registered plan.json --receipt a.json[/]
     """
     if given["register"] is not None:
-        _validate.file_to_write("--register", given["register"])
+        check_output("--register", Path(given["register"]))
     own = {name: given.pop(name) for name in OWN}
     if own["training"] is None:
         used = [name for name, value in own.items() if value is not None]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpaudit._numbers import decimals
-from dpaudit.cli._exit import Unwritten, decided, printable
+from dpaudit._validate import printable
+from dpaudit.cli._exit import Unwritten, decided
 from dpaudit.cli._options import Json, option
 from dpaudit.cli._output import console, print_json
 

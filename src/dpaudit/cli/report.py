@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import webbrowser
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpaudit._numbers import decimals
+from dpaudit._outputs import check_outputs
+from dpaudit._validate import printable
 from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
-from dpaudit.cli._exit import printable
-from dpaudit.cli._options import Json, option
+from dpaudit.cli._exit import Unwritten
+from dpaudit.cli._options import Json, Overwrite, option
 from dpaudit.cli._output import print_json
 from dpaudit.configuration import store_path
 from dpaudit.errors import StoreError
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from dpaudit.report import PageData
 
 _MOST_PRINTED = 10
+
+_MOST_ON_A_PAGE = 3_000
+"""An audit takes about 1,100 bytes of a page that compares so many."""
 
 _MOST_COMPUTED = 100
 """With more audits, the stored bounds are shown: computing those of an audit takes a second."""
@@ -43,6 +49,7 @@ def report(
     ] = None,
     delta: ReadDelta = None,
     confidence: ReadConfidence = None,
+    overwrite: Overwrite = False,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     json: Json = False,
 ) -> None:
@@ -56,11 +63,21 @@ def report(
 
     [bold]dpaudit report audits.sqlite[/]
     """
-    from dpaudit.report import write_page  # slow to import
+    from dpaudit.report.rendering import ROOM_OF_A_PAGE, write_page  # slow to import
 
+    stores = dict.fromkeys((store_path(store), *(audits or [])))
+    check_outputs(
+        {"--out": out},
+        inputs={f"the store {where}": where for where in stores},
+        overwrite=overwrite,
+        room=ROOM_OF_A_PAGE,
+    )
     pages = _pages(audits or [], store, delta=delta, confidence=confidence)
     name = f"audit-{pages[0].identity[:8]}.html" if len(pages) == 1 else "audits.html"
-    written = write_page(pages, out or Path(name)).resolve()
+    try:
+        written = write_page(pages, out or Path(name), overwrite=overwrite).resolve()
+    except OSError as error:
+        raise Unwritten(f"--out: cannot write {out or name}: {error.strerror or error}") from error
     if json:
         print_json(
             {
@@ -106,6 +123,13 @@ def _pages(
         if not records:
             raise StoreError(f"there is no audit in {', '.join(audits) or usual} to report on")
         unique = list({(record.database.path, record.id): record for record in records}.values())
+        if len(unique) > _MOST_ON_A_PAGE:
+            print(
+                f"dpaudit: the page has the newest {_MOST_ON_A_PAGE:,} of {len(unique):,} audits; "
+                "name audits to choose others",
+                file=sys.stderr,
+            )
+            unique = unique[-_MOST_ON_A_PAGE:]
         if len(unique) > _MOST_COMPUTED and delta is None and confidence is None:
             return [stored_page(record) for record in unique]
         return [

@@ -14,6 +14,7 @@ number of threads. The slow twin is the step of
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -21,6 +22,7 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 import threading
@@ -306,15 +308,47 @@ def build(widths: tuple[int, ...]) -> Path:
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     folder = _cache_folder()
     library = folder / f"fused-{digest}.so"
-    if library.exists():
+    if _is_whole(library):
         return library
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         made = Path(temporary) / library.name
         subprocess.run(
             [*command, "-o", str(made)], check=True, capture_output=True, timeout=_BUILD_SECONDS
         )
+        made.chmod(0o700)
+        written = Path(temporary) / "digest"
+        written.write_text(_digest_of(made))
+        written.replace(_digest_file(library))
         made.replace(library)  # at once, so that no other process loads half a file
     return library
+
+
+def _is_whole(library: Path) -> bool:
+    """Whether a compiled file is ours alone, and as it was compiled: loading it runs its code."""
+    try:
+        return (
+            _is_private(library)
+            and _is_private(_digest_file(library))
+            and _digest_file(library).read_text() == _digest_of(library)
+        )
+    except (OSError, ValueError):
+        return False
+
+
+def _digest_file(library: Path) -> Path:
+    return library.with_suffix(".sha256")
+
+
+def _digest_of(library: Path) -> str:
+    with library.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _is_private(place: Path) -> bool:
+    """Whether a file or folder is this user's, and no other user may write to it."""
+    facts = place.lstat()
+    own = facts.st_uid == os.getuid() and not stat.S_ISLNK(facts.st_mode)
+    return own and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def can_build() -> bool:
@@ -326,16 +360,19 @@ def _compiler() -> str | None:
     return shutil.which(os.environ.get("CXX") or "c++") or shutil.which("g++")
 
 
+@functools.cache
 def _cache_folder() -> Path:
-    """A folder of this user that outlives the command."""
+    """A folder of this user alone; where none outlives the command, one that ends with it."""
     base = os.environ.get("XDG_CACHE_HOME")
     for folder in (Path(base) if base else Path.home() / ".cache", Path(tempfile.gettempdir())):
         own = folder / f"dpaudit-{os.getuid()}" if folder.name == "tmp" else folder / "dpaudit"
         with contextlib.suppress(OSError):
             own.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if own.stat().st_uid == os.getuid() and os.access(own, os.W_OK):
+            if _is_private(own) and os.access(own, os.W_OK):
                 return own
-    raise OSError("no folder for compiled code: set XDG_CACHE_HOME to a writable folder")
+    temporary = tempfile.mkdtemp(prefix="dpaudit-")
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+    return Path(temporary)
 
 
 def _processor() -> str:

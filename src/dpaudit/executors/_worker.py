@@ -25,6 +25,7 @@ from queue import SimpleQueue
 from typing import Any, final
 
 from dpaudit._loading import uncollected
+from dpaudit._validate import said
 from dpaudit.errors import DpauditError, InvalidInput
 
 _serving = False
@@ -127,8 +128,8 @@ def _load(setup: Setup) -> Any:
         raise
     except (Exception, SystemExit) as error:  # the user's modules may raise anything
         raise InvalidInput(
-            f"a worker process could not import what it should play ({type(error).__name__}: "
-            f"{error}); define it in a module that can be imported, or use workers=1"
+            f"a worker process could not import what it should play ({said(error)}); "
+            "define it in a module that can be imported, or use workers=1"
         ) from error
 
 
@@ -158,6 +159,6 @@ def portable(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # pickle raises whatever the object's own code raises
-        error = DpauditError(f"{type(error).__name__} in a worker process: {error}")
+        error = DpauditError(f"in a worker process: {said(error)}")
     error.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)).rstrip())
     return error

@@ -166,9 +166,12 @@ class _Worker:
     def play(self, tile: int) -> None:
         """Give the worker its next tile."""
         self.tile, self.busy = tile, True
+        starts = self._process is None
+        if starts:
+            self._start()
         with contextlib.suppress(OSError):  # a worker that has just died: message() reports it
-            if self._process is None:
-                self._start()
+            if starts:
+                self.connection.send_bytes(self._setup)
             self.connection.send_bytes(pickle.dumps(tile))
         limit = self._timeout if self.ready else max(self._timeout, _SETUP_SECONDS)
         self.deadline = time.monotonic() + limit
@@ -205,19 +208,24 @@ class _Worker:
         return process.wait()
 
     def _start(self) -> None:
-        self.connection, theirs = Pipe()
         self.ready = False
-        start = _START.format(source=_SOURCE, descriptor=theirs.fileno())
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", start],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # the worker replaces it by its standard error
-                env=self._environment,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # a process group; no terminal to ask for a password
-            )
-        self.connection.send_bytes(self._setup)
+        try:
+            self.connection, theirs = Pipe()
+            start = _START.format(source=_SOURCE, descriptor=theirs.fileno())
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", start],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,  # the worker replaces it by its standard error
+                    env=self._environment,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # a process group; no terminal to ask for a password
+                )
+        except OSError as error:  # too many open files, processes, or no memory
+            raise InvalidInput(
+                f"cannot start another worker process: {error.strerror}; use fewer workers "
+                "(--workers), or raise the limits of your shell (ulimit -n, ulimit -u)"
+            ) from error
 
     def _last_words(self) -> str:
         """How the process ended by itself."""

@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any, final
 
 from dpaudit import _validate, errors
+from dpaudit._inputs import open_input
+from dpaudit._outputs import write_whole
 from dpaudit.errors import DpauditError, InvalidInput, InvalidScores, MissingExtra
 from dpaudit.executors.base import Capacity, Executor, Lost, Notify, Player
 from dpaudit.scores import Failure, ScoreBlock
@@ -150,6 +152,7 @@ class _Tiles:
     """What a job runs. It never raises: its results and errors are files."""
 
     def __call__(self, folder: str, tiles: Sequence[int], timeout: float | None) -> None:
+        _check_private(Path(folder))  # the pickle runs code
         path, player = pickle.loads((Path(folder) / _PLAYER).read_bytes())
         sys.path.extend(one for one in path if one not in sys.path)
         play_tile, notices = None, list[str]()
@@ -224,7 +227,8 @@ def _encoded(file: Path, tile: int, result: Any, notices: Sequence[str]) -> byte
 def _read(file: Path, tile: int) -> tuple[Any, list[str]]:
     """The result in a file, and its notices; an error that the player raised is raised."""
     try:
-        line, _, payload = file.read_bytes().partition(b"\n")
+        with open_input(file) as stream:
+            line, _, payload = stream.read().partition(b"\n")
         head = json.loads(line)
         if (head["audit"], head["tile"]) != (file.parent.name, tile):
             raise ValueError(f"it belongs to tile {head['tile']} of {head['audit']}")
@@ -243,16 +247,17 @@ def _read(file: Path, tile: int) -> tuple[Any, list[str]]:
         name, text = result
         kind = getattr(errors, name, getattr(builtins, name, None))
         if isinstance(kind, type) and issubclass(kind, Exception) and kind is not MissingExtra:
-            raise kind(text)
+            raised: Exception = DpauditError(f"{name} in a job: {text}")
+            with contextlib.suppress(TypeError):  # a type whose arguments are not one text
+                raised = kind(text)
+            raise raised
         raise DpauditError(f"{name} in a job: {text}")
     return result, [str(notice) for notice in head["notices"]]
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Write a draft and rename it: a file is whole or not there."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}.part")
-    draft.write_bytes(content)
-    draft.replace(file)
+    """Write a file that is whole or not there."""
+    write_whole(file, lambda stream: stream.write(content))
 
 
 def _pickled(content: Any) -> bytes:
@@ -264,8 +269,9 @@ def _pickled(content: Any) -> bytes:
 
 def _check_private(folder: Path) -> None:
     """Refuse a folder to which others may write: its pickles run code."""
-    found = folder.stat()
-    if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    found = folder.lstat()
+    linked = stat.S_ISLNK(found.st_mode)
+    if linked or found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise InvalidInput(
             f"folder {folder} must belong to you and be writable only by you; use chmod 700, or "
             "another folder"

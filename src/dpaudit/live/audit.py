@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, final
 
 from dpaudit import _validate
+from dpaudit._validate import said
 from dpaudit.audits.identity import Question
 from dpaudit.audits.result import AuditResult
 from dpaudit.claims import Claim
@@ -279,7 +280,7 @@ class LiveAudit:
         self._open.close()
         self._seconds += time.perf_counter() - self._began
         if error is not None and not isinstance(error, ViolationFound):
-            self._problem = f"the training ended early ({type(error).__name__}: {error})"
+            self._problem = f"the training ended early ({said(error)})"
         elif self._options.store is not None and self.steps:
             self._result = self._read(self._options.store)
 

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 
-from dpaudit._files import write_text
+from dpaudit._outputs import write_text
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.scores import Failure, Scores
 from dpaudit.scores.store import canonical_json

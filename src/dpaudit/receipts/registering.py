@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, final
 
-from dpaudit._files import write_text
+from dpaudit._outputs import write_text
 from dpaudit._version import __version__
 from dpaudit.audits.assessment import policy_of
 from dpaudit.audits.games import game_of

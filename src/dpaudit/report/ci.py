@@ -10,8 +10,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
+from urllib.parse import quote
 from xml.etree import ElementTree
 
+from dpaudit._outputs import MARKER
+from dpaudit._validate import printable
 from dpaudit._version import __version__
 
 Level = Literal["passed", "failed", "skipped"]
@@ -67,16 +70,16 @@ def to_junit(outcomes: Sequence[Outcome], *, suite: str = "dpaudit") -> str:
     )
     for one in outcomes:
         case = ElementTree.SubElement(
-            root, "testcase", classname=suite, name=one.name, time=f"{one.seconds:.3f}"
+            root, "testcase", classname=suite, name=printable(one.name), time=f"{one.seconds:.3f}"
         )
         if one.file:
-            case.set("file", one.file)
+            case.set("file", printable(one.file))
         if one.level != "passed":
             tag = "failure" if one.level == "failed" else "skipped"
-            ElementTree.SubElement(case, tag, message=one.verdict).text = one.message
+            ElementTree.SubElement(case, tag, message=one.verdict).text = printable(one.message)
     ElementTree.indent(root)
     text: str = ElementTree.tostring(root, encoding="unicode")
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
+    return f'<?xml version="1.0" encoding="utf-8"?>\n<!-- {MARKER} -->\n{text}\n'
 
 
 def to_sarif(outcomes: Sequence[Outcome]) -> str:
@@ -104,6 +107,7 @@ def to_sarif(outcomes: Sequence[Outcome]) -> str:
     log = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
+        "properties": {"comment": MARKER},
         "runs": [run],
     }
     return json.dumps(log, indent=2) + "\n"
@@ -119,6 +123,7 @@ def _result(outcome: Outcome) -> dict[str, Any]:
         "message": {"text": text},
     }
     if outcome.file:
-        place = {"artifactLocation": {"uri": outcome.file}, "region": {"startLine": outcome.line}}
+        uri = quote(outcome.file, safe="/", errors="surrogateescape")
+        place = {"artifactLocation": {"uri": uri}, "region": {"startLine": outcome.line}}
         result["locations"] = [{"physicalLocation": place}]
     return result

@@ -260,12 +260,12 @@ def stored_page(record: AuditRecord) -> PageData:
 
     See also: `record_page`, which computes everything.
     """
-    description, kept, bounds = Description.of(record), record.summary or {}, None
-    done = description.runs_in(record)
+    finished, summary = record.state()
+    description, kept, bounds = Description.of(record), summary or {}, None
     asked = int(kept.get("asked", description.runs))
-    if record.finished:
+    if finished:
         bounds = _stored_bound(kept["lower"]), _stored_bound(kept["upper"])
-        done = int(kept.get("runs", done))
+    done = int(kept["runs"]) if finished and "runs" in kept else description.runs_in(record)
     return PageData(
         title=record.name or description.title,
         subtitle=description.title,

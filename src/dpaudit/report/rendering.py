@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,8 +15,9 @@ from typing import Any, final
 
 import numpy as np
 
-from dpaudit._files import write_text
+from dpaudit import _validate
 from dpaudit._numbers import decimals, percent
+from dpaudit._outputs import MARKER, check_output, write_text
 from dpaudit._version import __version__
 from dpaudit.audits.curves import MOST_THRESHOLDS, SMALLEST_RATE
 from dpaudit.audits.evidence import AuditEvidence
@@ -31,24 +33,26 @@ from dpaudit.report.words import (
     verdict_word,
 )
 
+ROOM_OF_A_PAGE = 5_000_000
+"""Bytes; a page is smaller."""
 
-def write_page(pages: PageData | Sequence[PageData], path: str | os.PathLike[str]) -> Path:
+
+def write_page(
+    pages: PageData | Sequence[PageData], path: str | os.PathLike[str], *, overwrite: bool = False
+) -> Path:
     """Write one audit, or several side by side, as one self-contained HTML file.
 
     See also: `dpaudit.AuditResult.report`; ``dpaudit report``.
 
     Arguments:
         pages: The audits to show.
-        path: The file to write.
+        path: The file to write; an existing one that dpaudit did not write is refused.
+        overwrite: Replace any existing file.
     """
-    target = Path(path)
-    if not target.absolute().parent.is_dir():
-        raise InvalidInput(f"path must be in an existing folder, got {str(target)!r}")
+    target = Path(_validate.path("path", path))
+    check_output("path", target, overwrite=overwrite, room=ROOM_OF_A_PAGE)
     text = render_page([pages] if isinstance(pages, PageData) else pages)
-    try:
-        write_text(target, text)
-    except OSError as error:
-        raise InvalidInput(f"cannot write {target}: {error.strerror or error}") from None
+    write_text(target, text)
     return target
 
 
@@ -73,11 +77,11 @@ def render_page(pages: Sequence[PageData]) -> str:
 
 def _keys(pages: Sequence[PageData]) -> list[str]:
     """The anchor of each audit: the start of its identity, which stays the same in every page."""
-    keys: list[str] = []
+    keys, taken = list[str](), Counter[str]()
     for page in pages:
         key = f"audit-{page.identity[:8]}" if page.identity else "audit"
-        taken = sum(other == key or other.startswith(f"{key}-") for other in keys)
-        keys.append(f"{key}-{taken + 1}" if taken else key)
+        keys.append(f"{key}-{taken[key] + 1}" if taken[key] else key)
+        taken[key] += 1
     return keys
 
 
@@ -234,6 +238,7 @@ def _parts(pages: Sequence[PageData]) -> dict[str, Any]:
     return {
         "title": title,
         "version": __version__,
+        "marker": MARKER,
         "roles": palette.ROLES,
         "cycle": palette.CYCLE,
         "most_overlaid": MOST_OVERLAID,

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, Literal, NoReturn
+from typing import IO, Any, BinaryIO, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit._files import write_whole
+from dpaudit._inputs import lines_of, open_input
+from dpaudit._outputs import CSV_HEADER, MARKER, check_output, write_whole
 from dpaudit.errors import DpauditError, InvalidInput, InvalidScores, MissingExtra
 from dpaudit.scores.table import OPTIONAL, REQUIRED, Scores
 
@@ -27,7 +28,7 @@ _FORMATS = ("csv", "parquet")
 _MANY_VALUES = 20
 _CHUNK = 65_536  # rows converted at once: fast, and little memory beside the result
 _MOST_ROWS = 200_000_000
-_HEADER = "score,inserted,run,canary\n"
+_ROOM_OF_A_ROW = 70  # bytes
 
 
 def read_scores(
@@ -52,10 +53,12 @@ def read_scores(
     if isinstance(source, str | os.PathLike):
         path = Path(_validate.path("source", source))
         try:
-            with path.open("rb") as stream:
+            with open_input(path, pipes=True) as stream:
                 return _read(stream, format or _format_of(path), str(path))
         except OSError as error:
             raise InvalidScores(f"cannot read {path}: {error.strerror or error}") from None
+        except InvalidInput as error:
+            raise error if isinstance(error, InvalidScores) else InvalidScores(str(error)) from None
     if not hasattr(source, "read"):
         raise InvalidScores(
             f"source must be a path or an open file, got {_validate.shown(source)}; for columns "
@@ -71,7 +74,11 @@ def read_scores(
 
 
 def write_scores(
-    scores: Scores, path: str | os.PathLike[str], *, format: Format | None = None
+    scores: Scores,
+    path: str | os.PathLike[str],
+    *,
+    format: Format | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Write scores so that `read_scores` gives back the same numbers, bit for bit.
 
@@ -79,9 +86,10 @@ def write_scores(
 
     Arguments:
         scores: The table to write.
-        path: The file to write; an existing one is replaced if it holds scores, and otherwise
-            refused.
+        path: The file to write; an existing one is replaced if it has scores of dpaudit, and
+            otherwise refused.
         format: ``"csv"`` or ``"parquet"``; by default from the file's ending.
+        overwrite: Replace any existing file.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -97,23 +105,11 @@ def write_scores(
     path = Path(_validate.path("path", path))
     chosen = _validate.one_of("format", format or _format_of(path), _FORMATS)
     write = _write_parquet if chosen == "parquet" else _write_csv
+    check_output("path", path, overwrite=overwrite, room=_ROOM_OF_A_ROW * len(scores))
     try:
-        check_replaceable(path)
-        write_whole(path, lambda draft: write(scores, draft))
+        write_whole(path, lambda stream: write(scores, stream))
     except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror or error}") from None
-
-
-def check_replaceable(path: Path) -> None:
-    """Raise where a file exists that `write_scores` did not write, so that it is not lost."""
-    if not path.is_file():
-        return
-    with path.open("rb") as stream:
-        start = stream.read(len(_HEADER))
-    if start not in (b"", _HEADER.encode()) and not start.startswith(b"PAR1"):
-        raise InvalidInput(
-            f"{path} exists and does not hold scores of dpaudit; choose another file, or remove it"
-        )
 
 
 def _format_of(path: Path) -> Format:
@@ -136,7 +132,7 @@ def _read(stream: IO[str] | IO[bytes], format: Format, name: str) -> Scores:
 
 
 def _read_csv(stream: IO[str], name: str) -> Scores:
-    reader = csv.reader(stream)
+    reader = csv.reader(lines_of(stream, name))
     try:
         header = next(reader, None)
         if header is None:
@@ -302,23 +298,24 @@ def _blame(
     raise InvalidScores(f"{name}: a row after line {line} cannot be read")
 
 
-def _write_csv(scores: Scores, path: Path) -> None:
+def _write_csv(scores: Scores, stream: BinaryIO) -> None:
     columns = (scores.score, scores.inserted.view(np.int8), scores.run, scores.canary)
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        stream.write(_HEADER)
-        for start in range(0, len(scores), _CHUNK):
-            part = [column[start : start + _CHUNK].tolist() for column in columns]
-            # repr of a float is the shortest text that reads back as the same float.
-            stream.writelines(f"{s!r},{i},{r},{c}\n" for s, i, r, c in zip(*part, strict=True))
+    stream.write(CSV_HEADER.encode())
+    for start in range(0, len(scores), _CHUNK):
+        part = [column[start : start + _CHUNK].tolist() for column in columns]
+        # repr of a float is the shortest text that reads back as the same float.
+        rows = (f"{s!r},{i},{r},{c}\n" for s, i, r, c in zip(*part, strict=True))
+        stream.write("".join(rows).encode())
 
 
 def _read_parquet(stream: IO[Any], name: str) -> Scores:
     arrow, parquet = _pyarrow()
-    content = stream.read()
-    if isinstance(content, str):
+    if isinstance(stream.read(0), str):
         raise InvalidScores(f"{name}: Parquet is binary; open the stream in binary mode")
+    if not stream.seekable():
+        stream = io.BytesIO(stream.read())
     try:
-        file = parquet.ParquetFile(io.BytesIO(content))
+        file = parquet.ParquetFile(stream)
         given = file.schema_arrow.names
         columns = _find_columns([column.lower() for column in given], name)
         if file.metadata.num_rows > _MOST_ROWS:  # a small compressed file can claim any number
@@ -342,10 +339,10 @@ def _read_parquet(stream: IO[Any], name: str) -> Scores:
         raise InvalidScores(f"{name}: {error}") from None
 
 
-def _write_parquet(scores: Scores, path: Path) -> None:
+def _write_parquet(scores: Scores, stream: BinaryIO) -> None:
     arrow, parquet = _pyarrow()
     columns = {c: getattr(scores, c) for c in (*REQUIRED, *OPTIONAL)}
-    parquet.write_table(arrow.table(columns), path)
+    parquet.write_table(arrow.table(columns, metadata={"written": MARKER}), stream)
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -32,11 +32,14 @@ import numpy as np
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput, InvalidScores, StoreError
 from dpaudit.scores.table import Scores
-from dpaudit.scores.tiles import Failure, ScoreBlock, pack, unpack
+from dpaudit.scores.tiles import FAILURE, Failure, ScoreBlock, pack, unpack
 
 SCHEMA_VERSION = 4
 _APPLICATION_ID = 0x64706175  # "dpau": distinguishes our SQLite files from those of other programs
 _WAIT_SECONDS = 60.0
+MOST_LONG_FAILURES = 100
+"""Failed runs of an audit whose whole traceback is stored; of others, at most 2 kB are."""
+
 _MOST_LISTED = 50  # audits that an error message lists
 
 _TABLES = {
@@ -143,6 +146,17 @@ class Store:
         """All audits, the oldest first."""
         return tuple(map(self._record, self._database.sealed("audits", "TRUE ORDER BY rowid")))
 
+    def named(self, name: str | None, *, unfinished: bool = False) -> tuple[AuditRecord, ...]:
+        """The audits of this name, the newest first.
+
+        Arguments:
+            name: The name; `None` for the audits without one.
+            unfinished: Leave out those that are finished.
+        """
+        which = "name IS ? AND finished IS NULL" if unfinished else "name IS ?"
+        rows = self._database.sealed("audits", f"{which} ORDER BY rowid DESC", name)
+        return tuple(map(self._record, rows))
+
     def _record(self, row: Sequence[Any]) -> AuditRecord:
         return AuditRecord(
             id=row[0],
@@ -202,14 +216,17 @@ class AuditRecord:
     @property
     def finished(self) -> str | None:
         """Time at which the audit was finished, in UTC; `None` while it is not."""
-        when = self._row()[4]
-        return None if when is None else str(when)
+        return self.state()[0]
 
     @property
     def summary(self) -> Mapping[str, Any] | None:
         """What `annotate` or `finish` stored last; `None` before."""
-        text = self._row()[5]
-        return None if text is None else _mapping(text)
+        return self.state()[1]
+
+    def state(self) -> tuple[str | None, Mapping[str, Any] | None]:
+        """`finished` and `summary`, read together."""
+        when, text = self._row()[4:6]
+        return None if when is None else str(when), None if text is None else _mapping(text)
 
     def finished_tiles(self, phase: int = 0) -> frozenset[int]:
         """The numbers of the tiles whose scores are safely stored."""
@@ -235,6 +252,7 @@ class AuditRecord:
         A tile of one run that failed is finished, too: it has a `Failure` in place of scores.
         """
         when = _now()  # rows are made before the transaction, which is then short
+        tiles = [(index, self._bounded(tile)) for index, tile in tiles]
         rows = [
             (
                 self.id,
@@ -248,6 +266,17 @@ class AuditRecord:
         ]
         with self.database.transaction() as connection:
             return sum(_insert(connection, "tiles", row, ignore=True) for row in rows)
+
+    def _bounded(self, tile: ScoreBlock | Failure) -> ScoreBlock | Failure:
+        """The tile; a failure in short where the audit has many."""
+        if not isinstance(tile, Failure):
+            return tile
+        stored = self.database.failures
+        if self.id not in stored:
+            query = "SELECT count(*) FROM tiles WHERE audit = ? AND substr(content, 1, 4) = ?"
+            stored[self.id] = int(self.database.rows(query, self.id, FAILURE)[0][0])
+        stored[self.id] += 1
+        return tile if stored[self.id] <= MOST_LONG_FAILURES else tile.in_short()
 
     def tiles(self, phase: int = 0) -> dict[int, ScoreBlock | Failure]:
         """All tiles of a phase in the order of their numbers."""
@@ -323,12 +352,18 @@ class Database:
 
     def __init__(self, path: str, *, create: bool) -> None:
         self.path = path
+        self.failures: dict[str, int] = {}
+        self._file: tuple[int, int] | None = None
         self._lock = threading.RLock()
         if path != ":memory:":
             try:
                 exists, has_folder = Path(path).exists(), Path(path).parent.is_dir()
             except OSError as error:  # for example a name that is too long
                 raise StoreError(f"cannot open the store {path}: {error.strerror}") from None
+            if exists and not Path(path).is_file():
+                raise StoreError(
+                    f"cannot open the store {path}: it is a folder, a pipe or a device, not a file"
+                )
             if not create and not exists:
                 raise StoreError(f"no store at {path}; an audit with this store makes one")
             if not has_folder:
@@ -340,6 +375,7 @@ class Database:
             )
         try:
             self._prepare(create=create)
+            self._file = _identity_of(path)
         except BaseException:
             self.close()
             raise
@@ -424,6 +460,11 @@ class Database:
             yield
         except (sqlite3.Error, UnicodeError, OverflowError) as error:
             code = getattr(error, "sqlite_errorname", None) or ""
+            if self._file is not None and self._file != _identity_of(self.path):
+                raise StoreError(
+                    f"the store {self.path} was deleted or replaced by another file while it was "
+                    "open: put it back, or repeat the same command with a new one"
+                ) from error
             raise StoreError(f"{_meaning(code, self.path)} ({error})") from error
 
 
@@ -525,6 +566,15 @@ def _mapping(text: object) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise StoreError(f"the store is damaged: {str(text)[:40]!r} is not a JSON object")
     return MappingProxyType(content)
+
+
+def _identity_of(path: str) -> tuple[int, int] | None:
+    """What tells a file from others, also of the same name; `None` where there is none."""
+    try:
+        facts = os.stat(path)  # noqa: PTH116 - a str
+    except (OSError, ValueError):
+        return None
+    return facts.st_dev, facts.st_ino
 
 
 def _now() -> str:

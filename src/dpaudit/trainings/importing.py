@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from dpaudit._validate import said
 from dpaudit.errors import InvalidInput
 
 
@@ -81,6 +82,6 @@ def _import(name: str, module: str, where: str) -> Any:
     except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise InvalidInput(
-            f"{name}: importing {module!r} raised {type(error).__name__}: {error} "
+            f"{name}: importing {module!r} raised {said(error)} "
             f"(line {last.lineno} of {last.filename})"
         ) from error

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit._arrays import Array
+from dpaudit._validate import said
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.scores.tiles import pack, unpack
@@ -186,7 +187,7 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
             except UnscorableReturn:
                 raise
             except (Exception, SystemExit) as raised:
-                results[run] = job.failure(run, _in_words(raised), traceback_of(raised))
+                results[run] = job.failure(run, said(raised), traceback_of(raised))
                 failed += 1
             else:
                 kind, job = first.kind, job.pinned(first.kind)
@@ -194,7 +195,7 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
                 try:
                     twin = _Training.of(job, run, ~coins)
                 except (Exception, SystemExit) as raised:
-                    failed, error = failed + 1, _in_words(raised)
+                    failed, error = failed + 1, said(raised)
                 else:
                     if not first.same_as(twin):
                         problem, doubts, covers = _of_pair(job, run, runs, first, twin, results)
@@ -238,10 +239,6 @@ def _of_pair(
         doubts.append(spread_doubt(spread))
         covers += spread_coverage(job.scorer.canary, spread)
     return problem, [doubt for doubt in doubts if doubt], covers
-
-
-def _in_words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 @final
@@ -299,7 +296,7 @@ def _seed_doubt(
         other = _Training.of(job, following, coins)
     except (Exception, SystemExit) as error:
         # It is played again as a run of the audit, which records the failure.
-        return SEEDS_NOT_CHECKED.format(error=_in_words(error))
+        return SEEDS_NOT_CHECKED.format(error=said(error))
     if single:
         results[following] = job.block(following, other.scores)
     return SAME_FOR_ALL_SEEDS if other.same_as(twin if single else first) else ""

@@ -20,6 +20,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit._validate import said
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.trainings.scoring import Kind, Scorer, UnscorableReturn
 
@@ -67,7 +68,7 @@ class Job:
         except UnscorableReturn:
             raise
         except (Exception, SystemExit) as error:  # sys.exit(0) must not end the audit as passed
-            return self.failure(run, f"{type(error).__name__}: {error}", traceback_of(error))
+            return self.failure(run, said(error), traceback_of(error))
         return self.block(run, scores)
 
     def block(self, run: int, scores: NDArray[np.float64]) -> ScoreBlock:

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
+from dpaudit._validate import said
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import ThreatModel
 from dpaudit.trainings.canary import CraftedCanary
@@ -147,7 +148,7 @@ class Scorer:
         try:
             return self.adversary(self.canary, returned)  # type: ignore[operator,misc]
         except Exception as error:
-            raise InvalidInput(f"it raised {type(error).__name__}: {error}") from error
+            raise InvalidInput(f"it raised {said(error)}") from error
 
 
 _ADVERSARIES: dict[Kind, str] = {

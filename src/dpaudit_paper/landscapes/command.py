@@ -13,7 +13,8 @@ from rich.text import Text
 
 from dpaudit import _validate
 from dpaudit._numbers import decimals
-from dpaudit.cli._options import Json, option
+from dpaudit._outputs import check_output
+from dpaudit.cli._options import Json, Overwrite, option
 from dpaudit.cli._output import console, print_bounds, print_json
 from dpaudit.errors import InvalidInput
 
@@ -61,6 +62,7 @@ def landscape(
         str | None,
         option("Draw the landscape, the densities and epsilon to this file.", "FILE.png"),
     ] = None,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Compute the exact epsilon of one parameter trained on a crafted loss landscape.
@@ -84,7 +86,7 @@ def landscape(
     from dpaudit_paper.landscapes import exact_privacy
 
     if plot is not None:
-        _check_plot(Path(plot))
+        _check_plot(Path(plot), overwrite=overwrite)
     process = _process(noise_multiplier, batch_size, steps, scaling, period, shape, delta)
     result = exact_privacy(process, delta=delta)
     audited = None if simulate is None else _audit(process, simulate, delta, seed)
@@ -98,11 +100,11 @@ def landscape(
             typer.echo(f"Drawn in {plot}.")
 
 
-def _check_plot(path: Path) -> None:
+def _check_plot(path: Path, *, overwrite: bool) -> None:
     """Raise before computing if the figure could not be written."""
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InvalidInput(f"plot must be a .png, .svg or .pdf file, got {str(path)!r}")
-    _validate.file_to_write("plot", path)
+    check_output("plot", path, overwrite=overwrite)
 
 
 def _process(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit._arrays import Array
-from dpaudit._files import write_whole
+from dpaudit._outputs import MARKER, write_whole
 from dpaudit.curves import gaussian_delta
 from dpaudit.errors import InvalidInput
 from dpaudit.report.figures import figure_style
@@ -119,7 +120,10 @@ def figure_file(path: str, *, columns: int, height: float) -> Iterator[tuple[Any
         yield figure, axes
         try:
             target = Path(path) if Path(path).suffix else Path(f"{path}.png")
-            write_whole(target, lambda draft: figure.savefig(draft, dpi=200))
+            kind = target.suffix[1:].lower()
+            written = {"Software" if kind == "png" else "Creator": MARKER}
+            save = partial(figure.savefig, format=kind, dpi=200, metadata=written)
+            write_whole(target, save)
         except OSError as error:
             raise InvalidInput(
                 f"cannot write the figure {path}: {error.strerror or error}; "

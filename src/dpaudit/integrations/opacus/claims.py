@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 from dpaudit import _validate
+from dpaudit._validate import said
 from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
 from dpaudit.integrations.base import curve_of, in_words, merged
@@ -91,7 +92,7 @@ def _epsilon_in_words(accountant: Any, delta: float) -> str:
         try:
             epsilon = float(accountant.get_epsilon(delta))
         except Exception as error:
-            return f"{name} has no epsilon at delta {delta:g} ({type(error).__name__}: {error})"
+            return f"{name} has no epsilon at delta {delta:g} ({said(error)})"
     return f"{name} says epsilon {epsilon:.3g} at delta {delta:g}"
 
 

@@ -1,0 +1,187 @@
+"""Commands lose no file and no verdict, and end with a clear line whatever they are given."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpaudit.scores import Scores, Store, write_scores
+
+TRAINING = """
+import numpy as np
+import dpaudit
+
+canary = dpaudit.GradientCanary.draw(20, clip_norm=1.0)
+
+
+def train(canary, inserted, seed):
+    noise = np.random.default_rng(seed).normal(0.0, 0.05, canary.parameters)
+    return -(canary.clipped_sum(inserted) + noise)
+"""
+AUDIT = ("audit", "mine.py:train", "--noise-multiplier=1", "--steps=1", "--runs=40")
+
+
+def dpaudit(*arguments: str, cwd: Path, **settings: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dpaudit", *arguments],
+        cwd=cwd,
+        check=False,
+        **{"capture_output": True, "text": True, "timeout": 120, **settings},
+    )
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(TRAINING)
+    random = np.random.default_rng(0)
+    scores = Scores.from_samples(random.normal(1, 1, 200), random.normal(0, 1, 200))
+    write_scores(scores, tmp_path / "scores.csv")
+    Store.open(tmp_path / "dpaudit.sqlite").close()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("report", "--out=dpaudit.sqlite", "--overwrite"), "--out"),
+        (("report", "--out=./dpaudit.sqlite"), "--out"),
+        (("report", "other.sqlite", "--out=other.sqlite", "--overwrite"), "--out"),
+        ((*AUDIT, "--junit=mine.py", "--overwrite"), "--junit"),
+        ((*AUDIT, "--sarif=dpaudit.sqlite", "--overwrite"), "--sarif"),
+        ((*AUDIT, "--scores-out=dpaudit.sqlite", "--overwrite"), "--scores-out"),
+        ((*AUDIT, "--junit=new.sqlite", "--store=new.sqlite"), "--junit"),
+        ((*AUDIT, "--junit=a", "--sarif=a"), "--sarif"),
+        ((*AUDIT, "--junit=a", "--scores-out=./a"), "--junit"),
+        ((*AUDIT, "--scores-out=own.parquet"), "--scores-out"),
+        ((*AUDIT, "--junit=own.parquet"), "--junit"),
+        (("check", "mine.py:train", "--noise-multiplier=1", "--junit=mine.py"), "--junit"),
+    ],
+)
+def test_no_file_is_lost_and_nothing_is_trained(
+    here: Path, arguments: tuple[str, ...], option: str
+) -> None:
+    (here / "own.parquet").write_bytes(b"PAR1 precious PAR1")
+    Store.open(here / "other.sqlite").close()
+    before = {path.name: path.read_bytes() for path in here.iterdir()}
+    ended = dpaudit(*arguments, cwd=here)
+    assert ended.returncode == 2
+    assert option in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    after = {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()}
+    assert after == before
+
+
+def test_an_output_that_fails_hides_neither_the_verdict_nor_the_other_outputs(here: Path) -> None:
+    ended = dpaudit(*AUDIT, "--junit=/dev/full", "--sarif=audit.sarif", cwd=here)
+    assert "VIOLATION" in ended.stdout
+    assert ended.returncode == 1
+    assert "--junit" in ended.stderr
+    assert (here / "audit.sarif").is_file()
+    correct = (here / "mine.py").read_text().replace("0.05", "1.0")
+    (here / "right.py").write_text(correct)
+    ended = dpaudit(
+        "check", "right.py:train", "--noise-multiplier=1", "--junit=/dev/full", cwd=here
+    )
+    assert "rules" in ended.stdout
+    assert ended.returncode == 5
+
+
+def test_a_closed_pipe_does_not_stop_the_other_outputs(here: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = dpaudit(*AUDIT, "--junit=audit.xml", cwd=here, capture_output=False, stdout=writing)
+    os.close(writing)
+    assert ended.returncode == 1
+    assert (here / "audit.xml").is_file()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])
+def test_an_encoding_without_our_signs_still_shows_the_result(here: Path, encoding: str) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    for arguments in (
+        ("estimate", "scores.csv", "--delta=1e-5"),
+        ("account", "--noise-multiplier=1", "--steps=10", "--delta=1e-5"),
+        (*AUDIT, "--name=Ωmega"),
+        ("list",),
+    ):
+        ended = dpaudit(*arguments, cwd=here, env=environment, encoding=encoding)
+        assert ended.returncode in (0, 1), ended.stderr
+        assert "epsilon" in ended.stdout
+
+
+def test_inputs_that_never_end_are_refused(here: Path) -> None:
+    os.mkfifo(here / "pipe")
+    with (here / "sparse.csv").open("wb") as stream:
+        stream.truncate(1 << 40)
+    (here / "sparse.sqlite").symlink_to("sparse.csv")
+    (here / "sparse.parquet").symlink_to("sparse.csv")
+    (here / "loop").symlink_to("loop")
+    for place in ("pipe", "/dev/zero", "sparse.csv", "sparse.parquet", "loop", "/dev/random"):
+        ended = dpaudit("estimate", place, "--delta=1e-5", cwd=here)
+        assert ended.returncode == 2, (place, ended.stderr)
+        assert ended.stderr.count("\n") == 1
+    for place in ("pipe", "/dev/zero", "sparse.sqlite", "loop", "/dev/null"):
+        ended = dpaudit("list", "--store", place, cwd=here)
+        assert ended.returncode == 2, (place, ended.stderr)
+        assert ended.stderr.count("\n") == 1
+    os.mkfifo(here / "pipe.toml")
+    for place in ("pipe.toml", "pipe:train", "loop.py:train"):
+        ended = dpaudit("audit", place, cwd=here)
+        assert ended.returncode == 2, (place, ended.stderr)
+
+
+def test_pipes_that_are_open_are_read(here: Path) -> None:
+    with (
+        (here / "scores.csv").open("rb") as stream,
+        subprocess.Popen(["cat"], stdin=stream, stdout=subprocess.PIPE) as cat,
+    ):
+        ended = dpaudit("estimate", "/dev/stdin", "--delta=1e-5", cwd=here, stdin=cat.stdout)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_deleted_working_directory_is_named(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    for arguments in ("list", "audit mine.py:train --claimed-epsilon 1", "report"):
+        command = f"cd {gone} && rmdir {gone} && exec {sys.executable} -m dpaudit {arguments}"
+        ended = (
+            dpaudit(cwd=tmp_path)
+            if False
+            else subprocess.run(["sh", "-c", command], check=False, capture_output=True, text=True)
+        )
+        gone.mkdir()
+        assert ended.returncode == 2, ended.stderr
+        assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "-5", "x"])
+def test_every_width_of_a_terminal_is_usable(here: Path, columns: str) -> None:
+    environment = {**os.environ, "COLUMNS": columns}
+    ended = dpaudit("estimate", "scores.csv", "--delta=1e-5", cwd=here, env=environment)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_too_few_file_descriptors_end_with_a_remedy(here: Path) -> None:
+    command = f"ulimit -n 60; exec {sys.executable} -m dpaudit {' '.join(AUDIT)} --workers 64"
+    ended = subprocess.run(
+        ["sh", "-c", command], check=False, capture_output=True, text=True, cwd=here, timeout=300
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert "ulimit -n" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_no_name_reaches_the_log_as_a_command(here: Path) -> None:
+    name = "x\n::error::stolen ##[error]stolen\x1b[2J\x00"
+    ended = dpaudit(*AUDIT, "--name", name.replace("\x00", ""), "--junit=a.xml", cwd=here)
+    listed = dpaudit("list", cwd=here)
+    for text in (ended.stdout, ended.stderr, listed.stdout, dpaudit("show", cwd=here).stdout):
+        assert not any(line.strip().startswith("::") for line in text.split("\n"))
+        assert "##[" not in text
+        assert "\x1b[2J" not in text
