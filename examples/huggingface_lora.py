@@ -1,4 +1,4 @@
-"""Audit the fine-tuning of a transformer with LoRA: transformers.Trainer, peft and Opacus.
+"""Audit the fine-tuning of a transformer with LoRA while it runs, once: Trainer, peft and Opacus.
 
 python examples/huggingface_lora.py
 """
@@ -16,10 +16,9 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import dpaudit
-from dpaudit.integrations.huggingface import CanaryCallback
-from dpaudit.integrations.opacus import canary_for, claim_of
+from dpaudit.live.huggingface import LiveAuditCallback
 
-EXAMPLES, BATCH, STEPS, NOISE = 32, 8, 8, 2.0
+EXAMPLES, BATCH, STEPS, NOISE = 32, 8, 24, 1.0
 
 
 # --- The user's own script. ----------------------------------------------------------------------
@@ -67,15 +66,14 @@ class PrivateTrainer(Trainer):
 
 
 def make_private(seed, *, noise_multiplier=NOISE):
-    torch.manual_seed(0)  # the same initial model in every run
+    torch.manual_seed(seed)
     model = transformers.DistilBertForSequenceClassification(
         transformers.DistilBertConfig(
-            vocab_size=20, dim=8, n_layers=1, n_heads=2, hidden_dim=8, max_position_embeddings=8
+            vocab_size=20, dim=32, n_layers=1, n_heads=2, hidden_dim=32, max_position_embeddings=8
         )
     )
-    adapters = LoraConfig(r=2, target_modules=["q_lin", "v_lin"], task_type=TaskType.SEQ_CLS)
+    adapters = LoraConfig(r=8, target_modules=["q_lin", "v_lin"], task_type=TaskType.SEQ_CLS)
     model = get_peft_model(model, adapters)
-    torch.manual_seed(seed)  # another sample and other noise
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     model.train()
     _, optimizer, loader = PrivacyEngine().make_private(
@@ -113,26 +111,15 @@ def fit(model, optimizer, loader, callbacks=()):
 # --- The audit. ----------------------------------------------------------------------------------
 
 
-def train(canary, inserted, seed, noise_multiplier=NOISE):
-    model, optimizer, loader = make_private(seed, noise_multiplier=noise_multiplier)
-    callback = CanaryCallback(canary, inserted, seed=seed, sampling="own step")
-    fit(model, optimizer, loader, callbacks=[callback])
-    return callback.gradients
-
-
-def main(runs: int = 20) -> dpaudit.AuditResult:
+def main(canaries: int = 1000, seed: int = 0) -> dpaudit.AuditResult:
     warnings.filterwarnings("ignore", message="Secure RNG turned off")
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
+    warnings.filterwarnings("ignore", message="Optimal order is the")
     transformers.logging.set_verbosity_error()
-    _, optimizer, _ = make_private(0)
-    result = dpaudit.audit(
-        train,
-        canary=canary_for(optimizer, count=STEPS),  # canary i is in step i
-        claim=claim_of(optimizer, steps=1, every_step=True),
-        runs=runs,
-    )
-    print(result.summary())
-    return result
+    live = LiveAuditCallback(canaries=canaries)
+    fit(*make_private(seed), callbacks=[live])
+    print(live.result)
+    return live.result
 
 
 if __name__ == "__main__":

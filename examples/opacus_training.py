@@ -1,4 +1,4 @@
-"""Audit an Opacus training as it is, then find noise that is 20 % too small in one training.
+"""Audit an Opacus training while it runs, once; then what the final model alone shows.
 
 python examples/opacus_training.py
 """
@@ -53,7 +53,32 @@ def fit(model, optimizer, loader, epochs=EPOCHS):
             optimizer.step()
 
 
-# --- The audit. ----------------------------------------------------------------------------------
+# --- The audit of the training that is shipped. --------------------------------------------------
+
+
+def live(*, true_share: float = 1.0, canaries: int = 2000, seed: int = 0) -> dpaudit.AuditResult:
+    """One training of a ConvNet; with a share below 1, that much of the noise is added."""
+    model, optimizer, loader = make_private(seed, module=convnet(), shape=(3, 32, 32))
+    if true_share < 1:
+        plant_a_bug(optimizer, true_share)
+    with dpaudit.live_audit(optimizer, canaries=canaries, seed=seed) as live:  # the one line
+        fit(model, optimizer, loader, epochs=5)
+    return live.result
+
+
+def plant_a_bug(optimizer, share):
+    """Less noise than is reported to the accountant."""
+    add_noise = optimizer.add_noise
+
+    def add_less_noise():
+        optimizer.noise_multiplier *= share
+        add_noise()
+        optimizer.noise_multiplier /= share
+
+    optimizer.add_noise = add_less_noise
+
+
+# --- The audit of the final model, in many trainings. --------------------------------------------
 
 
 def train(canary, inserted, seed):
@@ -108,7 +133,9 @@ def audit_in_one_training(
 def main(runs: int = 200) -> None:
     warnings.filterwarnings("ignore", message="Secure RNG turned off")
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
-    print(audit(runs).summary(), audit_in_one_training().summary(), sep="\n\n")
+    print(live(), live(true_share=0.7), sep="\n\n")
+    if runs:
+        print(f"\nThe final model alone, {runs} trainings:\n\n{audit(runs)}")
 
 
 if __name__ == "__main__":

@@ -64,6 +64,27 @@ def test_without_a_claim(dpaudit_training):
     dpaudit_training(training(1.0), canary=canary)
 
 
+def live_training(live, noise):
+    random = np.random.default_rng(0)
+    for _ in range(30):
+        (sums,) = live.add([np.zeros(2000)])
+        live.observe([sums + random.normal(0, noise, 2000)])
+
+
+SETTINGS = dict(clip_norm=1.0, noise_multiplier=2.0, sampling_rate=1.0, canaries=500, seed=0)
+
+
+def test_live(dpaudit_live):
+    with dpaudit_live([2000], **SETTINGS) as live:
+        live_training(live, noise=2.0)
+
+
+@pytest.mark.dp_audit(noise_multiplier=2.0, steps=30)
+def test_live_violation(dpaudit_live):
+    with dpaudit_live([2000], **SETTINGS) as live:
+        live_training(live, noise=1.0)
+
+
 @pytest.mark.dp_audit(sigma=1.0)
 def test_misspelt(dpaudit_training):
     dpaudit_training(training(1.0), canary=canary)
@@ -82,7 +103,9 @@ def test_a_suite_with_good_and_bad_trainings(tmp_path):
         problems = [*case.findall("failure"), *case.findall("error")]
         messages[case.get("name")] = problems[0].get("message") if problems else None
     passed = {name for name, message in messages.items() if message is None}
-    assert passed == {"test_correct", "test_inconclusive_is_allowed"}
+    assert passed == {"test_correct", "test_inconclusive_is_allowed", "test_live"}
+    assert messages["test_live_violation"].count("Violation") == 1
+    assert (tmp_path / "dpaudit-reports" / "test_it.py-test_live_violation.html").exists()
     assert "noise size" in messages["test_broken_rule"]
     page = tmp_path / "dpaudit-reports" / "test_it.py-test_violation.html"
     assert page.exists()

@@ -4,6 +4,13 @@
     def test_the_training_keeps_its_claim(dpaudit_training):
         dpaudit_training(train, canary=canary)
 
+Or audit one training while it runs:
+
+    def test_the_training_that_is_shipped(dpaudit_live):
+        model, optimizer, loader = make_private()
+        with dpaudit_live(optimizer):
+            fit(model, optimizer, loader)
+
 The test fails if a rule of private training is broken, if the claim is violated, or if the audit is
 inconclusive. The message names the report page. pytest loads this module in every session, so
 dpaudit is imported only when a test asks for the fixture.
@@ -11,8 +18,10 @@ dpaudit is imported only when a test asks for the fixture.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +29,12 @@ import pytest
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
+    from dpaudit.live import LiveAudit
 
 MARK = "dp_audit"
 _CLAIM = ("noise_multiplier", "steps", "sampling_rate", "claimed_epsilon", "delta", "claim")
 _AUDIT = ("runs", "confidence", "seed", "workers", "until_violation")
+_READ = ("delta", "confidence", "seed")
 _OTHERS = ("check", "allow_inconclusive")
 
 
@@ -54,22 +65,59 @@ def dpaudit_training(request: pytest.FixtureRequest) -> Callable[..., AuditResul
     Call it as ``dpaudit_training(train, canary=..., initial=..., adversary=...)``. It returns the
     result of the audit if the test passes.
     """
+    options, page = _options(request), _page(request)
+
+    def run(train: Callable[..., Any], *, canary: Any = None, **given: Any) -> AuditResult:
+        __tracebackhide__ = True
+        if _checkable(canary, options):
+            _check(train, canary, options)
+        return _audit(train, canary, options, given, page)
+
+    return run
+
+
+@pytest.fixture
+def dpaudit_live(
+    request: pytest.FixtureRequest,
+) -> Callable[..., AbstractContextManager[LiveAudit]]:
+    """A function that audits one training while it runs; its claim may come from `dp_audit`.
+
+    Call it as ``with dpaudit_live(optimizer): fit(...)``, with the arguments of
+    `dpaudit.live_audit`. The test fails at the end of the block, unless the verdict passes.
+    """
+    options, page = _options(request), _page(request)
+
+    @contextlib.contextmanager
+    def watch(training: Any, **given: Any) -> Iterator[LiveAudit]:
+        import dpaudit
+
+        __tracebackhide__ = True
+        asked: dict[str, Any] = {"on_violation": lambda _: None}  # reported at the end
+        asked |= {name: options[name] for name in _READ if name in options}
+        if {"noise_multiplier", "claimed_epsilon", "claim"} & set(options):
+            asked |= _claim(options)
+        with dpaudit.live_audit(training, **{**asked, **given}) as live:
+            yield live
+        _judge(live.result, options, page)
+
+    return watch
+
+
+def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The settings of the mark."""
     mark = request.node.get_closest_marker(MARK)
     options = dict(mark.kwargs) if mark else {}
     unknown = set(options) - {*_CLAIM, *_AUDIT, *_OTHERS}
     if unknown or (mark and mark.args):
         allowed = ", ".join((*_CLAIM, *_AUDIT, *_OTHERS))
         pytest.fail(f"@pytest.mark.{MARK} takes only {allowed}, got {sorted(unknown)}")
-    folder = Path(request.config.getoption("--dpaudit-reports"))
+    return options
+
+
+def _page(request: pytest.FixtureRequest) -> Path:
+    """Where the page of a failed test is written."""
     name = re.sub(r"[^\w.-]+", "-", request.node.nodeid)
-
-    def run(train: Callable[..., Any], *, canary: Any = None, **given: Any) -> AuditResult:
-        __tracebackhide__ = True
-        if _checkable(canary, options):
-            _check(train, canary, options)
-        return _audit(train, canary, options, given, folder / f"{name}.html")
-
-    return run
+    return Path(request.config.getoption("--dpaudit-reports")) / f"{name}.html"
 
 
 def _checkable(canary: Any, options: dict[str, Any]) -> bool:
@@ -108,12 +156,18 @@ def _audit(
         delta=options.get("delta", 1e-5),
         **{"anyway": True, **_claim(options), **budget, **given},
     )
+    _judge(result, options, page)
+    return result
+
+
+def _judge(result: AuditResult, options: dict[str, Any], page: Path) -> None:
+    """Fail the test unless the verdict passes."""
+    __tracebackhide__ = True
     passing = (
         {"consistent", "inconclusive"} if options.get("allow_inconclusive") else {"consistent"}
     )
     if result.verdict not in passing:
         pytest.fail(f"dpaudit: {result.sentence}\n  report: {_report(result, page)}")
-    return result
 
 
 def _claim(options: dict[str, Any]) -> dict[str, Any]:

@@ -254,11 +254,17 @@ class TestTrainer:
         return module
 
     def test_the_canary_is_in_its_own_step(self, example):
+        from dpaudit.integrations.huggingface import CanaryCallback
+
         found = []
         for inserted in (False, True):
-            _, optimizer, _ = example.make_private(0)
-            canary = canary_for(optimizer, count=2)
-            gradients = example.train(canary, [inserted, inserted], 5, noise_multiplier=1e-6)
+            model, optimizer, loader = example.make_private(5, noise_multiplier=1e-6)
+            coins = [inserted, inserted]
+            callback = CanaryCallback(
+                canary_for(optimizer, count=2), coins, seed=5, sampling="own step"
+            )
+            example.fit(model, optimizer, loader, callbacks=[callback])
+            gradients = callback.gradients
             assert gradients.steps == example.STEPS
             found.append(gradients.scores())
         assert found[1] - found[0] == pytest.approx([1.0, 1.0], abs=0.05)

@@ -12,8 +12,10 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
+from dpaudit.errors import InvalidInput
+from dpaudit.live import live_audit
 from dpaudit.live.evidence import LiveEvidence
-from dpaudit.live.opacus import OpacusSums, reported_step
+from dpaudit.live.opacus import OpacusSums, largest_contribution, reported_step
 
 NOISE = 1.0
 
@@ -211,3 +213,105 @@ def test_without_subtracting_only_noisy_gradients_are_used():
         fit(model, optimizer, loader, criterion, epochs=1)
     expected = np.array(noisy) * optimizer.expected_batch_size
     assert np.array(recorded.values) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def with_rows(kind="flat"):
+    """An optimizer after a backward pass."""
+    model, optimizer, loader, criterion = private(kind=kind)
+    features, targets = next(iter(loader))
+    criterion(model(features), targets).backward()
+    return optimizer
+
+
+@pytest.mark.parametrize("kind", ["flat", "per_layer", "adaptive"])
+def test_clipping_is_tested_on_a_copy(kind):
+    optimizer = with_rows(kind)
+    before = copy.deepcopy([p.grad_sample for p in optimizer.params])
+    attributes, random = set(vars(optimizer)), torch.get_rng_state()
+    contribution = largest_contribution(optimizer)
+    assert 0.5 < contribution <= 1.001
+    assert set(vars(optimizer)) == attributes
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(p.summed_grad is None for p in optimizer.params)
+    after = [p.grad_sample for p in optimizer.params]
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+def test_clipping_that_does_not_clip_is_named(monkeypatch):
+    model, optimizer, loader, criterion = private()
+
+    def unclipped(self):
+        for parameter in self.params:
+            parameter.summed_grad = self._get_flat_grad_sample(parameter).sum(dim=0)
+
+    monkeypatch.setattr(type(optimizer), "clip_and_accumulate", unclipped)
+    with live_audit(optimizer, canaries=28, seed=0) as live:
+        fit(model, optimizer, loader, criterion, epochs=1)
+    assert live.result.verdict != "consistent"
+    assert any(doubt.startswith("Clipping: one long") for doubt in live.result.final.doubts)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_what_is_tested_is_named(check):
+    model, optimizer, loader, criterion = private()
+    with live_audit(optimizer, canaries=28, seed=0, check=check) as live:
+        fit(model, optimizer, loader, criterion, epochs=1)
+    (notice,) = live.result.notices
+    tested, _, untested = notice.partition("Not tested")
+    assert "the sizes of batches" in tested
+    assert ("clipping" in tested) == check
+    assert ("clipping" in untested) == (not check)
+
+
+def test_ghost_clipping_is_named_as_not_tested():
+    model, optimizer, loader, criterion = private(kind="ghost")
+    with live_audit(optimizer, canaries=28, seed=0) as live:
+        fit(model, optimizer, loader, criterion, epochs=1)
+    assert "Not tested: sampling by the loader; clipping" in live.result.notices[0]
+    assert live.result.final.doubts == ()
+
+
+def test_the_noise_of_secure_mode_is_what_is_claimed():
+    model, optimizer, loader, criterion = private()
+    optimizer.secure_mode = True  # four numbers are drawn for each one
+    evidence, sums = watched(optimizer)
+    recorded = Recorded(evidence)
+    with sums.watching():
+        fit(model, optimizer, loader, criterion)
+    others = np.array(recorded.values)[:, ~evidence.coins]
+    assert others.std() == pytest.approx(NOISE, rel=5 / np.sqrt(2 * others.size))
+    assert evidence.largest_e_value < 20
+
+
+def test_a_training_without_noise_is_refused():
+    _, optimizer, _, _ = private()
+    optimizer.noise_multiplier = 0.0
+    with pytest.raises(InvalidInput, match="noise_multiplier of the optimizer must be above 0"):
+        live_audit(optimizer)
+
+
+def test_sums_of_low_precision_are_refused():
+    optimizer = with_rows()
+    _, sums = watched(optimizer)
+    optimizer.clip_and_accumulate()
+    for parameter in optimizer.params:
+        parameter.summed_grad = parameter.summed_grad.bfloat16()
+    with sums.watching(), pytest.raises(InvalidInput, match=r"float32, got torch\.bfloat16"):
+        optimizer.add_noise()
+
+
+@pytest.mark.parametrize("attribute", ["grad_state", "_ddp_per_layer_hook"])
+def test_noise_that_is_added_to_parts_is_refused(attribute):
+    _, optimizer, _, _ = private()
+    setattr(optimizer, attribute, {})
+    with pytest.raises(InvalidInput, match="adds noise to parts of the sums"):
+        live_audit(optimizer)
+
+
+def test_a_loader_that_does_not_sample_is_named():
+    model, optimizer, loader, criterion = private()
+    shuffled = DataLoader(loader.dataset, batch_size=32, shuffle=True)
+    with live_audit(optimizer, canaries=28, seed=0) as live:
+        fit(model, optimizer, shuffled, criterion, epochs=6)
+    assert live.result.verdict != "consistent"
+    assert any("Poisson sampling" in doubt for doubt in live.result.final.doubts)

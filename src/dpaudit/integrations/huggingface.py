@@ -54,7 +54,9 @@ class CanaryCallback(TrainerCallback):
         self, args: Any, state: Any, control: Any, *, optimizer: Any = None, **_: Any
     ) -> None:
         """Start inserting."""
-        context = insert_canary(_private(optimizer), self._canary, self._inserted, **self._options)
+        context = insert_canary(
+            private_optimizer(optimizer), self._canary, self._inserted, **self._options
+        )
         self._gradients = self._open.enter_context(context)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -66,7 +68,7 @@ class CanaryCallback(TrainerCallback):
         self._open.close()
 
 
-def _private(optimizer: Any) -> Any:
+def private_optimizer(optimizer: Any) -> Any:
     """The optimizer of Opacus inside the wrappers of ``accelerate``."""
     inner = optimizer
     while not hasattr(inner, "original_optimizer"):

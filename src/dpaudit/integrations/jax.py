@@ -184,15 +184,11 @@ def claim_of(optimizer: Any, *, steps: int, sampling_rate: float | None = None) 
     return curve_of(history, in_words(history))
 
 
-def _settings(optimizer: Any) -> dict[str, Any]:
-    """The clip norm and the noise multiplier, which optax keeps in closures only."""
+def private_settings(optimizer: Any) -> dict[str, Any] | None:
+    """The clip norm and the noise multiplier, which optax keeps in closures; `None` without."""
     found = _private_update(getattr(optimizer, "update", None))
     if found is None:
-        raise InvalidInput(
-            "optimizer must contain optax.contrib.differentially_private_aggregate or dpsgd; got "
-            f"{type(optimizer).__name__} without it. Use Claim.from_dpsgd(noise_multiplier=..., "
-            "steps=...)"
-        )
+        return None
     inside = inspect.getclosurevars(found).nonlocals
     clip_norm = float(inside["l2_norm_clip"])
     return {
@@ -200,6 +196,17 @@ def _settings(optimizer: Any) -> dict[str, Any]:
         "noise_multiplier": float(inside["noise_std"]) / clip_norm,
         "update": found,
     }
+
+
+def _settings(optimizer: Any) -> dict[str, Any]:
+    settings = private_settings(optimizer)
+    if settings is None:
+        raise InvalidInput(
+            "optimizer must contain optax.contrib.differentially_private_aggregate or dpsgd; got "
+            f"{type(optimizer).__name__} without it. Use Claim.from_dpsgd(noise_multiplier=..., "
+            "steps=...)"
+        )
+    return settings
 
 
 def _private_update(function: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, final
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit._validate import said
 from dpaudit.audits.identity import Question
 from dpaudit.audits.result import AuditResult
@@ -41,6 +43,7 @@ class _Options:
     score: str
     name: str | None
     store: StorePath | None
+    check: bool
 
     @property
     def subtract(self) -> bool:
@@ -66,6 +69,7 @@ def live_audit(
     score: Literal["difference", "released"] = "difference",
     confidence: float = 0.95,
     on_violation: OnViolation = "warn",
+    check: bool = True,
     seed: int | None = None,
     name: str | None = None,
     store: StorePath | None = None,
@@ -78,9 +82,8 @@ def live_audit(
     out at their coordinates shows whether the noise is there. Starting point, batches, optimizer,
     schedules and augmentation do not matter, and the training runs unedited.
 
-    It covers the noise and its accounting. It does not cover what happens before the sum (clipping:
-    `dpaudit.check_training`; the loader's sampling is compared by its batch sizes) or outside of
-    the private step.
+    It covers the noise and its accounting, the sizes of batches, and clipping in the first batch.
+    It does not cover which examples are in a batch, or what happens outside of the private step.
 
     **Scores are secret.** They contain the noise of their coordinates, so that together with the
     released model they would reveal genuine gradients. They stay in memory; the result, a store
@@ -110,6 +113,8 @@ def live_audit(
         confidence: Confidence of the lower bounds; the verdict does not depend on it.
         on_violation: What to do as soon as a violation is proven: ``"warn"``, ``"raise"``, or a
             function that is called with the live audit.
+        check: Whether clipping is tested with long gradients beside some of the first batch, on a
+            copy of the optimizer and its parameters.
         seed: Seed of coordinates, coins and participation; by default drawn from the system. It is
             as secret as the scores.
         name: The name of the audit in the store.
@@ -150,6 +155,7 @@ def live_audit(
         score=score,
         name=name,
         store=store,
+        check=check,
     )
     if hasattr(training, "param_groups"):
         return _of_optimizer(training, own, options, canaries=canaries, seed=seed)
@@ -213,6 +219,7 @@ def _of_optimizer(
             claimed=lambda: claimed or reported_step(optimizer),
             subtract=options.subtract,
             after_step=audit.after_step,
+            check=options.check,
         )
         with sums.watching():
             yield sums
@@ -226,6 +233,8 @@ def _number(canaries: int | None, sizes: Sequence[int]) -> int:
 
 def _sizes(training: Any) -> list[int]:
     """Sizes of tensors that were given as such, or by their sizes."""
+    if "jax" in sys.modules:  # a pytree, or one array
+        training = sys.modules["jax"].tree.leaves(training)
     try:
         tensors = list(training)
         return [
@@ -260,7 +269,7 @@ class LiveAudit:
     ) -> None:
         self.evidence, self._watching, self._options = evidence, watching, options
         self._sums: Any = None
-        self._began, self._seconds = 0.0, 0.0
+        self._began, self._seconds, self._running = 0.0, 0.0, False
         self._open = contextlib.ExitStack()
         self._reported = False
         self._problem: str | None = None
@@ -268,7 +277,7 @@ class LiveAudit:
 
     def __enter__(self) -> Self:
         self._sums = self._open.enter_context(self._watching(self))
-        self._began = time.perf_counter()
+        self._began, self._running = time.perf_counter(), True
         return self
 
     def __exit__(
@@ -278,6 +287,7 @@ class LiveAudit:
         traceback: TracebackType | None,
     ) -> None:
         self._open.close()
+        self._running = False
         self._seconds += time.perf_counter() - self._began
         if error is not None and not isinstance(error, ViolationFound):
             self._problem = f"the training ended early ({said(error)})"
@@ -294,9 +304,15 @@ class LiveAudit:
         """The largest e-value so far; above 2,000 a violation is proven."""
         return self.evidence.largest_e_value
 
+    def when_closed(self, function: Callable[[], Any]) -> None:
+        """Call a function when the block ends, before the result is read."""
+        self._open.callback(function)
+
     @property
     def result(self) -> AuditResult:
         """The verdict, the claimed and the shown epsilon, and what was not covered."""
+        if self._running:
+            return self._read()
         if self._result is None or self._result.final.horizon != self.steps:
             self._result = self._read()
         return self._result
@@ -308,7 +324,8 @@ class LiveAudit:
             batch_sizes=getattr(self._sums, "batch_sizes", ()),
             expected_batch=getattr(self._sums, "expected_batch", None),
             bypassed=getattr(self._sums, "bypassed", 0),
-            problem=self._problem,
+            clipping=getattr(self._sums, "largest_contribution", None),
+            problem="the training has not ended" if self._running else self._problem,
             seconds=self._seconds,
         )
         return live_result(self.evidence, watched, self._options.question, store=store)
@@ -320,6 +337,14 @@ class LiveAudit:
     def observe(self, noisy: Sequence[Any]) -> None:
         """In a loop of your own: observe the noisy sums."""
         self._own().observe(noisy)
+
+    def add_at_canaries(self, genuine: Array) -> Array:
+        """What the canaries of a step add at their coordinates, whose genuine sums are given."""
+        return self._own().added_to(genuine)
+
+    def observe_at_canaries(self, noisy: Array) -> None:
+        """Observe the noisy sums at the coordinates of the canaries."""
+        self._own().observed(noisy)
 
     def _own(self) -> OwnSums:
         if not isinstance(self._sums, OwnSums):

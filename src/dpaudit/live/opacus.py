@@ -10,6 +10,7 @@ optimizer without the private step gets its canaries there, and is seen to have 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
@@ -20,7 +21,8 @@ from torch import Tensor
 
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-from dpaudit.integrations.opacus.optimizer import ReplacedMethods, hook_variables
+from dpaudit.integrations.opacus.optimizer import ReplacedMethods, hook_variables, latest_rows
+from dpaudit.integrations.opacus.step import copy_of
 from dpaudit.live.evidence import LiveEvidence
 
 
@@ -33,6 +35,11 @@ def require_observable(optimizer: Any) -> None:
         raise InvalidInput(
             f"optimizer must be a DPOptimizer of Opacus, as make_private returns it; got {name}, "
             f"which has no {missing[0]}. For a loop of your own use dpaudit.live_audit(sizes=...)"
+        )
+    if float(optimizer.noise_multiplier) == 0:
+        raise InvalidInput(
+            "noise_multiplier of the optimizer must be above 0, got 0: without noise nothing is "
+            "claimed, and the canaries would be visible in the model"
         )
     if hasattr(optimizer, "grad_state") or hasattr(optimizer, "_ddp_per_layer_hook"):
         raise InvalidInput(
@@ -50,6 +57,48 @@ def reported_step(optimizer: Any) -> tuple[float, float]:
             "PrivacyEngine.make_private attaches it; give claim=Claim.from_dpsgd(...)"
         )
     return float(optimizer.noise_multiplier), float(rate)
+
+
+_LENGTHS = (10.0, 1e3)  # of the rows that must be clipped, in clip norms
+_COMPANIONS = 8  # genuine rows beside them: all of a batch could be too large for the memory
+_SLACK = 0.01
+
+
+def largest_contribution(optimizer: Any) -> float | None:
+    """By how much one long row changes the clipped sum of a batch, in clip norms.
+
+    Called with the first batch's gradients on the parameters. Rows in random directions take the
+    place of an empty row beside a few genuine ones, on a copy of the optimizer: neither the update
+    nor any random state changes. `None` where there are no rows, as with ghost clipping, or where
+    clipping is not a method of the optimizer's class.
+    """
+    per_example = [latest_rows(parameter) for parameter in optimizer.params]
+    rows = [row for row in per_example if row is not None]
+    method = getattr(type(optimizer), "clip_and_accumulate", None)
+    if method is None or len(rows) < len(per_example):
+        return None
+    twin, random = copy_of(optimizer), np.random.default_rng(0)
+    long = [
+        torch.as_tensor(random.normal(size=tuple(p.shape)), dtype=p.dtype, device=p.device)
+        for p in twin.params
+    ]
+    norm = math.sqrt(sum(float(part.double().norm()) ** 2 for part in long))
+
+    def clipped_sum(length: float) -> list[Tensor]:
+        scale = length * float(optimizer.max_grad_norm) / norm
+        for parameter, genuine, part in zip(twin.params, rows, long, strict=True):
+            companions = genuine[:_COMPANIONS].detach()
+            parameter.grad_sample = torch.cat([companions, (scale * part)[None].to(companions)])
+            parameter.summed_grad = None
+        method(twin)
+        return [parameter.summed_grad.detach().double() for parameter in twin.params]
+
+    without, largest = clipped_sum(0.0), 0.0
+    for length in _LENGTHS:
+        changes = zip(clipped_sum(length), without, strict=True)
+        change = math.sqrt(sum(float((one - other).norm()) ** 2 for one, other in changes))
+        largest = max(largest, change / float(optimizer.max_grad_norm))
+    return largest
 
 
 @final
@@ -73,6 +122,7 @@ class OpacusSums:
         claimed: Noise multiplier and sampling rate of the next step, as claimed.
         subtract: Whether the genuine sum is subtracted from what is observed.
         after_step: Called after each step that was observed.
+        check: Whether clipping is tested at the first batch, on a copy.
     """
 
     def __init__(
@@ -83,6 +133,7 @@ class OpacusSums:
         claimed: Callable[[], tuple[float, float]],
         subtract: bool,
         after_step: Callable[[], None],
+        check: bool = True,
     ) -> None:
         self._optimizer, self._evidence = optimizer, evidence
         self._claimed, self._subtract, self._after_step = claimed, subtract, after_step
@@ -99,14 +150,18 @@ class OpacusSums:
                 start += len(here)
         self._genuine: Array | None = None
         self._step = (0.0, 0.0)
-        self._rows: int | None = 0
+        self._rows: int | None = None  # of the parts of this batch, so far
         self.batch_sizes: list[int] = []
         self.expected_batch: float | None = getattr(optimizer, "expected_batch_size", None)
         self.bypassed = 0
+        self._check = check
+        self.largest_contribution: float | None = None
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch the steps of the optimizer until the block ends."""
+        if "clip_and_accumulate" in vars(self._optimizer):
+            self._check = False  # the copy would call a method of the original
         methods = ReplacedMethods(self._optimizer)
         methods.wrap("clip_and_accumulate", self._around_clipping)
         methods.wrap("add_noise", self._around_noise)
@@ -121,17 +176,18 @@ class OpacusSums:
         rows = getattr(self._optimizer.params[0], "grad_sample", None)
         batches = rows if isinstance(rows, list) else [rows]
         sizes = [len(batch) for batch in batches if batch is not None]
-        if self._rows is not None and len(sizes) == len(batches):
-            self._rows += sum(sizes)
-        else:  # ghost clipping keeps no rows
-            self._rows = None
+        if len(sizes) == len(batches):
+            self._rows = (self._rows or 0) + sum(sizes)
+        if self._check:
+            self._check = False
+            self.largest_contribution = largest_contribution(self._optimizer)
         return original()
 
     def _around_noise(self, original: Callable[[], Any]) -> Any:
         self._insert([held.parameter.summed_grad for held in self._held], 1.0)
-        if self._rows is not None:
+        if self._rows is not None:  # ghost clipping keeps no rows
             self.batch_sizes.append(self._rows)
-        self._rows = 0
+        self._rows = None
         return original()
 
     def _before_update(self, *_: Any) -> None:
@@ -155,6 +211,13 @@ class OpacusSums:
 
     def _insert(self, tensors: list[Tensor], divisor: float) -> None:
         """Remember the genuine sums, and add the canaries that take part in this step."""
+        coarse = [t.dtype for t in tensors if t.dtype in (torch.bfloat16, torch.float16)]
+        if coarse:
+            raise InvalidInput(
+                f"clipped sums must be at least float32, got {coarse[0]}: rounding of the noisy "
+                "sum would depend on the genuine sum, which no accountant allows for; train the "
+                "private parameters in float32"
+            )
         noise_multiplier, rate = self._claimed()
         passes = getattr(self._optimizer, "accumulated_iterations", 1)
         self._step = noise_multiplier, min(1.0, rate * passes)

@@ -49,12 +49,8 @@ class OwnSums:
 
     def add(self, sums: Sequence[Any]) -> list[Any]:
         """The sums with the canaries of this step; arrays that can be changed are changed."""
-        if self._genuine is not None:
-            raise InvalidInput(
-                "add was called twice without observe; call observe(noisy sums) in every step"
-            )
-        self._genuine = self._values("sums", sums)
-        added = self._clip_norm * self._evidence.take_part(self._rate)
+        _require_exact("sums", sums)
+        added = self.added_to(self._values("sums", sums))
         result, start = [], 0
         for tensor, here in zip(sums, self._evidence.places, strict=True):
             mine = added[start : start + len(here)]
@@ -64,11 +60,24 @@ class OwnSums:
 
     def observe(self, noisy: Sequence[Any]) -> None:
         """Observe the noisy sums of this step."""
+        _require_exact("noisy", noisy)
+        self.observed(self._values("noisy", noisy))
+
+    def added_to(self, genuine: Array) -> Array:
+        """What the canaries of this step add at their coordinates, whose genuine sums these are."""
+        if self._genuine is not None:
+            raise InvalidInput(
+                "add was called twice without observe; call observe(noisy sums) in every step"
+            )
+        self._genuine = genuine
+        return np.asarray(self._clip_norm * self._evidence.take_part(self._rate))
+
+    def observed(self, observed: Array) -> None:
+        """Observe the noisy sums of this step at the coordinates of the canaries."""
         if self._genuine is None:
             raise InvalidInput(
                 "observe was called without add; call add(sums) before the noise in every step"
             )
-        observed = self._values("noisy", noisy)
         if self._subtract:
             observed = observed - self._genuine
         self._genuine = None
@@ -90,6 +99,18 @@ class OwnSums:
             if len(here)
         ]
         return np.concatenate(parts)
+
+
+def _require_exact(name: str, tensors: Sequence[Any]) -> None:
+    """Refuse sums that are rounded so coarsely that the canary is lost in a large sum."""
+    for tensor in tensors:
+        dtype = str(getattr(tensor, "dtype", ""))
+        if dtype.rpartition(".")[2] in ("bfloat16", "float16"):
+            raise InvalidInput(
+                f"{name} must be at least float32, got {dtype}: rounding of the noisy sum would "
+                "depend on the genuine sum, which no accountant allows for; add clipped gradients "
+                "and noise in float32"
+            )
 
 
 def _at(tensor: Any, places: Places) -> Array:

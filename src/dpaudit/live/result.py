@@ -41,6 +41,9 @@ from dpaudit.scores import AuditRecord, ScoreBlock, Store
 SUSPECTED, PROVEN = 20.0, 2000.0
 """E-values along the way that suspect and prove a violation; see `dpaudit.claims.policy.LIVE`."""
 
+MOST_CLIPPED = 1.01
+"""Clip norms that one gradient may change the clipped sum by, with room for rounding."""
+
 LARGEST = 1e300
 """A larger e-value is stored as this one, because JSON has no infinite numbers."""
 
@@ -57,7 +60,8 @@ class Watched:
         expected_batch: Their expectation under the claim.
         bypassed: Number of steps that were not private.
         problem: Why the training is not complete, as a sentence.
-        clipping: What the check of clipping found; `None` if it was not tested.
+        clipping: By how much one long gradient changed a clipped sum, in clip norms; `None` if it
+            was not tested.
         doubts: Further reasons why the verdict cannot be ``consistent``.
         device: Device used.
         seconds: Duration of the training.
@@ -69,7 +73,7 @@ class Watched:
     expected_batch: float | None = None
     bypassed: int = 0
     problem: str | None = None
-    clipping: str | None = None
+    clipping: float | None = None
     doubts: tuple[str, ...] = ()
     device: str = ""
     seconds: float = 0.0
@@ -104,30 +108,35 @@ def live_result(
         *_step_doubts(evidence, watched.bypassed),
         *_claim_doubts(claim, reported, groups, question.delta),
     ]
-    notices, untested = [], []
+    tested, untested = ["the noise and its accounting"], []
     if not watched.batch_sizes or watched.expected_batch is None:
         untested.append("sampling by the loader")
     else:
+        tested.append("the sizes of batches")
         rate = evidence.history[0][1]
         doubts += _sampling_doubts(watched.batch_sizes, watched.expected_batch, rate)
     if watched.clipping is None:
         untested.append("clipping (run dpaudit check)")
     else:
-        notices.append(watched.clipping)
+        tested.append("clipping in the first batch")
+        if watched.clipping > MOST_CLIPPED:
+            doubts.append(
+                f"Clipping: one long gradient changes the clipped sum by {watched.clipping:.4g} C, "
+                "and at most C is allowed; run dpaudit check."
+            )
     untested.append("what happens outside of the private step")
-    notices.append(f"not tested: {'; '.join(untested)}")
     only = groups[0] if len(groups) == 1 else None
     facts = {
         "question": Question(
             claim=claim, delta=question.delta, confidence=question.confidence
         ).to_dict(),
         "doubts": doubts,
-        "covers": "the noise in all trained tensors and its accounting",
+        "covers": " and ".join(filter(None, [", ".join(tested[:-1]), tested[-1]])),
         "seconds": round(watched.seconds, 3),
         "live": {
             "e_value": min(evidence.largest_e_value, LARGEST),
             "dpsgd": None if only is None else [only[1], only[2]],
-            "notices": notices,
+            "notices": [f"tested: {'; '.join(tested)}. Not tested: {'; '.join(untested)}"],
         },
     }
     description = Description(

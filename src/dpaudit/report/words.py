@@ -245,7 +245,7 @@ def _meaning(result: AuditResult) -> Iterator[str]:
         yield from _why_violation(final, test)
     else:
         if result.verdict == "consistent":
-            yield from _how_tight(final, result.claimed_epsilon)
+            yield from _how_tight(final, result.claimed_epsilon, live=result.description.live)
         else:
             yield from _why_inconclusive(test)
         yield power_line(test.power)
@@ -283,7 +283,7 @@ def _where(final: Assessment) -> str:
     return f". The violation is in {shown} ({len(refuted)} of {len(final.tensors)} canaries)"
 
 
-def _how_tight(final: Assessment, claimed: float) -> Iterator[str]:
+def _how_tight(final: Assessment, claimed: float, *, live: bool) -> Iterator[str]:
     lower, upper = final.leading.epsilon, final.least_upper.epsilon
     if final.tightness is None or not 0 < upper < math.inf:
         return
@@ -294,6 +294,8 @@ def _how_tight(final: Assessment, claimed: float) -> Iterator[str]:
         yield "Slightly above the claim, as happens by chance; the test finds no violation."
     elif final.tightness == "tight":
         yield f"Tight: {share}, by {sees}."
+    elif live:
+        yield f"{share}. More canaries, or more steps, show more."
     elif final.tightness == "more-runs":
         yield f"{share}. {counted(len(final.scores), 'score')} cannot show more: increase runs."
     else:
@@ -335,6 +337,8 @@ def _advice(result: AuditResult) -> str:
             return "Give a claim to test it."
         case "violation":
             return "Look for a bug (noise, clipping, number of steps) or a mistake in the claim."
+        case "consistent" if result.description.live:
+            return "No audit proves a claim; more canaries find more."
         case "consistent":
             return "No audit proves a claim; more runs or a stronger adversary find more."
     if test is None or (test.doubts and not test.suspected):
@@ -349,6 +353,8 @@ def _advice(result: AuditResult) -> str:
         return "Repeat the audit with another seed."
     if test.hidden_by_failures:
         return ""
+    if result.description.live:
+        return "Use more canaries, or watch more steps."
     return "Increase the number of runs (see dpaudit plan), or use a stronger canary."
 
 

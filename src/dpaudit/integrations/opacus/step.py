@@ -61,7 +61,7 @@ class OpacusStep:
                 "PrivacyEngine.make_private returns one"
             )
         self.clips = not isinstance(optimizer, DPOptimizerFastGradientClipping)
-        self._optimizer = _copy(optimizer)
+        self._optimizer = copy_of(optimizer)
         self._parameters = list(self._optimizer.params)
         self._sizes = [parameter.numel() for parameter in self._parameters]
 
@@ -102,11 +102,13 @@ class OpacusStep:
         return update
 
 
-def _copy(optimizer: Any) -> Any:
+def copy_of(optimizer: Any) -> Any:
     """A copy with parameters of its own; ``copy.deepcopy`` fails on a ``DPOptimizer``."""
     twin = object.__new__(type(optimizer))
     memo: dict[int, Any] = {}
     for name, value in vars(optimizer).items():
+        if getattr(value, "__self__", None) is optimizer:  # a replaced method, of the original
+            continue
         # The hook would report these steps to the user's accountant; the generator is set per call.
         kept_out = name in ("step_hook", "generator", "_step_skip_queue")
         twin.__dict__[name] = None if kept_out else copy.deepcopy(value, memo)
