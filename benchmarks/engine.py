@@ -234,7 +234,7 @@ def _measure(
             )
             numbers = torch.arange(runs)
             start = initial_parameters(mechanism, seed=0, runs=numbers)
-            played = engine.play(start, numbers, torch.ones(runs, 1))
+            played = engine.states(start, numbers, torch.ones(runs, 1))
             first = next(played)
             float(first.sum())
             ready = time.perf_counter() - begin

@@ -84,7 +84,7 @@ def private(mechanism: DPSGD, speed: Speed, *, compiled: bool) -> dict[str, floa
     start = initial_parameters(mechanism, seed=0, runs=runs)
     with numerics(speed.precision, device):
         engine = Engine(mechanism, runs=1, speed=speed, compiled=compiled)
-        steps = engine.play(start, runs, torch.zeros(1, 0))
+        steps = engine.states(start, runs, torch.zeros(1, 0))
         next(steps)
         _wait(device)
         first = time.perf_counter() - began

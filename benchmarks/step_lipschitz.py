@@ -146,14 +146,14 @@ def main() -> None:
             seed=1,
         )
         start = initial_parameters(training, seed=1, runs=torch.arange(1))
-        iterates = engine.play(start, torch.arange(1), torch.zeros(1, 0))
+        iterates = engine.states(start, torch.arange(1), torch.zeros(1, 0))
         norms = {}
         current = start.to(given.device)
         for step in range(STEPS[-1] + 1):
             if step in STEPS:
                 chunk = 64 if given.device == "cuda" else 16
                 norms[step] = jacobian_norm(training, current[0], step=step, chunk=chunk)
-            current = next(iterates)
+            current = next(iterates)[0]
         print(
             json.dumps({"preset": name, "norms": norms, "largest": max(norms.values())}), flush=True
         )

@@ -186,7 +186,7 @@ def _iterates(described: Game) -> Tensor:
         canaries=described.canaries.count,
         coin=described.coin,
     )
-    return torch.stack([start, *engine.play(start, runs, coins)])
+    return torch.stack([start, *(state[0] for state in engine.states(start, runs, coins))])
 
 
 @pytest.mark.parametrize("poisson", [False, True], ids=["fixed", "poisson"])
