@@ -131,6 +131,11 @@ def test_lower_bounds_of_one_canary_and_of_many() -> None:
         ("clopper-pearson", "simultaneous"),
         ("gaussian-fit", None),
     ]
+    sampled = assess(
+        _configuration(steps=100, sampling_rate=0.1), Question(), single.scores, horizon=100
+    )
+    assert [bound.method for bound in sampled.lower][:2] == ["dpsgd", "clopper-pearson"]
+    assert sampled.leading.method == "dpsgd"
     random = np.random.default_rng(0)
     coins = random.random(400) < 0.5
     many = Scores(

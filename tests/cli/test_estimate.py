@@ -46,6 +46,26 @@ def test_every_method_at_once(run, scores_file):
     }  # fmt: skip
 
 
+DPSGD = ["--claim-noise-multiplier", "4", "--claim-steps", "100"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "methods"),
+    [
+        (["--method", "dpsgd", "--sampling-rate", "0.5", "--steps", "20"], ["dpsgd"]),
+        (["--sampling-rate", "0.5", "--steps", "20"], ["dpsgd", "clopper-pearson"]),
+        ([*DPSGD, "--claim-sampling-rate", "0.1"], ["dpsgd", "clopper-pearson"]),
+        ([*DPSGD, "--claim-sampling-rate", "0.1", "--method", "dpsgd"], ["dpsgd"]),
+        (DPSGD, ["gaussian-dp", "clopper-pearson"]),
+        (["--claim-epsilon", "8", "--claim-delta", "1e-5"], ["clopper-pearson", "gaussian-dp"]),
+    ],
+)
+def test_the_family_that_the_claim_names_comes_first(run, scores_file, arguments, methods):
+    _, out, err = run("estimate", scores_file, "--delta", "1e-5", *arguments, "--json")
+    assert err == ""
+    assert [bound["method"] for bound in json.loads(out)["bounds"]] == methods
+
+
 def test_counts(run):
     code, out, _ = run(
         "estimate", *COUNTS, "--delta", "1e-5", "--method", "clopper-pearson", "--json"
@@ -147,6 +167,8 @@ def test_the_power_counts_the_scores_that_the_pilot_leaves(run, scores_file):
             )
         ),
         (["scores.csv", *COUNTS, "--delta", "1e-5"], "not both"),
+        ([*COUNTS, "--delta", "1e-5", "--method", "dpsgd"], "needs sampling_rate"),
+        ([*COUNTS, "--delta", "1e-5", "--method", "bailey", "--steps", "9"], "steps is for method"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_exit_code_2(run, arguments, message):

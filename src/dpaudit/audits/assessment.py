@@ -35,6 +35,7 @@ from dpaudit.curves import gaussian_mu
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds import ProvenCurve, estimate, estimate_all, proven_curve
 from dpaudit.lower_bounds.diagnostics import with_failures
+from dpaudit.lower_bounds.estimating import claimed_history
 from dpaudit.lower_bounds.gaussian_fit import chance_of_looking_closer
 from dpaudit.lower_bounds.prediction import expected_bound
 from dpaudit.privacy import Bound, Bounds, ThreatModel
@@ -254,7 +255,10 @@ def assess(
         counted = with_failures(scores, failures)
         asked: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": description.seed}
         methods = LIVE_METHODS if description.live else lower_methods(clustered=scores.clustered)
-        lower = lower_bounds(counted, methods=methods, dpsgd=dpsgd, **asked)
+        history = None if claim is None else claimed_history(claim.settings)
+        if dpsgd is not None:
+            history = [(1.0, *dpsgd)]
+        lower = lower_bounds(counted, methods=methods, history=history, **asked)
     else:
         lower = anytime_bounds(watcher.test, delta=delta, confidence=confidence)
     test: ClaimTest | None = None
@@ -361,20 +365,18 @@ def lower_bounds(
     delta: float,
     confidence: float,
     seed: int,
-    dpsgd: tuple[float, int] | None = None,
+    history: Sequence[tuple[float, float, int]] | None = None,
 ) -> Bounds:
-    """The lower bounds of an audit; with several canaries per run, those for one run as well."""
+    """The lower bounds of an audit; the family that the claim names first, if it is sampled."""
     asked: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": seed}
-    bounds = estimate_all(scores, methods=methods, **asked)
+    if history is not None:
+        others = (name for name in methods if name != "clopper-pearson")
+        methods = ("dpsgd", "clopper-pearson", *others)
+    bounds = estimate_all(scores, methods=methods, history=history, **asked)
     everywhere = estimate(scores, method="clopper-pearson", threshold="simultaneous", **asked)
     names = [bound.method for bound in bounds]
     second = names.index("clopper-pearson") + 1 if "clopper-pearson" in names else 0
-    listed = (*bounds.bounds[:second], everywhere, *bounds.bounds[second:])
-    if dpsgd is not None:
-        rate, steps = dpsgd
-        family = estimate(scores, method="dpsgd", sampling_rate=rate, steps=steps, **asked)
-        listed = (family, *listed)
-    return replace(bounds, bounds=listed)
+    return replace(bounds, bounds=(*bounds.bounds[:second], everywhere, *bounds.bounds[second:]))
 
 
 @final

@@ -35,9 +35,17 @@ def estimate(
     method: Annotated[
         str | None,
         option(
-            f"Method: {', '.join(METHODS)}, or all. Without it clopper-pearson and gaussian-dp.",
+            f"Method: {', '.join(METHODS)}, dpsgd, or all. Without it clopper-pearson, and the "
+            "family that the claim names: dpsgd with sampling, otherwise gaussian-dp.",
             "M|all",
         ),
+    ] = None,
+    sampling_rate: Annotated[
+        float | None,
+        option("Of method dpsgd: Poisson sampling rate (1 without sampling), if not claimed."),
+    ] = None,
+    steps: Annotated[
+        int | None, option("Of method dpsgd: number of steps, if not claimed.")
     ] = None,
     threshold: Annotated[
         str | None,
@@ -85,6 +93,10 @@ def estimate(
     [bold]dpaudit estimate --true-positives 490 --false-negatives 10[/]
     [bold]  --false-positives 20 --true-negatives 480 --delta 1e-5 --method joint-beta[/]
 
+    The noise of DP-SGD with known sampling rate and steps:
+    [bold]dpaudit estimate scores.csv --delta 1e-5 --method dpsgd[/]
+    [bold]  --sampling-rate 0.1 --steps 100[/]
+
     Test the claim of a DP-SGD training:
     [bold]dpaudit estimate scores.csv --delta 1e-5[/]
     [bold]  --claim-noise-multiplier 4 --claim-steps 250[/]
@@ -99,6 +111,7 @@ def estimate(
     from dpaudit.claims import test_claim
     from dpaudit.lower_bounds import estimate as estimate_one
     from dpaudit.lower_bounds import estimate_all
+    from dpaudit.lower_bounds.estimating import claimed_history
     from dpaudit.lower_bounds.selection import threshold_rule
     from dpaudit.privacy import Bounds
 
@@ -121,10 +134,18 @@ def estimate(
         "confidence": confidence,
         "seed": seed,
     }
-    if method in (None, _EVERY):
-        result = estimate_all(evidence, methods=METHODS if method else DEFAULT_METHODS, **asked)
+    known: dict[str, Any] = {"sampling_rate": sampling_rate, "steps": steps}
+    if sampling_rate is None and steps is None and method in (None, _EVERY, "dpsgd"):
+        known = {"history": None if claim is None else claimed_history(claim.settings)}
+    if method is None:
+        names_gaussian = claim is not None and claim.mu is not None and claim.pair is None
+        order = DEFAULT_METHODS[::-1] if names_gaussian else None
+        result = estimate_all(evidence, methods=order, **asked, **known)
+    elif method == _EVERY:
+        dpsgd = () if all(value is None for value in known.values()) else ("dpsgd",)
+        result = estimate_all(evidence, methods=(*dpsgd, *METHODS), **asked, **known)
     else:
-        result = Bounds(bounds=(estimate_one(evidence, method=method, **asked),))
+        result = Bounds(bounds=(estimate_one(evidence, method=method, **asked, **known),))
     verdict = None
     if claim is not None:
         verdict = test_claim(evidence, claim, threshold=threshold_rule(rule, seed=seed))

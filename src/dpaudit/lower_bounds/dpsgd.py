@@ -28,63 +28,72 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
+from scipy.fft import next_fast_len
 from scipy.special import ndtr
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
-from dpaudit.curves import Curve, Family
+from dpaudit.curves import Curve, Family, gaussian_delta
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.diagnostics import (
-    INDEPENDENT_SCORES,
-    Evidence,
-    dependence_of,
-    wrong_way,
-)
+from dpaudit.lower_bounds.diagnostics import INDEPENDENT_SCORES, Evidence
 from dpaudit.lower_bounds.joint_test import at_one_threshold, distances
-from dpaudit.lower_bounds.methods import Method, Reading, Request
+from dpaudit.lower_bounds.methods import Method, Reading, Request, counted
 from dpaudit.lower_bounds.selection import Fixed, Pilot
 from dpaudit.privacy import Question
-from dpaudit.scores.table import Scores
-from dpaudit.upper_bounds.pld import PldAccountant
+from dpaudit.upper_bounds.pld import coarse_profile
 from dpaudit.upper_bounds.steps import NoisySteps
 
 _TANGENTS, _SMALLEST, _MOST_EPSILON = 400, 1e-9, 60.0
 _POINTS = 2**13
-_LEAST_NOISE, _LITTLE_LESS = 0.2, 0.87
+_TAIL, _EPS = 1e-15, sys.float_info.epsilon
+_LEAST_NOISE, _MOST_NOISE, _LITTLE_LESS = 0.2, 1e6, 0.87
+
+
+Group = tuple[float, float, int]
+"""Noise, sampling rate and number of equal steps."""
 
 
 @final
 @dataclass(frozen=True)
 class DpsgdCurves(Family):
-    """DP-SGD with Poisson sampling, for a record that is added; the parameter is 1 / sigma.
+    """DP-SGD with Poisson sampling, for a record that is added, with one unknown scale of noise.
+
+    The parameter is 1 over the noise multiplier of the steps with the least noise.
 
     Arguments:
-        rate: Sampling rate, in (0, 1].
-        steps: Number of steps.
+        history: Groups of equal steps: noise up to a common factor, sampling rate (1 without
+            sampling) and number of steps.
 
     Example:
-        >>> family = DpsgdCurves(rate=0.1, steps=100)
+        >>> family = DpsgdCurves(((1.0, 0.1, 100),))
         >>> float(family.curve(1.0).tradeoff(np.array(0.05)).round(3))
         0.662
     """
 
-    rate: float
-    steps: int
+    history: tuple[Group, ...]
     highest: ClassVar[float] = 1 / _LEAST_NOISE
 
     def __post_init__(self) -> None:
-        _validate.between("sampling_rate", self.rate, 0, 1, closed_high=True)
-        _validate.integer("steps", self.steps, at_least=1)
+        if not self.history:
+            raise InvalidInput("history must have at least one group of steps, got none")
+        for noise, rate, steps in self.history:
+            _validate.positive("noise of a history", noise)
+            _validate.between("sampling_rate", rate, 0, 1, closed_high=True)
+            _validate.integer("steps", steps, at_least=1)
+        least = min(noise for noise, _, _ in self.history)
+        relative = tuple((noise / least, rate, steps) for noise, rate, steps in self.history)
+        object.__setattr__(self, "history", relative)
 
     def curve(self, parameter: float) -> Curve:
-        return _curve(self.rate, self.steps, parameter)
+        return _curve(self.history, parameter)
 
     def through(self, alpha: Array, beta: Array) -> Array:
         def smallest(alpha: float, beta: float) -> float:
@@ -97,29 +106,28 @@ class DpsgdCurves(Family):
         return np.array([smallest(float(rate), float(other)) for rate, other in pairs])
 
     def answer(self, parameter: float, question: Question) -> float:
-        if parameter <= 0:
+        if parameter <= 1 / _MOST_NOISE:
             return 0.0
-        steps = NoisySteps(
-            noise_multiplier=1 / parameter,
-            steps=self.steps,
-            sampling_rate=None if self.rate == 1 else self.rate,
-        )
-        accountant = PldAccountant(interval=1e-3, points=2**16)
+        parts = [
+            NoisySteps(noise_multiplier=noise / parameter, steps=steps, sampling_rate=rate)
+            for noise, rate, steps in self.history
+        ]
+        curve = coarse_profile(parts)
         if question.delta is not None:
-            bound = accountant.epsilon(steps, delta=question.delta)
-        else:
-            bound = accountant.delta(steps, epsilon=question.epsilon or 0.0)
-        return max(0.0, bound.value - (bound.numerical_error or 0.0))
+            return curve.epsilon_from_below(question.delta)
+        return curve.delta_from_below(question.epsilon or 0.0)
 
 
 @lru_cache(maxsize=256)
-def _curve(rate: float, steps: int, parameter: float) -> Curve:
+def _curve(history: tuple[Group, ...], parameter: float) -> Curve:
     """The pessimistic trade-off function: the upper envelope of tangents, a polygon."""
-    if parameter <= 0:
+    if parameter <= 0:  # no leak
         return Curve(tradeoff=lambda alpha: np.asarray(1 - np.asarray(alpha, dtype=float)))
     if parameter >= DpsgdCurves.highest:  # allows everything, so that no bound is larger
         return Curve(tradeoff=lambda alpha: np.zeros_like(np.asarray(alpha, dtype=float)))
-    epsilons, deltas = _profile(rate, steps, 1 / parameter)
+    # Less noise leaks more, so a limit is on the safe side.
+    groups = [(min(noise / parameter, _MOST_NOISE), rate, steps) for noise, rate, steps in history]
+    epsilons, deltas = _profile(groups)
     alpha, beta = _envelope(np.exp(epsilons), 1 - deltas)
     return Curve(
         tradeoff=lambda rates: np.interp(rates, alpha, beta),
@@ -145,26 +153,107 @@ def _envelope(growth: Array, height: Array) -> tuple[Array, Array]:
     return alpha, np.maximum(beta, 0.0)
 
 
-def _profile(rate: float, steps: int, sigma: float) -> tuple[Array, Array]:
+def _profile(history: Iterable[Group]) -> tuple[Array, Array]:
     """Epsilons of either sign, and at each a delta that is nowhere below the true one."""
-    from dp_accounting.pld import privacy_loss_distribution
-
-    if rate == 1:  # together one Gaussian step
-        sigma, steps = sigma / math.sqrt(steps), 1
+    groups = [group for group in history if group[1] < 1]
+    # All steps without sampling are together one Gaussian step.
+    mus = [math.sqrt(steps) / noise for noise, rate, steps in history if rate == 1]
+    if mus:
+        groups.append((1 / math.hypot(*mus), 1.0, 1))
+    total = sum(steps for _, _, steps in groups)
     # Roundings of all steps add up like the root of their number; more points cost time.
-    interval = max(min(1e-3, 0.1 / math.sqrt(steps)), (1 / sigma**2 + 24 / sigma) / _POINTS)
-    losses = privacy_loss_distribution.from_gaussian_mechanism(
-        sigma, sampling_prob=rate, value_discretization_interval=interval
-    )
-    if steps > 1:
-        losses = losses.self_compose(steps)
+    widest = max(1 / sigma**2 + 24 / sigma for sigma, _, _ in groups)
+    interval = max(min(1e-3, 0.1 / math.sqrt(total)), widest / _POINTS)
+    parts = [(*_one_step(rate, sigma, interval), steps) for sigma, rate, steps in groups]
+    first, masses, infinite, _ = parts[0]
+    if total > 1:
+        first, masses = _composed([(first, masses, steps) for first, masses, _, steps in parts])
+        finite = sum(steps * math.log1p(-infinite) for _, _, infinite, steps in parts)
+        infinite = _TAIL - math.expm1(finite)
+    losses = interval * (first + np.arange(len(masses)))
+    masses, losses = masses[losses > -_MOST_EPSILON], losses[losses > -_MOST_EPSILON]
+    # The mass above each loss with the record, and without it.
+    above = np.append(np.cumsum(masses[::-1])[::-1], 0.0)
+    others_above = np.append(np.cumsum((masses * np.exp(-losses))[::-1])[::-1], 0.0)
+
+    def deltas(epsilons: Array) -> Array:
+        place = np.searchsorted(losses, epsilons, side="right")
+        return np.asarray(infinite + above[place] - np.exp(epsilons) * others_above[place])
+
     # Error rates beyond are below _SMALLEST; the tangents at the ends continue the curve.
-    reach = min(losses.get_epsilon_for_delta(_SMALLEST), _MOST_EPSILON)
+    candidates = np.linspace(0.0, _MOST_EPSILON, 1000)[1:]
+    reach = candidates[np.append(np.flatnonzero(deltas(candidates) <= _SMALLEST), -1)[0]]
     epsilons = np.linspace(-reach, reach, _TANGENTS)
-    # One direction: the losses of a record that is added, at epsilons of either sign.
-    deltas = np.asarray(losses._pmf_remove.get_delta_for_epsilon(epsilons))
-    deltas = deltas * (1 + sys.float_info.epsilon / interval) + steps * sys.float_info.epsilon
-    return epsilons, np.clip(deltas, np.maximum(-np.expm1(epsilons), 0.0), 1.0)
+    rounded_up = deltas(epsilons) * (1 + _EPS / interval) + 4 * total * _EPS
+    return epsilons, np.clip(rounded_up, np.maximum(-np.expm1(epsilons), 0.0), 1.0)
+
+
+def _one_step(rate: float, sigma: float, interval: float) -> tuple[int, Array, float]:
+    r"""The privacy loss of a record's step on a grid that rounds to less privacy.
+
+    The delta at epsilon is :math:`q\,\delta_{1/\sigma}(\log(1 + (e^\epsilon - 1) / q))`, that of a
+    Gaussian step at another epsilon; below :math:`\log(1-q)` it is :math:`1 - e^\epsilon`. The
+    masses are those of the mechanism whose delta is linear in :math:`e^\epsilon` between the points
+    of the grid (Doroshenko et al. 2022, Algorithm 1).
+
+    Returns:
+        The place of the first mass on the grid, the masses, and the mass of an infinite loss.
+    """
+    # Ten standard deviations of noise on either side; what is left is below 1e-23.
+    ends = np.array([-10 * sigma, 1 + 10 * sigma])
+    with np.errstate(divide="ignore"):
+        keeps = np.log1p(-rate)
+        low, high = np.logaddexp(keeps, np.log(rate) + (2 * ends - 1) / (2 * sigma**2)) / interval
+        first, last = math.floor(low), math.ceil(high)
+        epsilons = interval * np.arange(first, last + 1)
+        inside = epsilons > keeps
+        without_sampling = epsilons + np.log(-np.expm1(np.minimum(keeps - epsilons, 0.0)))
+        deltas = np.where(
+            inside,
+            rate
+            * gaussian_delta(np.where(inside, without_sampling - np.log(rate), 0.0), 1 / sigma),
+            -np.expm1(np.minimum(epsilons, 0.0)),
+        )
+    growth = math.expm1(interval)
+    change = np.diff(deltas)
+    masses = np.empty_like(deltas)
+    masses[0] = 1 - deltas[0] + change[0] / growth
+    masses[1:-1] = (change[1:] - (1 + growth) * change[:-1]) / growth
+    masses[-1] = -change[-1] * (1 + growth) / growth
+    # Rounding may have lost some mass.
+    return first, masses, max(float(deltas[-1]), 1 - float(masses.sum()))
+
+
+def _composed(parts: Sequence[tuple[int, Array, int]]) -> tuple[int, Array]:
+    """The sum of independent losses, but for `_TAIL` of its mass, and the place of its first mass.
+
+    Chernoff's bound gives the range of the sum. What is outside is added to the masses inside by
+    the circular convolution, and once more to the infinite loss.
+
+    Arguments:
+        parts: The place of the first mass, the masses, and the number of steps that have them.
+    """
+    longest = max(len(masses) for _, masses, _ in parts)
+    orders = np.geomspace(1e-3, 1e3, 60) / longest
+
+    def furthest(sign: int) -> float:
+        """How far the sum of the places reaches in one direction, but for half of `_TAIL`."""
+        moments = np.zeros(len(orders))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for _, masses, steps in parts:
+                growth = np.exp(sign * orders[:, None] * np.arange(len(masses)))
+                moments += steps * np.log(growth @ (np.maximum(masses, 0) + _EPS))
+        bounds = (moments + math.log(2 / _TAIL)) / orders
+        return float(bounds[np.isfinite(bounds)].min())
+
+    most = sum(steps * (len(masses) - 1) for _, masses, steps in parts)
+    lowest, highest = max(0, math.floor(-furthest(-1))), min(most, math.ceil(furthest(1)))
+    length = next_fast_len(max(highest - lowest + 1, longest), real=True)
+    transform = np.ones(length // 2 + 1, dtype=complex)
+    for _, masses, steps in parts:
+        transform *= np.fft.rfft(masses, length) ** steps
+    circular = np.roll(np.fft.irfft(transform, length), -lowest)[: highest - lowest + 1]
+    return sum(steps * first for first, _, steps in parts) + lowest, circular
 
 
 def threshold_by_pilot(
@@ -212,49 +301,41 @@ def threshold_by_pilot(
     return float(np.quantile(np.concatenate([inserted, not_inserted]), 1 - share))
 
 
-def dpsgd(rate: float, steps: int) -> Method:
+def dpsgd(history: Sequence[Group]) -> Method:
     """The method of this family: one threshold, chosen by a pilot, and the joint test.
 
     Arguments:
-        rate: Sampling rate.
-        steps: Number of steps.
+        history: Groups of equal steps, as in `DpsgdCurves`.
     """
-    family = DpsgdCurves(rate, steps)
+    family = DpsgdCurves(tuple(history))
 
     def test(evidence: Evidence, _: Family, request: Request) -> Reading:
-        notes: tuple[str, ...] = ()
+        rule = request.rule
         if isinstance(evidence, ErrorCounts):
             counts = evidence
-        elif isinstance(request.rule, Pilot):
-            pilot_in, rest_in, pilot_out, rest_out = request.rule.split(
-                evidence.inserted_scores, evidence.other_scores
-            )
-            sizes = len(rest_in), len(rest_out)
-            threshold = threshold_by_pilot(pilot_in, pilot_out, family, rest=sizes)
-            counts = ErrorCounts.at(rest_in, rest_out, threshold)
-        elif isinstance(request.rule, Fixed):
-            counts = ErrorCounts.at(
-                evidence.inserted_scores, evidence.other_scores, request.rule.value
-            )
+        elif isinstance(rule, Fixed | Pilot):
+            inserted, others = evidence.inserted_scores, evidence.other_scores
+            if isinstance(rule, Fixed):
+                threshold = rule.value
+            else:
+                pilot_in, inserted, pilot_out, others = rule.split(inserted, others)
+                sizes = len(inserted), len(others)
+                threshold = threshold_by_pilot(pilot_in, pilot_out, family, rest=sizes)
+            counts = ErrorCounts.at(inserted, others, threshold)
         else:
             raise InvalidInput(
-                f"threshold of method dpsgd must be 'pilot' or 'fixed=VALUE', got "
-                f"{request.rule.name!r}"
+                f"threshold of method dpsgd must be 'pilot' or 'fixed=VALUE', got {rule.name!r}"
             )
-        if isinstance(evidence, Scores):
-            notes = (*dependence_of(evidence)[1], *wrong_way(evidence))
         parameter = at_one_threshold(counts, family, request.significance)
-        return Reading(
-            parameter=parameter,
-            sample_size=counts.sample_size,
-            notes=notes,
-            details={
-                "noise_multiplier": 1 / parameter if parameter > 0 else None,
-                **counts.four(0),
-            },
-        )
+        reading = counted(evidence, counts, 0, parameter, request)
+        noise = {"noise_multiplier": 1 / parameter if parameter > 0 else None}
+        return replace(reading, details={**noise, **reading.details})
 
-    assumed = f"the mechanism is DP-SGD with sampling rate {rate:g} and {steps:,} steps"
+    steps = sum(steps for _, _, steps in family.history)
+    rates = sorted({rate for _, rate, _ in family.history})
+    sampling = " and ".join(f"{rate:g}" for rate in rates) if len(rates) < 3 else "as stated"
+    changing = " of unequal noise, as stated" if len(family.history) > 1 else ""
+    assumed = f"the mechanism is DP-SGD with sampling rate {sampling} and {steps:,} steps{changing}"
     return Method(
         name="dpsgd",
         test=test,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
@@ -14,6 +14,9 @@ from dpaudit.lower_bounds.registry import DEFAULT_METHODS, METHODS
 from dpaudit.lower_bounds.selection import ThresholdRule
 from dpaudit.privacy import Bound, Bounds, Unavailable
 from dpaudit.scores.table import Scores
+
+if TYPE_CHECKING:
+    from dpaudit.lower_bounds.dpsgd import Group
 
 
 def lower_bound(
@@ -70,11 +73,14 @@ def estimate(
     seed: int = 0,
     sampling_rate: float | None = None,
     steps: int | None = None,
+    history: Sequence[Group] | None = None,
 ) -> Bound:
     """A lower bound by one method, from a table of scores or from the four counts.
 
     The method ``"dpsgd"`` takes the mechanism to be DP-SGD with this ``sampling_rate`` (1 without
-    sampling) and these ``steps``, and bounds its noise; see `dpaudit.lower_bounds.dpsgd`.
+    sampling) and these ``steps``, and bounds its noise; see `dpaudit.lower_bounds.dpsgd`. If noise
+    or rate change, ``history`` has groups of equal steps instead: noise up to a common factor,
+    sampling rate and number of steps.
 
     The table is a `Scores`, or a data frame with the columns ``score`` and ``inserted``. Other
     arguments as in `lower_bound`. The threshold behind counts was chosen elsewhere, so
@@ -83,54 +89,87 @@ def estimate(
     request = Request.asking(
         delta=delta, epsilon=epsilon, threshold=threshold, confidence=confidence, seed=seed
     )
-    return _method(method, sampling_rate, steps).bound(evidence_of(evidence), request)
+    given = {"sampling_rate": sampling_rate, "steps": steps, "history": history}
+    names = [name for name, value in given.items() if value is not None]
+    if names and method != "dpsgd":
+        raise InvalidInput(f"{names[0]} is for method 'dpsgd', got method {method!r}")
+    groups = _history(sampling_rate, steps, history)
+    return _method(method, groups).bound(evidence_of(evidence), request)
 
 
-def _method(name: str, sampling_rate: float | None, steps: int | None) -> Method:
-    if not isinstance(name, str) or name != "dpsgd":
-        for argument, value in (("sampling_rate", sampling_rate), ("steps", steps)):
-            if value is not None:
-                raise InvalidInput(f"{argument} is for method 'dpsgd', got method {name!r}")
-        return METHODS[name]
-    if sampling_rate is None or steps is None:
-        missing = "sampling_rate" if sampling_rate is None else "steps"
+def claimed_history(settings: Mapping[str, float]) -> list[Group] | None:
+    """The sampled steps that a claim names in its settings, for method ``"dpsgd"``; else `None`.
+
+    Example:
+        >>> claimed_history({"noise_multiplier": 1.0, "steps": 100, "sampling_rate": 0.1})
+        [(1.0, 0.1, 100)]
+    """
+    rate, steps = settings.get("sampling_rate"), settings.get("steps")
+    return None if rate is None or steps is None or rate >= 1 else [(1.0, rate, int(steps))]
+
+
+def _history(
+    rate: float | None, steps: int | None, history: Sequence[Group] | None
+) -> Sequence[Group] | None:
+    """The steps of the mechanism, as groups of equal ones; `None` if nothing is given."""
+    if rate is None and steps is None:
+        return history
+    if history is not None or rate is None or steps is None:
         raise InvalidInput(
-            f"method 'dpsgd' needs {missing}: the bound is on the noise of DP-SGD with a known "
-            "sampling rate (1 without sampling) and number of steps"
+            "method 'dpsgd' needs sampling_rate (1 without sampling) and steps, or history instead "
+            f"of both; got sampling_rate={rate!r}, steps={steps!r} and history={history!r}"
+        )
+    return [(1.0, rate, steps)]
+
+
+def _method(name: str, history: Sequence[Group] | None) -> Method:
+    if name != "dpsgd":
+        return METHODS[name]
+    if history is None:
+        raise InvalidInput(
+            "method 'dpsgd' needs sampling_rate (1 without sampling) and steps: it bounds the "
+            "noise of DP-SGD with known ones"
         )
     from dpaudit.lower_bounds.dpsgd import dpsgd  # imports dp-accounting
 
-    return dpsgd(sampling_rate, steps)
+    return dpsgd(history)
 
 
 def estimate_all(
     evidence: Evidence | Any,
     *,
-    methods: Iterable[str] = DEFAULT_METHODS,
+    methods: Iterable[str] | None = None,
     delta: float | None = None,
     epsilon: float | None = None,
     threshold: str | ThresholdRule = "pilot",
     confidence: float = 0.95,
     seed: int = 0,
+    sampling_rate: float | None = None,
+    steps: int | None = None,
+    history: Sequence[Group] | None = None,
 ) -> Bounds:
     """Several methods on the same evidence; a method without an answer is listed with its reason.
 
-    By default the assumption-free bound, and the one that takes the trade-off curve to be Gaussian.
-    ``methods=METHODS`` are all, also those without a theorem (see `Bound.guarantee`).
+    By default the assumption-free bound, and the one that takes the trade-off curve to be Gaussian;
+    with ``sampling_rate`` and ``steps`` (or ``history``, as in `estimate`) the one for DP-SGD and
+    the assumption-free one. ``methods=METHODS`` are all, also those without a theorem (see
+    `Bound.guarantee`).
 
     Arguments that no method could work with, such as a delta of 2, raise an error.
     """
     request = Request.asking(
         delta=delta, epsilon=epsilon, threshold=threshold, confidence=confidence, seed=seed
     )
-    evidence = evidence_of(evidence)
+    evidence, groups = evidence_of(evidence), _history(sampling_rate, steps, history)
+    if methods is None:
+        methods = DEFAULT_METHODS if groups is None else ("dpsgd", "clopper-pearson")
     if isinstance(methods, str) or not isinstance(methods, Iterable):
         raise InvalidInput(f"methods must be a list of names of methods, got {methods!r}")
     if isinstance(evidence, Scores):
         check_both_kinds(evidence)
     bounds: list[Bound] = []
     unavailable: list[Unavailable] = []
-    for name, method in [(name, METHODS[name]) for name in methods]:
+    for name, method in [(name, _method(name, groups)) for name in methods]:
         try:
             bounds.append(method.bound(evidence, request))
         except DpauditError as error:

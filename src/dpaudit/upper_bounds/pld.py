@@ -84,16 +84,14 @@ class PldAccountant(Accountant):
         if math.isinf(epsilon):
             reason = f"delta is below the {curve.floor:.1g} that double precision resolves here"
             return self._bound(steps, "epsilon", epsilon, delta, notes=(reason,), details=details)
-        eta, drift = curve.drift(delta)
-        details["epsilon_lower"] = max(0.0, curve.epsilon(delta + eta + 2 * curve.floor) - drift)
+        details["epsilon_lower"] = curve.epsilon_from_below(delta)
         error = epsilon - details["epsilon_lower"]
         return self._bound(steps, "epsilon", epsilon, delta, numerical_error=error, details=details)
 
     def _delta(self, steps: NoisySteps, epsilon: float) -> Bound:
         curve = _composed(steps, self.interval, self.points)
         delta, details = curve.delta(epsilon), {"interval": curve.interval}
-        eta, drift = curve.drift(delta)
-        details["delta_lower"] = max(0.0, curve.delta(epsilon + drift) - eta - 2 * curve.floor)
+        details["delta_lower"] = curve.delta_from_below(epsilon)
         error = delta - details["delta_lower"]
         return self._bound(steps, "delta", delta, epsilon, numerical_error=error, details=details)
 
@@ -222,6 +220,16 @@ class Curve:
         usually = steps * h * h / 8 + h * math.sqrt(-steps * math.log(eta) / 2)
         return (eta, usually) if usually < steps * h else (0.0, steps * h)
 
+    def epsilon_from_below(self, delta: float) -> float:
+        """A number that the epsilon of the mechanism is not below."""
+        eta, drift = self.drift(delta)
+        return max(0.0, self.epsilon(delta + eta + 2 * self.floor) - drift)
+
+    def delta_from_below(self, epsilon: float) -> float:
+        """A number that the delta of the mechanism is not below."""
+        eta, drift = self.drift(self.delta(epsilon))
+        return max(0.0, self.delta(epsilon + drift) - eta - 2 * self.floor)
+
     def delta(self, epsilon: float) -> float:
         return float(self._safe(self.distribution.get_delta_for_epsilon(epsilon)))
 
@@ -252,6 +260,12 @@ class Curve:
 
         # The upper end: its delta is at most the one asked for.
         return sign_change(excess, 0.0, 1.0, tolerance=1e-11)[1]
+
+
+def coarse_profile(parts: Iterable[NoisySteps]) -> Curve:
+    """The profile of groups of steps on a grid that takes a tenth of a second, not seconds."""
+    groups = _merged(parts)
+    return _composed(groups[0], 1e-3, 2**16) if len(groups) == 1 else _composed_parts(groups)
 
 
 @lru_cache(maxsize=8)
