@@ -10,6 +10,7 @@ from opacus.optimizers import DPOptimizer  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
+import dpaudit  # noqa: E402
 from dpaudit import check_pipeline  # noqa: E402
 from dpaudit.pipelines import with_and_without, with_zeros  # noqa: E402
 
@@ -19,19 +20,23 @@ def records(count):
     return torch.randn(count, 4, generator=drawn), torch.randint(2, (count,), generator=drawn)
 
 
+def start():
+    torch.manual_seed(0)
+    return nn.Linear(4, 2)
+
+
 def pipeline(batch, *, epochs=1, optimizer=torch.optim.SGD, after=None, **options):
     """The pipeline of the Opacus tutorials."""
 
     def train(data, seed):
+        model = start()
         torch.manual_seed(seed)
-        model = nn.Linear(4, 2)
         model, private, loader = PrivacyEngine(accountant="rdp").make_private(
             module=model,
             optimizer=optimizer(model.parameters(), lr=0.1),
             data_loader=DataLoader(TensorDataset(*data), batch_size=batch, shuffle=True),
-            noise_multiplier=1.0,
             max_grad_norm=1.0,
-            **options,
+            **{"noise_multiplier": 1.0, **options},
         )
         for _ in range(epochs):
             for inputs, labels in loader:
@@ -184,3 +189,16 @@ def test_nothing_of_the_user_changes():
     assert before == [getattr(*place) for place in places]
     assert torch.equal(state, torch.get_rng_state())
     assert all(map(torch.equal, kept, data))
+
+
+@pytest.mark.filterwarnings("ignore")  # Opacus warns in every training
+def test_opacus_571_is_suspected_after_20_trainings_and_confirmed_within_60():
+    data, without = records(65), (records(65)[0][:64], records(65)[1][:64])
+    data[0][-1] = 0
+    claim = dpaudit.Claim.from_dpsgd(noise_multiplier=4.0, steps=5)
+    train = pipeline(64, epochs=5, noise_multiplier=4.0)
+    result = dpaudit.audit(
+        train, "length", neighbours=(without, data), claim=claim, runs=20, initial=start()
+    )
+    assert result.verdict == "violation"
+    assert result.runs == 20

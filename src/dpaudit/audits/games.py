@@ -114,7 +114,11 @@ def game_of(training: Any, adversary: Any = None, **options: Any) -> Game:
     given = {name: value for name, value in options.items() if value is not None}
     other = {"insertion", "horizons", "canaries", "speed", "data_dir"}
     if not own:
-        other = {"canary", "initial", "workers", "timeout", "isolated"}
+        other = {"canary", "initial", "workers", "timeout", "isolated", "neighbours"}
+    elif "neighbours" in given:
+        from dpaudit.audits.neighbours import neighbours_game
+
+        kind, other = neighbours_game, {*other, "canary"}
     for name in sorted(other & given.keys()):
         what = "a training function" if own else "a DPSGD or a preset"
         raise InvalidInput(f"{name} cannot be given for {what}, got {given[name]!r}; leave it out")

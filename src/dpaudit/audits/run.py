@@ -65,6 +65,7 @@ def audit(
     runs: int | None = None,
     canaries: int | None = None,
     canary: Any = None,
+    neighbours: Any = None,
     insertion: Insertion | None = None,
     confidence: float = 0.95,
     seed: int = 0,
@@ -123,6 +124,11 @@ def audit(
         canaries: Canaries per run of a `DPSGD`.
         canary: Passed to a function unchanged; by default the ``canary`` beside it. For a
             `GradientCanary` of M > 1 canaries, ``inserted`` is an array of M fair coins.
+        neighbours: In place of a canary: two data sets (D, D1) that differ in one record, or a
+            function that returns them. The training is then a pipeline or any mechanism
+            ``train(data, seed)``, and the adversary ``"learned"`` (a classifier that a quarter of
+            the runs trains, and the others test), ``"length"`` of the update, or a function of
+            (words, returned).
         insertion: The steps of a `DPSGD` at which canaries are inserted; every step by default.
         confidence: Confidence of each lower bound. The verdict does not depend on it.
         seed: Random seed.
@@ -186,6 +192,8 @@ def audit(
         game = game_of(
             training,
             adversary,
+            neighbours=neighbours,
+            notify=None if neighbours is None else notices.notify,
             runs=runs,
             canaries=canaries,
             canary=canary,

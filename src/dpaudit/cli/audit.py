@@ -90,6 +90,12 @@ FUNCTION: dict[str, Any] = {
         "MODULE:OBJECT",
         "'canary' of the function or of its module, if there is one",
     ),
+    "neighbours": optional(
+        str,
+        "Audit a pipeline train(data, seed) on two data sets: a function that returns them, (D, "
+        "D1). The adversary is then learned (the default), length, or a function.",
+        "FILE:FUNCTION",
+    ),
     "workers": optional(int, "Number of trainings of your function at the same time.", "N", "1"),
     "timeout": optional(
         float, "Seconds after which a training of your function counts as failed.", "S"
@@ -132,6 +138,10 @@ def audit(
     [bold]dpaudit audit my_training.py:train --noise-multiplier 1.1[/]
     [bold]  --steps 1000 --sampling-rate 0.01[/]
     [bold]dpaudit audit my_module:train --claimed-epsilon 8 --delta 1e-5[/]
+
+    A pipeline train(data, seed), on data with and without a record:
+    [bold]dpaudit audit my_training.py:pipeline --neighbours[/]
+    [bold]  my_training.py:neighbours --claimed-epsilon 8[/]
 
     After an interruption, the same command resumes the audit, if the code is
     the same. Exit code 0: consistent with the claim; 1: a violation is proven;
@@ -225,6 +235,11 @@ def _as_planned(path: Path, arguments: dict[str, Any]) -> str:
     """The digest of the plan; refuses, before anything is trained, an audit that is another one."""
     from dpaudit.receipts.registering import differences_from, read_plan, register
 
+    if "neighbours" in arguments:
+        raise InvalidInput(
+            f"--registered cannot be used with --neighbours, got {str(path)!r}: the score is "
+            "learned from pilot runs"
+        )
     plan, own = read_plan(path), dict(arguments)
     for name in ("workers", "on_error", "isolated"):
         own.pop(name, None)
@@ -262,11 +277,13 @@ def _function(training: Any, settings: Settings, given: dict[str, Any]) -> dict[
 
     asked = {name: getattr(settings, name) for name in ("runs", "delta", "confidence", "seed")}
     asked |= {name: given[name] for name in ("workers", "on_error")}
-    canary = given["canary"]
+    canary, neighbours = given["canary"], given["neighbours"]
+    data = {} if neighbours is None else {"neighbours": load("--neighbours", neighbours)}
     return {
         "training": load("TRAINING", training),
         "adversary": settings.adversary,
         "canary": None if canary is None else load("--canary", canary),
+        **data,
         "isolated": True,  # a training that exits cannot end the command with its code
         **{name: value for name, value in asked.items() if value is not None},
     }

@@ -1,0 +1,253 @@
+"""Scores of what a pipeline released, for an audit of two neighbouring data sets.
+
+No canary has a gradient here, so that a score must find by itself what differs:
+
+- `UpdateLength`: how far the parameters moved. It shows noise of another size, as in opacus#571.
+- `LearnedScore`: the log-odds of a logistic regression that *pilot runs* train. The runs of the
+  audit are others, so that their scores are independent given the pilot, and every test is valid
+  whatever the classifier learned.
+
+The features of a result are the logarithms of the norms of its tensors, its distance from the mean
+of the pilot, its projection on the difference of the means, and for at most 32 numbers the numbers
+themselves, their squares, and which of a few values each has. The weights are fitted to projections
+on the direction of the other half of the pilot: on a direction that was fitted to the same runs, a
+projection looks better than it is.
+
+Paper: Bichsel, Steffen, Bogunovic, Vechev, DP-Sniper (IEEE S&P 2021), trains a logistic regression
+to attack a black box.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from dpaudit._arrays import Array
+from dpaudit.errors import InvalidInput
+from dpaudit.trainings.scoring import as_array, flat_parameters, named_leaves
+
+FEW = 32
+"""Up to so many numbers are features one by one."""
+
+MOST = 1 << 20
+"""Of more numbers a fixed random subset is used for distances and projections."""
+
+_FEW_VALUES = 12
+_TINY = 1e-300
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UpdateLength:
+    """The length of the update: how far the released parameters are from a start.
+
+    It is larger for the second data set if that one has more noise, as with a smaller divisor.
+
+    Arguments:
+        initial: The parameters at the start; zeros by default.
+
+    Example:
+        >>> UpdateLength()("record 4 of 5 is added", np.array([3.0, 4.0]))
+        5.0
+    """
+
+    initial: Array | None = None
+
+    def __call__(self, canary: Any, returned: Any) -> float:
+        moved = flat_parameters(returned)
+        if self.initial is not None:
+            moved = moved - self.initial
+        return float(np.linalg.norm(moved))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Released:
+    """The numbers of one result, as far as the features need them.
+
+    Arguments:
+        vector: All numbers, or a fixed random subset of them.
+        norms: The norm of each tensor.
+    """
+
+    vector: Array
+    norms: Array
+
+    @classmethod
+    def of(cls, returned: Any, initial: Array | None = None) -> Released:
+        """Read what a pipeline returned."""
+        leaves = [as_array(leaf).ravel() for _, leaf in named_leaves(returned)]
+        if not leaves:
+            raise InvalidInput(f"there are no numbers in the {type(returned).__name__} returned")
+        flat = np.concatenate(leaves)
+        if initial is not None:
+            sizes = np.cumsum([len(leaf) for leaf in leaves])[:-1]
+            leaves = np.split(flat - initial, sizes)
+        with np.errstate(over="ignore"):
+            norms = np.array([float(np.linalg.norm(leaf)) for leaf in leaves])
+        if len(flat) > MOST:
+            flat = flat[np.random.default_rng(len(flat)).choice(len(flat), MOST, replace=False)]
+        return cls(flat, norms)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LearnedScore:
+    """The log-odds that a result comes from the second data set, learned from pilot runs.
+
+    Arguments:
+        mean: The mean of the results.
+        direction: The difference of the means of both data sets, with length 1.
+        values: The values that single numbers take, where these are few.
+        shift: Means of the features.
+        scale: Their standard deviations.
+        weights: The weights of the features, and a constant.
+        tensors: Number of arrays in a result.
+        initial: The parameters at the start, subtracted from norms.
+    """
+
+    mean: Array
+    direction: Array
+    values: tuple[tuple[float, ...], ...]
+    shift: Array
+    scale: Array
+    weights: Array
+    tensors: int
+    initial: Array | None = None
+
+    def __call__(self, canary: Any, returned: Any) -> float:
+        return self.of(Released.of(returned, self.initial))
+
+    def of(self, released: Released) -> float:
+        """The score of a result that was read already."""
+        shape, own = released.vector.shape, self.mean.shape
+        if shape != own or len(released.norms) != self.tensors:
+            raise InvalidInput(
+                f"the results must have the same shape in all runs, got {shape[0]} numbers in "
+                f"{len(released.norms)} arrays, after {own[0]} in {self.tensors} in the pilot"
+            )
+        features = _features(released, self.mean, self.direction, self.values)
+        return float(((features - self.shift) / self.scale) @ self.weights[:-1] + self.weights[-1])
+
+    @classmethod
+    def learn(
+        cls, results: Sequence[Released], second: Sequence[bool], initial: Array | None = None
+    ) -> LearnedScore:
+        """Train the score with pilot runs.
+
+        Arguments:
+            results: The results of the pilot.
+            second: Which of them come from the second data set.
+            initial: The parameters at the start of training, if they are known.
+
+        Example:
+            >>> random = np.random.default_rng(0)
+            >>> labels = np.arange(60) % 2 == 1
+            >>> pilot = [Released.of(random.normal(3.0 * label, 1, 2)) for label in labels]
+            >>> score = LearnedScore.learn(pilot, labels)
+            >>> score(None, np.array([3.0, 3.0])) > score(None, np.array([0.0, 0.0]))
+            True
+        """
+        labels = np.asarray(second, dtype=bool)
+        shapes = {(len(one.vector), len(one.norms)) for one in results}
+        if len(shapes) != 1:
+            raise InvalidInput(
+                "the results must have the same shape in all runs; for a result of varying length "
+                "give a score of your own"
+            )
+        halves = np.arange(len(labels)) // 2 % 2 == 0
+        for half in (halves, ~halves):
+            if not labels[half].any() or labels[half].all():
+                raise InvalidInput(
+                    "the pilot must have at least two results of each data set in each half, got "
+                    f"{int(labels.sum())} and {int((~labels).sum())}; use more runs"
+                )
+        vectors = np.stack([one.vector for one in results])
+        values, mean = _few_values(vectors), vectors.mean(axis=0)
+        table = np.stack(
+            [
+                _features(one, mean, other, values)
+                for half, other in (
+                    (half, _direction(vectors[~half], labels[~half])) for half in (halves, ~halves)
+                )
+                for one in np.array(results, dtype=object)[half]
+            ]
+        )
+        labels = np.concatenate([labels[halves], labels[~halves]])
+        shift, scale = table.mean(axis=0), table.std(axis=0)
+        scale = np.where(scale > 0, scale, 1.0)
+        weights = _logistic((table - shift) / scale, labels, strong=len(results[0].norms) + 3)
+        return cls(
+            mean=mean,
+            direction=_direction(vectors, np.asarray(second, dtype=bool)),
+            values=values,
+            shift=shift,
+            scale=scale,
+            weights=weights,
+            tensors=len(results[0].norms),
+            initial=initial,
+        )
+
+
+def _features(
+    released: Released, mean: Array, direction: Array, values: tuple[tuple[float, ...], ...]
+) -> Array:
+    vector = np.nan_to_num(released.vector, posinf=1e300, neginf=-1e300)
+    with np.errstate(over="ignore"):
+        away = float(np.linalg.norm(vector - mean))
+        lengths = np.concatenate([released.norms, [np.linalg.norm(released.norms), away]])
+        norms = np.log(lengths + _TINY)
+    parts = [np.clip(norms, -700, 700), np.array([float((vector - mean) @ direction)])]
+    if len(vector) <= FEW:
+        near = np.clip(vector - mean, -1e100, 1e100)
+        parts += [near, near**2]
+        for place, own in enumerate(values):
+            parts.append((vector[place] == np.array(own)).astype(np.float64))
+    return np.concatenate(parts)
+
+
+def _direction(vectors: Array, labels: Any) -> Array:
+    """The difference of the means of both data sets, with length 1."""
+    moved: Array = vectors[labels].mean(axis=0) - vectors[~labels].mean(axis=0)
+    return moved / (float(np.linalg.norm(moved)) or 1.0)
+
+
+def _few_values(vectors: Array) -> tuple[tuple[float, ...], ...]:
+    """For each number its values in the pilot, if they are few and repeat."""
+    if vectors.shape[1] > FEW:
+        return ()
+    found = [np.unique(column) for column in vectors.T]
+    few = min(_FEW_VALUES, len(vectors) // 4)
+    return tuple(tuple(own.tolist()) if len(own) <= few else () for own in found)
+
+
+def _logistic(table: Array, labels: Any, *, strong: int) -> Array:
+    """Weights and constant of a logistic regression with a penalty on the weights.
+
+    Arguments:
+        table: One row of features for each run.
+        labels: Which runs are on the second data set.
+        strong: Number of features, in front, with a small penalty; single numbers have a large one.
+    """
+    sign = np.where(labels, 1.0, -1.0)
+    rows = np.column_stack([table, np.ones(len(table))])
+    penalty = np.where(np.arange(rows.shape[1]) < strong, 1.0, 10.0)
+    penalty[-1] = 0.0
+
+    def loss(weights: Array) -> tuple[float, Array]:
+        margin = sign * (rows @ weights)
+        value = np.logaddexp(0, -margin).sum() + 0.5 * float(penalty @ weights**2)
+        slope = -(rows * (sign * expit(-margin))[:, None]).sum(axis=0) + penalty * weights
+        return float(value), slope
+
+    start = np.zeros(rows.shape[1])
+    result: Array = minimize(loss, start, jac=True, method="L-BFGS-B").x
+    if not all(map(math.isfinite, result)):
+        raise InvalidInput("the results of the pilot have numbers that are too large to learn from")
+    return result
