@@ -121,7 +121,7 @@ def audit(
     sarif: Path | None,
     receipt: Path | None,
     registered: Path | None,
-    include_scores: bool,
+    include_scores: bool | None,
     overwrite: bool,
     executor: Executor | None,
     **given: Any,
@@ -321,5 +321,5 @@ _NAMES_OF_FLAGS = (
     "pair_only", "until_violation", "no_confirm", "no_check", "anyway", "all_bounds",
     "overwrite", "json",
 )  # fmt: skip
-_FLAGS = {**dict.fromkeys(_NAMES_OF_FLAGS, False), "include_scores": True}
+_FLAGS = dict.fromkeys(_NAMES_OF_FLAGS, False)
 audit = takes_executor(with_signature(audit, _OPTIONS, _FLAGS))

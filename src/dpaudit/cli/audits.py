@@ -78,7 +78,7 @@ def show(
     detect: Detect = None,
     power: LeastPower = None,
     receipt: ReceiptOut = None,
-    include_scores: IncludeScores = True,
+    include_scores: IncludeScores = None,
     overwrite: Overwrite = False,
     all_bounds: AllBounds = False,
     json: Json = False,

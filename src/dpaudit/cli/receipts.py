@@ -25,10 +25,12 @@ ReceiptOut = Annotated[
     ),
 ]
 IncludeScores = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--include-scores/--digest-only",
-        help="Whether the receipt holds the scores, or only their digest.",
+        help="Whether the receipt holds the scores, or only their digest. A live audit has no "
+        "scores to include.",
+        show_default="included, unless the audit is a live one",
     ),
 ]
 PlanToName = Annotated[
@@ -149,7 +151,12 @@ def _number(value: Any) -> str:
 
 
 def write_receipt(
-    record: Any, path: Path, *, include_scores: bool = True, plan: str | None = None, **asked: Any
+    record: Any,
+    path: Path,
+    *,
+    include_scores: bool | None = None,
+    plan: str | None = None,
+    **asked: Any,
 ) -> None:
     """Write the receipt of a stored audit; `Unwritten` if the file cannot be written."""
     from dpaudit.receipts import receipt_of

@@ -7,8 +7,8 @@ independent numbers multiply. So audits combine without a plan for how many ther
 
 **An audit that stopped by itself** (``--until-violation``) has its wealth at the end as e-value.
 
-**An audit with a fixed number of runs** has a p-value :math:`p`. The calibrator, the same for every
-audit and fixed here, is
+**An audit with a fixed number of runs**, or a live one, has a p-value :math:`p`. The calibrator,
+the same for every audit and fixed here, is
 
 .. math:: e(p) = \frac{1}{2\sqrt{p}}.
 
@@ -174,22 +174,21 @@ def e_value_of(receipt: Receipt) -> float:
     """The e-value of a receipt whose numbers were checked; see the theorem above."""
     stated = receipt.computed
     test, tensors = stated.test or {}, list(stated.tensors.values())
-    if test.get("e_value") is not None:
+    if description_of(receipt.given).until_violation:
         return float(test["e_value"])
-    first = len(tensors) * min(tensor["p_value"] for tensor in tensors)
-    value = calibrated(min(1.0, first))
-    fresh = [one["fresh_p_value"] for one in tensors if one["fresh_p_value"] is not None]
-    return value * calibrated(min(1.0, len(fresh) * min(fresh))) if fresh else value
+    # The e-value of a live audit is the largest along the way, which only its p-value corrects.
+    last = calibrated(float(test["p_value"]))
+    if test["stage"] == 1:
+        return last
+    first = len(tensors) * min(float(tensor["p_value"]) for tensor in tensors)
+    return calibrated(min(1.0, first)) * last
 
 
 def shared_evidence(one: Receipt, other: Receipt) -> str:
     """What two receipts have in common, in words; empty if nothing was found."""
     if one.given.audit == other.given.audit:
         return "the same audit"
-    seeds = [
-        {description_of(each.given).sample(phase.phase).seed for phase in each.given.phases}
-        for each in (one, other)
-    ]
+    seeds = [_seeds(each) for each in (one, other)]
     if seeds[0] & seeds[1]:
         return "the same seed"
     for here, there in itertools.product(one.given.phases, other.given.phases):
@@ -202,6 +201,14 @@ def shared_evidence(one: Receipt, other: Receipt) -> str:
         if fewest >= FEW_VALUES and common > SHARED * fewest:
             return f"{common:,} scores in common"
     return ""
+
+
+def _seeds(receipt: Receipt) -> set[int]:
+    """The seeds of all runs; none of a live audit, whose seed is drawn and secret."""
+    description = description_of(receipt.given)
+    if description.live:
+        return set()
+    return {description.sample(phase.phase).seed for phase in receipt.given.phases}
 
 
 def _claim(receipt: Receipt, path: str | Path) -> Claim:

@@ -29,16 +29,18 @@ from dpaudit.receipts.form import (
 from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Scores, Store
 from dpaudit.scores.store import scores_of
 
-FACTS = ("adversary", "covers", "doubts", "broken")
+FACTS = ("adversary", "covers", "doubts", "broken", "live")
 """What the first trainings showed and a later reader cannot see in the scores."""
 
 ADJACENCY = "add or remove: runs differ by whether the canary is in them"
 
 _UNITS = {
-    True: "one example: the canary takes the place of no other example",
-    False: "what the training function inserts as its canary",
+    "mechanism": "one example: the canary takes the place of no other example",
+    "training": "what the training function inserts as its canary",
+    "live": "one gradient of the clip norm, which takes part in steps as an example does",
 }
 _LOOKS = {
+    "live": "once, after all steps, and along the way by an e-process; both share the level",
     "any": "after every step, by a test that is valid whenever the audit stops",
     "once": "once, after all runs",
     "twice": "once after all runs, then once after all fresh runs",
@@ -53,7 +55,7 @@ def receipt_of(
     confidence: float | None = None,
     detect: float | None = None,
     power: float | None = None,
-    include_scores: bool = True,
+    include_scores: bool | None = None,
     plan: str | None = None,
 ) -> Receipt:
     """The receipt of a finished audit in a store.
@@ -67,7 +69,9 @@ def receipt_of(
         confidence: Another confidence of the lower bounds.
         detect: Another fraction of the noise that must be detectable.
         power: Another probability of detection.
-        include_scores: Whether the receipt holds the scores, or only their digest.
+        include_scores: Whether the receipt holds the scores, or only their digest. A live audit
+            has none to include, because they contain the noise of the released model: its receipt
+            holds the number of errors at every threshold, as values in the order of the scores.
         plan: Digest of the plan that was registered before the first run.
     """
     result = read_result(
@@ -78,10 +82,15 @@ def receipt_of(
             f"audit {record.label} must be finished for a receipt, and has {result.runs:,} of "
             f"{result.asked:,} runs; repeat its command to play the others"
         )
+    if result.description.live and include_scores:
+        raise InvalidInput(
+            "include_scores must be left out for a live audit: its scores contain the noise of the "
+            "released model, and are not kept; the receipt holds the numbers of errors"
+        )
     summary = record.summary or {}
     horizon = result.final.horizon
     phases = [
-        _phase(record, phase, horizon, include_scores=include_scores)
+        _phase(record, phase, horizon, include_scores=include_scores is not False)
         for phase in ((0, 1) if result.fresh_runs else (0,))
     ]
     given = Given(
@@ -142,8 +151,10 @@ def computed_from(result: AuditResult) -> Computed:
     final, test = result.final, result.test
     leading = result.leading
     others = [bound for bound in result.lower if bound is not leading]
-    anytime = result.description.until_violation
-    looks = "any" if anytime else "twice" if test is not None and test.stage == 2 else "once"
+    description = result.description
+    looks = "twice" if test is not None and test.stage == 2 else "once"
+    looks = "live" if description.live else "any" if description.until_violation else looks
+    kind = "mechanism" if description.training is None else "training"
     threat_model = result.threat_model
     return Computed(
         verdict=result.verdict,
@@ -158,7 +169,7 @@ def computed_from(result: AuditResult) -> Computed:
         bare_verdict=None if test is None or test.bare is None else test.bare.verdict,
         tightness=final.tightness,
         threat_model=None if threat_model is None else threat_model.value,
-        unit=_UNITS[result.description.training is None],
+        unit=_UNITS["live" if description.live else kind],
         adjacency=ADJACENCY,
         covers=final.covers,
         looks=_LOOKS[looks],

@@ -269,6 +269,9 @@ def _tables(
 def _check_coins(given: Given, description: Description, tables: Mapping[int, Scores]) -> Check:
     """Whether runs, canaries and coins are those that the seed gives."""
     name, problem = "runs and coins", ""
+    if description.live:
+        secret = "the seed of a live audit is secret, like its noise: coins were not checked"
+        return Check(name=name, passed=None, detail=secret)
     for phase in given.phases:
         sample, scores = description.sample(phase.phase), tables[phase.phase]
         failed = failures_in(phase)

@@ -1,0 +1,65 @@
+"""Receipts of live audits: no score, no seed, and no coordinate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_audits import noisy, play
+
+from dpaudit import Claim
+from dpaudit.errors import InvalidInput
+from dpaudit.live import live_audit
+from dpaudit.receipts import Receipt, combine, receipt_of, verify
+from dpaudit.receipts.combining import calibrated, e_value_of, shared_evidence
+from dpaudit.scores import Store
+
+SEED = 987654321
+
+
+def live(store: Path, seed: int = SEED) -> tuple[Receipt, np.ndarray]:
+    """The receipt of a training with 30 % of the claimed noise, and the scores that are secret."""
+    random = np.random.default_rng(seed)
+    audit = live_audit(
+        [2000], claim=Claim.from_mu(1.0), canaries=200, clip_norm=1.0, noise_multiplier=1.0,
+        sampling_rate=1.0, seed=seed, store=store, on_violation=lambda _: None,
+    )  # fmt: skip
+    with audit:
+        (sums,) = audit.add([np.zeros(2000)])
+        audit.observe([sums + random.normal(0.0, 0.3, 2000)])
+    assert audit.result.verdict == "violation"
+    with Store.open(store) as opened:
+        return receipt_of(opened.audits()[-1]), audit.evidence.scores
+
+
+def test_a_live_audit_is_computed_again_from_its_numbers_of_errors(
+    tmp_path: Path, written: Callable[..., Path]
+) -> None:
+    receipt, secret = live(tmp_path / "s.sqlite")
+    result = verify(written(receipt))
+    assert [check.detail for check in result.checks if check.passed is False] == []
+    assert result.outcome == "consistent"
+    assert any("coins were not checked" in text for text in result.not_checked)
+    text, table = receipt.text(), receipt.given.phases[0].table
+    assert str(SEED) not in text
+    assert table is not None
+    assert not set(table.score) & set(secret.tolist())
+    with Store.open(tmp_path / "s.sqlite") as opened:
+        record = opened.audits()[-1]
+        assert receipt_of(record, include_scores=False).given.phases[0].table is None
+        with pytest.raises(InvalidInput, match="noise of the released model"):
+            receipt_of(record, include_scores=True)
+
+
+def test_a_live_audit_combines_by_its_p_value(tmp_path: Path, written: Callable[..., Path]) -> None:
+    receipt, _ = live(tmp_path / "s.sqlite")
+    other, _ = live(tmp_path / "s.sqlite", seed=SEED + 1)
+    assert receipt.computed.test is not None
+    assert e_value_of(receipt) == calibrated(receipt.computed.test["p_value"])
+    assert shared_evidence(receipt, other) == ""
+    assert shared_evidence(receipt, receipt) != ""
+    run = play(tmp_path / "t.sqlite", noisy(0.5))
+    result = combine([written(receipt, "a.json"), written(run, "b.json")])
+    assert result.e_value == pytest.approx(e_value_of(receipt) * e_value_of(run))
