@@ -81,3 +81,13 @@ def test_a_plan_is_registered_and_its_audit_recognised(audited: Path) -> None:
     both = CliRunner().invoke(app, ["combine", "c.receipt.json", str(audited), "--json"])
     assert both.exit_code == 3, (both.output, both.exception)
     assert len(json.loads(both.output)["e_values"]) == 2
+
+
+def test_documents_are_made_of_a_receipt_that_agrees_with_itself(audited: Path) -> None:
+    for kind in ("model-card", "registry", "controls", "page"):
+        run = CliRunner().invoke(app, ["document", str(audited), "--kind", kind])
+        assert run.exit_code == 0, run.output
+        assert "origin unknown" in run.output
+    audited.write_text(audited.read_text("utf8").replace('"asked":80', '"asked":90'), "utf8")
+    run = CliRunner().invoke(app, ["document", str(audited)])
+    assert "needs a receipt that is consistent" in str(run.exception)

@@ -36,6 +36,7 @@ _SHIPPED: dict[str, tuple[str, str]] = {
     "show": ("audits:show", "Show one audit in the store."),
     "report": ("report:report", "Write the report page of one audit or of several."),
     "combine": ("receipts:combine", "Combine the receipts of several audits of one claim."),
+    "document": ("receipts:document", "Make a document from a receipt, such as a model card."),
     "verify": ("receipts:verify", "Check a receipt: compute bounds and verdict again."),
 }
 

@@ -1,4 +1,4 @@
-"""``dpaudit verify`` and ``combine``: evidence that somebody else wrote."""
+"""``dpaudit verify``, ``combine`` and ``document``: evidence for others."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpaudit import _validate
 from dpaudit._numbers import decimals
+from dpaudit._outputs import check_outputs, write_text, write_whole
 from dpaudit._validate import printable
 from dpaudit.cli._exit import Unwritten, decided
-from dpaudit.cli._options import Json, option
+from dpaudit.cli._options import Json, Overwrite, option
 from dpaudit.cli._output import console, print_json
+from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dpaudit.receipts import Receipt, Verification
@@ -118,6 +121,69 @@ def combine(
     for text in (*(f"Assumes: {one}." for one in result.assumptions), *result.notes):
         screen.print(_hanging(text, 2))
     raise typer.Exit(code)
+
+
+def document(
+    receipt: Annotated[Path, typer.Argument(metavar="RECEIPT", help="The receipt.")],
+    kind: Annotated[
+        str,
+        option("Which document to make.", "model-card|registry|controls|page|pdf"),
+    ] = "model-card",
+    out: Annotated[
+        Path | None, option("File to write.", "FILE", "standard output, except of pdf")
+    ] = None,
+    scores: Annotated[
+        list[Path] | None,
+        option("Scores, if the receipt holds only their digest.", "SCORES.csv"),
+    ] = None,
+    signer: Annotated[
+        Path | None, option("Public key that must have signed the receipt.", "KEY.pub")
+    ] = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Make a document from a receipt, which is checked first.
+
+    model-card: a section for a Hugging Face model card; registry: a draft entry
+    for the DP Deployments Registry; controls: which items of OWASP AISVS, NIST
+    SP 800-226 and EDPB Opinion 28/2024 the receipt has evidence about; page and
+    pdf: two pages to file.
+
+    [bold]dpaudit document audit.receipt.json --kind controls[/]
+
+    [bold]dpaudit document audit.receipt.json --kind pdf --out audit.pdf[/]
+    """
+    from dpaudit.receipts import verify as check
+    from dpaudit.receipts.documents import DOCUMENTS
+    from dpaudit.receipts.printing import pdf_of
+
+    _validate.one_of("--kind", kind, (*DOCUMENTS, "pdf"))
+    if out is None and kind == "pdf":
+        raise InvalidInput("--out is needed for a PDF, such as --out audit.pdf")
+    check_outputs({"--out": out}, inputs={"RECEIPT": receipt}, overwrite=overwrite)
+    checked = check(receipt, scores=scores or (), signer=signer)
+    if checked.outcome != "consistent":
+        raise InvalidInput(
+            f"a document needs a receipt that is consistent, and {receipt} is {checked.sentence}; "
+            "see dpaudit verify"
+        )
+    text = DOCUMENTS["page" if kind == "pdf" else kind](checked)
+    try:
+        if out is not None and kind == "pdf":
+            content = pdf_of(text)
+            write_whole(out, lambda stream: stream.write(content))
+        elif out is not None:
+            write_text(out, text)
+    except OSError as error:
+        raise Unwritten(f"--out: cannot write {out}: {error.strerror}") from error
+    if json:
+        written = None if out is None else str(out)
+        body = text if out is None else None
+        print_json({"kind": kind, "file": written, "text": body, **checked.to_dict()})
+    elif out is None:
+        print(printable(text), end="")
+    else:
+        print(printable(f"{kind} of {receipt} written to {out} ({checked.sentence})."))
 
 
 def _print_verification(result: Verification, name: str) -> None:

@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 
+from dpaudit._inputs import open_input
 from dpaudit._outputs import write_text
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.scores import Failure, Scores
@@ -364,10 +365,14 @@ def read_bytes(path: str | Path) -> bytes:
     """The content of a file of a stranger, if it is not too large."""
     file = Path(path)
     try:
-        with file.open("rb") as stream:
+        with open_input(file, pipes=True) as stream:
             content = stream.read(LARGEST_FILE + 1)
-    except OSError as error:
-        raise InvalidReceipt(f"cannot read {file}: {error.strerror or error}") from None
+    except InvalidInput as error:
+        raise InvalidReceipt(str(error)) from None
+    except (OSError, ValueError) as error:
+        raise InvalidReceipt(
+            f"cannot read {file}: {getattr(error, 'strerror', None) or error}"
+        ) from None
     if len(content) > LARGEST_FILE:
         raise InvalidReceipt(
             f"{file} must have at most {LARGEST_FILE:,} bytes to be read, and has more; ask for a "
