@@ -40,7 +40,7 @@ def _no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> Iterator[torch.Tensor]:
         pytest.fail("a training was begun")
 
-    monkeypatch.setattr(Engine, "play", refuse)
+    monkeypatch.setattr(Engine, "states", refuse)
 
 
 def _changed(**fields: object) -> DPSGD:

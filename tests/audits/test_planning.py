@@ -36,13 +36,13 @@ def test_short_simulations_extrapolate_their_duration() -> None:
 
 
 def test_a_slow_first_step_is_not_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    play = Engine.play
+    states = Engine.states
 
     def slow_start(self: Engine, *given: Tensor) -> Iterator[Tensor]:
         time.sleep(0.1)  # as torch does when it prepares itself
-        yield from play(self, *given)
+        yield from states(self, *given)
 
-    monkeypatch.setattr(Engine, "play", slow_start)
+    monkeypatch.setattr(Engine, "states", slow_start)
     with shortened(0.05) as short:
         simulate(LONG, noisy=False, runs=1, seed=0)
     assert short.played > 1
