@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+import dpaudit
+from dpaudit import GradientCanary
 from dpaudit.claims import Claim
 from dpaudit.claims.risk import RATES, claimed_risk, gaussian_risk, risk_terms, shown_risk
 from dpaudit.errors import InvalidScores
@@ -104,3 +106,17 @@ def test_scores_that_decided_when_to_stop_show_nothing_by_every_threshold() -> N
         for claim, fixed in ((Claim.from_mu(2.0), True), (None, False))
     ]
     assert sources == [["2-GDP", "gaussian-dp", "every threshold"], ["gaussian-dp"]]
+
+
+def test_a_result_and_its_page_state_what_is_allowed_and_what_was_shown() -> None:
+    canary = GradientCanary.draw(6, clip_norm=1.0)
+
+    def train(canary: GradientCanary, inserted: bool, seed: int) -> np.ndarray:
+        return -(canary.clipped_sum(inserted) + np.random.default_rng(seed).normal(0, 1.0, 6))
+
+    result = dpaudit.audit(train, canary=canary, claim=Claim.from_mu(1.0), runs=100)
+    assert [term.side for term in result.risk] == ["upper", "lower", "lower"]
+    assert result.to_dict()["risk"] == [term.to_dict() for term in result.risk]
+    (group,) = [one for one in result.page().facts if one.heading == "in risk terms"]
+    assert len(group.rows) == 9
+    assert dict(group.rows)["claimed: largest advantage"] == "≤ 0.383"

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -25,8 +26,10 @@ from dpaudit.audits.curves import MOST_THRESHOLDS
 from dpaudit.audits.evidence import AuditEvidence, collect_evidence
 from dpaudit.audits.identity import Description, Question
 from dpaudit.claims import STRICT, Claim, ClaimTest
+from dpaudit.claims.risk import RiskTerms, risk_terms
 from dpaudit.errors import InvalidInput, StoreError, TrainingFailed
 from dpaudit.lower_bounds import ProvenCurve
+from dpaudit.lower_bounds.diagnostics import with_failures
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.scores import AuditRecord, Failure, Scores
 from dpaudit.scores.store import scores_of
@@ -193,6 +196,16 @@ class AuditResult:
         """The training and the adversary in a few words."""
         return self.description.title_by(self.adversary)
 
+    @cached_property
+    def risk(self) -> tuple[RiskTerms, ...]:
+        """What the claim allows and what was shown, for readers who do not think in epsilon."""
+        return risk_terms(
+            None if self.test is None else self.test.claim,
+            with_failures(self.scores, self.failures),
+            self.leading,
+            fixed_sample=not self.description.until_violation,
+        )
+
     def at(self, steps: int) -> Assessment:
         """The assessment of a training that stops after ``steps``."""
         for assessment in self.horizons:
@@ -302,6 +315,7 @@ class AuditResult:
             "confidence": self.leading.confidence,
             "least_upper": self.least_upper.to_dict(),
             "assumptions": [] if test is None else list(test.assumptions),
+            "risk": [term.to_dict() for term in self.risk],
             "runs": self.runs,
             "runs_asked": self.asked,
             "fresh_runs": self.fresh_runs,

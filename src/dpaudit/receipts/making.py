@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from dpaudit._version import __version__
 from dpaudit.audits import AuditResult, Description, read_result
 from dpaudit.claims import Claim
-from dpaudit.claims.risk import risk_terms
 from dpaudit.errors import InvalidInput
-from dpaudit.lower_bounds.diagnostics import with_failures
 from dpaudit.receipts.form import (
     MOST_SCORES_INSIDE,
     Attempts,
@@ -178,17 +175,7 @@ def computed_from(result: AuditResult) -> Computed:
         failed=len(result.failures),
         fresh_runs=result.fresh_runs,
         stopped_at=result.stopped_at,
-        risk=tuple(as_plain(term.to_dict()) for term in risk_of(result)),
-    )
-
-
-def risk_of(result: AuditResult) -> tuple[Any, ...]:
-    """The risk terms of an audit; see `dpaudit.claims.risk`."""
-    return risk_terms(
-        None if result.test is None else result.test.claim,
-        with_failures(result.scores, result.failures),
-        result.leading,
-        fixed_sample=not result.description.until_violation,
+        risk=tuple(as_plain(term.to_dict()) for term in result.risk),
     )
 
 

@@ -173,6 +173,7 @@ def result_page(
         facts=(
             *_tensors(result),
             *_with_adversary(facts_of(description, result.question.claim), result),
+            in_risk_terms(result),
             Facts(heading="this call", rows=this_call, compared=False),
         ),
         repeat=_repeat(result),
@@ -216,7 +217,7 @@ def record_page(
     facts = (*facts_of(description, result.question.claim), sessions(record))
     return replace(
         page,
-        facts=(*_tensors(result), *_with_adversary(facts, result)),
+        facts=(*_tensors(result), *_with_adversary(facts, result), in_risk_terms(result)),
         repeat=_repeat(result, store=record.database.path),
     )
 
@@ -245,6 +246,24 @@ def _with_adversary(facts: Iterable[Facts], result: AuditResult) -> Iterator[Fac
             rows = tuple((name, known.get(name, value)) for name, value in group.rows)
             group = replace(group, rows=rows)
         yield group
+
+
+def in_risk_terms(result: AuditResult) -> Facts:
+    """What the claim allows at most and what was shown at least, without epsilon."""
+    rows = []
+    for term in result.risk:
+        sign = "≤" if term.side == "upper" else "≥"
+        who = "claimed" if term.side == "upper" else f"shown, {term.source}"
+        rows.append((f"{who}: largest advantage", f"{sign} {term.advantage:.3g}"))
+        for at in term.to_dict()["at"]:
+            percent, odds = 100 * at["true_positive_rate"], at["posterior_odds"]
+            rows.append(
+                (
+                    f"{who}: true positives at {100 * at['false_positive_rate']:g} % false ones",
+                    f"{sign} {percent:.3g} %; odds after a positive {sign} {odds:.3g} : 1",
+                )
+            )
+    return Facts(heading="in risk terms", rows=tuple(rows), compared=False)
 
 
 def _tensors(result: AuditResult) -> Iterator[Facts]:
