@@ -8,7 +8,7 @@ VENV := .venv
 PIP := $(VENV)/bin/pip install --quiet --constraint constraints.txt
 OPTIONS ?=
 
-.PHONY: audit bench field test quick lint types docs browser release-check clean
+.PHONY: audit bench campaign field test quick lint types docs browser release-check clean
 
 audit: $(VENV)/.audit
 	$(VENV)/bin/dpaudit audit $(OPTIONS)
@@ -31,6 +31,10 @@ bench: $(VENV)/.dev
 # What the field's libraries keep: docs/field.md. FIELD_SOURCES names the folder of your clones.
 field: $(VENV)/.dev
 	$(VENV)/bin/python field/run.py $(OPTIONS)
+
+# About an hour on one core: bad inputs, damaged stores and kills. OPTIONS names some of its parts.
+campaign: $(VENV)/.dev
+	$(VENV)/bin/python benchmarks/campaign.py $(OPTIONS)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

@@ -15,7 +15,7 @@ import dpaudit
 from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.scores import Scores, Store, read_scores, write_scores
-from dpaudit.trainings import DirectionCanary, GradientCanary
+from dpaudit.trainings import DirectionCanary, GradientCanary, command
 
 SCORES = Scores.from_samples([3.0, 2.0, 2.5] * 9, [0.1, 0.3, -1.0] * 9)
 ITSELF: list[Any] = []
@@ -74,6 +74,11 @@ CALLS: list[tuple[str, Callable[[Any], Any], tuple[Any, ...]]] = [
     ("store", lambda v: audited(store=v), (3, b"x", object(), "", Loud())),
     ("name", lambda v: audited(name=v), (3, b"x", "", Loud())),
     ("timeout", lambda v: audited(timeout=v), ("x", -1, 0, math.nan, math.inf, True, Loud())),
+    (
+        "timeout",
+        lambda v: command(["echo", "{inserted}"], timeout=v),
+        ("x", -1, math.nan, math.inf, Loud()),
+    ),
     ("time_limit", lambda v: audited(time_limit=v), ("x", -1, math.nan, Loud())),
     ("max_runs", lambda v: audited(max_runs=v), ("x", 0, 1.5, Loud())),
     ("detect", lambda v: audited(detect=v), ("x", None, 0, 2, Loud())),
@@ -103,7 +108,7 @@ CALLS: list[tuple[str, Callable[[Any], Any], tuple[Any, ...]]] = [
         lambda v: gradient(dimensions=v),
         ([5], [-1], [1, 1], [1.5], [], [[1]], "x", None, Loud()),
     ),
-    ("names", lambda v: gradient(names=v), (("a", "b"),)),
+    ("names", lambda v: gradient(names=v), (("a", "b"), "a", 3, None, (1,))),
     (
         "directions",
         directions,

@@ -44,6 +44,16 @@ class Faulty(Player):
     def nothing(self):
         pass
 
+    def starts_a_daemon_and_hangs(self):
+        # As a daemon: a session of its own, and a parent that has ended.
+        start = "import subprocess, sys; print(subprocess.Popen(['sleep', '1000'], " \
+            "start_new_session=True, stdout=subprocess.DEVNULL).pid)"
+        daemon = subprocess.run(
+            [sys.executable, "-c", start], start_new_session=True, stdout=subprocess.PIPE
+        )
+        Path(self.folder, "child").write_bytes(daemon.stdout)
+        time.sleep(1000)
+
     def killed(self):
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -229,10 +239,13 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize("fault", ["starts_and_hangs", "starts_a_daemon_and_hangs"])
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
-def test_workers_and_what_they_started_end_with_the_audit(players, tmp_path, sent):
+def test_workers_and_what_they_started_end_with_the_audit(players, tmp_path, sent, fault):
+    if "daemon" in fault and sys.platform != "linux":
+        pytest.skip("processes of other groups are found on Linux only")
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
+    script.write_text(SCRIPT.replace("starts_and_hangs", fault))
     process = subprocess.Popen(
         [sys.executable, str(script), str(tmp_path)], stderr=subprocess.DEVNULL
     )

@@ -134,3 +134,20 @@ def gone(pid: int) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "mkfifo {out}",
+        "ln -s /dev/zero {out}",
+        "ln -s {out} {out}",
+        "mkdir {out}",
+        "truncate -s 1T {out}",
+        "head -c 100 /dev/urandom > {out}",
+    ],
+)
+def test_what_is_no_file_of_numbers_is_a_failure(made):
+    train = command(["sh", "-c", f"{made}; : {{inserted}}"], timeout=60)
+    with pytest.raises((ProgramFailed, ValueError)):
+        train(None, True, 7)

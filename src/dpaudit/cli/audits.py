@@ -34,6 +34,7 @@ from dpaudit.configuration import store_path
 from dpaudit.errors import DpauditError, InvalidInput, StoreError
 from dpaudit.report.palette import terminal_style
 from dpaudit.scores import AuditRecord, Store
+from dpaudit.scores.store import reading
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
@@ -48,7 +49,7 @@ def list_audits(store: StoreToRead = None, json: Json = False) -> None:
     [bold]dpaudit list --store audits.sqlite[/]
     """
     with _open(store) as opened:
-        entries = [_entry(record) for record in opened.audits()]
+        entries = [_entry_or_problem(record) for record in opened.audits()]
         path = opened.path
     if json:
         print_json({"store": path, "audits": entries})
@@ -115,25 +116,26 @@ def show(
         record = _newest(opened) if audit is None else opened.audit(audit)
         asked: dict[str, Any] = {"claim": claim, "delta": delta, "confidence": confidence}
         asked |= {"detect": detect, "power": power}
-        result = read_result(record, **asked)
-        entry, path = _entry(record), opened.path
-        state = {key: entry[key] for key in ("state", "created", "finished", "runs_asked")}
-        state["sessions"] = [dict(one) for one in record.versions]
-        state |= {"played_on": dict(record.played_on()), "store": path}
-        code = decided(result.verdict)
-        files: dict[str, Callable[[], object]] = {}
-        if receipt is not None:
-            files["--receipt"] = lambda: write_receipt(
-                record, receipt, include_scores=include_scores, **asked
+        with reading(record):
+            result = read_result(record, **asked)
+            entry, path = _entry(record), opened.path
+            state = {key: entry[key] for key in ("state", "created", "finished", "runs_asked")}
+            state["sessions"] = [dict(one) for one in record.versions]
+            state |= {"played_on": dict(record.played_on()), "store": path}
+            code = decided(result.verdict)
+            files: dict[str, Callable[[], object]] = {}
+            if receipt is not None:
+                files["--receipt"] = lambda: write_receipt(
+                    record, receipt, include_scores=include_scores, **asked
+                )
+            print_then_write(
+                lambda: (
+                    print_json({**result.to_dict(), **state})
+                    if json
+                    else _print_shown(result, path, all_bounds=all_bounds)
+                ),
+                files,
             )
-        print_then_write(
-            lambda: (
-                print_json({**result.to_dict(), **state})
-                if json
-                else _print_shown(result, path, all_bounds=all_bounds)
-            ),
-            files,
-        )
     raise typer.Exit(code)
 
 
@@ -204,6 +206,27 @@ def _newest(store: Store) -> AuditRecord:
     return audits[-1]
 
 
+def _entry_or_problem(record: AuditRecord) -> dict[str, Any]:
+    """One audit for a list; one that cannot be read must not hide the others."""
+    try:
+        with reading(record):
+            return _entry(record)
+    except StoreError:
+        empty = dict.fromkeys(("verdict", "tightness", "lower", "upper", "delta", "canaries"))
+        return {
+            "audit": record.id,
+            "name": record.name,
+            "training": "",
+            "adversary": "",
+            "runs": 0,
+            "runs_asked": 0,
+            "state": "unreadable",
+            "created": record.created,
+            "finished": None,
+            **empty,
+        }
+
+
 def _entry(record: AuditRecord) -> dict[str, Any]:
     """One audit for a list, without reading its scores."""
     from dpaudit.audits import Description  # slow to import
@@ -218,23 +241,36 @@ def _entry(record: AuditRecord) -> dict[str, Any]:
         training, adversary = description.mechanism.name, description.adversary.name
         asked, canaries = int(summary.get("asked", description.runs)), description.canaries
         runs = int(summary["runs"]) if "runs" in summary else description.runs_in(record)
+    delta = summary.get("lower", {}).get("delta")
     return {
         "audit": record.id,
         "name": record.name,
         "training": training,
-        "adversary": summary.get("adversary") or adversary,
+        "adversary": _text(summary.get("adversary")) or adversary,
         "runs": runs,
         "runs_asked": max(asked, runs),
         "canaries": canaries,
         "state": "finished" if finished else "unfinished",
         "created": record.created,
         "finished": finished,
-        "verdict": summary.get("verdict"),
+        "verdict": _text(summary.get("verdict")),
         "tightness": summary.get("tightness"),
-        "lower": summary.get("lower", {}).get("epsilon"),
-        "upper": summary.get("upper", {}).get("epsilon"),
-        "delta": summary.get("lower", {}).get("delta"),
+        "lower": _bound(summary.get("lower", {}).get("epsilon")),
+        "upper": _bound(summary.get("upper", {}).get("epsilon")),
+        "delta": None if delta is None else float(delta),
     }
+
+
+def _text(value: Any) -> str | None:
+    """A text that was stored; a summary may hold anything."""
+    if not isinstance(value, str | None):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _bound(value: Any) -> float | str | None:
+    """A number that was stored; infinity is the text "inf"."""
+    return value if value is None or value == "inf" else float(value)
 
 
 def _print_list(entries: list[dict[str, Any]], path: str) -> None:

@@ -20,6 +20,7 @@ from dpaudit.cli._output import print_json
 from dpaudit.configuration import store_path
 from dpaudit.errors import StoreError
 from dpaudit.scores import AuditRecord, Store
+from dpaudit.scores.store import reading
 
 if TYPE_CHECKING:
     from dpaudit.report import PageData
@@ -130,18 +131,15 @@ def _pages(
                 file=sys.stderr,
             )
             unique = unique[-_MOST_ON_A_PAGE:]
-        if len(unique) > _MOST_COMPUTED and delta is None and confidence is None:
-            return [stored_page(record) for record in unique]
-        return [
-            record_page(
-                record,
-                delta=delta,
-                confidence=confidence,
-                most_thresholds=thresholds_for(len(unique)),
-                with_growth=len(unique) <= MOST_FULL_REPORTS,
-            )
-            for record in unique
-        ]
+        stored = len(unique) > _MOST_COMPUTED and delta is None and confidence is None
+        asked: dict[str, Any] = {"delta": delta, "confidence": confidence}
+        asked |= {"most_thresholds": thresholds_for(len(unique))}
+        asked |= {"with_growth": len(unique) <= MOST_FULL_REPORTS}
+        pages = []
+        for record in unique:
+            with reading(record):
+                pages.append(stored_page(record) if stored else record_page(record, **asked))
+        return pages
 
 
 def _line(page: PageData) -> str:

@@ -27,6 +27,7 @@ from typing import Any, final
 from dpaudit._loading import uncollected
 from dpaudit._validate import said
 from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.executors._ending import adopt_orphans, kill_descendants
 
 _serving = False
 
@@ -83,6 +84,7 @@ def serve(descriptor: int) -> None:
     global _serving  # noqa: PLW0603 - this is the one process-wide fact
     _serving = True
     os.set_inheritable(descriptor, False)
+    adopt_orphans()
     connection = Connection(descriptor)
     # A forked child with an open socket would hide the end of this process from the audit.
     os.register_at_fork(after_in_child=connection.close)
@@ -111,6 +113,7 @@ def _listen(connection: Connection, inbox: SimpleQueue[bytes]) -> None:
     with contextlib.suppress(EOFError, OSError):
         while True:
             inbox.put(connection.recv_bytes())
+    kill_descendants(os.getpid())
     os.killpg(os.getpgrp(), signal.SIGKILL)  # this process and all that the user's code started
 
 

@@ -19,6 +19,7 @@ from typing import Any, final
 
 from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.executors._ending import kill_descendants
 from dpaudit.executors._worker import Setup
 from dpaudit.executors.base import Attempts, Capacity, Executor, Notify, Player
 
@@ -202,6 +203,9 @@ class _Worker:
         process, self._process, self.busy = self._process, None, False
         if process is None:
             return 0
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process.pid, signal.SIGSTOP)  # it starts no further ones
+        kill_descendants(process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         self.connection.close()

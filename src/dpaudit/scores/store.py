@@ -30,7 +30,7 @@ from typing import Any, Self, final
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.errors import InvalidInput, InvalidScores, StoreError
+from dpaudit.errors import DpauditError, InvalidInput, InvalidScores, StoreError
 from dpaudit.scores.table import Scores
 from dpaudit.scores.tiles import FAILURE, Failure, ScoreBlock, pack, unpack
 
@@ -158,6 +158,9 @@ class Store:
         return tuple(map(self._record, rows))
 
     def _record(self, row: Sequence[Any]) -> AuditRecord:
+        texts = isinstance(row[0], str) and isinstance(row[3], str)
+        if not texts or not isinstance(row[1], str | None):
+            raise StoreError(f"{_meaning('SQLITE_CORRUPT', self.path)} (in its audits)")
         return AuditRecord(
             id=row[0],
             name=row[1],
@@ -339,6 +342,29 @@ class AuditRecord:
         if not rows:
             raise StoreError(f"audit {self.label} is no longer in {self.database.path}")
         return rows[0]
+
+
+@contextlib.contextmanager
+def reading(record: AuditRecord) -> Iterator[None]:
+    """Raise `StoreError` where what is stored of an audit is not what dpaudit stores."""
+    try:
+        yield
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        MemoryError,
+    ) as error:
+        if isinstance(error, DpauditError):
+            raise
+        raise StoreError(
+            f"audit {record.label} in {record.database.path} cannot be read "
+            f"({_validate.said(error)}); was it stored by another program or another version of "
+            "dpaudit?"
+        ) from error
 
 
 @final

@@ -139,9 +139,13 @@ class CraftedCanary(abc.ABC):
         """Refuse norms and names that no canary can have."""
         _validate.positive("clip_norm", self.clip_norm)
         _validate.positive("norm", self.norm)
-        if self.names and len(self.names) != self.count:
+        texts = isinstance(self.names, tuple | list) and all(
+            isinstance(name, str) for name in self.names
+        )
+        if not texts or len(self.names) not in (0, self.count):
             raise InvalidInput(
-                f"names must be one for each of the {self.count} canaries, got {len(self.names)}"
+                f"names must be a text for each of the {self.count} canaries, or none, got "
+                f"{_validate.shown(self.names)}"
             )
 
     def _flat(self, name: str, values: ArrayLike) -> Array:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dpaudit._validate import said
 from dpaudit.errors import InvalidInput
@@ -31,12 +34,33 @@ def load(name: str, where: str) -> Any:
         raise InvalidInput(
             f"{name} must look like my_module:train or path/to/file.py:train, got {where!r}"
         )
-    found = _file(name, Path(place)) if place.endswith(".py") else _module(name, place)
+    with _no_exit(name, where):
+        found = _file(name, Path(place)) if place.endswith(".py") else _module(name, place)
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise InvalidInput(f"{name}: {place} has no {part!r}")
         found = getattr(found, part)
     return found
+
+
+@contextlib.contextmanager
+def _no_exit(name: str, where: str) -> Iterator[None]:
+    """Raise an error where a module ends this process while it is imported.
+
+    The exit code would be that of a verdict, without one.
+    """
+    process, leave = os.getpid(), os._exit
+
+    def refuse(code: int) -> NoReturn:
+        if os.getpid() != process:  # a child, which ends as usual
+            leave(code)
+        raise InvalidInput(f"{name}: importing {where} ended the process with exit code {code}")
+
+    os._exit = refuse  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def canary_beside(train: Any) -> Any:
@@ -79,7 +103,9 @@ def _import(name: str, module: str, where: str) -> Any:
         ) from error
     except SyntaxError as error:
         raise InvalidInput(f"{name}: {module!r} is not Python: {error}") from error
-    except (Exception, SystemExit) as error:
+    except InvalidInput:
+        raise
+    except (Exception, SystemExit, GeneratorExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise InvalidInput(
             f"{name}: importing {module!r} raised {said(error)} "

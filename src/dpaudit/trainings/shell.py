@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -17,11 +18,13 @@ from typing import IO, Any, final
 
 import numpy as np
 
+from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 from dpaudit.trainings.scoring import Predictions
 
 _PLACES = ("{inserted}", "{seed}", "{out}")
 _SHOWN = 2000  # characters of a failed program's errors that are stored
+_MOST_BYTES = 64 << 30  # of what it writes: the parameters of a large model
 _KEPT = 65_536  # bytes of its output that are read
 
 # Starts the program, and kills it and all that it started when the audit's end of a pipe closes.
@@ -79,7 +82,8 @@ def command(arguments: Sequence[str], *, timeout: float | None = None) -> Comman
             f"arguments must contain {{inserted}}, got {list(words)!r}: without it the runs with "
             "and without the canary are the same"
         )
-    return CommandTraining(arguments=words, timeout=timeout)
+    limit = None if timeout is None else _validate.positive("timeout", timeout)
+    return CommandTraining(arguments=words, timeout=limit)
 
 
 @final
@@ -152,6 +156,13 @@ def _filled(word: str, values: dict[str, str]) -> str:
 
 
 def _read(path: Path) -> Any:
+    facts = path.lstat()  # a pipe would block, and /dev/zero has no end
+    if not stat.S_ISREG(facts.st_mode):
+        raise ProgramFailed("{out} must be a file, and is a link, a folder, a pipe or a device")
+    if facts.st_size > _MOST_BYTES:
+        raise ProgramFailed(
+            f"{{out}} must have at most {_MOST_BYTES:,} bytes, got {facts.st_size:,}; write a score"
+        )
     # numpy appends .npz to a name that does not end in it: the name does not tell the format.
     loaded = np.load(path, allow_pickle=False)
     if isinstance(loaded, np.lib.npyio.NpzFile):
