@@ -263,6 +263,19 @@ def test_what_is_tested_is_named(check):
     assert ("clipping" in untested) == (not check)
 
 
+def test_a_test_of_clipping_that_fails_does_not_end_the_training(monkeypatch):
+    model, optimizer, loader, criterion = private()
+
+    def too_large(optimizer):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("dpaudit.live.opacus.largest_contribution", too_large)
+    with live_audit(optimizer, canaries=28, seed=0) as live:
+        fit(model, optimizer, loader, criterion, epochs=1)
+    assert live.steps == 8
+    assert "clipping (its test ended in OutOfMemoryError; run dpaudit" in live.result.notices[0]
+
+
 def test_ghost_clipping_is_named_as_not_tested():
     model, optimizer, loader, criterion = private(kind="ghost")
     with live_audit(optimizer, canaries=28, seed=0) as live:

@@ -325,6 +325,7 @@ class LiveAudit:
             expected_batch=getattr(self._sums, "expected_batch", None),
             bypassed=getattr(self._sums, "bypassed", 0),
             clipping=getattr(self._sums, "largest_contribution", None),
+            check_failure=getattr(self._sums, "check_failure", ""),
             problem="the training has not ended" if self._running else self._problem,
             seconds=self._seconds,
         )

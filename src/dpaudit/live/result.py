@@ -62,6 +62,7 @@ class Watched:
         problem: Why the training is not complete, as a sentence.
         clipping: By how much one long gradient changed a clipped sum, in clip norms; `None` if it
             was not tested.
+        check_failure: The exception that ended the test of clipping; empty if none did.
         doubts: Further reasons why the verdict cannot be ``consistent``.
         device: Device used.
         seconds: Duration of the training.
@@ -74,6 +75,7 @@ class Watched:
     bypassed: int = 0
     problem: str | None = None
     clipping: float | None = None
+    check_failure: str = ""
     doubts: tuple[str, ...] = ()
     device: str = ""
     seconds: float = 0.0
@@ -116,7 +118,8 @@ def live_result(
         rate = evidence.history[0][1]
         doubts += _sampling_doubts(watched.batch_sizes, watched.expected_batch, rate)
     if watched.clipping is None:
-        untested.append("clipping (run dpaudit check)")
+        failed = f"its test ended in {watched.check_failure}; " if watched.check_failure else ""
+        untested.append(f"clipping ({failed}run dpaudit check)")
     else:
         tested.append("clipping in the first batch")
         if watched.clipping > MOST_CLIPPED:
