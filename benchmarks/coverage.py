@@ -18,7 +18,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from coverage_alarms import AlarmRow, AlarmTask, AnytimeTask, add_up_alarms, alarm_tasks
+from coverage_alarms import AlarmRow, AlarmTask, AnytimeTask, AuditTask, add_up_alarms, alarm_tasks
 from coverage_bounds import BoundsTask, Row, add_up, bounds_tasks
 from coverage_cells import CellRow, CellTask, add_up_cells, cell_tasks
 from coverage_claims import BoundaryTask, ClaimRow, PowerTask, claim_tasks
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 STORED = ROOT / "benchmarks" / "coverage.json"
 PAGE = ROOT / "docs" / "coverage.md"
 
-Task = BoundsTask | BoundaryTask | PowerTask | CellTask | AlarmTask | AnytimeTask
+Task = BoundsTask | BoundaryTask | PowerTask | CellTask | AlarmTask | AnytimeTask | AuditTask
 
 
 def main() -> None:

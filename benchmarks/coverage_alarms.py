@@ -15,7 +15,10 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
+import dpaudit
+from dpaudit.audits.identity import Sample, sample_seed
 from dpaudit.claims import CONFIRMED, STRICT, Claim
 from dpaudit.claims.anytime import AnytimeTest, Bets
 from dpaudit.claims.fixed_sample import errors_at_threshold
@@ -23,6 +26,7 @@ from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.joint_test import curve_refuted
 from dpaudit.lower_bounds.selection import Pilot
 from dpaudit.scores import Scores
+from dpaudit.trainings.run import inserted_in, training_seed
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "mathematics"))
 from families import Gaussian, RandomisedResponse, ScoreFamily
@@ -149,9 +153,69 @@ class AnytimeTask:
         ]  # fmt: skip
 
 
-def alarm_tasks(*, at_once: int = 2000) -> list[AlarmTask | AnytimeTask]:
+WHOLE_EVERY = 400
+"""Of so many audits one is also played by `dpaudit.audit`, and must come to the same verdict."""
+
+NOISES = {"claim met exactly": 1.0, "noise 30 % too small": 0.7}
+
+
+def noise_of(seeds: NDArray[np.int64]) -> NDArray[np.float64]:
+    """A normal number for each seed, by the mixing function of SplitMix64: fast for many seeds."""
+    mixed = seeds.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return ndtri((mixed >> np.uint64(11)) * 2.0**-53 + 2.0**-54)
+
+
+@final
+@dataclass(frozen=True)
+class AuditTask:
+    """Whole audits of one training function, seed after seed, as `dpaudit.audit` plays them.
+
+    Coins, seeds of the runs, the size and the seeds of the second stage, and the pilot are those of
+    the audit. Its bounds, its power and its store decide nothing about a violation: only every
+    400th audit is played with them.
+    """
+
+    family: str
+    runs: int
+    first: int
+    last: int
+
+    def train(self, canary: object, inserted: bool, seed: int) -> float:
+        """Scores one standard deviation of the claimed noise apart."""
+        return float(inserted + NOISES[self.family] * noise_of(np.array([seed]))[0])
+
+    def _played(self, audit: int, phase: int) -> Scores:
+        seed = sample_seed(seed=audit, runs=self.runs, phase=phase)
+        runs = self.runs if phase == 0 else CONFIRMED.fresh * self.runs
+        sample = Sample(phase=phase, runs=runs, seed=seed, tile_size=1)
+        seeds = np.array([training_seed(run, seed=seed) for run in range(sample.runs)])
+        first = np.array([inserted_in(run, canaries=1, seed=seed) for run in range(0, runs, 2)])
+        coins = np.column_stack([first, ~first]).ravel()  # one run of each pair has the canary
+        return Scores(score=coins + NOISES[self.family] * noise_of(seeds), inserted=coins)
+
+    def run(self) -> list[AlarmRow]:
+        suspected = violations = 0
+        for audit in range(self.first, self.last):
+            suspect = _refutes(self._played(audit, 0), ONE_GDP, CONFIRMED.suspect, audit)
+            violation = suspect and _refutes(
+                self._played(audit, 1), ONE_GDP, CONFIRMED.confirm or 0.0, audit
+            )
+            suspected, violations = suspected + suspect, violations + violation
+            if audit % WHOLE_EVERY == 0:
+                whole = dpaudit.audit(self.train, claim=ONE_GDP, runs=self.runs, seed=audit)
+                said = whole.fresh_runs > 0, whole.verdict == "violation"
+                if said != (suspect, violation):
+                    raise AssertionError(f"audit {audit}: {said}, expected {suspect, violation}")
+        audits = self.last - self.first
+        return [AlarmRow("whole", self.family, self.runs, 1, audits, suspected, violations)]
+
+
+def alarm_tasks(*, at_once: int = 2000) -> list[AlarmTask | AnytimeTask | AuditTask]:
     """All work on alarms, in pieces."""
-    tasks: list[AlarmTask | AnytimeTask] = []
+    tasks: list[AlarmTask | AnytimeTask | AuditTask] = []
     exact, response = "claim met exactly", "randomised response that meets (1, 0)-DP exactly"
     for family, runs, tensors, audits in (
         (exact, 200, 1, AUDITS),
@@ -169,6 +233,11 @@ def alarm_tasks(*, at_once: int = 2000) -> list[AlarmTask | AnytimeTask]:
     for family, audits in ((exact, AUDITS), ("noise halved", AUDITS // 10)):
         tasks += [
             AnytimeTask(family, 100, first, min(first + at_once, audits))
+            for first in range(0, audits, at_once)
+        ]
+    for family, audits in (("claim met exactly", AUDITS), ("noise 30 % too small", AUDITS // 10)):
+        tasks += [
+            AuditTask(family, 200, first, min(first + at_once, audits))
             for first in range(0, audits, at_once)
         ]
     return tasks

@@ -8,7 +8,6 @@ these. If they make the claim suspected, the second plays twice as many fresh ru
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import platform
 import sys
@@ -16,8 +15,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -187,8 +187,8 @@ def audit(
     _check_kind("executor", executor, Executor, "an Executor such as LocalProcesses(workers=2)")
     if not isinstance(store, Store | None):
         store = _validate.path("store", store)
-    with _Notices(progress) as notices, ExitStack() as stack:
-        notices.progress.stage("crafting")
+    with default_progress() if progress is None else progress as shown, ExitStack() as stack:
+        shown.stage("crafting")
         game = game_of(
             training,
             adversary,
@@ -209,29 +209,31 @@ def audit(
             capacity=None if executor is None else executor.capacity(),
         )
         claimed = _check_claim(game, question, anyway=anyway)
-        opened = stack.enter_context(_open_store(store))  # not before everything is checked
-        record = begin(opened, name, game, reuse=reuse)
+        if not isinstance(store, Store):  # a store that the user opened stays open
+            # Not before everything is checked.
+            store = stack.enter_context(Store.open(":memory:" if store is None else store))
+        record = begin(store, name, game, reuse=reuse)
+        player = _Player(game, record, question, shown, on_error=on_error, executor=executor)
         keep(record, question=question.to_dict(), call=call or _call(game.description, question))
         if check and claimed is not None and "broken" not in (record.summary or {}):
-            notices.progress.stage("checking rules")
-            keep(record, broken=game.check(claimed, notices.notify))
-        player = _Player(game, record, question, notices, on_error=on_error, executor=executor)
+            shown.stage("checking rules")
+            keep(record, broken=game.check(claimed, player.notify))
         player.play(game.description.sample(0))
         result = read_result(record)
         if result.test is not None and result.test.to_confirm and question.confirm:
             sample = game.description.sample(1)
             if limits.allow(sample, result.runs, time.perf_counter() - began):
-                notices.progress.notice(
+                shown.notice(
                     f"suspected (p = {result.test.p_value:.2g}): {sample.runs:,} fresh runs decide"
                 )
                 player.play(sample, limits)
-        notices.progress.stage("bounds")
+        shown.stage("bounds")
         result = read_result(
             record,
             seconds=time.perf_counter() - began,
             device=game.device,
             resumed=player.resumed,
-            notices=notices.seen,
+            notices=tuple(player.notices),
         )
         if not result.finished:  # no verdict while runs have neither a score nor a failure
             raise DpauditError(
@@ -258,7 +260,7 @@ def begin(store: Store, name: str | None, game: Game, *, reuse: bool = False) ->
     versions = {
         "dpaudit": __version__,
         "python": platform.python_version(),
-        **{one: importlib.import_module(one).__version__ for one in ("numpy", *game.software)},
+        **{one: import_module(one).__version__ for one in ("numpy", *game.software)},
         "device": game.device,
     }
     for record in store.named(name, unfinished=not reuse):
@@ -285,31 +287,49 @@ def keep(record: AuditRecord, **facts: Any) -> None:
 
 @final
 class _Player:
-    """Plays the samples of one audit and stores their tiles."""
+    """Plays the samples of one audit and stores their tiles as they come.
+
+    Arguments:
+        game: What is played.
+        record: Where tiles are stored.
+        question: What is asked of the scores.
+        progress: Progress callback.
+        on_error: ``stop`` raises the failure of a run.
+        executor: Schedules the tiles; by default that of the game.
+    """
 
     def __init__(
         self,
         game: Game,
         record: AuditRecord,
         question: Question,
-        notices: _Notices,
+        progress: Progress,
         *,
         on_error: str,
         executor: Executor | None,
     ) -> None:
         self._game, self._record, self._question = game, record, question
-        self._notices, self._stop, self._executor = notices, on_error == "stop", executor
+        self._progress, self._stop, self._executor = progress, on_error == "stop", executor
+        self._waiting: list[tuple[int, ScoreBlock | Failure]] = []
+        self._written = self._shown = time.perf_counter()
+        self.notices: dict[str, None] = {}
         self.resumed = 0
+
+    def notify(self, text: str) -> None:
+        """Pass one line to the user, unless it was passed before, and remember it."""
+        if text not in self.notices:
+            self.notices[text] = None
+            self._progress.notice(text)
 
     def play(self, sample: Sample, limits: _Limits | None = None) -> None:
         """Play the tiles of a sample that the store lacks, until a violation is proven."""
-        game, record, progress = self._game, self._record, self._notices.progress
+        game, record, progress = self._game, self._record, self._progress
         done = record.finished_tiles(sample.phase)
         missing = [tile for tile in sample.tiles if tile not in done]
         resumed = sum(len(sample.runs_of(tile)) for tile in done)
         self.resumed += resumed
         if resumed and record.finished is None:
-            self._notices.notify(
+            self.notify(
                 f"audit {record.label} of {record.created} is resumed: {resumed:,} of "
                 f"{sample.runs:,} runs are stored"
             )
@@ -321,30 +341,52 @@ class _Player:
         executor = self._executor or game.executor(len(missing))
         executor.label = f"{record.id}-{sample.phase}"
         progress.watch(executor.status)
-        _import_meanwhile("scipy.stats")  # bounds need it
-        policy = _FailurePolicy(
+        if "scipy.stats" not in sys.modules:  # bounds need it; training is outside of Python's lock
+            threading.Thread(target=import_module, args=("scipy.stats",), daemon=True).start()
+        failures = _FailurePolicy(
             record.tiles(sample.phase).values(),
             single=game.description.canaries == 1,
             stop=self._stop,
         )
-        results = game.play(sample, missing, executor, self._notices.notify)
+        results = game.play(sample, missing, executor, self.notify)
         facts = None
-        with contextlib.closing(results) as played, _Keeper(record, sample.phase) as keeper:
+        with contextlib.closing(results) as played, ExitStack() as stack:
+            stack.callback(self._write, sample.phase)
             for tile, result in played:
                 if game.facts is not facts:  # the first trainings have shown them
                     facts = game.facts
                     keep(record, **facts)
-                keeper.keep(*policy.released(tile, result))
+                self._waiting += failures.released(tile, result)
+                if time.perf_counter() - self._written > _SECONDS_AT_RISK:
+                    self._write(sample.phase)
                 progress.advance(len(sample.runs_of(tile)))
-                if watcher is None:
-                    keeper.show_bound(progress, self._question.delta)
-                else:
+                if watcher is not None:
                     watcher.see(result)
                     if watcher.refuted:
                         return
+                elif progress.wants_bounds:
+                    self._show_bound(sample.phase)
                 if limits is not None and limits.over:
                     return
-            keeper.keep(*policy.rest())
+            self._waiting += failures.rest()
+
+    def _write(self, phase: int) -> None:
+        """Store what is finished; a commit waits for the disk, so that it is not done for each."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._record.add_tiles(waiting, phase)
+        self._written = time.perf_counter()
+
+    def _show_bound(self, phase: int) -> None:
+        """Report the bound so far, every few seconds."""
+        if time.perf_counter() - self._shown < SECONDS_BETWEEN_BOUNDS:
+            return
+        self._write(phase)
+        with contextlib.suppress(DpauditError):  # too early: one group has no score yet
+            scores = self._record.scores(phase=phase)
+            bound = estimate(scores, delta=self._question.delta, method="gaussian-dp")
+            self._progress.bound(bound.epsilon)
+        self._shown = time.perf_counter()
 
 
 @final
@@ -424,69 +466,6 @@ class _FailurePolicy:
         return [result for waiting in self._waiting.values() for result in waiting]
 
 
-@final
-class _Keeper:
-    """Stores results as they come; a context manager that writes everything at its end."""
-
-    def __init__(self, record: AuditRecord, phase: int) -> None:
-        self._record, self._phase = record, phase
-        self._waiting: list[tuple[int, ScoreBlock | Failure]] = []
-        self._written = self._shown = time.perf_counter()
-
-    def __enter__(self) -> _Keeper:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._write()
-
-    def keep(self, *results: tuple[int, ScoreBlock | Failure]) -> None:
-        """Store results by the number of their tile."""
-        self._waiting += results
-        if time.perf_counter() - self._written > _SECONDS_AT_RISK:
-            self._write()
-
-    def show_bound(self, progress: Progress, delta: float) -> None:
-        """Report the bound so far, every few seconds."""
-        if not progress.wants_bounds or time.perf_counter() - self._shown < SECONDS_BETWEEN_BOUNDS:
-            return
-        self._write()
-        with contextlib.suppress(DpauditError):  # too early: one group has no score yet
-            scores = self._record.scores(phase=self._phase)
-            progress.bound(estimate(scores, delta=delta, method="gaussian-dp").epsilon)
-        self._shown = time.perf_counter()
-
-    def _write(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            self._record.add_tiles(waiting, self._phase)
-        self._written = time.perf_counter()
-
-
-class _Notices:
-    """Passes notices to the progress callback, each once, and remembers them."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self.progress = default_progress() if progress is None else progress
-        self._seen: dict[str, None] = {}
-
-    def __enter__(self) -> _Notices:
-        self.progress.__enter__()
-        return self
-
-    def __exit__(self, *details: Any) -> None:
-        self.progress.__exit__(*details)
-
-    @property
-    def seen(self) -> tuple[str, ...]:
-        return tuple(self._seen)
-
-    def notify(self, text: str) -> None:
-        """Pass one line on, unless it was passed before."""
-        if text not in self._seen:
-            self._seen[text] = None
-            self.progress.notice(text)
-
-
 def _check_kind(name: str, value: object, kind: type, wanted: str) -> None:
     if value is not None and not isinstance(value, kind):
         raise InvalidInput(f"{name} must be {wanted}, got {_validate.shown(value)}")
@@ -540,13 +519,6 @@ def _check_claim(game: Game, question: Question, *, anyway: bool) -> Claim | Non
     )
 
 
-def _open_store(store: Store | StorePath | None) -> Store | nullcontext[Store]:
-    """The store as a context; a store that the user opened stays open."""
-    if isinstance(store, Store):
-        return nullcontext(store)
-    return Store.open(":memory:" if store is None else store)
-
-
 def _call(description: Description, question: Question) -> str:
     """The call in Python, as far as it is known."""
     claim = "" if question.claim is None else f"claim={question.claim!r}, "
@@ -554,9 +526,3 @@ def _call(description: Description, question: Question) -> str:
         f"dpaudit.audit({description.mechanism.name.rpartition(':')[2]}, ..., {claim}"
         f"runs={description.runs}, seed={description.seed}, delta={question.delta!r})"
     )
-
-
-def _import_meanwhile(module: str) -> None:
-    """Import a module in a thread. Training happens outside of Python's global lock."""
-    if module not in sys.modules:
-        threading.Thread(target=importlib.import_module, args=(module,), daemon=True).start()

@@ -19,6 +19,7 @@ from scipy.special import ndtr
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
+from dpaudit._numbers import counted
 from dpaudit.curves import (
     Curve,
     approximate_tradeoff,
@@ -201,7 +202,7 @@ class Claim:
         present = range(steps) if used is None else used
         return cls(
             description=f"{correlation.bands}-banded matrix factorisation with noise multiplier "
-            f"{noise:g}, {len(present)} of {steps} steps",
+            f"{noise:g}, {len(present)} of {counted(steps, 'step')}",
             mu=correlation.mu(noise, present, steps=steps),
             mechanism=True,
         )
