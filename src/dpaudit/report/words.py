@@ -252,6 +252,8 @@ def _meaning(result: AuditResult) -> Iterator[str]:
         if final.covers and not result.description.live and result.verdict == "consistent":
             yield f"It covers {final.covers}; dpaudit check tests the shape of the noise."
     if test is not None:
+        if result.verdict == "violation" or test.suspected:
+            yield from test.doubts
         if test.bare is not None:
             yield f"{capitalised(bare_line(test))}."
         yield from (f"This assumes that {text}." for text in test.claim.assumptions)
