@@ -32,7 +32,7 @@ from dpaudit.audits.result import AuditResult, read_result
 from dpaudit.claims import Claim
 from dpaudit.claims.verdict import runs_to_refute
 from dpaudit.errors import DpauditError, InvalidInput, StoreError, TrainingFailed
-from dpaudit.executors import Executor
+from dpaudit.executors import Executor, Notify
 from dpaudit.lower_bounds import estimate
 from dpaudit.privacy import DETECT, LEAST_POWER
 from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Store
@@ -188,12 +188,19 @@ def audit(
     if not isinstance(store, Store | None):
         store = _validate.path("store", store)
     with default_progress() if progress is None else progress as shown, ExitStack() as stack:
+        notices: dict[str, None] = {}
+
+        def notify(text: str) -> None:
+            if text not in notices:  # each once
+                notices[text] = None
+                shown.notice(text)
+
         shown.stage("crafting")
         game = game_of(
             training,
             adversary,
             neighbours=neighbours,
-            notify=None if neighbours is None else notices.notify,
+            notify=None if neighbours is None else notify,
             runs=runs,
             canaries=canaries,
             canary=canary,
@@ -213,11 +220,13 @@ def audit(
             # Not before everything is checked.
             store = stack.enter_context(Store.open(":memory:" if store is None else store))
         record = begin(store, name, game, reuse=reuse)
-        player = _Player(game, record, question, shown, on_error=on_error, executor=executor)
+        player = _Player(
+            game, record, question, shown, notify, on_error=on_error, executor=executor
+        )
         keep(record, question=question.to_dict(), call=call or _call(game.description, question))
         if check and claimed is not None and "broken" not in (record.summary or {}):
             shown.stage("checking rules")
-            keep(record, broken=game.check(claimed, player.notify))
+            keep(record, broken=game.check(claimed, notify))
         player.play(game.description.sample(0))
         result = read_result(record)
         if result.test is not None and result.test.to_confirm and question.confirm:
@@ -233,7 +242,7 @@ def audit(
             seconds=time.perf_counter() - began,
             device=game.device,
             resumed=player.resumed,
-            notices=tuple(player.notices),
+            notices=tuple(notices),
         )
         if not result.finished:  # no verdict while runs have neither a score nor a failure
             raise DpauditError(
@@ -294,6 +303,7 @@ class _Player:
         record: Where tiles are stored.
         question: What is asked of the scores.
         progress: Progress callback.
+        notify: Passes one line to the user.
         on_error: ``stop`` raises the failure of a run.
         executor: Schedules the tiles; by default that of the game.
     """
@@ -304,6 +314,7 @@ class _Player:
         record: AuditRecord,
         question: Question,
         progress: Progress,
+        notify: Notify,
         *,
         on_error: str,
         executor: Executor | None,
@@ -312,14 +323,8 @@ class _Player:
         self._progress, self._stop, self._executor = progress, on_error == "stop", executor
         self._waiting: list[tuple[int, ScoreBlock | Failure]] = []
         self._written = self._shown = time.perf_counter()
-        self.notices: dict[str, None] = {}
+        self._notify = notify
         self.resumed = 0
-
-    def notify(self, text: str) -> None:
-        """Pass one line to the user, unless it was passed before, and remember it."""
-        if text not in self.notices:
-            self.notices[text] = None
-            self._progress.notice(text)
 
     def play(self, sample: Sample, limits: _Limits | None = None) -> None:
         """Play the tiles of a sample that the store lacks, until a violation is proven."""
@@ -329,7 +334,7 @@ class _Player:
         resumed = sum(len(sample.runs_of(tile)) for tile in done)
         self.resumed += resumed
         if resumed and record.finished is None:
-            self.notify(
+            self._notify(
                 f"audit {record.label} of {record.created} is resumed: {resumed:,} of "
                 f"{sample.runs:,} runs are stored"
             )
@@ -348,7 +353,7 @@ class _Player:
             single=game.description.canaries == 1,
             stop=self._stop,
         )
-        results = game.play(sample, missing, executor, self.notify)
+        results = game.play(sample, missing, executor, self._notify)
         facts = None
         with contextlib.closing(results) as played, ExitStack() as stack:
             stack.callback(self._write, sample.phase)
