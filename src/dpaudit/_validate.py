@@ -180,3 +180,12 @@ def delta(value: object) -> float:
 
 def _and(remedy: str) -> str:
     return f"; {remedy}" if remedy else ""
+
+
+def name_of_unit(value: object) -> str:
+    """The unit of privacy: a word, such as ``record``, ``user`` or ``client``."""
+    if not isinstance(value, str) or not value.isidentifier():
+        raise InvalidInput(
+            f"unit must be a word such as 'record', 'user' or 'client', got {shown(value)}"
+        )
+    return value

@@ -113,7 +113,7 @@ def test_the_table_lists_accountants_without_a_number(run: Run) -> None:
         ([*AT_DELTA, "--target-epsilon", "1"], "either --noise-multiplier or --target-epsilon"),
         (["--steps", "250", "--target-epsilon", "1"], "--target-epsilon needs --delta"),
         (["--steps", "9", "--target-epsilon", "1", "--delta", "0.1", "--accountant", "all"], "one"),
-        (["--noise-multiplier", "4", "--delta", "1e-5"], "Missing option '--steps'"),
+        (["--noise-multiplier", "4", "--delta", "1e-5"], "give --steps"),
         ([*AT_DELTA, "--steps", "many"], "--steps"),
         ([*AT_DELTA, "--noise-multiplier", "-1"], "noise_multiplier must be at least 0, got -1"),
         ([*AT_DELTA, "--noise-multiplier", "nan"], "noise_multiplier must be finite, got nan"),
@@ -157,3 +157,16 @@ def test_the_closed_form_imports_nothing_heavy() -> None:
     )
     assert "23.9954" in finished.stdout
     assert "HEAVY []" in finished.stdout
+
+
+def test_one_gaussian_release_is_bounded_exactly(run: Run) -> None:
+    """The classical formula's noise at epsilon 10 gives 10.39."""
+    code, out, _ = run("--gaussian-mechanism", "0.48448", "--delta", "1e-5", "--json")
+    assert code == 0
+    assert json.loads(out)["bounds"][0]["epsilon"] == pytest.approx(10.39, abs=0.01)
+
+
+def test_a_sensitivity_needs_a_mechanism(run: Run) -> None:
+    code, _, err = run("--sensitivity", "2", *AT_DELTA)
+    assert code == 2
+    assert "--sensitivity needs --gaussian-mechanism" in err

@@ -67,6 +67,9 @@ class Game(ABC):
     needs_claim = False
     """Whether the user has to say what is claimed."""
 
+    unit = "record"
+    """What the canary is: a record, or a user or client with several."""
+
     facts: Mapping[str, Any] = {}
     """What the first trainings showed: ``adversary``, ``doubts`` and ``covers``."""
 
@@ -282,6 +285,7 @@ class FunctionGame(Game):
         if self._workers > 1 or capacity is not None:
             check_pickles(TrainingPlayer(job=self._job))
         self._train, self._canary = train, canary
+        self.unit = getattr(canary, "unit", self.unit)
         self._code = code = code_digest(train, **self._job.held)
         self.description = Description(
             mechanism=DescribedTraining(

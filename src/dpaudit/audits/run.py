@@ -500,6 +500,12 @@ def _check_claim(game: Game, question: Question, *, anyway: bool) -> Claim | Non
             "a claim is needed: give claim, such as Claim.from_dpsgd(noise_multiplier=..., "
             "steps=..., sampling_rate=...), or claimed_epsilon and delta"
         )
+    if claim is not None and claim.unit != game.unit:
+        raise InvalidInput(
+            f"claim must be for the unit that the canary is, a {game.unit}; got {claim!r} for a "
+            f"{claim.unit}: use claim.per({game.unit!r}) if that is what is claimed, or a canary "
+            f"drawn with unit={claim.unit!r}"
+        )
     if claim is None or anyway:
         return claim
     needed = runs_to_refute(

@@ -51,6 +51,8 @@ class Claim:
         mechanism: Whether a mechanism with independent Gaussian noise in every coordinate is
             claimed (`from_dpsgd`, `from_matrix_factorisation`), and not its privacy only.
         settings: The arguments from which the claim was made, if they say all of it.
+        unit: What neighbouring data sets differ by: a ``record``, or a ``user`` with all records, a
+            ``client``; see `per`.
 
     Example:
         >>> Claim.from_mu(1.0)
@@ -68,6 +70,7 @@ class Claim:
     pair: tuple[float, float] | None = None
     mechanism: bool = False
     settings: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
+    unit: str = "record"
 
     def __post_init__(self) -> None:
         if self.mu is not None and not self.epsilons and not self.deltas:
@@ -107,7 +110,26 @@ class Claim:
     @property
     def bare(self) -> Claim | None:
         """The claimed pair alone, if it was extended to a trade-off function; otherwise `None`."""
-        return None if self.pair is None else Claim.from_points([self.pair])
+        if self.pair is None:
+            return None
+        alone = Claim.from_points([self.pair])
+        return alone if self.unit == "record" else alone.per(self.unit)
+
+    def per(self, unit: str) -> Claim:
+        """The same claim for another unit of privacy, such as a user with all records.
+
+        An audit refuses a canary of another unit than the claim's.
+
+        Example:
+            >>> Claim.from_mu(1.0).per("user")
+            Claim(1-GDP per user)
+        """
+        unit = _validate.name_of_unit(unit)
+        if self.unit not in ("record", unit):
+            raise InvalidInput(f"unit must be {self.unit!r}, which this claim has, got {unit!r}")
+        if unit == self.unit:
+            return self
+        return dataclasses.replace(self, unit=unit, description=f"{self.description} per {unit}")
 
     @classmethod
     def from_points(cls, points: Iterable[tuple[float, float]]) -> Claim:
@@ -163,6 +185,36 @@ class Claim:
             deltas=tuple(np.clip(deltas, 0.0, 1.0).tolist()),
             mechanism=True,
             settings={**given, "sampling_rate": float(sampling_rate)},
+        )
+
+    @classmethod
+    def from_shuffled(cls, *, noise_multiplier: float, epochs: int) -> Claim:
+        r"""What is proven for DP-SGD on shuffled epochs: no amplification by the shuffling.
+
+        In every epoch the record is in one batch, so that an epoch is one Gaussian release of it
+        (parallel composition), and ``epochs`` of them are :math:`\sqrt{E} / \sigma`-GDP. This holds
+        for any order of the batches, if the batches of the *other* records do not depend on the
+        record: it is replaced by nothing in its place, or by another record.
+
+        No accountant for Poisson sampling is true of shuffled epochs: at sigma 0.5 and 1,000 steps
+        of one epoch it may claim less than a tenth of what an audit shows, see docs/units.md.
+
+        Paper: Chua et al. (ICML 2024) and Annamalai et al. (arXiv 2411.10614).
+
+        Example:
+            >>> Claim.from_shuffled(noise_multiplier=2.0, epochs=4).mu
+            1.0
+        """
+        noise = _validate.positive(
+            "noise_multiplier", noise_multiplier, remedy="without noise there is no claim to test"
+        )
+        epochs = _validate.integer("epochs", epochs, at_least=1)
+        return cls(
+            description=f"DP-SGD with noise multiplier {noise:g}, "
+            f"{epochs} shuffled epoch{'s' if epochs > 1 else ''}, no amplification",
+            mu=math.sqrt(epochs) / noise,
+            assumptions=("the batches of the other records do not depend on the record",),
+            mechanism=True,
         )
 
     @classmethod

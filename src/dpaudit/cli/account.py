@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dpaudit import _validate
 from dpaudit._numbers import counted
 from dpaudit.cli._options import Json, option, option_name
 from dpaudit.cli._output import console, print_bounds, print_json
@@ -18,7 +19,7 @@ _EVERY = "all"
 
 
 def account(
-    steps: Annotated[int, option("Number of steps that may use the record.")],
+    steps: Annotated[int | None, option("Number of steps that may use the record.")] = None,
     noise_multiplier: Annotated[
         float | None, option("Noise standard deviation divided by the clipping norm.")
     ] = None,
@@ -27,6 +28,13 @@ def account(
     target_epsilon: Annotated[
         float | None, option("Find the smallest noise multiplier for this epsilon at --delta.")
     ] = None,
+    gaussian_mechanism: Annotated[
+        float | None,
+        option("Standard deviation of the noise of one release, in place of the other settings."),
+    ] = None,
+    sensitivity: Annotated[
+        float, option("Largest change of that release, as with --gaussian-mechanism.")
+    ] = 1.0,
     sampling_rate: Annotated[
         float | None,
         option(
@@ -85,8 +93,27 @@ def account(
 
     Smallest noise for an epsilon:
     [bold]dpaudit account --target-epsilon 8 --steps 1000 --delta 1e-5[/]
+
+    One release with Gaussian noise, such as local privacy; the classical formula for its noise is
+    proven up to epsilon 1 only:
+    [bold]dpaudit account --gaussian-mechanism 0.484 --sensitivity 1 --delta 1e-5[/]
     """
     from dpaudit.upper_bounds import all_upper_bounds, upper_bound
+
+    if gaussian_mechanism is not None:
+        if noise_multiplier is not None or target_epsilon is not None or sampling_rate is not None:
+            raise InvalidInput(
+                "--gaussian-mechanism describes one release: give it with --sensitivity and "
+                "--delta or --epsilon, without --noise-multiplier, --target-epsilon and "
+                "--sampling-rate"
+            )
+        deviation = _validate.positive("--gaussian-mechanism", gaussian_mechanism)
+        noise_multiplier = deviation / _validate.positive("--sensitivity", sensitivity)
+        steps = 1 if steps is None else steps
+    elif sensitivity != 1.0:
+        raise InvalidInput(f"--sensitivity needs --gaussian-mechanism, got {sensitivity:g} alone")
+    if steps is None:
+        raise InvalidInput("give --steps, the number of steps that may use the record")
 
     calibrated = target_epsilon is not None
     if noise_multiplier is None:

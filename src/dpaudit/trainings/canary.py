@@ -40,6 +40,8 @@ class CraftedCanary(abc.ABC):
     clip_norm: float
     norm: float
     names: tuple[str, ...]
+    records: int
+    unit: str
 
     if TYPE_CHECKING:  # a field of one subclass, a property of the other
 
@@ -56,10 +58,17 @@ class CraftedCanary(abc.ABC):
         count: int = 1,
         seed: int = 0,
         norm: float | None = None,
+        records: int = 1,
+        unit: str = "record",
     ) -> Self:
-        """Draw ``count`` orthogonal directions; ``norm`` is ten times the clip norm by default."""
+        """Draw ``count`` orthogonal directions; ``norm`` is ten times the clip norm by default.
+
+        A user with several records enters as a whole: ``records=4, unit="user"`` makes four equal
+        rows of each canary, each of which a training clips by itself.
+        """
         random, norms = _drawing(parameters, count, clip_norm, norm, seed)
-        return cls(**cls.drawn(int(parameters), count, random), **norms)
+        drawn = cls.drawn(int(parameters), count, random) | {"records": records, "unit": unit}
+        return cls(**drawn, **norms)
 
     @classmethod
     def per_tensor(
@@ -117,11 +126,13 @@ class CraftedCanary(abc.ABC):
 
     def rows(self, inserted: ArrayLike) -> Array:
         """The gradients of the inserted canaries before clipping, one row each."""
-        return self.norm * self.unit_rows(coins_of(inserted, self.count))
+        rows = self.norm * self.unit_rows(coins_of(inserted, self.count))
+        return np.repeat(rows, self.records, axis=0)
 
     def clipped_sum(self, inserted: ArrayLike) -> Array:
         """The sum of the inserted canaries after correct clipping, flat."""
-        return min(self.norm, self.clip_norm) * self.unit_sum(coins_of(inserted, self.count))
+        length = self.records * min(self.norm, self.clip_norm)
+        return length * self.unit_sum(coins_of(inserted, self.count))
 
     def score(self, final: ArrayLike, initial: ArrayLike | None = None) -> Array:
         """How far the parameters moved against each canary's gradient, one score per canary.
@@ -139,6 +150,12 @@ class CraftedCanary(abc.ABC):
         """Refuse norms and names that no canary can have."""
         _validate.positive("clip_norm", self.clip_norm)
         _validate.positive("norm", self.norm)
+        _validate.integer("records", self.records, at_least=1)
+        _validate.name_of_unit(self.unit)
+        if self.records > 1 and self.unit == "record":
+            raise InvalidInput(
+                f"unit must say what owns the {self.records} records, such as 'user'; got 'record'"
+            )
         texts = isinstance(self.names, tuple | list) and all(
             isinstance(name, str) for name in self.names
         )
@@ -229,6 +246,8 @@ class GradientCanary(CraftedCanary):
         norm: Norm of a canary's gradient before clipping.
         names: The name of each canary, such as that of its tensor. An audit tests canaries with
             names one by one, and names those that refute the claim.
+        records: Number of equal records that enter together.
+        unit: What owns them: the unit of privacy, which must be that of the claim.
 
     Example:
         >>> canary = GradientCanary.draw(5, clip_norm=1.0, seed=3)
@@ -245,6 +264,8 @@ class GradientCanary(CraftedCanary):
     clip_norm: float
     norm: float
     names: tuple[str, ...] = ()
+    records: int = 1
+    unit: str = "record"
 
     def __post_init__(self) -> None:
         size = _validate.integer("parameters", self.parameters, at_least=1)
@@ -352,6 +373,8 @@ class DirectionCanary(CraftedCanary):
     clip_norm: float
     norm: float
     names: tuple[str, ...] = ()
+    records: int = 1
+    unit: str = "record"
 
     def __post_init__(self) -> None:
         rows = numbers("directions", self.directions)
