@@ -493,8 +493,8 @@ h1 { font-size: 15pt } h2 { font-size: 11pt; margin: 10pt 0 3pt }
 section + section { break-before: page; page-break-before: always }
 table { border-collapse: collapse; width: 100% }
 td, th { border-bottom: .4pt solid #999; padding: 2pt 4pt; text-align: left; vertical-align: top;
-  overflow-wrap: anywhere }
-td:first-child { font-weight: 600 } ul { margin: 0; padding-left: 12pt }
+  overflow-wrap: break-word }
+td:first-child { font-weight: 600; min-width: 18mm } ul { margin: 0; padding-left: 12pt }
 """
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
+from dpaudit._numbers import counted
 from dpaudit._version import __version__
 from dpaudit.audits import Description
 from dpaudit.audits.games import coins_of
@@ -170,9 +171,8 @@ def verify(
 def _attempts(given: Given) -> str:
     known = given.attempts
     return (
-        f"known to this store are {known.same_training:,} audits of this training, and "
-        f"{known.same_name:,} of trainings of its name ({known.unfinished:,} unfinished); other "
-        "stores are not known"
+        f"the auditor's store knew {counted(known.same_training, 'audit')} of this training, and "
+        f"{known.same_name:,} of trainings of its name ({known.unfinished:,} unfinished)"
     )
 
 
