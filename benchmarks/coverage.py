@@ -39,13 +39,18 @@ def main() -> None:
     parser.add_argument(
         "--only", choices=("bounds", "claims", "cells", "alarms"), help="keep the other results"
     )
+    parser.add_argument("--test", default="", help="with --only cells: only those of this test")
     parser.add_argument("--page-only", action="store_true", help="render the stored results")
     parser.add_argument("--stored", type=Path, default=STORED, help="where the results are kept")
     parser.add_argument("--page", type=Path, default=PAGE)
     arguments = parser.parse_args()
     if not arguments.page_only:
         results = measure(
-            arguments.audits, arguments.power_audits, arguments.processes, only=arguments.only
+            arguments.audits,
+            arguments.power_audits,
+            arguments.processes,
+            only=arguments.only,
+            test=arguments.test,
         )
         if arguments.only:
             stored = _load(arguments.stored)
@@ -57,13 +62,19 @@ def main() -> None:
             }[arguments.only]
             spent = stored.core_seconds + results.core_seconds
             new = {name: getattr(results, name) for name in names}
+            if arguments.test:
+                measured = {(row.table, row.test, row.scores) for row in results.cells}
+                rest = [r for r in stored.cells if (r.table, r.test, r.scores) not in measured]
+                new = {"cells": add_up_cells([*rest, *results.cells])}
             results = replace(stored, **new, core_seconds=spent)
         arguments.stored.parent.mkdir(parents=True, exist_ok=True)
         arguments.stored.write_text(json.dumps(asdict(results)) + "\n")
     arguments.page.write_text(page(_load(arguments.stored)))
 
 
-def measure(audits: int, power_audits: int, processes: int, *, only: str | None) -> Results:
+def measure(
+    audits: int, power_audits: int, processes: int, *, only: str | None, test: str = ""
+) -> Results:
     """Run the tasks, in a pool where more than one process is allowed."""
     started = time.perf_counter()
     tasks: list[Task] = []
@@ -72,7 +83,7 @@ def measure(audits: int, power_audits: int, processes: int, *, only: str | None)
     if only in (None, "claims"):
         tasks += claim_tasks(audits, power_audits)
     if only in (None, "cells"):
-        tasks += cell_tasks()
+        tasks += cell_tasks(test=test)
     if only in (None, "alarms"):
         tasks += alarm_tasks()
     rows: list[Row] = []

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -15,7 +16,14 @@ from dpaudit.claims import Claim, test_claim
 from dpaudit.claims.anytime import AnytimeTest, Bets
 from dpaudit.claims.fixed_sample import dependent_p_value
 from dpaudit.errors import DpauditError
-from dpaudit.lower_bounds import estimate
+from dpaudit.lower_bounds import ErrorCounts, Pilot, estimate
+from dpaudit.lower_bounds.dpsgd import (
+    DpsgdCurves,
+    _composed,
+    _one_step,
+    threshold_by_pilot,
+)
+from dpaudit.lower_bounds.joint_test import curve_refuted
 from dpaudit.scores import Scores
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "mathematics"))
@@ -103,6 +111,57 @@ def _ever_refutes(claim: Claim) -> Callable[[Scores, int], bool]:
     return wrong
 
 
+def _dpsgd(rate: float, steps: int, noise: float) -> tuple[Any, ...]:
+    """A cell of method dpsgd: a bound is false if the test refutes the true member of the family.
+
+    Scores are drawn from the privacy loss on a fine grid, which leaks a little more than the
+    mechanism, and spread over the cells of the grid.
+    """
+    interval = 1e-3
+
+    @cache
+    def tables() -> tuple[Any, ...]:
+        first, masses, _ = _one_step(rate, noise, interval)
+        first, masses = _composed([(first, masses, steps)])
+        losses = interval * (first + np.arange(len(masses)))
+        masses = np.maximum(masses, 0)
+        both = np.cumsum(masses), np.cumsum(masses * np.exp(-losses))
+        return losses, *(cumulated / cumulated[-1] for cumulated in both)
+
+    def draw(random: np.random.Generator) -> Scores:
+        losses, *cumulated = tables()
+        return Scores.from_samples(
+            *(
+                losses[np.searchsorted(each, random.random(500))] + interval * random.random(500)
+                for each in cumulated
+            )
+        )
+
+    family = DpsgdCurves(((1.0, rate, steps),))
+
+    @cache
+    def refuted(fp: int, fn: int, negatives: int, positives: int) -> bool:
+        counts = ErrorCounts.given(
+            true_positives=positives - fn,
+            false_negatives=fn,
+            false_positives=fp,
+            true_negatives=negatives - fp,
+        )
+        return curve_refuted(counts, family.curve(1 / noise), 0.05)
+
+    def wrong(scores: Scores, seed: int) -> bool:
+        pilot_in, rest_in, pilot_out, rest_out = Pilot(seed=seed).split(
+            scores.inserted_scores, scores.other_scores
+        )
+        sizes = len(rest_in), len(rest_out)
+        cut = threshold_by_pilot(pilot_in, pilot_out, family, rest=sizes)
+        false_positives, false_negatives = int((rest_out > cut).sum()), int((rest_in <= cut).sum())
+        return refuted(false_positives, false_negatives, sizes[1], sizes[0])
+
+    words = f"DP-SGD, sampling rate {rate:g}, {steps:,} steps, noise {noise:g}, 500 a side"
+    return "cells", "`dpsgd`", words, draw, wrong
+
+
 GAUSS, RESPONSE, LEAK = Gaussian(1.0), RandomisedResponse(1.0), RandomisedResponse(1.0, 0.01)
 ONE_GDP = Claim.from_mu(1.0)
 
@@ -141,6 +200,10 @@ CELLS = (
     # The position of a cell seeds its audits, so that new cells come last.
     ("cells", "`gaussian-dp`, pilot that foresees", "1-GDP, 200 a side",
      _halves(GAUSS, 200), _mu_above("gaussian-dp", 1)),
+    # Epsilon 8, 8 and 4 at delta = 1e-5.
+    _dpsgd(0.1, 100, 0.936),
+    _dpsgd(0.01, 1000, 0.5863),
+    _dpsgd(0.01, 10_000, 1.288),
 )  # fmt: skip
 
 
@@ -165,11 +228,12 @@ class CellTask:
         return [CellRow(table, test, words, self.last - self.first, wrong, declined)]
 
 
-def cell_tasks(*, at_once: int = 1000) -> list[CellTask]:
-    """All work on cells, in pieces."""
+def cell_tasks(*, at_once: int = 1000, test: str = "") -> list[CellTask]:
+    """All work on cells, in pieces; only those of one test if it is named."""
     return [
         CellTask(which, first, first + at_once)
-        for which, (table, *_) in enumerate(CELLS)
+        for which, (table, name, *_) in enumerate(CELLS)
+        if test in ("", name.strip("`"))
         for first in range(0, AUDITS if table == "cells" else COIN_AUDITS, at_once)
     ]
 
@@ -179,6 +243,8 @@ def add_up_cells(rows: list[CellRow]) -> list[CellRow]:
     summed = []
     for table, test, words, *_ in CELLS:
         parts = [row for row in rows if (row.table, row.test, row.scores) == (table, test, words)]
+        if not parts:
+            continue
         summed.append(
             CellRow(
                 table,
