@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 import dpaudit
+from dpaudit._arrays import Array
 from dpaudit.audits.identity import Sample, sample_seed
 from dpaudit.claims import CONFIRMED, STRICT, Claim
 from dpaudit.claims.anytime import AnytimeTest, Bets
@@ -25,6 +26,7 @@ from dpaudit.claims.fixed_sample import errors_at_threshold
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.joint_test import curve_refuted
 from dpaudit.lower_bounds.selection import Pilot
+from dpaudit.pipelines.scores import LearnedScore, Released
 from dpaudit.scores import Scores
 from dpaudit.trainings.run import inserted_in, training_seed
 
@@ -32,8 +34,45 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "mathematics"))
 from families import Gaussian, RandomisedResponse, ScoreFamily
 
 AUDITS = 20_000
+LEARNED = "claim met exactly, learned score"
+PILOT, NUMBERS = 48, 4
 ONE_GDP = Claim.from_mu(1.0)
-FAMILIES = {
+
+
+@final
+@dataclass(frozen=True)
+class LearnedGaussian:
+    """Four Gaussian numbers whose mean moves by 1 along a diagonal, and a score that is learned.
+
+    The pilot of an audit of 200 runs has 48 runs. Its score is that of both stages.
+    """
+
+    score: LearnedScore | None = None
+
+    def with_pilot(self, random: np.random.Generator) -> LearnedGaussian:
+        """The same results with a score that a new pilot has trained."""
+        labels = np.arange(PILOT) % 2 == 1
+        pilot = [Released.of(self._result(bool(second), random)) for second in labels]
+        return LearnedGaussian(LearnedScore.learn(pilot, labels))
+
+    def audit(self, each: int, random: np.random.Generator) -> tuple[Array, Array]:
+        """Scores with and without the record."""
+        with_record, without = (
+            np.array([self._scored(second, random) for _ in range(each)])
+            for second in (True, False)
+        )
+        return with_record, without
+
+    def _result(self, second: bool, random: np.random.Generator) -> Array:
+        return random.standard_normal(NUMBERS) + second / NUMBERS**0.5
+
+    def _scored(self, second: bool, random: np.random.Generator) -> float:
+        assert self.score is not None
+        return self.score.of(Released.of(self._result(second, random)))
+
+
+FAMILIES: dict[str, ScoreFamily | LearnedGaussian] = {
+    LEARNED: LearnedGaussian(),
     "claim met exactly": Gaussian(1.0),
     "noise 20 % too small": Gaussian(1.25),
     "noise 30 % too small": Gaussian(1 / 0.7),
@@ -41,6 +80,11 @@ FAMILIES = {
     "randomised response that meets (1, 0)-DP exactly": RandomisedResponse(1.0),
 }
 PURE = Claim.from_points([(1.0, 0.0)])
+
+
+def _place(family: str) -> int:
+    """The place of a family in the seeds; families that came later are last."""
+    return sorted(FAMILIES, key=lambda name: (name == LEARNED, name)).index(family)
 
 
 @final
@@ -86,7 +130,7 @@ def _refutes(scores: Scores, claim: Claim, level: float, seed: int) -> bool:
     return bool(counts.false_negatives[0] <= region[counts.false_positives[0]])
 
 
-def draw(family: ScoreFamily, runs: int, random: np.random.Generator) -> Scores:
+def draw(family: ScoreFamily | LearnedGaussian, runs: int, random: np.random.Generator) -> Scores:
     """Half of the runs with the canary."""
     return Scores.from_samples(*family.audit(runs // 2, random))
 
@@ -106,8 +150,10 @@ class AlarmTask:
         family, claim = FAMILIES[self.family], PURE if "response" in self.family else ONE_GDP
         suspected = violations = strict = 0
         for audit in range(self.first, self.last):
-            place = sorted(FAMILIES).index(self.family)
+            place = _place(self.family)
             random = np.random.default_rng([6, place, self.runs, self.tensors, audit])
+            if isinstance(family, LearnedGaussian):
+                family = family.with_pilot(random)
             samples = [draw(family, self.runs, random) for _ in range(self.tensors)]
             level, proof = CONFIRMED.suspect / self.tensors, STRICT.prove / self.tensors
             suspects = sum(_refutes(own, claim, level, audit) for own in samples)
@@ -139,7 +185,7 @@ class AnytimeTask:
         family, bets = FAMILIES[self.family], Bets.against(ONE_GDP)
         p_values = []
         for audit in range(self.first, self.last):
-            place = sorted(FAMILIES).index(self.family)
+            place = _place(self.family)
             random = np.random.default_rng([7, place, self.runs, audit])
             test = AnytimeTest(ONE_GDP, bets=bets)
             test.add(*family.audit(self.runs // 2, random))
@@ -225,6 +271,7 @@ def alarm_tasks(*, at_once: int = 2000) -> list[AlarmTask | AnytimeTask | AuditT
         *((f"noise {share} too small", 200, 1, AUDITS) for share in ("20 %", "30 %")),
         ("noise halved", 200, 1, AUDITS),
         ("noise 20 % too small", 1000, 1, AUDITS),
+        (LEARNED, 200 - PILOT, 1, AUDITS // 5),
     ):
         tasks += [
             AlarmTask(family, runs, tensors, first, min(first + at_once, audits))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
@@ -145,7 +146,7 @@ def check_training(
 
 
 def check_step(
-    private_step: Callable[[Array, int], Any],
+    private_step: Callable[..., Any],
     *,
     clip_norm: float,
     noise_multiplier: float,
@@ -157,6 +158,7 @@ def check_step(
     fixed_batch_size: bool = False,
     public_transform: bool = False,
     tensors: Mapping[str, int] | None = None,
+    weights: ArrayLike | None = None,
 ) -> CheckResult:
     r"""Check one private step: per-example gradients in, private gradient out.
 
@@ -178,6 +180,9 @@ def check_step(
         fixed_batch_size: As in `check_training`.
         public_transform: As in `check_training`.
         tensors: Names and sizes of the parameter tensors, in order, for the report.
+        weights: The weights of the rows, such as the numbers of examples of the clients. The step
+            is then called as ``private_step(gradients, seed, weights)``, and the crafted row has
+            the largest of these weights.
 
     Example:
         >>> def private_step(gradients, seed):
@@ -201,6 +206,7 @@ def check_step(
         clip_norm=_validate.positive("clip_norm", clip_norm),
         noise_multiplier=_sigma(noise_multiplier),
         tensors=_tensors(tensors),
+        weights=None if weights is None else _weights(weights, batch_size),
         **_declared(finite_gradients, fixed_batch_size, public_transform),
     )
     return _checked(subject, runs, seed, subject.parameters // 2)
@@ -257,6 +263,16 @@ def _checked(subject: Subject, runs: int, seed: int, axis: int, *, note: str = "
         false_alarm=FALSE_ALARM,
         note=note,
     )
+
+
+def _weights(given: ArrayLike, rows: int) -> Array:
+    weights = np.asarray(given, dtype=np.float64)
+    if weights.shape != (rows,) or not (np.isfinite(weights) & (weights > 0)).all():
+        raise InvalidInput(
+            f"weights must be {rows} positive numbers, one for each row (batch_size), got "
+            f"{given!r:.80}"
+        )
+    return weights
 
 
 def _tensors(sizes: Mapping[str, int] | None) -> tuple[Tensor, ...]:

@@ -359,8 +359,9 @@ class StepSubject(Subject):
     """A user's ``private_step(gradients, seed)``; the other rows of the batch are made here."""
 
     noun = "private_step"
-    private_step: Callable[[Array, int], Any]
+    private_step: Callable[..., Any]
     batch_size: int
+    weights: Array | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size == 1:
@@ -371,6 +372,7 @@ class StepSubject(Subject):
         # Norms from far below the clip norm to far above it.
         norms = np.geomspace(0.1, 10, self.batch_size - 1)[:, None]
         self._others = others * self.clip_norm * norms
+        self._weights = None if self.weights is None else np.sort(self.weights)
 
     def call(
         self,
@@ -386,12 +388,21 @@ class StepSubject(Subject):
         own = absent if gradient is None else gradient[None]
         beside = np.zeros((0, self.parameters)) if companions is None else companions
         split = round(place * len(self._others))
-        rows = [self._others[:split], beside, own, self._others[split:]]
-        return self.step(np.vstack(rows), seed)
+        rows = np.vstack([self._others[:split], beside, own, self._others[split:]])
+        if self._weights is None:
+            return self.step(rows, seed)
+        # The crafted row has the largest weight: what bounds it bounds the others.
+        *light, heavy = self._weights.tolist()
+        crafted = [heavy] * (len(beside) + len(own))
+        return self.step(rows, seed, np.array([*light[:split], *crafted, *light[split:]]))
 
-    def step(self, rows: Array, seed: int) -> Any:
-        """The user's step on these rows."""
+    def step(self, rows: Array, seed: int, weights: Array | None = None) -> Any:
+        """The user's step on these rows, with their weights if the step takes any."""
+        if self.weights is not None and weights is None:
+            weights = np.ones(len(rows))
         try:
+            if weights is not None:
+                return self.private_step(rows.copy(), seed, weights)
             return self.private_step(rows.copy(), seed)
         except (Exception, SystemExit) as error:
             raise UserCodeFailed(
