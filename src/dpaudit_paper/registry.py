@@ -34,6 +34,7 @@ _HOMES = {
     "P1": "cifar10:P1",
     "H1": "hidden_state:H1",
     "H2": "hidden_state:H2",
+    "H3": "hidden_state:H3",
 }
 
 FIGURES: Mapping[str, Figure] = Registry(

@@ -79,8 +79,7 @@ class LinearMaps(BatchLandscapes):
                 training, given where it ends.
         """
         period, insertions = process.period or 2, process.insertions(process.steps)
-        step = np.arange(period)
-        free = np.exp(np.minimum(step * math.log(lipschitz), 700.0))
+        free = np.exp(np.minimum(np.arange(period) * math.log(lipschitz), 700.0))
         longest = float(np.abs(np.diff(np.append(free, 1.0))).max())
         speed, radius, gains = 1.0, 1.0, free
         for _ in range(100):  # the fixed point of gains, radius and speed
@@ -90,8 +89,7 @@ class LinearMaps(BatchLandscapes):
             needed = deviations * noise / 2
             wanted = max(min(room / max(longest, 1e-9), 3 * needed), needed)
             radius += (wanted - radius) / 2
-            slope = room / radius
-            gains = np.minimum(free, 1 + slope * np.minimum(step, period - step))
+            gains = _grown(period, lipschitz, room / radius)
             speed = 0.5 + gaussian_epsilon(delta, mu) / mu**2
         return cls(gains=tuple(gains.tolist()), radius=radius, speed=speed, reach=process.reach)
 
@@ -113,6 +111,15 @@ class LinearMaps(BatchLandscapes):
         """Mu if no position leaves the radius."""
         noise = (np.array(self.gains) ** -2.0).sum()
         return math.sqrt(insertions / noise) / noise_multiplier
+
+
+def _grown(period: int, lipschitz: float, slope: float) -> Array:
+    """Gains that grow by the factor c and at most ``slope`` per step, and return to 1 in time."""
+    gains = np.ones(period)
+    for step in range(1, period):
+        most = min(lipschitz * gains[step - 1], gains[step - 1] + slope)
+        gains[step] = min(most, 1 + slope * (period - step))
+    return gains
 
 
 @final
