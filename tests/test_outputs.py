@@ -61,6 +61,12 @@ def test_no_input_is_replaced_by_any_of_its_names(tmp_path: Path, overwrite: boo
             check_outputs({"--out": name}, inputs={"--store": store}, overwrite=overwrite)
 
 
+def test_a_store_is_never_replaced(tmp_path: Path) -> None:
+    Store.open(tmp_path / "other.sqlite").close()
+    with pytest.raises(InvalidInput, match="is a store"):
+        check_outputs({"--out": tmp_path / "other.sqlite"}, overwrite=True)
+
+
 def test_two_outputs_are_two_files(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"--sarif.*--junit"):
         check_outputs({"--junit": tmp_path / "a", "--sarif": tmp_path / "b" / ".." / "a"})

@@ -2,7 +2,7 @@
 
 - A file appears whole or not at all: a draft in the same folder is renamed.
 - An existing file is replaced only if dpaudit wrote it, which a marker inside shows, or if the user
-  asks for it with ``--overwrite``. A file that is read is never replaced.
+  asks for it with ``--overwrite``. A file that is read, and a store, is never replaced.
 - Everything that can be known before is checked before: the folder, the existing file, the space
   on the disk.
 
@@ -109,6 +109,8 @@ def check_output(name: str, path: Path, *, overwrite: bool = False, room: int = 
         if stat.S_ISDIR(mode) or stat.S_ISBLK(mode):
             raise InvalidInput(f"{place}, which is a folder or a disk; choose another file")
         return
+    if mode is not None and _is_database(target):
+        raise InvalidInput(f"{place}, which is a store or another database; choose another file")
     if mode is not None and not overwrite and not is_ours(target):
         raise InvalidInput(
             f"{name}: {shown(str(path))} exists and was not written by dpaudit; choose another "
@@ -120,6 +122,15 @@ def check_output(name: str, path: Path, *, overwrite: bool = False, room: int = 
     except OSError as error:
         problem = "is full" if error.errno in _FULL else f"refuses files ({error.strerror})"
         raise InvalidInput(f"{place}: its folder {problem}; choose another folder") from None
+
+
+def _is_database(path: Path) -> bool:
+    """Whether a file is of SQLite; scores that took days are in it, so it is never replaced."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(16) == b"SQLite format 3\0"
+    except OSError:
+        return False
 
 
 def _reserve(descriptor: int, size: int) -> None:

@@ -5,6 +5,7 @@ import importlib
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -224,6 +225,34 @@ def unreadable():
     for _ in range(100_000):
         deep = [deep]
     yield deep
+
+
+class Loud:
+    def __getattribute__(self, name):
+        raise RuntimeError(name)
+
+
+class LoudModule(types.ModuleType):
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+
+def test_a_module_whose_attributes_raise_is_passed_over():
+    module = LoudModule("loud")
+
+    def train(canary, inserted, seed):
+        return module
+
+    assert code_digest(train).parts
+
+
+def test_an_object_that_raises_for_every_attribute_cannot_be_read():
+    loud = Loud()  # pytest itself could not show it
+
+    def train(canary, inserted, seed):
+        return loud
+
+    assert len(code_digest(train).unread) == 1
 
 
 @pytest.mark.parametrize("value", list(unreadable()), ids=["raises", "generator", "itself", "deep"])

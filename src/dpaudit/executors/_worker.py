@@ -106,6 +106,8 @@ def serve(descriptor: int) -> None:
             send("result", play_tile(tile, lambda notice: send("notice", notice)))
     except Exception as error:
         send("error", portable(error))
+    except (KeyboardInterrupt, GeneratorExit) as error:  # raised by the user's code: no key is read
+        send("error", DpauditError(f"in a worker process: {said(error)}"))
 
 
 def _listen(connection: Connection, inbox: SimpleQueue[bytes]) -> None:

@@ -216,7 +216,7 @@ class _Reader:
 
     def hold(self, name: str, value: Any) -> None:
         """Read a value as the part with this name."""
-        if isinstance(value, ModuleType):
+        if _is_module(value):
             return
         stream = _Hashing()
         try:
@@ -238,9 +238,10 @@ class _Reader:
             return self._function(value)
         if isinstance(value, type):
             return self._class(value)
-        if isinstance(value, ModuleType):
-            self._modules[_plain_name(value.__name__)] = None
-            return f"{_MODULE}{_plain_name(value.__name__)}"
+        if _is_module(value):
+            place = _plain_name(str(_attribute(value, "__name__")))
+            self._modules[place] = None
+            return f"{_MODULE}{place}"
         if isinstance(value, set | frozenset):  # their order differs from process to process
             digests = []
             for member in value:
@@ -309,8 +310,8 @@ class _Reader:
             self.hold(f"{module}.{name}", value)
         for name in names:
             inner = values.get(name)
-            if isinstance(inner, ModuleType) and _is_users_module(inner):
-                place = _plain_name(inner.__name__)
+            if _is_module(inner) and _is_users_module(inner):
+                place = _plain_name(str(_attribute(inner, "__name__")))
                 self._modules[place] = None
                 if (id(inner), tuple(names)) not in self._done:
                     self._done[id(inner), tuple(names)] = inner
@@ -351,8 +352,8 @@ class _Reader:
                 waiting.append(name.rpartition(".")[0])
             waiting.extend(_imports(_code_of_file(file), _package(name, file)))
             for value in list(vars(sys.modules.get(_loaded_name(name), None) or object).values()):
-                if isinstance(value, ModuleType):
-                    waiting.append(_plain_name(value.__name__))
+                if _is_module(value):
+                    waiting.append(_plain_name(str(_attribute(value, "__name__"))))
         for name in sorted(packages - set(sys.stdlib_module_names)):
             try:
                 self.parts[f"{_PACKAGE}{name}"] = importlib.metadata.version(name)
@@ -541,8 +542,21 @@ def _is_users_name(name: str) -> bool:
     return _plain_name(name) == "__main__" or module is None or _is_users_module(module)
 
 
-def _is_users_module(module: ModuleType) -> bool:
-    file = getattr(module, "__file__", None)
+def _is_module(value: object) -> bool:
+    """Whether a value is a module; `isinstance` would run code of the value."""
+    return issubclass(type(value), ModuleType)
+
+
+def _attribute(module: object, name: str) -> Any:
+    """An attribute of a module; `None` where reading it raises, as modules may."""
+    try:
+        return getattr(module, name, None)
+    except Exception:  # the module's own code
+        return None
+
+
+def _is_users_module(module: object) -> bool:
+    file = _attribute(module, "__file__")
     return file is not None and is_users(file)
 
 
@@ -554,7 +568,7 @@ def _file_of(name: str) -> str | None:
     """The file of a module, loaded or not; `None` if it has none or is of the standard library."""
     module = sys.modules.get(_loaded_name(name))
     if module is not None:
-        file = getattr(module, "__file__", None)
+        file = _attribute(module, "__file__")
         return file if isinstance(file, str) and Path(file).is_file() else None
     if name.partition(".")[0] in sys.stdlib_module_names:
         return None

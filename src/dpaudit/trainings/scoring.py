@@ -446,8 +446,10 @@ def as_array(value: Any) -> Array:
         if array.dtype.kind == "c":
             raise TypeError("complex numbers have no order")
         return array.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"a {type(given).__name__} is no array of numbers: {error}") from None
+    except Exception as error:  # objects may raise anything where they are converted
+        raise InvalidInput(
+            f"a {type(given).__name__} is no array of numbers: {said(error)}"
+        ) from None
 
 
 def _custom_float(array: NDArray[Any]) -> bool:
