@@ -110,7 +110,7 @@ def device(
             patch.setattr(torch.cuda, "_compile_kernel", compiled, raising=False)
             patch.setattr(launching, "_launch", launch)
         yield request.param
-    launching._compiled.cache_clear()
+    launching._compiling.cache_clear()
 
 
 def a_layer(shape: Shape, size: tuple[int, int], shared: bool, halved: bool = False) -> Layer:
@@ -148,6 +148,20 @@ def test_kernels_agree_with_the_operations(
     for one, other in pairs:
         difference = (one.double().cpu() - other).norm() / other.norm()
         assert difference < rounding
+
+
+def test_all_kernels_of_a_training_are_compiled_ahead(device: str) -> None:
+    shape, size = SHAPES[0]
+    launching._compiling.cache_clear()
+    here = torch.zeros(1, device=device).device
+    launching.compile_ahead([a_layer(shape, size, False), a_layer(shape, size, False)], here)
+    ahead = launching._compiling.cache_info().misses
+    for shared in (True, False):
+        weight, bias, inputs = (v.to(here) for v in arguments(shape, size, shared))
+        outputs, which = launching.forward(weight, bias, inputs, shape)
+        launching.weight_gradient(inputs, outputs, which, shape)
+    launching.input_gradient(weight, outputs, which, size, shape)
+    assert launching._compiling.cache_info().misses == ahead == 5
 
 
 def test_kernels_propagate_not_a_number(device: str) -> None:

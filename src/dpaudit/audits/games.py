@@ -162,6 +162,7 @@ class MechanismGame(Game):
         capacity: Capacity | None = None,
     ) -> None:
         from dpaudit.engine import Speed
+        from dpaudit.engine.compiling import warm_up
         from dpaudit.engine.speed import automatic_device
         from dpaudit.games import Game as Trainings
         from dpaudit.games import prepare
@@ -190,6 +191,8 @@ class MechanismGame(Game):
         asked = Speed() if speed is None else speed
         device = device_of(asked, capacity)  # raises if the device is missing
         mechanism = audited_mechanism(adversary, mechanism)
+        if capacity is None and asked.compile is not False:
+            warm_up(device, mechanism.data)
         with automatic_device(device):
             crafted = adversary.craft(mechanism, insertion, canaries=canaries, seed=seed)
         game = Trainings(

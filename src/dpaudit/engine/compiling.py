@@ -19,6 +19,7 @@ import contextlib
 import copy
 import math
 import operator
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from dpaudit.data import Examples
 from dpaudit.engine import products
 from dpaudit.engine.speed import Arithmetic, Precision, arithmetic
 
@@ -322,6 +324,28 @@ def _options(chosen: dict[str, object]) -> Iterator[None]:
             with contextlib.suppress(AttributeError, KeyError):
                 stack.enter_context(config.patch({option: value}))
         yield
+
+
+def warm_up(device: torch.device, data: Examples) -> None:
+    """Begin early what a game on a GPU needs later, while its canaries are crafted.
+
+    The GPU's driver starts and the data are digested outside of Python's lock. The compiler starts
+    processes of its own, which take seconds; until they run it compiles one kernel at a time.
+    """
+    if device.type != "cuda":
+        return
+
+    def start_driver() -> None:
+        with contextlib.suppress(RuntimeError):  # reported where the GPU is used
+            torch.zeros(1, device=device)
+
+    for task in (start_driver, lambda: data.fingerprint):
+        threading.Thread(target=task, daemon=True).start()
+    with contextlib.suppress(ImportError, AttributeError):  # internal names of torch
+        from torch._inductor import compile_fx  # noqa: F401
+        from torch._inductor.async_compile import AsyncCompile
+
+        AsyncCompile.use_process_pool()  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager

@@ -9,14 +9,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
+from dpaudit._cores import cores
 from dpaudit.engine.kernels.layout import (
     Layer,
     Pair,
@@ -102,10 +104,39 @@ class _Kernel:
             _launch(self.function, grid, 32 * self["WARPS"], 4 * self.plan.words, arguments)
 
 
-@functools.cache
+def compile_ahead(layers: Iterable[Layer], device: torch.device) -> None:
+    """Begin to compile the kernels of some layers, while torch traces and compiles the step.
+
+    The inputs of the first layer are assumed to be the examples, which all runs share.
+    """
+    for number, layer in enumerate(layers):
+        first = number == 0
+        for plan in (output_plan, weight_plan) if first else (output_plan, weight_plan, input_plan):
+            shared = first and plan is not input_plan
+            _compiling(plan, replace(layer, shared=shared), device)
+
+
 def _compiled(plan: Callable[[Layer], Plan], layer: Layer, device: torch.device) -> _Kernel:
+    return _compiling(plan, layer, device).result()
+
+
+@functools.cache
+def _compiling(
+    plan: Callable[[Layer], Plan], layer: Layer, device: torch.device
+) -> Future[_Kernel]:
+    """A kernel that is compiled in a thread: the compiler does not hold Python's lock."""
+    return _threads().submit(_compile, plan, layer, device)
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(8, cores()), thread_name_prefix="kernels")
+
+
+def _compile(plan: Callable[[Layer], Plan], layer: Layer, device: torch.device) -> _Kernel:
     made = plan(layer)
-    with torch.cuda.device_of(torch.empty(0, device=device)):  # type: ignore[no-untyped-call]
+    started = torch.zeros(1, device=device)  # makes the GPU's context that of this thread
+    with torch.cuda.device_of(started):  # type: ignore[no-untyped-call]
         function = torch.cuda._compile_kernel(made.definitions(layer) + _SOURCE, "kernel")
         function.set_shared_memory_config(4 * made.words)
     return _Kernel(made, function)

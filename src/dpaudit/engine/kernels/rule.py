@@ -7,6 +7,7 @@ convolution that is small enough is a block by itself.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import cast, final
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpaudit.engine.gradients import Explicit
+from dpaudit.engine.kernels import launching
 from dpaudit.engine.kernels.layout import Layer, Shape, fits
 from dpaudit.engine.kernels.operations import block, example_gradients
 from dpaudit.engine.layer_rules import Gradients, LayerRule, Notes, Tap, is_plain
@@ -68,6 +70,7 @@ def with_blocks(model: torch.nn.Module, like: Tensor) -> torch.nn.Module:
     """
     joined = copy.deepcopy(model)
     seen = _inputs_of_convolutions(joined, like)
+    layers = []
     for parent in list(joined.modules()):
         children = list(parent.named_children())
         for place, (name, layer) in enumerate(children):
@@ -78,14 +81,20 @@ def with_blocks(model: torch.nn.Module, like: Tensor) -> torch.nn.Module:
             relu = bool(following) and is_plain(following[0][1], torch.nn.ReLU)
             pool = _pool(following[relu][1]) if len(following) > relu else 1
             block = ConvolutionBlock(cast(torch.nn.Conv2d, layer), relu=relu, pool=pool)
-            if not fits(_layer(block, seen[layer])):
+            sizes = _layer(block, seen[layer])
+            if not fits(sizes):
                 continue
+            layers.append(replace(sizes, halved=like.dtype == torch.bfloat16))
             setattr(parent, name, block)
             for other, _ in following[: relu + (pool > 1)]:
                 setattr(parent, other, torch.nn.Identity())
     with torch.no_grad():
         expected, found = model(like), joined(like)
-    return joined if torch.allclose(found, expected, rtol=1e-2, atol=1e-3) else model
+    if not torch.allclose(found, expected, rtol=1e-2, atol=1e-3):
+        return model
+    if like.device.type == "cuda":
+        launching.compile_ahead(layers, like.device)
+    return joined
 
 
 def _inputs_of_convolutions(
