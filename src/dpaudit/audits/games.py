@@ -24,19 +24,24 @@ from dpaudit.audits.identity import (
     describe,
 )
 from dpaudit.claims import Claim
-from dpaudit.errors import DpauditError, InvalidInput
-from dpaudit.executors import Capacity, Executor, Lost, Notify, check_pickles, refuse_in_worker
+from dpaudit.errors import InvalidInput, TrainingFailed
+from dpaudit.executors import (
+    Capacity,
+    Executor,
+    InProcess,
+    Lost,
+    Notify,
+    check_pickles,
+    refuse_in_worker,
+)
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.presets import preset
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.threat_models import Adversary, audited_mechanism
-from dpaudit.trainings.canary import CraftedCanary
-from dpaudit.trainings.identity import code_digest, name_of
-from dpaudit.trainings.importing import canary_beside, load
-from dpaudit.trainings.player import PROBE, TrainingPlayer, executor_of
-from dpaudit.trainings.probe import DeadCanary, Liveness, check_function
-from dpaudit.trainings.run import Job, inserted_in
-from dpaudit.trainings.scoring import Scorer, names_of
+from dpaudit.trainings.importing import Named, loaded
+from dpaudit.trainings.player import CHECK, DESCRIBE, PROBE, TrainingPlayer, executor_of
+from dpaudit.trainings.probe import DeadCanary, Liveness
+from dpaudit.trainings.run import failed_run, inserted_in
 
 if TYPE_CHECKING:
     from dpaudit.engine import Speed
@@ -82,6 +87,9 @@ class Game(ABC):
         """Rules of private training that are broken, as sentences, before any statistics."""
         return ()
 
+    def close(self) -> None:  # noqa: B027 - most games start none
+        """End the processes that were started to look at the training."""
+
     @abstractmethod
     def executor(self, tiles: int) -> Executor:
         """The executor for a number of tiles, where the user gives none."""
@@ -107,11 +115,9 @@ def game_of(training: Any, adversary: Any = None, **options: Any) -> Game:
             that the other kind of training has is refused.
     """
     if isinstance(training, str) and ":" in training:
-        training = load("training", training)
+        training = Named("training", training)
     if isinstance(adversary, str) and ":" in adversary:
-        adversary = load("adversary", adversary)
-    if isinstance(adversary, type):
-        adversary = adversary()
+        adversary = Named("adversary", adversary)
     own = not isinstance(training, DPSGD | str)
     kind: Callable[..., Game] = FunctionGame if own else MechanismGame
     given = {name: value for name, value in options.items() if value is not None}
@@ -169,6 +175,9 @@ class MechanismGame(Game):
         from dpaudit.games.budget import device_of
 
         insertion = Insertion() if insertion is None else insertion
+        adversary = loaded(adversary)
+        if isinstance(adversary, type):
+            adversary = adversary()
         if isinstance(mechanism, str):
             chosen = preset(mechanism)
             adversary = chosen.adversary if adversary is None else adversary
@@ -256,8 +265,8 @@ class FunctionGame(Game):
         until_violation: Whether the scores are tested as they come.
         workers: Number of processes that train at the same time.
         timeout: Seconds after which a training is stopped and counts as failed.
-        isolated: Whether a single worker has a process of its own, too, where that is possible.
-        capacity: Not used: a training function decides where it runs.
+        isolated: Whether a single worker has a process of its own, too.
+        capacity: What an executor can play; by default processes of this machine play.
     """
 
     needs_claim = True
@@ -278,56 +287,68 @@ class FunctionGame(Game):
         capacity: Capacity | None = None,
     ) -> None:
         refuse_in_worker()
-        canary = canary_beside(train) if canary is None else canary
-        check_function(train, canary)
-        scorer = Scorer(canary=canary, adversary=adversary, initial=initial)
-        self._job = Job(train=train, scorer=scorer, seed=_validate.integer("seed", seed))
-        self._workers = _validate.integer("workers", workers, at_least=1)
-        self._timeout, self.device = timeout, platform.machine()
-        self._isolated = isolated and _can_be_sent(TrainingPlayer(job=self._job))
-        if self._workers > 1 or capacity is not None:
-            check_pickles(TrainingPlayer(job=self._job))
-        self._train, self._canary = train, canary
-        self.unit = getattr(canary, "unit", self.unit)
-        self._code = code = code_digest(train, **self._job.held)
+        workers = _validate.integer("workers", workers, at_least=1)
+        self.device = platform.machine()
+        self._player = TrainingPlayer(
+            train=train,
+            canary=canary,
+            adversary=adversary,
+            initial=initial,
+            seed=_validate.integer("seed", seed),
+        )
+        if workers > 1 or isolated or capacity is not None:
+            check_pickles(self._player)
+        self._executor = executor_of(workers, timeout=timeout, isolated=isolated).__enter__()
+        # Before the first run, the training is read where it is imported; an object, and a training
+        # whose jobs may wait in a queue, are in this process.
+        elsewhere = isinstance(train, Named) and capacity is None
+        self._reader: Executor = self._executor if elsewhere else InProcess()
+        try:
+            facts = self._ask(self._player, DESCRIBE, lambda text: None)
+            self._code, self._crafted, self.unit = facts.code, facts.crafted, facts.unit
+            runs = _validate.runs(runs, canaries=facts.canaries)
+        except BaseException:
+            self.close()
+            raise
         self.description = Description(
             mechanism=DescribedTraining(
-                name=name_of(train),
-                source=code.value,
-                files=code.modules,
-                canary=code.parts["canary"],
-                initial=None if initial is None else code.parts["initial"],
-                tensors=names_of(canary),
+                name=facts.name,
+                source=facts.code.value,
+                files=facts.code.modules,
+                canary=facts.code.parts["canary"],
+                initial=None if initial is None else facts.code.parts["initial"],
+                tensors=facts.names,
             ),
-            adversary=DescribedAdversary(name=_name_of(adversary)),
-            runs=_validate.runs(runs, canaries=scorer.canaries),
-            canaries=scorer.canaries,
-            coin="half" if scorer.canaries == 1 else "fair",
+            adversary=DescribedAdversary(name=facts.adversary or AS_RETURNED),
+            runs=runs,
+            canaries=facts.canaries,
+            coin="half" if facts.canaries == 1 else "fair",
             seed=seed,
             until_violation=bool(until_violation),
         )
+
+    def close(self) -> None:
+        self._executor.__exit__(None, None, None)
+
+    def _ask(self, player: TrainingPlayer, tile: int, notify: Notify) -> Any:
+        """The result of a tile that comes before the runs."""
+        ((_, result),) = self._reader.play(player, [tile], notify)
+        if isinstance(result, Lost):
+            raise TrainingFailed(f"the training could not be read: {result.reason}")
+        return result
 
     def check(self, claim: Claim, notify: Notify) -> tuple[str, ...]:
         """`dpaudit check`, for crafted canaries and a claim of noise in every step."""
         claimed = claim.to_dict().get("settings") or {}
         noise, steps = claimed.get("noise_multiplier"), claimed.get("steps")
-        sampled = claimed.get("sampling_rate") is not None
-        if noise is None or sampled or not isinstance(self._canary, CraftedCanary):
+        if noise is None or claimed.get("sampling_rate") is not None or not self._crafted:
             return ()
-        from dpaudit.checks import check_training
-
-        try:
-            result = check_training(self._train, self._canary, noise_multiplier=noise, steps=steps)
-        except DpauditError as error:
-            notify(f"dpaudit check could not run: {str(error).splitlines()[0]}")
-            return ()
-        return tuple(
-            f"dpaudit check finds the rule {finding.rule.name!r} broken: {finding.explanation}"
-            for finding in result.broken
-        )
+        player = dataclasses.replace(self._player, checked=(noise, steps))
+        broken: tuple[str, ...] = self._ask(player, CHECK, notify)
+        return broken
 
     def executor(self, tiles: int) -> Executor:
-        return executor_of(self._workers, timeout=self._timeout, isolated=self._isolated)
+        return self._executor
 
     def play(
         self, sample: Sample, tiles: Sequence[int], executor: Executor, notify: Notify
@@ -336,16 +357,18 @@ class FunctionGame(Game):
 
         Every process that plays runs digests the code itself, and refuses to play other code.
         """
-        job, probed = dataclasses.replace(self._job, seed=sample.seed), {}
+        player = dataclasses.replace(self._player, seed=sample.seed, code=self._code)
+        played: dict[int, ScoreBlock | Failure] = {}
+
+        def lost(run: int, result: Lost) -> Failure:
+            reason = f"ProcessEnded: {result.reason} ({result.attempts} attempts)"
+            return failed_run(run, sample.seed, self.description.canaries, reason)
+
         if "adversary" not in self.facts:
-            (shown,) = (
-                result
-                for _, result in executor.play(
-                    TrainingPlayer(job=job, runs=tuple(tiles), code=self._code), [PROBE], notify
-                )
-            )
+            first = dataclasses.replace(player, runs=tuple(tiles))
+            ((_, shown),) = executor.play(first, [PROBE], notify)
             if isinstance(shown, Lost):
-                found = Liveness(results={tiles[0]: job.failure(tiles[0], _lost(shown))})
+                found = Liveness(results={tiles[0]: lost(tiles[0], shown)})
             else:
                 found = Liveness.from_dict(shown)
             if found.problem:
@@ -356,13 +379,13 @@ class FunctionGame(Game):
                     "doubts": list(found.doubts),
                     "covers": found.covers,
                 }
-            probed = found.results
-        if "adversary" in self.facts:
-            job = job.pinned(self.facts["adversary"])
-        yield from probed.items()
-        rest = [run for run in tiles if run not in probed]
-        for run, result in executor.play(TrainingPlayer(job=job, code=self._code), rest, notify):
-            yield run, job.failure(run, _lost(result)) if isinstance(result, Lost) else result
+            played = found.results
+        if self.facts.get("adversary", "own") != "own":
+            player = dataclasses.replace(player, adversary=self.facts["adversary"])
+        yield from played.items()
+        rest = [run for run in tiles if run not in played]
+        for run, result in executor.play(player, rest, notify):
+            yield run, lost(run, result) if isinstance(result, Lost) else result
         self._code.require_unedited()
 
 
@@ -428,22 +451,3 @@ def device_name(speed: Speed, capacity: Capacity | None = None) -> str:
         return f"{speed.device} of a cluster"
     device = speed.torch_device()
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-def _lost(lost: Lost) -> str:
-    return f"ProcessEnded: {lost.reason} ({lost.attempts} attempts)"
-
-
-def _name_of(adversary: Any) -> str:
-    if adversary is None:
-        return AS_RETURNED
-    return adversary if isinstance(adversary, str) else name_of(adversary)
-
-
-def _can_be_sent(player: object) -> bool:
-    """Whether another process can play: a training that exits cannot end this one then."""
-    try:
-        check_pickles(player)  # type: ignore[arg-type]
-    except InvalidInput:
-        return False
-    return True

@@ -22,6 +22,7 @@ from dpaudit.executors import Lost, Notify, Player, PlayTile
 from dpaudit.pipelines.neighbours import Neighbours, copied, neighbours_of
 from dpaudit.pipelines.scores import LearnedScore, Released, UpdateLength
 from dpaudit.trainings.identity import name_of
+from dpaudit.trainings.importing import loaded
 from dpaudit.trainings.player import executor_of
 from dpaudit.trainings.run import training_seed
 from dpaudit.trainings.scoring import flat_parameters
@@ -87,6 +88,7 @@ def neighbours_game(
         capacity: Must be `None`: the pilot is played on this machine.
         notify: Called with lines of text.
     """
+    train, adversary = loaded(train), loaded(adversary)
     if not callable(train):
         raise InvalidInput(
             f"with neighbours, training must be a function train(data, seed), got {train!r}"

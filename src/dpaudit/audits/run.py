@@ -215,6 +215,9 @@ def audit(
             isolated=isolated,
             capacity=None if executor is None else executor.capacity(),
         )
+        stack.callback(game.close)
+        if executor is not None:
+            stack.enter_context(executor)
         claimed = _check_claim(game, question, anyway=anyway)
         if not isinstance(store, Store):  # a store that the user opened stays open
             # Not before everything is checked.

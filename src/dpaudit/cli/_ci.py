@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -51,16 +52,16 @@ def outcome_files(
     return {name: partial(write, name, path) for name, path in files if path is not None}
 
 
-def outcome_of_audit(result: AuditResult, train: Callable[..., Any] | None = None) -> Outcome:
+def outcome_of_audit(result: AuditResult, training: str | None = None) -> Outcome:
     """The outcome of an audit; a verdict that decides nothing counts as skipped.
 
     Arguments:
         result: The result of the audit.
-        train: The user's training, whose place is reported; `None` for a training of a preset.
+        training: The name of the user's training, whose place is reported; `None` for a preset.
     """
     from dpaudit.report.ci import Outcome
 
-    file, line = ("", 1) if train is None else _place(train)
+    file, line = ("", 1) if training is None else _place_of_name(training)
     return Outcome(
         name=result.name or result.training,
         level=_LEVELS.get(result.verdict, "skipped"),
@@ -99,3 +100,15 @@ def _place(train: Callable[..., Any]) -> tuple[str, int]:
         return "", 1
     here = Path.cwd()
     return (path.relative_to(here) if path.is_relative_to(here) else path).as_posix(), line
+
+
+def _place_of_name(training: str) -> tuple[str, int]:
+    """File and line of ``FILE.py:function`` or ``module:function``, without importing it."""
+    module, _, name = training.rpartition(":")
+    file = Path(module if module.endswith(".py") else f"{module.replace('.', '/')}.py")
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (OSError, ValueError, SyntaxError):
+        return "", 1
+    lines = [one.lineno for one in body if getattr(one, "name", None) == name.partition(".")[0]]
+    return file.as_posix(), lines[-1] if lines else 1

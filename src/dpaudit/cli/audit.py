@@ -205,9 +205,9 @@ def audit(
             call=shlex.join(["dpaudit", *sys.argv[1:]]),
         )
     code = decided(result.verdict)
-    train = arguments["training"] if function else None
+    place = training if function else None
     files = outcome_files(
-        lambda: [outcome_of_audit(result, train)], junit=junit, sarif=sarif, overwrite=overwrite
+        lambda: [outcome_of_audit(result, place)], junit=junit, sarif=sarif, overwrite=overwrite
     )
     if scores_out is not None:
         files["--scores-out"] = lambda: write_scores(result.scores, scores_out, overwrite=overwrite)
@@ -273,16 +273,16 @@ def _preset(settings: Settings) -> dict[str, Any]:
 
 def _function(training: Any, settings: Settings, given: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `dpaudit.audit` for a training function."""
-    from dpaudit.trainings.importing import load
+    from dpaudit.trainings.importing import Named, load
 
     asked = {name: getattr(settings, name) for name in ("runs", "delta", "confidence", "seed")}
     asked |= {name: given[name] for name in ("workers", "on_error")}
     canary, neighbours = given["canary"], given["neighbours"]
     data = {} if neighbours is None else {"neighbours": load("--neighbours", neighbours)}
     return {
-        "training": load("TRAINING", training),
+        "training": Named("TRAINING", training),
         "adversary": settings.adversary,
-        "canary": None if canary is None else load("--canary", canary),
+        "canary": None if canary is None else Named("--canary", canary),
         **data,
         "isolated": True,  # a training that exits cannot end the command with its code
         **{name: value for name, value in asked.items() if value is not None},

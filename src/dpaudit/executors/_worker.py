@@ -80,7 +80,7 @@ def refuse_in_worker() -> None:
 
 
 def serve(descriptor: int) -> None:
-    """Receive a `Setup` and then tile numbers; send results until the audit ends."""
+    """Receive a `Setup`, then tile numbers or another one; send results until the audit ends."""
     global _serving  # noqa: PLW0603 - this is the one process-wide fact
     _serving = True
     os.set_inheritable(descriptor, False)
@@ -97,13 +97,14 @@ def serve(descriptor: int) -> None:
         connection.send_bytes(pickle.dumps((kind, content)))
 
     try:
-        with uncollected():
-            player = _load(pickle.loads(inbox.get()))
-            play_tile = player.open()
-        send("ready", None)
         while True:
-            tile = pickle.loads(inbox.get())
-            send("result", play_tile(tile, lambda notice: send("notice", notice)))
+            received = pickle.loads(inbox.get())
+            if isinstance(received, Setup):
+                with uncollected():
+                    play_tile = _load(received).open()
+                send("ready", None)
+            else:
+                send("result", play_tile(received, lambda notice: send("notice", notice)))
     except Exception as error:
         send("error", portable(error))
     except (KeyboardInterrupt, GeneratorExit) as error:  # raised by the user's code: no key is read
@@ -126,7 +127,7 @@ def _load(setup: Setup) -> Any:
     sys.path[:] = setup.path
     sys.argv[:] = setup.argv
     try:
-        if b"__main__" in setup.player:
+        if b"__main__" in setup.player and sys.modules["__main__"].__name__ == "__main__":
             _import_as_main(*setup.script)
         return pickle.loads(setup.player)
     except InvalidInput:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Self, final
 
 Notify = Callable[[str], None]
 """Receives one line of text for the user."""
@@ -109,6 +109,13 @@ class Executor(ABC):
 
     def __init__(self) -> None:
         self.status = Status()
+
+    def __enter__(self) -> Self:
+        """Use the executor for several calls of `play`, between which it may keep workers."""
+        return self
+
+    def __exit__(self, *error: object) -> None:  # noqa: B027 - not every executor keeps some
+        """End the workers that it has kept."""
 
     def capacity(self) -> Capacity:
         """What the machines can play, as far as it is known."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Self, final
 
 from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput
@@ -41,7 +41,9 @@ class LocalProcesses(Executor):
     """Plays tiles in processes of this machine, and replaces those that die.
 
     A worker that is killed, crashes or exits is replaced, and its tile is played again. Workers,
-    and all processes that they start, end together with this process, however it ends.
+    and all processes that they start, end together with this process, however it ends. As a context
+    manager it keeps its workers, with all that they have imported, from one call of `play` to the
+    next.
 
     Arguments:
         workers: Number of processes.
@@ -75,6 +77,17 @@ class LocalProcesses(Executor):
         self._timeout = None if timeout is None else _validate.positive("timeout", timeout)
         self._replaced_after = replaced_after
         self._environment, self._gpus = dict(environment or {}), tuple(gpus)
+        self._kept: list[_Worker] | None = None
+
+    def __enter__(self) -> Self:
+        """Keep workers between calls of `play`, and start all of them with the first one."""
+        self._kept = [self._worker(number) for number in range(self._workers)]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for worker in self._kept or ():
+            worker.end()
+        self._kept = None
 
     def capacity(self) -> Capacity:
         """The number of workers."""
@@ -90,10 +103,8 @@ class LocalProcesses(Executor):
     def _play(self, setup: bytes, waiting: deque[int], notify: Notify) -> Iterator[tuple[int, Any]]:
         missing, unready = len(waiting), 0
         attempts = Attempts(self._attempts, self.status, notify)
-        team = [
-            _Worker(setup, self._environment_of(number), self._timeout)
-            for number in range(min(self._workers, missing))
-        ]
+        new = [] if self._kept else [self._worker(n) for n in range(min(self._workers, missing))]
+        team = self._kept or new
 
         def busy_again(worker: _Worker) -> None:
             if waiting:
@@ -101,7 +112,8 @@ class LocalProcesses(Executor):
 
         with contextlib.ExitStack() as stack:
             for worker in team:
-                stack.callback(worker.end)
+                stack.callback(worker.end_if_busy if self._kept else worker.end)
+                worker.prepare(setup)
                 busy_again(worker)
             self.status.workers = len(team)
             while missing:
@@ -136,11 +148,10 @@ class LocalProcesses(Executor):
                                 missing -= 1
                                 yield tile, lost
 
-    def _environment_of(self, number: int) -> dict[str, str]:
-        if not self._gpus:
-            return self._environment
-        gpu = self._gpus[number % len(self._gpus)]
-        return {**self._environment, "CUDA_VISIBLE_DEVICES": gpu}
+    def _worker(self, number: int) -> _Worker:
+        gpus = self._gpus
+        own = {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if gpus else {}
+        return _Worker({**self._environment, **own}, self._timeout)
 
 
 def check_pickles(player: Player) -> bytes:
@@ -156,26 +167,33 @@ def check_pickles(player: Player) -> bytes:
 
 @final
 class _Worker:
-    """A process that is started for its first tile, and again for the next one if it has ended."""
+    """A process that is started for its first player, and again for a tile if it has ended."""
 
-    def __init__(self, setup: bytes, environment: Mapping[str, str], timeout: float | None) -> None:
-        self._setup, self._environment = setup, {**os.environ, **environment}
+    def __init__(self, environment: Mapping[str, str], timeout: float | None) -> None:
+        self._setup, self._environment = b"", {**os.environ, **environment}
         self._timeout = math.inf if timeout is None else timeout
         self._process: subprocess.Popen[bytes] | None = None
         self.tile, self.busy, self.ready, self.deadline = 0, False, False, math.inf
 
+    def prepare(self, setup: bytes) -> None:
+        """Give the worker the player of its next tiles; it imports what that needs."""
+        self._setup, self.ready = setup, False
+        if self._process is None:
+            self._start()
+        self._send(setup)
+
     def play(self, tile: int) -> None:
         """Give the worker its next tile."""
         self.tile, self.busy = tile, True
-        starts = self._process is None
-        if starts:
-            self._start()
-        with contextlib.suppress(OSError):  # a worker that has just died: message() reports it
-            if starts:
-                self.connection.send_bytes(self._setup)
-            self.connection.send_bytes(pickle.dumps(tile))
+        if self._process is None:
+            self.prepare(self._setup)
+        self._send(pickle.dumps(tile))
         limit = self._timeout if self.ready else max(self._timeout, _SETUP_SECONDS)
         self.deadline = time.monotonic() + limit
+
+    def _send(self, content: bytes) -> None:
+        with contextlib.suppress(OSError):  # a worker that has just died: message() reports it
+            self.connection.send_bytes(content)
 
     def message(self) -> tuple[str, Any]:
         """The next message, or ``"ended"`` and how the process ended."""
@@ -188,7 +206,8 @@ class _Worker:
             kind, content = pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
             return "ended", self._last_words()
-        self.busy = kind != "result"
+        if kind == "result":
+            self.busy = False
         if kind == "ready":
             self.ready, self.deadline = True, time.monotonic() + self._timeout
         return kind, content
@@ -197,6 +216,11 @@ class _Worker:
     def ended(self) -> bool:
         """Whether the process is gone, although a process that it started may have its socket."""
         return self._process is None or self._process.poll() is not None
+
+    def end_if_busy(self) -> None:
+        """Kill a process whose tile nobody waits for any more."""
+        if self.busy:
+            self.end()
 
     def end(self) -> int:
         """Kill the process and all processes that it started; give its exit code."""
@@ -212,7 +236,6 @@ class _Worker:
         return process.wait()
 
     def _start(self) -> None:
-        self.ready = False
         try:
             self.connection, theirs = Pipe()
             start = _START.format(source=_SOURCE, descriptor=theirs.fileno())

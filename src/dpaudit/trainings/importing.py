@@ -8,39 +8,65 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, final
 
 from dpaudit._validate import said
 from dpaudit.errors import InvalidInput
 
 
-def load(name: str, where: str) -> Any:
-    """The object at ``module:object`` or ``path/to/file.py:object``.
+@final
+@dataclass(frozen=True)
+class Named:
+    """An object at ``module:object`` or ``path/to/file.py:object``, not imported yet.
 
-    The folder of the file, or the working directory, is put first in ``sys.path``, because worker
-    processes import the object by the same name.
+    The folder of the file, or the working directory, is put first in ``sys.path`` when the object
+    is imported, in whatever process that is.
 
     Arguments:
         name: The argument or option, for error messages.
         where: Module and object.
+        folder: The working directory.
+    """
+
+    name: str
+    where: str
+    folder: str = field(default_factory=os.getcwd)
+
+    def load(self) -> Any:
+        """Import the object."""
+        place, colon, attribute = self.where.rpartition(":")
+        if not (place and colon and attribute):
+            raise InvalidInput(
+                f"{self.name} must look like my_module:train or path/to/file.py:train, got "
+                f"{self.where!r}"
+            )
+        with _no_exit(self.name, self.where):
+            if place.endswith(".py"):
+                found = _file(self.name, Path(self.folder), place)
+            else:
+                found = _import(self.name, place, self.folder)
+        for part in attribute.split("."):
+            if not hasattr(found, part):
+                raise InvalidInput(f"{self.name}: {place} has no {part!r}")
+            found = getattr(found, part)
+        return found
+
+
+def load(name: str, where: str) -> Any:
+    """The object at ``module:object`` or ``path/to/file.py:object``; see `Named`.
 
     Example:
         >>> load("MODULE:FUNCTION", "math:sqrt")(9.0)
         3.0
     """
-    place, colon, attribute = where.rpartition(":")
-    if not (place and colon and attribute):
-        raise InvalidInput(
-            f"{name} must look like my_module:train or path/to/file.py:train, got {where!r}"
-        )
-    with _no_exit(name, where):
-        found = _file(name, Path(place)) if place.endswith(".py") else _module(name, place)
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise InvalidInput(f"{name}: {place} has no {part!r}")
-        found = getattr(found, part)
-    return found
+    return Named(name, where).load()
+
+
+def loaded(value: Any) -> Any:
+    """The value, imported if it is a `Named` one."""
+    return value.load() if isinstance(value, Named) else value
 
 
 @contextlib.contextmanager
@@ -69,31 +95,21 @@ def canary_beside(train: Any) -> Any:
     return getattr(train, "canary", getattr(module, "canary", None))
 
 
-def _file(name: str, path: Path) -> Any:
+def _file(name: str, folder: Path, file: str) -> Any:
+    path = (folder / file).resolve()
     if not path.is_file():
-        raise InvalidInput(f"{name}: there is no file {path} in {Path.cwd()}")
-    folder = str(path.resolve().parent)
-    _first_in_path(folder)
-    module = _import(name, path.stem, folder)
-    if Path(getattr(module, "__file__", None) or "").resolve() != path.resolve():
+        raise InvalidInput(f"{name}: there is no file {file} in {folder}")
+    module = _import(name, path.stem, str(path.parent))
+    if Path(getattr(module, "__file__", None) or "").resolve() != path:
         raise InvalidInput(
             f"{name}: another module is called {path.stem!r} already; rename {path.name}"
         )
     return module
 
 
-def _module(name: str, module: str) -> Any:
-    here = str(Path.cwd())
-    _first_in_path(here)
-    return _import(name, module, here)
-
-
-def _first_in_path(folder: str) -> None:
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-
-
 def _import(name: str, module: str, where: str) -> Any:
+    if where not in sys.path:
+        sys.path.insert(0, where)
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

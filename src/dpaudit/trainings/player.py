@@ -1,4 +1,8 @@
-"""The runs of a user's training as tiles of an executor: the number of a tile is that of a run."""
+"""The runs of a user's training as tiles of an executor: the number of a tile is that of a run.
+
+Three tiles with negative numbers come before the runs. They look at the training where it runs, so
+that the process of an audit imports no code of a user who gives it by name.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,17 @@ import os
 from dataclasses import dataclass
 from typing import Any, final
 
+from dpaudit.errors import DpauditError
 from dpaudit.executors import Executor, InProcess, Notify, Player, PlayTile
-from dpaudit.trainings.identity import CodeDigest
-from dpaudit.trainings.probe import probe
+from dpaudit.trainings.canary import CraftedCanary
+from dpaudit.trainings.identity import CodeDigest, code_digest, name_of
+from dpaudit.trainings.importing import canary_beside, loaded
+from dpaudit.trainings.probe import check_function, probe
 from dpaudit.trainings.run import Job
+from dpaudit.trainings.scoring import Scorer, names_of
 
-PROBE = -1
-"""The tile that checks the training before all others; its result is that of `Liveness.to_dict`."""
+DESCRIBE, CHECK, PROBE = -1, -2, -3
+"""The tiles before the runs: a `TrainingFacts`, the broken rules, and a `Liveness` as a dict."""
 
 ATTEMPTS = 2
 """A training that ends its process is tried once more: something else may have ended it."""
@@ -20,33 +28,108 @@ ATTEMPTS = 2
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TrainingPlayer(Player):
-    """Plays runs of a job.
+class TrainingFacts:
+    """What an audit has to know of a training before its first run.
 
     Arguments:
-        job: The training, its adversary and its seed.
-        runs: Numbers of the runs with which the probe begins.
-        code: The digest of the training where the audit started; every process that plays runs
-            computes its own, and refuses to play if they differ.
+        name: Module and name of the function.
+        adversary: Name of the adversary; empty if the first training shows it.
+        code: The digest of the user's code.
+        canaries: Canaries per run.
+        names: Names of the canaries, if they are tested one by one.
+        unit: What a canary is: a record, or a user or client with several.
+        crafted: Whether the canaries are crafted gradients, so that rules can be checked.
     """
 
-    job: Job
-    runs: tuple[int, ...] = ()
+    name: str
+    adversary: str
+    code: CodeDigest
+    canaries: int
+    names: tuple[str, ...]
+    unit: str
+    crafted: bool
+
+    @classmethod
+    def of(cls, job: Job) -> TrainingFacts:
+        """The facts of a job, in the process that has its code."""
+        canary, adversary = job.scorer.canary, job.scorer.adversary
+        return cls(
+            name=name_of(job.train),
+            adversary=name_of(adversary) if callable(adversary) else adversary or "",
+            code=code_digest(job.train, **job.held),
+            canaries=job.scorer.canaries,
+            names=names_of(canary),
+            unit=getattr(canary, "unit", "record"),
+            crafted=isinstance(canary, CraftedCanary),
+        )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlayer(Player):
+    """Plays runs of a training, which is imported where they are played if it is `Named`.
+
+    Arguments:
+        train: The training.
+        canary: The canary; by default what is called ``canary`` beside the training.
+        adversary: How returned values are scored.
+        initial: The parameters at the start of training, if they are the same in all runs.
+        seed: Random seed of the runs.
+        code: The digest of the training where the audit started; every process that plays runs
+            computes its own, and refuses to play if they differ.
+        runs: Numbers of the runs with which the probe begins.
+        checked: Noise multiplier and number of steps that are checked.
+    """
+
+    train: Any
+    canary: Any = None
+    adversary: Any = None
+    initial: Any = None
+    seed: int = 0
     code: CodeDigest | None = None
+    runs: tuple[int, ...] = ()
+    checked: tuple[float, int | None] = (0.0, None)
 
     def open(self) -> PlayTile:
-        """The runs share nothing but their code."""
-        here = self.code and self.code.require_here(self.job.train, **self.job.held)
+        """Import the training, and compare its code. The runs share nothing else."""
+        job = self._job()
+        here = self.code and self.code.require_here(job.train, **job.held)
 
         def play(tile: int, notify: Notify) -> Any:
+            if tile == DESCRIBE:
+                return TrainingFacts.of(job)
+            if tile == CHECK:
+                return broken_rules(job, *self.checked, notify)
             # Plain data, because jobs elsewhere write it to a file.
-            shown = probe(self.job, self.runs).to_dict() if tile == PROBE else None
-            result = self.job.play(tile) if shown is None else shown
+            result = probe(job, self.runs).to_dict() if tile == PROBE else job.play(tile)
             if here is not None:
                 here.require_unedited()
             return result
 
         return play
+
+    def _job(self) -> Job:
+        train, adversary = loaded(self.train), loaded(self.adversary)
+        canary = canary_beside(train) if self.canary is None else loaded(self.canary)
+        check_function(train, canary)
+        adversary = adversary() if isinstance(adversary, type) else adversary
+        scorer = Scorer(canary=canary, adversary=adversary, initial=self.initial)
+        return Job(train=train, scorer=scorer, seed=self.seed)
+
+
+def broken_rules(job: Job, noise: float, steps: int | None, notify: Notify) -> tuple[str, ...]:
+    """The rules of private training that ``dpaudit check`` finds broken, as sentences."""
+    from dpaudit.checks import check_training
+
+    try:
+        result = check_training(job.train, job.scorer.canary, noise_multiplier=noise, steps=steps)
+    except DpauditError as error:
+        notify(f"dpaudit check could not run: {str(error).splitlines()[0]}")
+        return ()
+    return tuple(
+        f"dpaudit check finds the rule {finding.rule.name!r} broken: {finding.explanation}"
+        for finding in result.broken
+    )
 
 
 def executor_of(workers: int, *, timeout: float | None = None, isolated: bool = False) -> Executor:

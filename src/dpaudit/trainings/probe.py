@@ -29,7 +29,7 @@ from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.scores.tiles import pack, unpack
 from dpaudit.trainings.canary import CraftedCanary, DirectionCanary, GradientCanary
-from dpaudit.trainings.run import Job, collecting, traceback_of
+from dpaudit.trainings.run import Job, collecting
 from dpaudit.trainings.scoring import Kind, UnscorableReturn, coverage_of, flat_parameters
 from dpaudit.trainings.shell import CommandTraining
 
@@ -187,7 +187,7 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
             except UnscorableReturn:
                 raise
             except (Exception, SystemExit) as raised:
-                results[run] = job.failure(run, said(raised), traceback_of(raised))
+                results[run] = job.failure(run, raised)
                 failed += 1
             else:
                 kind, job = first.kind, job.pinned(first.kind)

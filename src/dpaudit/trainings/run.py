@@ -68,7 +68,7 @@ class Job:
         except UnscorableReturn:
             raise
         except (Exception, SystemExit) as error:  # sys.exit(0) must not end the audit as passed
-            return self.failure(run, said(error), traceback_of(error))
+            return self.failure(run, error)
         return self.block(run, scores)
 
     def block(self, run: int, scores: NDArray[np.float64]) -> ScoreBlock:
@@ -82,18 +82,22 @@ class Job:
             score=scores,
         )
 
-    def failure(self, run: int, error: str, text: str = "") -> Failure:
+    def failure(self, run: int, error: BaseException) -> Failure:
         """A failed run as the store keeps it."""
-        coins = self.coins(run)
-        return Failure(
-            run=run, inserted=int(coins.sum()), canaries=len(coins), error=error, traceback=text
-        )
+        text = traceback_of(error)
+        return failed_run(run, self.seed, self.scorer.canaries, said(error), text)
 
     def pinned(self, kind: Kind) -> Job:
         """The same job with the adversary that the first training decided on."""
         if kind == "own":
             return self
         return replace(self, scorer=replace(self.scorer, adversary=kind))
+
+
+def failed_run(run: int, seed: int, canaries: int, error: str, traceback: str = "") -> Failure:
+    """A failed run as the store keeps it, also if its process has ended."""
+    inserted = int(inserted_in(run, canaries=canaries, seed=seed).sum())
+    return Failure(run=run, inserted=inserted, canaries=canaries, error=error, traceback=traceback)
 
 
 def traceback_of(error: BaseException) -> str:
