@@ -6,10 +6,8 @@ figure can be drawn again from its CSV file.
 
 from __future__ import annotations
 
-import contextlib
 import enum
-import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
 
     from dpaudit.audits import AuditResult, Progress
     from dpaudit.executors import Executor
+    from dpaudit_paper.trainings import Trainings
 
 Scale = Literal["quick", "full"]
 
@@ -69,6 +68,8 @@ class Figure:
         alike: Whether the quick and the full version are the same.
         measure: The function that computes the table for a setting.
         draw: The function that draws the table.
+        trainings: The function that lists the trainings behind the table, which several processes
+            can play before it is measured.
     """
 
     id: str
@@ -80,6 +81,7 @@ class Figure:
     alike: bool = False
     measure: Callable[[Setting], Table]
     draw: Callable[[Table], Drawing]
+    trainings: Callable[[Setting], Iterable[Trainings]] = lambda _: ()
 
     def cost(self, scale: Scale) -> Cost:
         """The cost at this scale."""
@@ -93,9 +95,14 @@ class Figure:
 
 @final
 class Ledger:
-    """The sources of a figure: filled while it is measured and written beside its table."""
+    """The sources of a figure: filled while it is measured and written beside its table.
 
-    def __init__(self) -> None:
+    Arguments:
+        played: Seconds of the trainings, by name, that were played before the figure is measured.
+    """
+
+    def __init__(self, played: Mapping[str, float] | None = None) -> None:
+        self._played = played or {}
         self.audits: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self.left_out: list[str] = []
@@ -113,7 +120,7 @@ class Ledger:
                 "examples": data["examples"],
                 "precision": result.configuration["speed"]["precision"],
                 "device": result.device,
-                "seconds": round(result.seconds, 1),
+                "seconds": self._played.get(name, round(result.seconds, 1)),
                 "runs_from_store": result.resumed,
             }
         )
@@ -175,33 +182,6 @@ class Setting:
     def on_gpu(self) -> bool:
         """Whether trainings run on a GPU; imports torch."""
         return torch_device(self.device) == "cuda"
-
-    @contextlib.contextmanager
-    def playing(self, audit: str) -> Iterator[None]:
-        """Let one process at a time play this audit for the store; others wait.
-
-        A lock file beside the store, which is released when its process ends, however it ends.
-
-        Arguments:
-            audit: The name of the audit in the store.
-        """
-        if self.store is None:
-            yield
-            return
-        from filelock import FileLock, Timeout
-
-        folder = self.store.with_name(f"{self.store.name}-locks")
-        folder.mkdir(exist_ok=True)
-        lock = FileLock(folder / hashlib.sha256(audit.encode()).hexdigest()[:16])
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            if self.progress is not None:
-                self.progress.notice("waits for another process, which plays the same trainings")
-            lock.acquire(poll_interval=0.2)
-        with lock:
-            lock.release()  # `with` has acquired it once more
-            yield
 
 
 def torch_device(device: str) -> str:

@@ -92,14 +92,15 @@ def reproduce(
     if list_only or not names:
         _list(out, size, data_dir, device, as_json=json)
         return
-    from dpaudit_paper import Setting, chosen, make_all
+    from dpaudit_paper import Setting, chosen, make_all, making
     from dpaudit_paper.base import Need
-    from dpaudit_paper.making import redraw_all
     from dpaudit_paper.registry import missing_needs
 
     figures = chosen(names, scale=size)
     if redraw:
-        made = list(_printed(redraw_all(figures, out), len(figures), quiet=json))
+        made = list(
+            _printed((making.redraw(figure, out) for figure in figures), len(figures), quiet=json)
+        )
         _finish(made, [], out, as_json=json)
         return
     missing = missing_needs(data_dir=data_dir, device=device)
@@ -118,8 +119,8 @@ def reproduce(
         progress=_progress(quiet=json),
         executor=executor,
     )
-    making = make_all(figures, setting, out, again=again, jobs=jobs)
-    made = list(_printed(making, len(figures), quiet=json))
+    outcomes = make_all(figures, setting, out, again=again, jobs=jobs)
+    made = list(_printed(outcomes, len(figures), quiet=json))
     reasons = [(figure, state(figure, size, out, missing)) for figure in skipped]
     _finish(made, reasons, out, as_json=json)
 
@@ -217,7 +218,7 @@ def _printed(made: Iterable[Made], count: int, *, quiet: bool) -> Iterable[Made]
 
     screen = console()
     for number, each in enumerate(made, start=1):
-        head = f"{each.figure.id}  {each.figure.title}: {each.outcome}"
+        head = f"{each.id}  {each.title}: {each.outcome}"
         took = "" if each.outcome == "kept" else f" in {duration(each.seconds)}"
         style = "bold red" if each.outcome == "failed" else "bold"
         screen.print(Text(f"[{number}/{count}] {head}{took}", style=style))
@@ -246,7 +247,7 @@ def _finish(
         print(f"{len(made) - len(failed)} of {len(made)} are in {out}")
     if failed:
         print(
-            f"dpaudit: {len(failed)} failed: {', '.join(m.figure.id for m in failed)}",
+            f"dpaudit: {len(failed)} failed: {', '.join(each.id for each in failed)}",
             file=sys.stderr,
         )
         raise typer.Exit(UNEXPECTED)

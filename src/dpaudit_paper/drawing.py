@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +13,15 @@ from dpaudit.lower_bounds import ErrorCounts
 from dpaudit.report.palette import ADVERSARIES
 from dpaudit.scores import Scores
 from dpaudit_paper import style
+from dpaudit_paper.base import Figure
 from dpaudit_paper.table import Table
-from dpaudit_paper.trainings import NAMES
+from dpaudit_paper.trainings import NAMES, Line, curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
     from matplotlib.lines import Line2D
+
+    from dpaudit_paper.base import Setting
 
 VALID, PAPER, FREE = "gaussian_dp", "paper_rule", "clopper_pearson"
 
@@ -81,6 +84,29 @@ def draw_curves(
     groups = [[*series, *further], lines]
     style.grouped_legend_below(figure, groups, columns=2 if width < style.PAGE else 4)
     return figure
+
+
+def curve_figure(
+    lines: Callable[[Setting], Iterable[Line]],
+    *,
+    draw: Callable[[Table], Drawing] = draw_curves,
+    finish: Callable[[Table], Table] = lambda table: table,
+    **facts: Any,
+) -> Figure:
+    """A figure of curves over training.
+
+    Arguments:
+        lines: The lines in a setting.
+        draw: The function that draws the table.
+        finish: Applied to the table of `curves`.
+        facts: The other arguments of `Figure`.
+    """
+    return Figure(
+        trainings=lambda setting: [line.trainings for line in lines(setting) if line.can(setting)],
+        measure=lambda setting: finish(curves(setting, lines(setting))),
+        draw=draw,
+        **facts,
+    )
 
 
 def _accountant(axis: Any, shown: Table) -> None:

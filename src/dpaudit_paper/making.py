@@ -1,8 +1,7 @@
 """Making figures: measure, write and draw. A failure of one does not stop the others.
 
-With several jobs each figure is made by a process of its own, the same command for one figure.
-Trainings that two figures share are played by one of them and read from the store by the other, see
-`Setting.playing`.
+With several jobs one pool of processes plays the trainings of all figures, each once and the
+longest first, and makes a figure as soon as its trainings are in the store.
 """
 
 from __future__ import annotations
@@ -10,17 +9,18 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal, TypeVar, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from dpaudit._cores import cores
 from dpaudit._outputs import write_text, write_whole
@@ -29,14 +29,17 @@ from dpaudit_paper import style
 from dpaudit_paper.base import Figure, Ledger, Scale, Setting
 from dpaudit_paper.table import Table
 
+if TYPE_CHECKING:
+    from dpaudit_paper.trainings import Trainings
+
 STORE = "trainings.sqlite"
 """The file in the output folder that stores trainings."""
 
+SECONDS = "seconds.json"
+"""The file in the output folder with the seconds of the trainings that a pool has played."""
+
 QUICK = "quick version: fewer runs than the paper"
 PARTIAL = "parts that need a GPU are left out"
-
-Result = TypeVar("Result")
-Outcome = Literal["made", "kept", "redrawn", "failed"]
 
 
 @final
@@ -45,15 +48,17 @@ class Made:
     """The outcome of one figure.
 
     Arguments:
-        figure: The figure.
+        id: The name of the figure.
+        title: Its title.
         outcome: Whether it was made now, kept, redrawn, or failed.
         seconds: The time it took now.
         error: The cause of a failure; empty otherwise.
         files: The files in the folder.
     """
 
-    figure: Figure
-    outcome: Outcome
+    id: str
+    title: str
+    outcome: Literal["made", "kept", "redrawn", "failed"]
     seconds: float = 0.0
     error: str = ""
     files: tuple[Path, ...] = ()
@@ -61,7 +66,7 @@ class Made:
     def to_dict(self) -> dict[str, Any]:
         """Plain data: what ``--json`` prints."""
         return {
-            "id": self.figure.id,
+            "id": self.id,
             "outcome": self.outcome,
             "seconds": round(self.seconds, 1),
             "error": self.error,
@@ -81,7 +86,7 @@ def make_all(
         setting: The setting; its store is replaced by the one in ``out``.
         out: The folder to write to; created if missing.
         again: Whether to measure again what is already there.
-        jobs: Number of figures made at the same time.
+        jobs: Number of processes; those of more than one look figures up by their names.
     """
     if jobs > 1 and setting.executor is not None:
         raise InvalidInput(
@@ -97,7 +102,7 @@ def make_all(
     setting = replace(setting, store=out / STORE)
     missing = []
     for figure in figures:
-        done = None if again else kept(figure, setting, out)
+        done = None if again else _kept(figure, setting, out)
         if done is not None:
             yield done
         elif jobs == 1:
@@ -105,46 +110,7 @@ def make_all(
         else:
             missing.append(figure)
     if missing:
-        share = str(max(1, cores() // jobs))
-        threads = {name: os.environ.get(name) or share for name in _THREADS}
-        with ThreadPoolExecutor(jobs) as pool:
-            begun = [pool.submit(make_apart, figure, setting, out, threads) for figure in missing]
-            yield from (future.result() for future in as_completed(begun))
-
-
-_THREADS = ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
-
-
-def make_apart(figure: Figure, setting: Setting, out: Path, environment: Mapping[str, str]) -> Made:
-    """Make one figure in a process of its own; one that is killed fails only its figure."""
-    began = time.perf_counter()
-    command = [sys.executable, "-m", "dpaudit_paper", figure.id, "--out", str(out), "--again"]
-    command += ["--scale", setting.scale, "--device", setting.device, "--seed", str(setting.seed)]
-    command += [] if setting.data_dir is None else ["--data-dir", setting.data_dir]
-    done = subprocess.run(
-        [*command, "--json"],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    try:
-        (made,) = json.loads(done.stdout)["figures"]
-    except (ValueError, KeyError):
-        reason = done.stderr.strip().rpartition("\n")[2] or f"exit status {done.returncode}"
-        return failed(figure, began, f"{reason}; repeat the command to resume its trainings")
-    return Made(
-        figure=figure,
-        outcome=made["outcome"],
-        seconds=made["seconds"],
-        error=made["error"],
-        files=tuple(map(Path, made["files"])),
-    )
-
-
-def kept(figure: Figure, setting: Setting, out: Path) -> Made | None:
-    """A figure that is already made; an error in reading it is its outcome."""
-    return _outcome(figure, out, partial(_kept, figure, setting, out))
+        yield from _make_together(missing, replace(setting, progress=None), out, jobs)
 
 
 def make(figure: Figure, setting: Setting, out: Path) -> Made:
@@ -155,48 +121,30 @@ def make(figure: Figure, setting: Setting, out: Path) -> Made:
         setting: The setting, with its store; its ledger is replaced by a new one.
         out: The folder to write to.
     """
-    own = replace(setting, ledger=Ledger())
-    return _outcome(figure, out, partial(_make, figure, own, out))
 
+    def measure_and_draw() -> None:
+        own = replace(setting, ledger=Ledger(_seconds(out)))
+        table = figure.measure(own)
+        write_text(out / f"{figure.id}.csv", table.to_csv())
+        facts = _describe(figure, own, time.perf_counter() - began)
+        # Read the file back: a figure drawn now and one drawn later use the same numbers.
+        write_drawing(figure, Table.read(out / f"{figure.id}.csv"), out, warning=_warning(facts))
+        # Written last, because it marks the figure as complete.
+        write_text(out / f"{figure.id}.json", json.dumps(facts, indent=1) + "\n")
+        (out / f"{figure.id}.error.txt").unlink(missing_ok=True)  # of an earlier attempt
 
-def redraw_all(figures: Sequence[Figure], out: Path) -> Iterator[Made]:
-    """Draw figures again; one without a CSV file fails without stopping the others."""
-    for figure in figures:
-        yield _outcome(figure, out, partial(redraw, figure, out))
+    began = time.perf_counter()
+    return _outcome(figure, out, "made", measure_and_draw)
 
 
 def redraw(figure: Figure, out: Path) -> Made:
-    """Draw a figure again from its CSV file, without measuring."""
-    began = time.perf_counter()
-    table = Table.read(out / f"{figure.id}.csv")
-    facts = _facts(out / f"{figure.id}.json") or {}
-    write_drawing(figure, table, out, warning=_warning(facts))
-    return Made(
-        figure=figure,
-        outcome="redrawn",
-        seconds=time.perf_counter() - began,
-        files=files_of(figure, out),
-    )
+    """Draw a figure again from its CSV file, without measuring; an error is its outcome."""
 
+    def draw() -> None:
+        table = Table.read(out / f"{figure.id}.csv")
+        write_drawing(figure, table, out, warning=_warning(_facts(figure, out) or {}))
 
-def scale_done(figure: Figure, out: Path) -> Scale | None:
-    """The scale at which the figure is complete in a folder, or `None`."""
-    facts = _facts(out / f"{figure.id}.json")
-    if facts is None or not (out / f"{figure.id}.csv").is_file():
-        return None
-    return "full" if facts["scale"] == "full" else "quick"
-
-
-def left_out(figure: Figure, out: Path) -> tuple[str, ...]:
-    """The parts that were left out because there was no GPU."""
-    facts = _facts(out / f"{figure.id}.json") or {}
-    return tuple(facts.get("left_out_without_gpu", ()))
-
-
-def files_of(figure: Figure, out: Path) -> tuple[Path, ...]:
-    """The files of the figure that exist."""
-    paths = (out / f"{figure.id}.{ending}" for ending in ("csv", "png", "svg", "pdf", "json"))
-    return tuple(path for path in paths if path.is_file())
+    return _outcome(figure, out, "redrawn", draw)
 
 
 def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> None:
@@ -219,55 +167,145 @@ def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> N
             write_whole(out / f"{figure.id}.{suffix}", save)
 
 
-def _outcome(figure: Figure, out: Path, work: Callable[[], Result]) -> Result | Made:
-    """The result of work on a figure; an error is the outcome of the figure."""
+def scale_done(figure: Figure, out: Path) -> Scale | None:
+    """The scale at which the figure is complete in a folder, or `None`."""
+    facts = _facts(figure, out)
+    if facts is None or not (out / f"{figure.id}.csv").is_file():
+        return None
+    return "full" if facts["scale"] == "full" else "quick"
+
+
+def left_out(figure: Figure, out: Path) -> tuple[str, ...]:
+    """The parts that were left out because there was no GPU."""
+    return tuple((_facts(figure, out) or {}).get("left_out_without_gpu", ()))
+
+
+def _make_together(
+    figures: Sequence[Figure], setting: Setting, out: Path, jobs: int
+) -> Iterator[Made]:
+    """Play the trainings of all figures in one pool of processes, and make the figures in it."""
+    needed: dict[str, set[str]] = {}
+    waiting: list[tuple[float, str | Trainings]] = []
+    trainings: dict[str, Trainings] = {}
+    for figure in figures:
+        played = {each.name_in(setting): each for each in figure.trainings(setting)}
+        needed[figure.id] = set(played)
+        trainings |= played
+        if not played:
+            waiting.append((figure.cost(setting.scale).gpu, figure.id))
+    waiting += [(each.seconds, each) for each in trainings.values()]
+    waiting.sort(key=lambda entry: entry[0])  # the last one is begun first
+    titles = {figure.id: figure.title for figure in figures}
+    seconds = _seconds(out)
+    began = time.perf_counter()
+    with _share_of_cores(jobs), ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        running: dict[Future[Made | float], str] = {}
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                task = waiting.pop()[1]
+                if isinstance(task, str):
+                    running[pool.submit(_make_named, task, setting, out)] = task
+                else:
+                    running[pool.submit(_play, task, setting)] = task.name_in(setting)
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                name = running.pop(future)
+                try:
+                    done = future.result()
+                except BrokenProcessPool:
+                    cause = "a process was killed; repeat the command to resume its trainings"
+                    for unfinished, title in titles.items():
+                        yield _failed(unfinished, title, began, cause)
+                    return
+                if isinstance(done, Made):
+                    del titles[done.id]
+                    yield done
+                    continue
+                seconds[name] = round(done, 1)
+                write_text(out / SECONDS, json.dumps(seconds, indent=1) + "\n")
+                for figure_id, names in needed.items():
+                    if name in names:
+                        names.remove(name)
+                        if not names:
+                            waiting.append((0.0, figure_id))
+
+
+def _play(trainings: Trainings, setting: Setting) -> float:
+    """Play trainings for the store in these seconds; an error occurs again in their figure."""
+    began = time.perf_counter()
+    with suppress(Exception):
+        trainings.play(setting)
+    import torch
+
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()  # other processes of the pool measure the free memory
+    return time.perf_counter() - began
+
+
+def _make_named(name: str, setting: Setting, out: Path) -> Made:
+    from dpaudit_paper.registry import FIGURES
+
+    return make(FIGURES[name], setting, out)
+
+
+@contextmanager
+def _share_of_cores(jobs: int) -> Iterator[None]:
+    """Give each process its share of the cores, unless the user has set their number."""
+    names = ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
+    chosen = [name for name in names if name not in os.environ]
+    os.environ.update(dict.fromkeys(chosen, str(max(1, cores() // jobs))))
+    try:
+        yield
+    finally:
+        for name in chosen:
+            del os.environ[name]
+
+
+def _outcome(
+    figure: Figure, out: Path, outcome: Literal["made", "redrawn"], work: Callable[[], None]
+) -> Made:
+    """Do the work on a figure; an error is the outcome of the figure."""
     began = time.perf_counter()
     try:
-        return work()
+        work()
     except DpauditError as error:
-        return failed(figure, began, str(error))
+        return _failed(figure.id, figure.title, began, str(error))
     except Exception as error:
         # A bug in one figure: the traceback goes to a file, and the others are still made.
         write_text(out / f"{figure.id}.error.txt", traceback.format_exc())
         cause = f"{type(error).__name__}: {error}; the traceback is in {figure.id}.error.txt"
-        return failed(figure, began, cause)
-
-
-def _make(figure: Figure, setting: Setting, out: Path) -> Made:
-    began = time.perf_counter()
-    table = figure.measure(setting)
-    seconds = time.perf_counter() - began
-    write_text(out / f"{figure.id}.csv", table.to_csv())
-    # Read the file back: a figure drawn now and one drawn later use the same numbers.
-    facts = _describe(figure, setting, seconds) | _before(figure, setting, out)
-    write_drawing(figure, Table.read(out / f"{figure.id}.csv"), out, warning=_warning(facts))
-    # Written last, because it marks the figure as complete.
-    write_text(out / f"{figure.id}.json", json.dumps(facts, indent=1) + "\n")
-    (out / f"{figure.id}.error.txt").unlink(missing_ok=True)  # of an earlier attempt
+        return _failed(figure.id, figure.title, began, cause)
     return Made(
-        figure=figure,
-        outcome="made",
+        id=figure.id,
+        title=figure.title,
+        outcome=outcome,
         seconds=time.perf_counter() - began,
-        files=files_of(figure, out),
+        files=_files_of(figure, out),
     )
+
+
+def _failed(name: str, title: str, began: float, error: str) -> Made:
+    seconds = time.perf_counter() - began
+    return Made(id=name, title=title, outcome="failed", seconds=seconds, error=error)
 
 
 def _kept(figure: Figure, setting: Setting, out: Path) -> Made | None:
     """The finished figure in the folder with this seed, at this scale or in full, or `None`."""
-    facts = _facts(out / f"{figure.id}.json")
-    done = scale_done(figure, out)
+    try:
+        facts, done = _facts(figure, out), scale_done(figure, out)
+    except DataError as error:
+        return _failed(figure.id, figure.title, time.perf_counter(), str(error))
     if facts is None or done is None or facts.get("seed") != setting.seed:
         return None
     if setting.full and done != "full":
         return None
     if facts.get("left_out_without_gpu") and setting.on_gpu:
         return None
-    return Made(figure=figure, outcome="kept", files=files_of(figure, out))
+    return Made(id=figure.id, title=figure.title, outcome="kept", files=_files_of(figure, out))
 
 
-def failed(figure: Figure, began: float, error: str) -> Made:
-    """The outcome of a figure that was begun at a time of `time.perf_counter` and failed."""
-    return Made(figure=figure, outcome="failed", seconds=time.perf_counter() - began, error=error)
+def _files_of(figure: Figure, out: Path) -> tuple[Path, ...]:
+    paths = (out / f"{figure.id}.{ending}" for ending in ("csv", "png", "svg", "pdf", "json"))
+    return tuple(path for path in paths if path.is_file())
 
 
 def _describe(figure: Figure, setting: Setting, seconds: float) -> dict[str, Any]:
@@ -276,7 +314,7 @@ def _describe(figure: Figure, setting: Setting, seconds: float) -> dict[str, Any
         "id": figure.id,
         "title": figure.title,
         "label": figure.label,
-        "scale": _scale(figure, setting),
+        "scale": "full" if figure.alike else setting.scale,
         "seed": setting.seed,
         "seconds": round(seconds, 1),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -295,29 +333,10 @@ def _warning(facts: Mapping[str, Any]) -> str:
     return "; ".join(said)
 
 
-def _before(figure: Figure, setting: Setting, out: Path) -> dict[str, float]:
-    """The time spent earlier on trainings that were found in the store."""
-    path = out / f"{figure.id}.json"
-    if not any(entry["runs_from_store"] for entry in setting.ledger.audits) or not path.is_file():
-        return {"seconds_before": 0.0}
-    earlier = _facts(path) or {}
-    spent = float(earlier.get("seconds", 0.0)) + float(earlier.get("seconds_before", 0.0))
-    return {"seconds_before": round(spent, 1)}
-
-
-def _scale(figure: Figure, setting: Setting) -> Scale:
-    return "full" if figure.alike else setting.scale
-
-
 def _device(setting: Setting) -> str:
-    used = dict.fromkeys(str(entry["device"]) for entry in setting.ledger.audits)
-    names = [f"{name} ({_processor()})" if name == "cpu" else name for name in used]
-    return ", ".join(names) or f"cpu ({_processor()})"
-
-
-def _processor() -> str:
-    """The number of cores and the architecture."""
-    return f"{cores()} cores, {platform.machine()}"
+    used = dict.fromkeys(str(entry["device"]) for entry in setting.ledger.audits) or {"cpu": None}
+    processor = f"cpu ({cores()} cores, {platform.machine()})"
+    return ", ".join(processor if name == "cpu" else name for name in used)
 
 
 def _versions() -> dict[str, str]:
@@ -339,13 +358,19 @@ def _versions() -> dict[str, str]:
     return versions | {"torch": torch.__version__}
 
 
-def _facts(path: Path) -> dict[str, Any] | None:
+def _seconds(out: Path) -> dict[str, float]:
+    path = out / SECONDS
+    return dict(json.loads(path.read_text(encoding="utf8"))) if path.is_file() else {}
+
+
+def _facts(figure: Figure, out: Path) -> dict[str, Any] | None:
+    path = out / f"{figure.id}.json"
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf8"))
+        facts = json.loads(path.read_text(encoding="utf8"))
     except (OSError, json.JSONDecodeError) as error:
         raise DataError(f"{path} cannot be read: {error}; make the figure again") from None
-    if not isinstance(found, dict) or "scale" not in found:
+    if not isinstance(facts, dict) or "scale" not in facts:
         raise DataError(f"{path} does not say at which scale it was made; make the figure again")
-    return found
+    return facts

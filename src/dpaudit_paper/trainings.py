@@ -40,7 +40,7 @@ from dpaudit.mechanisms import (
     Insertion,
 )
 from dpaudit.presets import INSERTIONS, alexnet_features_of, preset
-from dpaudit.scores import Scores
+from dpaudit.scores import Scores, Store
 from dpaudit.threat_models import Adversary
 from dpaudit_paper.table import Row, Table, Value
 
@@ -70,6 +70,17 @@ SHARES = (0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 _ON_GPU: dict[str, Precision] = {"convnet": "tf32", "resnet18": "bfloat16"}
 """Precisions on a GPU of the networks that take minutes; of ResNet18 the one that takes half of the
 time. All others use float32."""
+
+_SECONDS = {
+    "resnet18": (2e-2, 5.5e-3),
+    "convnet": (6e-3, 1.1e-5),
+    "alexnet-head": (1e-3, 1e-6),
+    "housing": (5e-3, 1e-5),
+}
+"""Seconds of a step on an H200, and of a run in it: the longest trainings are begun first."""
+
+_TOGETHER_AT_MOST = 1000
+"""Runs of a tile if there are thousands of steps: a command that is stopped loses few minutes."""
 
 _ON_CPU = frozenset({"housing"})
 """Networks that two CPU cores train about as fast as a GPU, by a fused step in C++: F1c takes 61 s
@@ -139,6 +150,12 @@ class Trainings:
             return f"one training, {self.canaries:,} canaries"
         return f"{self.runs:,} trainings, {self.canaries:,} canaries each"
 
+    @property
+    def seconds(self) -> float:
+        """The approximate duration on an H200."""
+        step, run = _SECONDS[self.preset]
+        return self.steps * (step + self.runs * run)
+
     def name_at(self, precision: str) -> str:
         """The name of the audit in the store; equal names mean equal audits."""
         start = "" if self.known_start else " fresh"
@@ -173,34 +190,50 @@ class Trainings:
 
     def play(self, setting: Setting) -> AuditResult:
         """Play the trainings, or read them from the store."""
+        name = self.name_in(setting)
+        result = self._stored(name, setting) or self._played(name, setting)
+        setting.ledger.add(name, result)
+        return result
+
+    def _stored(self, name: str, setting: Setting) -> AuditResult | None:
+        """The finished audit of this name; nothing is crafted again to read it."""
+        from dpaudit.audits.result import read_result
+
+        if setting.store is None or not setting.store.is_file():
+            return None
+        with Store.open(setting.store) as store:
+            for record in store.named(name):
+                if record.finished is not None:
+                    return read_result(record, resumed=self.runs)
+        return None
+
+    def _played(self, name: str, setting: Setting) -> AuditResult:
         from dpaudit.audits import audit
 
         speed = speed_for(self.preset, setting)
-        name = self.name_in(setting)
+        if self.runs > _TOGETHER_AT_MOST and self.steps > 1000 and setting.on_gpu:
+            speed = dataclasses.replace(speed, tile_size=_TOGETHER_AT_MOST)
         if setting.progress is not None:
             setting.progress.notice(
                 f"{self.preset} by {self.adversary.name}, k = {self.period}, {self.steps:,} steps, "
                 f"seed {self.seed}: {self.protocol}"
             )
-        with setting.playing(name):
-            result = audit(
-                self.mechanism(setting.data_dir),
-                self.adversary,
-                runs=self.runs,
-                canaries=self.canaries,
-                insertion=Insertion(period=self.period),
-                seed=self.seed,
-                horizons=self.horizons,
-                name=name,
-                store=setting.store,
-                speed=speed,
-                progress=setting.progress,
-                executor=setting.executor,
-                reuse=True,
-                anyway=True,
-            )
-        setting.ledger.add(name, result)
-        return result
+        return audit(
+            self.mechanism(setting.data_dir),
+            self.adversary,
+            runs=self.runs,
+            canaries=self.canaries,
+            insertion=Insertion(period=self.period),
+            seed=self.seed,
+            horizons=self.horizons,
+            confirm=False,
+            name=name,
+            store=setting.store,
+            speed=speed,
+            progress=setting.progress,
+            executor=setting.executor,
+            anyway=True,
+        )
 
 
 def speed_for(preset_name: str, setting: Setting) -> Speed:
@@ -213,7 +246,7 @@ def speed_for(preset_name: str, setting: Setting) -> Speed:
 
     choosing = setting.device == "auto" and setting.executor is None
     if choosing and preset_name in _ON_CPU and can_build():
-        return Speed(device="cpu")
+        return Speed(device="cpu", precision="float32")
     precision = _ON_GPU.get(preset_name, "float32") if setting.on_gpu else "float32"
     return Speed(device=setting.device, precision=precision)
 
@@ -383,6 +416,10 @@ class Line:
     panel: str = ""
     gpu: bool = False
 
+    def can(self, setting: Setting) -> bool:
+        """Whether the line can be made on this machine."""
+        return setting.on_gpu or not self.gpu
+
 
 def curves(setting: Setting, lines: Iterable[Line]) -> Table:
     """One row per line and horizon: the trainings and the bounds from their scores.
@@ -391,11 +428,11 @@ def curves(setting: Setting, lines: Iterable[Line]) -> Table:
     """
     rows: list[Row] = []
     for line in lines:
-        if line.gpu and not setting.on_gpu:
+        if line.can(setting):
+            rows += _curve_rows(line, setting)
+        else:
             where = f", {line.panel}" if line.panel else ""
             setting.ledger.leave_out(f"{line.series}{where}: {line.trainings.protocol}")
-        else:
-            rows += _curve_rows(line, setting)
     return Table.of(rows)
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
+import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
-from filelock import FileLock, Timeout
 
+from dpaudit.adversaries import RandomDimension
 from dpaudit.errors import DataError, InvalidInput
 from dpaudit.executors import InProcess
 from dpaudit_paper import FIGURES, Cost, Figure, Setting, Table, chosen, make_all, making, style
 from dpaudit_paper.command import state
-from dpaudit_paper.making import make_apart, scale_done
+from dpaudit_paper.making import scale_done
 from dpaudit_paper.registry import missing_needs
-from dpaudit_paper.trainings import speed_for
+from dpaudit_paper.trainings import Line, Trainings, curves, speed_for
 
 RESULTS = Path(__file__).parents[2] / "results"
 measured: list[str] = []
@@ -137,9 +138,6 @@ def test_out_that_is_a_file_is_refused(tmp_path):
 
 def test_trainings_are_kept_in_a_store_and_not_played_twice(tmp_path):
     """A real training, a tiny one: the second figure finds it in the store."""
-    from dpaudit.adversaries import RandomDimension
-    from dpaudit_paper.trainings import Line, Trainings, curves
-
     tiny = Trainings(preset="housing", adversary=RandomDimension(), runs=4, insertions=3)
 
     def measure(setting):
@@ -195,7 +193,7 @@ def test_several_figures_at_the_same_time(tmp_path):
     """Each in a process of its own: one without its data fails alone."""
     figures = [FIGURES[name] for name in ("T1", "A7", "A3a")]
     setting = Setting(scale="quick", device="cpu", data_dir=str(tmp_path / "none"))
-    made = {each.figure.id: each for each in make_all(figures, setting, tmp_path, jobs=2)}
+    made = {each.id: each for each in make_all(figures, setting, tmp_path, jobs=2)}
     assert {name: each.outcome for name, each in made.items()} == {
         "T1": "made", "A7": "made", "A3a": "failed",
     }  # fmt: skip
@@ -205,24 +203,33 @@ def test_several_figures_at_the_same_time(tmp_path):
     assert [each.outcome for each in again] == ["kept", "kept"]
 
 
-def test_a_killed_process_fails_its_figure(tmp_path, monkeypatch):
-    killed = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
-    run = subprocess.run
-    monkeypatch.setattr(making.subprocess, "run", lambda _, **options: run(killed, **options))
-    made = make_apart(FIGURES["T1"], QUICK, tmp_path, {})
-    assert made.outcome == "failed"
-    assert "exit status -9; repeat the command to resume" in made.error
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_one_process_at_a_time_plays_an_audit(tmp_path):
-    """A second one waits for the first, which holds a lock that ends with its process."""
+def test_a_killed_process_fails_what_is_not_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(making, "_make_named", killed)
+    made = list(make_all([FIGURES["T1"], FIGURES["T2"]], QUICK, tmp_path, jobs=2))
+    assert {each.id: each.outcome for each in made} == {"T1": "failed", "T2": "failed"}
+    assert "repeat the command to resume" in made[0].error
+
+
+def test_figures_name_the_trainings_they_share():
+    """F1c and A5 share six of eight, which a pool plays once."""
+    needed = [{each.name_in(QUICK) for each in FIGURES[i].trainings(QUICK)} for i in ("F1c", "A5")]
+    assert (len(needed[0] & needed[1]), len(needed[1])) == (6, 8)
+
+
+def test_a_finished_training_is_read_without_its_data(tmp_path):
+    """Nothing is crafted or drawn again for the second figure that needs a training."""
     setting = Setting(device="cpu", store=tmp_path / "trainings.sqlite")
-    with setting.playing("one"), setting.playing("other"):
-        (one, other) = sorted((tmp_path / "trainings.sqlite-locks").iterdir())
-        for lock in (one, other):
-            with pytest.raises(Timeout):
-                FileLock(lock).acquire(blocking=False)
-    FileLock(one).acquire(blocking=False)
+    tiny = Trainings(preset="housing", adversary=RandomDimension(), runs=4, insertions=3)
+    played = tiny.play(setting)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainings, "mechanism", None)
+        read = tiny.play(setting)
+    assert np.array_equal(read.scores.score, played.scores.score)
+    assert (played.resumed, read.resumed) == (0, 4)
 
 
 def test_several_jobs_with_an_executor_are_refused(tmp_path):

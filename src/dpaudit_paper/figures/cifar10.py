@@ -19,7 +19,7 @@ from dpaudit.scores import Scores
 from dpaudit.threat_models import Canaries, CanaryPoints, HiddenStateAdversary
 from dpaudit_paper import style
 from dpaudit_paper.base import Cost, Figure, Need
-from dpaudit_paper.drawing import draw_curves, draw_tradeoffs, thinned_errors
+from dpaudit_paper.drawing import curve_figure, draw_curves, draw_tradeoffs, thinned_errors
 from dpaudit_paper.start_distributions import RandomBias, exact_epsilon, normal_epsilon
 from dpaudit_paper.table import Row, Table, Value
 from dpaudit_paper.trainings import (
@@ -29,7 +29,6 @@ from dpaudit_paper.trainings import (
     Line,
     Trainings,
     Weights,
-    curves,
     flipped_labels,
     insertions,
     mu_by_moments,
@@ -59,7 +58,7 @@ NORM_SHARES = (0.004, 0.02, 0.04, 0.08, 0.12, 0.16, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7
 # F1a, F1b: a canary at every step, at three clipping norms.
 
 
-def clip_norm_lines(setting: Setting, model: str) -> Iterator[Line]:
+def clip_norm_lines(model: str, setting: Setting) -> Iterator[Line]:
     """A_GC-R in one training with many canaries; A_L by the protocols that take minutes."""
     for clip_norm in CLIP_NORMS:
         panel = f"C = {clip_norm:g}"
@@ -71,39 +70,32 @@ def clip_norm_lines(setting: Setting, model: str) -> Iterator[Line]:
                 yield Line(panel=panel, series=series, trainings=flipped, gpu=setting.full)
 
 
-def measure_clip_norms(model: str, setting: Setting) -> Table:
-    """A_GC-R and A_L at C = 1, 2, 4."""
-    return curves(setting, clip_norm_lines(setting, model))
-
-
-F1A = Figure(
+F1A = curve_figure(
+    partial(clip_norm_lines, "convnet"),
     id="F1a",
     title="ConvNet on CIFAR-10, k = 1, C = 1, 2, 4",
     label="fig:k1_sub1",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=110, gpu=40),
     full=Cost(cpu=120, gpu=190),
-    measure=partial(measure_clip_norms, "convnet"),
-    draw=draw_curves,
 )
 
 
-F1B = Figure(
+F1B = curve_figure(
+    partial(clip_norm_lines, "resnet18"),
     id="F1b",
     title="ResNet18 on CIFAR-10, k = 1, C = 1, 2, 4",
     label="fig:k1_sub2",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=None, gpu=40),
     full=Cost(cpu=None, gpu=1080),
-    measure=partial(measure_clip_norms, "resnet18"),
-    draw=draw_curves,
 )
 
 
 # F2a, F2b: both networks with the canary at every k-th step.
 
 
-def period_lines(setting: Setting, period: int) -> Iterator[Line]:
+def period_lines(period: int, setting: Setting) -> Iterator[Line]:
     """A_GC-R and A_L on the ConvNet and the ResNet18 at C = 1."""
     for model, title in TITLES.items():
         crafted = one_training(setting, model, period=period)
@@ -113,32 +105,25 @@ def period_lines(setting: Setting, period: int) -> Iterator[Line]:
             yield Line(series=f"{title}, {name}", trainings=flipped, gpu=heavy)
 
 
-def measure_period(period: int, setting: Setting) -> Table:
-    """A_GC-R and A_L with the canary at every k-th step."""
-    return curves(setting, period_lines(setting, period))
-
-
-F2A = Figure(
+F2A = curve_figure(
+    partial(period_lines, 5),
     id="F2a",
     title="ConvNet and ResNet18, k = 5",
     label="fig:k5_sub1",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=90, gpu=30),
     full=Cost(cpu=150, gpu=190),
-    measure=partial(measure_period, 5),
-    draw=draw_curves,
 )
 
 
-F2B = Figure(
+F2B = curve_figure(
+    partial(period_lines, 25),
     id="F2b",
     title="ConvNet and ResNet18, k = 25",
     label="fig:k25_sub2",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=90, gpu=30),
     full=Cost(cpu=750, gpu=470),
-    measure=partial(measure_period, 25),
-    draw=draw_curves,
 )
 
 
@@ -159,25 +144,29 @@ def lines_a2(setting: Setting) -> Iterator[Line]:
                 )
 
 
-A2 = Figure(
+A2 = curve_figure(
+    lines_a2,
     id="A2",
     title="A_GC-S against A_GC-R on the large networks, k = 1 and 5",
     label="fig:a_gc_s_vs_a_gc_r",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=60, gpu=30),
     full=Cost(cpu=220, gpu=180),
-    measure=lambda setting: curves(setting, lines_a2(setting)),
-    draw=draw_curves,
 )
 
 
 # A3a: the trade-off curve at k = 5, beside its Gaussian approximation.
 
 
+def trainings_a3a(setting: Setting) -> list[Trainings]:
+    """One training with many canaries."""
+    return [one_training(setting, "convnet", period=5)]
+
+
 def measure_a3a(setting: Setting) -> Table:
     """Observed error rates, and the Gaussian curve through the scores' means and variance."""
-    period = 5
-    trainings = one_training(setting, "convnet", period=period)
+    (trainings,) = trainings_a3a(setting)
+    period = trainings.period
     scores = trainings.play(setting).scores
     rule = estimate(scores, delta=DELTA, method="gaussian-dp", threshold="best")
     fit = estimate(scores, delta=DELTA, method="gaussian-fit")
@@ -231,6 +220,7 @@ A3A = Figure(
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=20, gpu=5),
     full=Cost(cpu=152, gpu=20),
+    trainings=trainings_a3a,
     measure=measure_a3a,
     draw=draw_tradeoffs,
 )
@@ -295,18 +285,33 @@ def gradient_norms(
     return torch.stack(norms, dim=1)
 
 
-def measure_a6(setting: Setting) -> Table:
-    """Mean and deviation over runs, with the canary inserted and without."""
-    rows: list[Row] = []
-    for model, runs in _norm_runs(setting):
-        trainings = Trainings(
+def trainings_a6(setting: Setting) -> list[Trainings]:
+    """Twice the paper's 30, because half of them have no canary; fewer without a GPU."""
+    runs = {"convnet": setting.choose(quick=6, full=12)}
+    if setting.on_gpu:
+        runs = setting.choose(
+            quick={"convnet": 12, "resnet18": 4}, full={"convnet": 60, "resnet18": 30}
+        )
+    return [
+        Trainings(
             preset=model,
             adversary=CanaryNorm(),
-            runs=runs,
+            runs=count,
             seed=setting.seed,
             insertions=insertions(setting, 1),
             shares=NORM_SHARES,
         )
+        for model, count in runs.items()
+    ]
+
+
+def measure_a6(setting: Setting) -> Table:
+    """Mean and deviation over runs, with the canary inserted and without."""
+    rows: list[Row] = []
+    for trainings in trainings_a6(setting):
+        if not setting.on_gpu:
+            left_out = f"ResNet18; and 60 trainings of the ConvNet, {trainings.runs} played instead"
+            setting.ledger.leave_out(left_out)
         for assessment in trainings.play(setting).horizons:
             scores = assessment.scores
             for world, norms in (
@@ -315,7 +320,7 @@ def measure_a6(setting: Setting) -> Table:
             ):
                 rows.append(
                     {
-                        "model": TITLES[model],
+                        "model": TITLES[trainings.preset],
                         "world": world,
                         "runs": len(norms),
                         "steps": assessment.horizon,
@@ -324,17 +329,6 @@ def measure_a6(setting: Setting) -> Table:
                     }
                 )
     return Table.of(rows)
-
-
-def _norm_runs(setting: Setting) -> Iterator[tuple[str, int]]:
-    """Twice the paper's 30, because half of them have no canary; fewer without a GPU."""
-    if not setting.on_gpu:
-        few = setting.choose(quick=6, full=12)
-        setting.ledger.leave_out(f"ResNet18; and 60 trainings of the ConvNet, {few} played instead")
-        yield "convnet", few
-        return
-    yield "convnet", setting.choose(quick=12, full=60)
-    yield "resnet18", setting.choose(quick=4, full=30)
 
 
 def draw_a6(table: Table) -> Drawing:
@@ -368,6 +362,7 @@ A6 = Figure(
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=70, gpu=25),
     full=Cost(cpu=220, gpu=150),
+    trainings=trainings_a6,
     measure=measure_a6,
     draw=draw_a6,
 )
@@ -376,11 +371,15 @@ A6 = Figure(
 # A8: delta over epsilon at k = 1, 5 and 25.
 
 
+def trainings_a8(setting: Setting) -> list[Trainings]:
+    """One training with many canaries for each period."""
+    return [one_training(setting, "convnet", period=period) for period in PERIODS]
+
+
 def measure_a8(setting: Setting) -> Table:
     """One training with many canaries for each period, read at every epsilon."""
     rows: list[Row] = []
-    for period in PERIODS:
-        trainings = one_training(setting, "convnet", period=period)
+    for trainings in trainings_a8(setting):
         scores = trainings.play(setting).scores
         rule = estimate(scores, delta=DELTA, method="gaussian-dp", threshold="best")
         pilot = estimate(scores, delta=DELTA, method="gaussian-dp", seed=setting.seed)
@@ -389,7 +388,7 @@ def measure_a8(setting: Setting) -> Table:
         for epsilon in np.linspace(0, 30, 121):
             rows.append(
                 {
-                    "period": period,
+                    "period": trainings.period,
                     "steps": trainings.steps,
                     "epsilon": float(epsilon),
                     "accountant": float(gaussian_delta(float(epsilon), composed)),
@@ -440,6 +439,7 @@ A8 = Figure(
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=45, gpu=10),
     full=Cost(cpu=760, gpu=85),
+    trainings=trainings_a8,
     measure=measure_a8,
     draw=draw_a8,
 )
@@ -448,16 +448,18 @@ A8 = Figure(
 # A9: what is left of A_GC-R when the adversary does not know the initialisation.
 
 
-def measure_a9(setting: Setting) -> Table:
-    """Both rules, start known or not; the unknown one also for biases, and training by training."""
-    return Table.of([{**row, **_exact(row)} for row in curves(setting, lines_a9(setting))])
-
-
-def _exact(row: Row) -> Row:
-    """The exact epsilon of a weight that only noise disturbs."""
-    rule = next(rule for rule in RULES if rule == row["weights"])
-    steps = round(float(row["steps"] or 0))
-    return {"exact": exact_epsilon(rule, steps), "exact_if_normal": normal_epsilon(rule, steps)}
+def with_exact(table: Table) -> Table:
+    """Each row with the exact epsilon of a weight that only noise disturbs."""
+    rows: list[Row] = []
+    for row in table:
+        rule = next(rule for rule in RULES if rule == row["weights"])
+        steps = round(float(row["steps"] or 0))
+        exact = {
+            "exact": exact_epsilon(rule, steps),
+            "exact_if_normal": normal_epsilon(rule, steps),
+        }
+        rows.append({**row, **exact})
+    return Table.of(rows)
 
 
 def lines_a9(setting: Setting) -> Iterator[Line]:
@@ -506,15 +508,16 @@ def draw_a9(table: Table) -> Drawing:
     return drawing
 
 
-A9 = Figure(
+A9 = curve_figure(
+    lines_a9,
+    draw=draw_a9,
+    finish=with_exact,
     id="A9",
     title="unknown initialisation: Xavier and Kaiming",
     label="fig:unknown_init",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=85, gpu=35),
     full=Cost(cpu=650, gpu=170),
-    measure=measure_a9,
-    draw=draw_a9,
 )
 
 
@@ -549,42 +552,37 @@ def lines_a10(setting: Setting) -> Iterator[Line]:
     yield Line(series="ConvNet from scratch", trainings=one_training(setting, "convnet"))
 
 
-A10 = Figure(
+A10 = curve_figure(
+    lines_a10,
     id="A10",
     title="fine-tuning the head of a frozen AlexNet, k = 1",
     label="fig:finetuning",
     needs=frozenset({Need.CIFAR10, Need.WEIGHTS}),
     quick=Cost(cpu=80, gpu=30),
     full=Cost(cpu=1200, gpu=30),
-    measure=lambda setting: curves(setting, lines_a10(setting)),
-    draw=draw_curves,
 )
 
 
 # P1 (ours): many trainings with one canary, or one training with many: do both agree?
 
 
-def measure_p1(setting: Setting) -> Table:
+def lines_p1(setting: Setting) -> Iterator[Line]:
     """The ConvNet at k = 1 by both protocols; the faster one with several seeds."""
     runs = setting.choose(quick=8, full=5000)
     one = one_training(setting, "convnet")
-    many = Line(
-        series="many trainings, one canary",
-        trainings=dataclasses.replace(one, runs=runs, canaries=1),
-    )
-    name = "one training, many canaries"
-    seeds = range(setting.seed, setting.seed + setting.choose(quick=1, full=5))
-    ones = [Line(series=name, trainings=dataclasses.replace(one, seed=seed)) for seed in seeds]
-    return curves(setting, [*ones, many])
+    for seed in range(setting.seed, setting.seed + setting.choose(quick=1, full=5)):
+        same = dataclasses.replace(one, seed=seed)
+        yield Line(series="one training, many canaries", trainings=same)
+    many = dataclasses.replace(one, runs=runs, canaries=1)
+    yield Line(series="many trainings, one canary", trainings=many)
 
 
-P1 = Figure(
+P1 = curve_figure(
+    lines_p1,
     id="P1",
     title="one canary or many in a training, on the ConvNet",
     label="",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=80, gpu=20),
     full=Cost(cpu=None, gpu=100),
-    measure=measure_p1,
-    draw=draw_curves,
 )

@@ -31,7 +31,7 @@ from dpaudit_paper.landscapes.lipschitz_maps import (
 )
 from dpaudit_paper.landscapes.one_insertion import advantage, after_one_clean_step, at_most
 from dpaudit_paper.table import Row, Table, Value
-from dpaudit_paper.trainings import DELTA, mu_by_moments, one_training, readings
+from dpaudit_paper.trainings import DELTA, Trainings, mu_by_moments, one_training, readings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -59,11 +59,16 @@ LINES = (
 # H1: convex presets, where hiding helps, and a crafted network, where it does not.
 
 
+def trainings_h1(setting: Setting) -> list[Trainings]:
+    """One training of the ConvNet with many canaries for each period."""
+    return [one_training(setting, "convnet", period=period) for period in PERIODS]
+
+
 def measure_h1(setting: Setting) -> Table:
     """Audits of three presets and of the ConvNet at k = 1, 5 and 25, beside the upper bounds."""
     rows: list[Row] = []
-    for period in PERIODS:
-        scores = one_training(setting, "convnet", period=period).play(setting).scores
+    for trainings in trainings_h1(setting):
+        scores, period = trainings.play(setting).scores, trainings.period
         bound = readings(scores, seed=setting.seed)["gaussian_dp"]
         upper = _upper(period, None)
         rows.append({"series": "convnet", "period": period, "gaussian_dp": bound, **upper})
@@ -87,23 +92,22 @@ def _audited(setting: Setting, name: str, period: int, decay: float) -> Row:
     training = dataclasses.replace(training, weight_decay=decay)
     constant = None if training.smoothness is None else training.smoothness.step_lipschitz(training)
     canaries = setting.choose(quick=1 if constant is None else 16, full=1)
-    stored = f"H1 {name} k={period} decay={decay:g} {setting.scale} seed={setting.seed}"
-    with setting.playing(stored):
-        result = audit(
-            training,
-            RareFeature(),
-            runs=setting.choose(quick=400 if constant is None else 60, full=5000),
-            canaries=canaries,
-            insertion=Insertion(period=period),
-            seed=setting.seed + 1,
-            name=stored,
-            store=setting.store,
-            speed=Speed(device=setting.device),
-            progress=setting.progress,
-            executor=setting.executor,
-            reuse=True,
-            anyway=True,
-        )
+    result = audit(
+        training,
+        RareFeature(),
+        runs=setting.choose(quick=400 if constant is None else 60, full=5000),
+        canaries=canaries,
+        insertion=Insertion(period=period),
+        seed=setting.seed + 1,
+        confirm=False,
+        name=f"H1 {name} k={period} decay={decay:g} {setting.scale} seed={setting.seed}",
+        store=setting.store,
+        speed=Speed(device=setting.device),
+        progress=setting.progress,
+        executor=setting.executor,
+        reuse=True,
+        anyway=True,
+    )
     setting.ledger.add(f"{name}, k = {period}, weight decay {decay:g}", result)
     scores = result.scores
     mu = mu_by_moments(scores) or math.nan
@@ -194,6 +198,7 @@ H1 = Figure(
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=155, gpu=70),
     full=Cost(cpu=None, gpu=265),
+    trainings=trainings_h1,
     measure=measure_h1,
     draw=draw_h1,
 )
