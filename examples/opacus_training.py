@@ -88,7 +88,7 @@ def train(canary, inserted, seed):
     return model
 
 
-def audit(runs: int = 200) -> dpaudit.TrainingAudit:
+def audit(runs: int = 200) -> dpaudit.AuditResult:
     """Many trainings with one canary: the clipping, the noise, the sampling."""
     model, optimizer, loader = make_private(0)
     return dpaudit.audit(
@@ -102,7 +102,7 @@ def audit(runs: int = 200) -> dpaudit.TrainingAudit:
 
 def audit_in_one_training(
     *, true_share: float = 0.8, canaries: int = 10_000, steps: int = 10, seed: int = 0
-) -> dpaudit.TrainingAudit:
+) -> dpaudit.AuditResult:
     """One training of a ConvNet with many canaries, whose noise is a share of what it claims."""
     noise = noise_multiplier_for(epsilon=8.0, delta=1e-5, steps=steps)
 

@@ -80,7 +80,6 @@ PUBLIC = [
     "Scores",
     "Store",
     "ThreatModel",
-    "TrainingAudit",
     "adversaries",
     "all_upper_bounds",
     "audit",

@@ -6,6 +6,7 @@ These are the public names. None of them imports torch until something is traine
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from dpaudit._version import __version__ as __version__
@@ -13,7 +14,6 @@ from dpaudit._version import __version__ as __version__
 if TYPE_CHECKING:
     from dpaudit import adversaries, presets
     from dpaudit.audits import AuditResult, Plan, audit, plan
-    from dpaudit.audits import AuditResult as TrainingAudit
     from dpaudit.checks import CheckResult, check_training
     from dpaudit.claims import Claim, ClaimTest, test_claim
     from dpaudit.errors import DpauditError
@@ -77,7 +77,6 @@ __all__ = [
     "Scores",
     "Store",
     "ThreatModel",
-    "TrainingAudit",
     "adversaries",
     "all_upper_bounds",
     "audit",
@@ -99,11 +98,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("adversaries", "presets"):
-        return import_module(f"dpaudit.{name}")
-    if name == "TrainingAudit":  # the name of such a result in dpaudit 0.1
-        name = "AuditResult"
     if name not in _HOME_OF:
+        if not name.startswith("_") and find_spec(f"dpaudit.{name}"):
+            return import_module(f"dpaudit.{name}")  # dpaudit.data after import dpaudit
         raise AttributeError(f"module 'dpaudit' has no attribute {name!r}")
     value = getattr(import_module(f"dpaudit.{_HOME_OF[name]}"), name)
     globals()[name] = value

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from dpaudit.mechanisms.correlation import CorrelatedNoise
     from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
+    from dpaudit.mechanisms.losses import cross_entropy, hinge, logistic, squared_error
     from dpaudit.mechanisms.optimizers import (
         SGD,
         Adam,
@@ -73,6 +74,10 @@ __all__ = [
     "UniformAverage",
     "WarmupDecay",
     "WeightAveraging",
+    "cross_entropy",
+    "hinge",
+    "logistic",
+    "squared_error",
 ]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept every name
@@ -85,6 +90,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept every name
             "clipping": "AutomaticClipping Clipping FlatClipping NormalisedGradients",
             "correlation": "CorrelatedNoise",
             "dpsgd": "DPSGD FixedInitialisation FreshInitialisation Initialisation Insertion",
+            "losses": "cross_entropy hinge logistic squared_error",
             "optimizers": "SGD Adam ConstantRate LearningRateSchedule Optimizer WarmupDecay",
             "smoothness": "GivenLipschitz LinearModel SmoothLoss Smoothness SoftmaxHead "
             "UnclippedConvex",

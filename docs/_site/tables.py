@@ -1,6 +1,6 @@
-"""Write the tables of the README that list adversaries, lower bounds and accountants.
+"""Write the tables of docs/choosing-a-bound.md that list lower bounds and accountants.
 
-python docs/_site/readme.py
+python docs/_site/tables.py
 """
 
 from __future__ import annotations
@@ -10,30 +10,14 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from dpaudit.adversaries import ADVERSARIES
 from dpaudit.lower_bounds import METHODS
-from dpaudit.privacy import ThreatModel
 from dpaudit.upper_bounds import ACCOUNTANTS
 
-README = Path(__file__).parents[2] / "README.md"
-
-_SEES = {
-    ThreatModel.HIDDEN_STATE: "the final model",
-    ThreatModel.BLACK_BOX: "the final model's outputs",
-    ThreatModel.STANDARD: "every iterate",
-}
-
+PAGE = Path(__file__).parents[1] / "choosing-a-bound.md"
 
 def tables() -> list[str]:
     """The tables, from the registries."""
     return [
-        _table(
-            ("`--adversary`", "paper", "sees", "inserts"),
-            (
-                (f"`{name}`", one.paper, _SEES[one.threat_model], f"a {one.canary}")
-                for name, one in ADVERSARIES.items()
-            ),
-        ),
         _table(
             ("`--method`", "what it assumes besides independent runs", "paper"),
             (
@@ -50,13 +34,13 @@ def tables() -> list[str]:
 
 
 def with_tables(text: str) -> str:
-    """The text of the README, with its tables replaced."""
+    """The text of the page, with its tables replaced."""
     for made in tables():
         header = made.partition("\n")[0]
         text, found = re.subn(
             rf"^{re.escape(header)}\n(?:\|.*\n)+", lambda _, new=made: new, text, flags=re.MULTILINE
         )
-        assert found == 1, f"the README has no table that begins with {header}"
+        assert found == 1, f"the page has no table that begins with {header}"
     return text
 
 
@@ -75,4 +59,4 @@ def _first_line(kind: type) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(with_tables(README.read_text("utf8")), "utf8")
+    PAGE.write_text(with_tables(PAGE.read_text("utf8")), "utf8")
