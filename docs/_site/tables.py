@@ -15,6 +15,7 @@ from dpaudit.upper_bounds import ACCOUNTANTS
 
 PAGE = Path(__file__).parents[1] / "choosing-a-bound.md"
 
+
 def tables() -> list[str]:
     """The tables, from the registries."""
     return [
