@@ -2,17 +2,21 @@
 
     export OMP_NUM_THREADS=1 MALLOC_TRIM_THRESHOLD_=4000000000 MALLOC_MMAP_THRESHOLD_=4000000000
     python benchmarks/live_audits.py [verdicts] [losses] [cost] [gpt2] [figure]
+    python benchmarks/live_audits.py gpu
 
 Every training is one of Opacus with Poisson sampling at rate 1/16 and Adam. Of `verdicts`, the
 levels are those of the verdict of a live audit; bounds, which take seconds each, are not computed.
 Costs are ratios of the processor time of blocks of steps in one training, which alternate between
-plain and watched in random order. Results of each part are kept in live_audits.json.
+plain and watched in random order; on a GPU, of their wall-clock time. Results of each part are kept
+in live_audits.json, those of `gpu` in live_audits_gpu.json (in $OUT, if it is set).
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
+import os
 import random
 import statistics
 import sys
@@ -102,7 +106,7 @@ def verdicts(canaries=10_000, epochs=2):
                 for _ in range(epochs):
                     for inputs, labels in model[2]:
                         step(*model[:2], inputs, labels)
-            scores, coins = live.evidence.ranks()
+            scores, coins = live.evidence.ranks(live.evidence.scores)
             test = judge(
                 dpaudit.Scores(score=scores, inserted=coins),
                 claim,
@@ -160,24 +164,24 @@ def _loss(model, data):
         return float(nn.functional.cross_entropy(model(data.tensors[0]), data.tensors[1]))
 
 
-def _cost(run_step, optimizer, *, canaries, pairs, steps):
-    """Ratios of the processor time of watched and of plain blocks, and the memory of a watch."""
+def _cost(run_step, optimizer, *, canaries, pairs, steps, clock=time.process_time):
+    """Ratios of the time of watched and of plain blocks of steps, and the memory of a watch."""
     tracemalloc.start()
-    began = time.process_time()
+    began = clock()
     watch = live_audit(optimizer, canaries=canaries, seed=0, check=False)
-    opening = time.process_time() - began
+    opening = clock() - began
     memory = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     run_step()
 
     def block(*, watched):
         with watch if watched else contextlib.nullcontext():
-            times = []
+            run_step()
+            run_step()  # the watch looks at all parameters in its first two steps
+            began = clock()
             for _ in range(steps):
-                began = time.process_time()
                 run_step()
-                times.append(time.process_time() - began)
-        return statistics.median(times)
+            return (clock() - began) / steps
 
     block(watched=True)
     ratios, plain = [], []
@@ -190,6 +194,7 @@ def _cost(run_step, optimizer, *, canaries, pairs, steps):
     return {
         "canaries": canaries,
         "parameters": sum(parameter.numel() for parameter in optimizer.params),
+        "tensors": len(optimizer.params),
         "step_ms": round(1000 * statistics.median(plain), 2),
         "ratio": round(statistics.median(ratios), 4),
         "quartiles": [round(q, 4) for q in statistics.quantiles(ratios, n=4)[::2]],
@@ -200,42 +205,135 @@ def _cost(run_step, optimizer, *, canaries, pairs, steps):
     }
 
 
-def cost(pairs=12, steps=8):
+def cost(pairs=12, steps=8, *, batch=128, device="cpu", clock=time.process_time):
     """A ConvNet of 62,006 parameters with 2,000 canaries."""
     torch.manual_seed(0)
-    data = TensorDataset(torch.randn(2048, 3, 32, 32), torch.randint(10, (2048,)))
-    model, optimizer, _ = private(convnet(), data, batch=128, seed=0)
-    inputs, labels = data.tensors[0][:128], data.tensors[1][:128]
-    return _cost(
+    data = TensorDataset(torch.randn(16 * batch, 3, 32, 32), torch.randint(10, (16 * batch,)))
+    model, optimizer, _ = private(convnet().to(device), data, batch=batch, seed=0)
+    inputs, labels = (tensor[:batch].to(device) for tensor in data.tensors)
+    measured = _cost(
         lambda: step(model, optimizer, inputs, labels),
-        optimizer, canaries=2000, pairs=pairs, steps=steps,
+        optimizer, canaries=2000, pairs=pairs, steps=steps, clock=clock,
     )  # fmt: skip
+    return measured | {"batch": batch}
 
 
-def gpt2(pairs=4, steps=2):
-    """LoRA on a model of the size of GPT-2, on the CPU, with weights that are drawn."""
+def _language_model(*, lora, examples, batch, length, device, **sizes):
+    """A private training of a model of the size of GPT-2, whose weights are drawn."""
     import transformers
-    from peft import LoraConfig, get_peft_model
 
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
-    base = transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False))
-    model = get_peft_model(base, LoraConfig(r=8, target_modules=["c_attn"], fan_in_fan_out=True))
-    tokens = torch.randint(50_000, (32, 32))
-    model, optimizer, _ = PrivacyEngine().make_private(
-        module=model.train(),
-        optimizer=torch.optim.AdamW([p for p in model.parameters() if p.requires_grad]),
-        data_loader=DataLoader(TensorDataset(tokens), batch_size=2),
+    # Opacus does not train tied weights.
+    config = transformers.GPT2Config(use_cache=False, tie_word_embeddings=False, **sizes)
+    model = transformers.GPT2LMHeadModel(config)
+    if lora:
+        from peft import LoraConfig, get_peft_model
+
+        target = LoraConfig(r=8, target_modules=["c_attn"], fan_in_fan_out=True)
+        model = get_peft_model(model, target)
+    model = model.to(device).train()
+    tokens = torch.randint(config.vocab_size, (examples, length))
+    model, optimizer, loader = PrivacyEngine(accountant="rdp").make_private(
+        module=model,
+        optimizer=torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4),
+        data_loader=DataLoader(TensorDataset(tokens), batch_size=batch),
         noise_multiplier=NOISE,
         max_grad_norm=1.0,
     )
 
-    def run_step():
+    def run_step(rows=tokens[:batch]):
+        rows = rows.to(device)
+        # Opacus needs a row of positions for each example.
+        given = {"attention_mask": torch.ones_like(rows)}
+        given["position_ids"] = torch.arange(rows.shape[1], device=device).expand_as(rows)
         optimizer.zero_grad()
-        model(input_ids=tokens[:2], labels=tokens[:2]).loss.backward()
+        model(input_ids=rows, labels=rows, **given).loss.backward()
         optimizer.step()
 
+    return run_step, optimizer, loader
+
+
+def gpt2(pairs=4, steps=2):
+    """LoRA on a model of the size of GPT-2, on the CPU."""
+    run_step, optimizer, _ = _language_model(
+        lora=True, examples=32, batch=2, length=32, device="cpu"
+    )
     return _cost(run_step, optimizer, canaries=2000, pairs=pairs, steps=steps)
+
+
+def gpu(**sizes):
+    """What a watch costs on a GPU, and one whole training of LoRA, watched."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    quick = bool(sizes)  # a test of this function on a CPU
+
+    def clock():
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    measured = {"device": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
+    measured["versions"] = {"torch": torch.__version__, "dpaudit": dpaudit.__version__}
+    began = time.perf_counter()
+
+    def keep(name, result):
+        seconds = round(time.perf_counter() - began, 1)
+        measured[name] = result | {"finished_after_s": seconds}
+        print(name, json.dumps(measured[name]), flush=True)
+        folder = Path(os.environ.get("OUT", HERE))
+        (folder / "live_audits_gpu.json").write_text(json.dumps(measured, indent=1) + "\n")
+
+    common = {"device": device, "length": 64, **sizes}
+    for batch in (8,) if quick else (512, 2048):
+        timed = cost(
+            2 if quick else 10, 2 if quick else 10, batch=batch, device=device, clock=clock
+        )
+        keep(f"convnet_{batch}", timed)
+    for name, lora, batch, pairs, steps in (
+        ("lora", True, 32, 8, 8),
+        ("gpt2_small", False, 16, 6, 3),
+    ):
+        batch, pairs, steps = (8, 2, 1) if quick else (batch, pairs, steps)
+        run_step, optimizer, loader = _language_model(
+            lora=lora, examples=16 * batch, batch=batch, **common
+        )
+        canaries = 200 if quick else 2000
+        timed = _cost(run_step, optimizer, canaries=canaries, pairs=pairs, steps=steps, clock=clock)
+        keep(name, timed | {"batch": batch, "length": 64})
+        if lora:
+            keep("lora_training", _one_training(run_step, optimizer, loader, epochs=10, **common))
+        del run_step, optimizer, loader
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def _one_training(run_step, optimizer, loader, *, epochs, **_):
+    """A training that is watched from its first step to its last."""
+    steps = epochs * len(loader)
+    claim = dpaudit.Claim.from_dpsgd(noise_multiplier=NOISE, steps=steps, sampling_rate=RATE)
+    began = time.perf_counter()
+    trained = sum(parameter.numel() for parameter in optimizer.params)
+    with live_audit(optimizer, canaries=min(10_000, trained // 10), seed=0, claim=claim) as live:
+        for _ in range(epochs):
+            for (rows,) in loader:
+                run_step(rows)
+    training = time.perf_counter() - began
+    result = live.result
+    return {
+        "verdict": result.verdict,
+        "canaries": result.canaries,
+        "steps": live.steps,
+        "claimed": round(result.claimed_epsilon, 3),
+        "shown": round(result.leading.epsilon, 3),
+        "method": result.leading.method,
+        "delta": result.delta,
+        "p_value": result.test.p_value,
+        "e_value": live.e_value,
+        "doubts": list(result.final.doubts),
+        "notices": list(result.notices),
+        "training_s": round(training, 1),
+        "result_s": round(time.perf_counter() - began - training, 1),
+    }
 
 
 def figure():

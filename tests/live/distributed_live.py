@@ -19,23 +19,33 @@ def process(rank: int, world: int, folder: str) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world
     )
-    results = {name: _played(share) for name, share in (("whole", 1.0), ("half", 0.5))}
+    results = {
+        f"{kind}, {name}": _played(share, sharded=kind == "fsdp")
+        for kind in ("ddp", "fsdp")
+        for name, share in (("whole", 1.0), ("half", 0.5))
+    }
     Path(folder, f"{rank}.json").write_text(json.dumps(results))
     dist.destroy_process_group()
+    # FSDP keeps the group and its threads alive; ending with them running aborts now and then.
+    os._exit(0)
 
 
-def _played(share: float) -> dict:
+def _played(share: float, *, sharded: bool) -> dict:
     from opacus import PrivacyEngine
     from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as DPDDP
+    from opacus.utils.fsdp_utils import FSDP2Wrapper
 
     from dpaudit.live import live_audit
 
     torch.manual_seed(dist.get_rank())  # every process draws its own batches
-    model = DPDDP(nn.Sequential(nn.Linear(30, 20), nn.ReLU(), nn.Linear(20, 2)))
+    model = nn.Sequential(nn.Linear(30, 20), nn.ReLU(), nn.Linear(20, 2))
+    model = FSDP2Wrapper(model) if sharded else DPDDP(model)
     data = TensorDataset(torch.randn(64, 30), torch.randint(0, 2, (64,)))
-    model, optimizer, loader = PrivacyEngine().make_private(
+    model, optimizer, *criterion, loader = PrivacyEngine().make_private(
         module=model,
-        optimizer=torch.optim.Adam(model.parameters()),
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        criterion=nn.CrossEntropyLoss(),
+        grad_sample_mode="ghost_fsdp" if sharded else "hooks",
         data_loader=DataLoader(data, batch_size=16),
         noise_multiplier=1.0,
         max_grad_norm=1.0,
@@ -49,7 +59,8 @@ def _played(share: float) -> dict:
 
     optimizer.add_noise = quieter
     seen = []
-    with live_audit(optimizer, canaries=600, seed=3, on_violation=lambda _: None) as live:
+    criterion = criterion[0] if sharded else nn.CrossEntropyLoss()
+    with live_audit(optimizer, canaries=600, on_violation=lambda _: None) as live:
         observe = live.evidence.observe
 
         def remembering(observed: np.ndarray, **settings: object) -> None:
@@ -60,7 +71,7 @@ def _played(share: float) -> dict:
         for _ in range(4):
             for features, targets in loader:
                 optimizer.zero_grad()
-                nn.functional.cross_entropy(model(features), targets).backward()
+                criterion(model(features), targets).backward()
                 optimizer.step()
     return {
         "others": float(np.std([values[~live.evidence.coins] for values in seen])),
@@ -68,4 +79,5 @@ def _played(share: float) -> dict:
         "rate": live.evidence.history[0][1],
         "e_value": min(live.e_value, 1e9),
         "scores": live.evidence.scores.tolist(),
+        "moved": live.evidence.final.tolist(),
     }

@@ -128,7 +128,7 @@ def test_scores_coins_and_seeds_are_nowhere_in_the_result(tmp_path):
     stored = (tmp_path / "s").read_bytes()
     for score in evidence.scores:
         assert repr(float(score)) not in text
-        assert f"{score:.6g}" not in text
+        assert f"{score:.9g}" not in text
         assert float(score).hex().encode() not in stored
         assert np.float64(score).tobytes() not in stored
     assert str(7**20) not in text

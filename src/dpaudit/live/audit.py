@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, final
+from typing import TYPE_CHECKING, Any, Literal, Self, final
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
@@ -21,8 +21,12 @@ from dpaudit.claims import Claim
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.live.evidence import LiveEvidence
 from dpaudit.live.own_loop import OwnSums
-from dpaudit.live.result import PROVEN, Watched, live_result
+from dpaudit.live.result import PROVEN, Watched, final_model_bound, live_result
+from dpaudit.privacy import Bound
 from dpaudit.scores import Store
+
+if TYPE_CHECKING:
+    from dpaudit.live.opacus import OpacusSums
 
 CANARIES = 2000
 """Canaries by default: at most this many, and at most a tenth of the trained parameters."""
@@ -31,24 +35,6 @@ OnViolation = Literal["warn", "raise"] | Callable[["LiveAudit"], None]
 
 
 StorePath = str | os.PathLike[str] | Store
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class _Options:
-    """What the user asked for, beside the training."""
-
-    question: Question
-    on_violation: OnViolation
-    score: str
-    name: str | None
-    store: StorePath | None
-    check: bool
-
-    @property
-    def subtract(self) -> bool:
-        """Whether the genuine sum is subtracted from what is observed."""
-        return self.score == "difference"
 
 
 @final
@@ -70,6 +56,7 @@ def live_audit(
     confidence: float = 0.95,
     on_violation: OnViolation = "warn",
     check: bool = True,
+    unit: str = "record",
     seed: int | None = None,
     name: str | None = None,
     store: StorePath | None = None,
@@ -115,6 +102,8 @@ def live_audit(
             function that is called with the live audit.
         check: Whether clipping is tested with long gradients beside some of the first batch, on a
             copy of the optimizer and its parameters.
+        unit: What one clipped contribution belongs to: a ``record``, or a ``user`` or ``client``
+            with all records. The claim is about this unit.
         seed: Seed of coordinates, coins and participation; by default drawn from the system. It is
             as secret as the scores.
         name: The name of the audit in the store.
@@ -149,82 +138,59 @@ def live_audit(
         "noise_multiplier": noise_multiplier,
         "sampling_rate": sampling_rate,
     }
-    options = _Options(
-        question=Question(claim=claim, delta=delta, confidence=confidence),
-        on_violation=on_violation,
-        score=score,
-        name=name,
-        store=store,
-        check=check,
-    )
+    watched = Watched(name=name, score=score, unit=unit)
+    evidence: LiveEvidence
+    sums: OpacusSums | OwnSums
     if hasattr(training, "param_groups"):
-        return _of_optimizer(training, own, options, canaries=canaries, seed=seed)
-    missing = [name for name, value in own.items() if value is None]
-    if missing:
-        raise InvalidInput(
-            f"a live audit of a loop of your own needs {', '.join(own)}; {missing[0]} is missing. "
-            "Or pass the DPOptimizer of Opacus"
-        )
-    sizes = _sizes(training)
-    evidence = LiveEvidence(sizes, canaries=_number(canaries, sizes), seed=seed)
+        from dpaudit.live.opacus import OpacusSums, require_observable, shared_seed
 
-    def sums(audit: LiveAudit) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext(
-            OwnSums(
-                evidence,
-                clip_norm=float(clip_norm or 0),
-                rate=float(sampling_rate or 0),
-                noise_multiplier=float(noise_multiplier or 0),
-                subtract=options.subtract,
-                after_step=audit.after_step,
+        given = [name for name, value in own.items() if value is not None]
+        if given:
+            raise InvalidInput(
+                f"{given[0]} is read from the optimizer; give claim=Claim.from_dpsgd(...) to test "
+                "other numbers than the optimizer reports"
             )
+        require_observable(training)
+        sizes = [parameter.numel() for parameter in training.params]
+        evidence = LiveEvidence(
+            sizes, canaries=_number(canaries, sizes), seed=shared_seed(training, seed)
         )
-
-    return LiveAudit(evidence, sums, options)
-
-
-def _of_optimizer(
-    optimizer: Any,
-    own: Mapping[str, float | None],
-    options: _Options,
-    *,
-    canaries: int | None,
-    seed: int | None,
-) -> LiveAudit:
-    from dpaudit.live.opacus import OpacusSums, reported_step, require_observable
-
-    given = [name for name, value in own.items() if value is not None]
-    if given:
-        raise InvalidInput(
-            f"{given[0]} is read from the optimizer; give claim=Claim.from_dpsgd(...) to test "
-            "other numbers than the optimizer reports"
-        )
-    require_observable(optimizer)
-    claim = options.question.claim
-    settings = {} if claim is None else claim.settings
-    if "noise_multiplier" in settings and settings.get("steps"):
-        rate = settings.get("sampling_rate") or 1.0
-        claimed = (float(settings["noise_multiplier"]), float(rate))
-    else:
-        claimed = None
-        reported_step(optimizer)  # raises where the optimizer reports no sampling rate
-    sizes = [parameter.numel() for parameter in optimizer.params]
-    evidence = LiveEvidence(sizes, canaries=_number(canaries, sizes), seed=seed)
-
-    @contextlib.contextmanager
-    def watching(audit: LiveAudit) -> Iterator[Any]:
         sums = OpacusSums(
-            optimizer,
+            training,
             evidence,
-            claimed=lambda: claimed or reported_step(optimizer),
-            subtract=options.subtract,
-            after_step=audit.after_step,
-            check=options.check,
+            watched,
+            claimed=_claimed_step(claim),
+            subtract=score == "difference",
+            check=check,
         )
-        with sums.watching():
-            yield sums
+    else:
+        missing = [name for name, value in own.items() if value is None]
+        if missing:
+            raise InvalidInput(
+                f"a live audit of a loop of your own needs {', '.join(own)}; {missing[0]} is "
+                "missing. Or pass the DPOptimizer of Opacus"
+            )
+        sizes = _sizes(training)
+        evidence = LiveEvidence(sizes, canaries=_number(canaries, sizes), seed=seed)
+        sums = OwnSums(
+            evidence,
+            clip_norm=float(clip_norm or 0),
+            rate=float(sampling_rate or 0),
+            noise_multiplier=float(noise_multiplier or 0),
+            subtract=score == "difference",
+        )
+    question = Question(claim=claim, delta=delta, confidence=confidence)
+    return LiveAudit(
+        evidence, watched, sums, question=question, on_violation=on_violation, store=store
+    )
 
-    return LiveAudit(evidence, watching, options)
+
+def _claimed_step(claim: Claim | None) -> tuple[float, float] | None:
+    """Noise multiplier and sampling rate, of a claim that says them."""
+    settings = {} if claim is None else claim.settings
+    if "noise_multiplier" not in settings or not settings.get("steps"):
+        return None
+    return float(settings["noise_multiplier"]), float(settings.get("sampling_rate") or 1.0)
 
 
 def _number(canaries: int | None, sizes: Sequence[int]) -> int:
@@ -233,7 +199,7 @@ def _number(canaries: int | None, sizes: Sequence[int]) -> int:
 
 def _sizes(training: Any) -> list[int]:
     """Sizes of tensors that were given as such, or by their sizes."""
-    if "jax" in sys.modules:  # a pytree, or one array
+    if "jax" in sys.modules and not isinstance(training, int):  # a pytree, or one array
         training = sys.modules["jax"].tree.leaves(training)
     try:
         tensors = list(training)
@@ -264,20 +230,24 @@ class LiveAudit:
     def __init__(
         self,
         evidence: LiveEvidence,
-        watching: Callable[[LiveAudit], contextlib.AbstractContextManager[Any]],
-        options: _Options,
+        watched: Watched,
+        sums: OpacusSums | OwnSums,
+        *,
+        question: Question,
+        on_violation: OnViolation,
+        store: StorePath | None,
     ) -> None:
-        self.evidence, self._watching, self._options = evidence, watching, options
-        self._sums: Any = None
-        self._began, self._seconds, self._running = 0.0, 0.0, False
+        self.evidence, self._watched, self._sums = evidence, watched, sums
+        self._question, self._on_violation, self._store = question, on_violation, store
         self._open = contextlib.ExitStack()
-        self._reported = False
-        self._problem: str | None = None
+        self._began, self._running, self._reported = 0.0, False, False
         self._result: AuditResult | None = None
+        sums.after_step = self._after_step
 
     def __enter__(self) -> Self:
-        self._sums = self._open.enter_context(self._watching(self))
+        self._open.enter_context(self._sums.watching())
         self._began, self._running = time.perf_counter(), True
+        self._watched.problem = "the training has not ended"
         return self
 
     def __exit__(
@@ -286,13 +256,17 @@ class LiveAudit:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._open.close()
         self._running = False
-        self._seconds += time.perf_counter() - self._began
-        if error is not None and not isinstance(error, ViolationFound):
-            self._problem = f"the training ended early ({said(error)})"
-        elif self._options.store is not None and self.steps:
-            self._result = self._read(self._options.store)
+        self._watched.seconds += time.perf_counter() - self._began
+        self._watched.problem = None
+        ended_early = error is not None and not isinstance(error, ViolationFound)
+        if error is not None and ended_early:
+            self._watched.problem = f"the training ended early ({said(error)})"
+        self._open.__exit__(kind, error, traceback)
+        if self._store is not None and self.steps and not ended_early:
+            self._result = live_result(
+                self.evidence, self._watched, self._question, store=self._store
+            )
 
     @property
     def steps(self) -> int:
@@ -311,25 +285,19 @@ class LiveAudit:
     @property
     def result(self) -> AuditResult:
         """The verdict, the claimed and the shown epsilon, and what was not covered."""
-        if self._running:
-            return self._read()
-        if self._result is None or self._result.final.horizon != self.steps:
-            self._result = self._read()
-        return self._result
+        result = self._result
+        if self._running or result is None or result.final.horizon != self.steps:
+            result = live_result(self.evidence, self._watched, self._question)
+            self._result = None if self._running else result
+        return result
 
-    def _read(self, store: StorePath | None = None) -> AuditResult:
-        watched = Watched(
-            name=self._options.name,
-            score=self._options.score,
-            batch_sizes=getattr(self._sums, "batch_sizes", ()),
-            expected_batch=getattr(self._sums, "expected_batch", None),
-            bypassed=getattr(self._sums, "bypassed", 0),
-            clipping=getattr(self._sums, "largest_contribution", None),
-            check_failure=getattr(self._sums, "check_failure", ""),
-            problem="the training has not ended" if self._running else self._problem,
-            seconds=self._seconds,
-        )
-        return live_result(self.evidence, watched, self._options.question, store=store)
+    @property
+    def final_model(self) -> Bound | None:
+        """What the final model alone shows (hidden state); `None` unless SGD trained with Opacus.
+
+        It uses no step of the training, only how far each canary's parameter has moved.
+        """
+        return final_model_bound(self.evidence, self._question)
 
     def add(self, sums: Sequence[Any]) -> list[Any]:
         """In a loop of your own: the clipped sums with the canaries, before the noise."""
@@ -355,7 +323,7 @@ class LiveAudit:
             )
         return self._sums
 
-    def after_step(self) -> None:
+    def _after_step(self) -> None:
         """Report a violation, once, as soon as it is proven."""
         if self._reported or self.e_value < PROVEN:
             return
@@ -364,18 +332,24 @@ class LiveAudit:
             f"after {self.steps:,} steps the live audit has proven that this training adds less "
             f"noise than claimed (e-value {self.e_value:,.0f})"
         )
-        on_violation = self._options.on_violation
-        if callable(on_violation):
-            on_violation(self)
-        elif on_violation == "raise":
+        if callable(self._on_violation):
+            self._on_violation(self)
+        elif self._on_violation == "raise":
             raise ViolationFound(message)
         else:
             warnings.warn(message, stacklevel=2)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue after a checkpoint; as secret as the noise itself."""
-        return self.evidence.state_dict()
+        watched = {name: copy.copy(getattr(self._watched, name)) for name in _CONTINUED}
+        return {"secret": True, **self.evidence.state_dict(), "watched": watched}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the audit of a training that continues from a checkpoint."""
         self.evidence.load_state_dict(state)
+        for name, value in state["watched"].items():
+            setattr(self._watched, name, copy.copy(value))
+        self._result = None
+
+
+_CONTINUED = ("batch_sizes", "reported", "bypassed", "clipping", "check_failure", "seconds")

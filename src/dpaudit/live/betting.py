@@ -34,7 +34,7 @@ from functools import lru_cache
 from typing import final
 
 import numpy as np
-from scipy.special import logsumexp, ndtr
+from scipy.special import ndtr
 
 from dpaudit._arrays import Array
 
@@ -76,8 +76,9 @@ class StepBets:
 
 def evidence_of(log_wealth: Array) -> float:
     """The e-value: the mean of the suspicions' wealth; infinite only beyond floating point."""
+    largest = log_wealth.max()
     with np.errstate(over="ignore"):
-        return float(np.exp(logsumexp(log_wealth) - np.log(len(log_wealth))))
+        return float(np.exp(largest) * np.exp(log_wealth - largest).mean())
 
 
 @lru_cache(maxsize=256)

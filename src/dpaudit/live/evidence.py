@@ -107,6 +107,8 @@ class LiveEvidence:
         self.largest_e_value = 1.0
         self.history: list[tuple[float, float]] = []
         self.not_finite = 0
+        self.start: Array | None = None  # of the parameters at the canaries
+        self.final: Array | None = None  # how far the final ones are below it
         self._joining = joining
 
     @property
@@ -143,14 +145,14 @@ class LiveEvidence:
         if not np.isfinite(observed).all():  # any function of the output is a valid score
             self.not_finite += 1
             observed = np.clip(np.nan_to_num(observed, nan=0.0), -_LARGEST, _LARGEST)
-        weights = np.broadcast_to(np.asarray(weights, dtype=float), observed.shape)
+        weights = np.asarray(weights, dtype=float)
         exponent = weights * (2 * observed - weights) / (2 * noise_multiplier**2)
         with np.errstate(divide="ignore"):  # at rate 1 the first term is log 0
             self.scores += np.logaddexp(np.log1p(-rate), np.log(rate) + exponent)
         for weight in np.unique(weights):  # one, but for clipping per layer
             # A canary of this length faces that much more noise.
             bets = step_bets(float(rate), float(noise_multiplier / weight))
-            of_weight = weights == weight
+            of_weight = np.broadcast_to(weights == weight, observed.shape)
             self.log_wealth += bets.log_growth(
                 observed[of_weight & ~self.coins] / weight,
                 observed[of_weight & self.coins] / weight,
@@ -158,14 +160,14 @@ class LiveEvidence:
         self.largest_e_value = max(self.largest_e_value, evidence_of(self.log_wealth))
         self.history.append((float(noise_multiplier), float(rate)))
 
-    def ranks(self) -> tuple[Array, Mask]:
+    def ranks(self, scores: Array) -> tuple[Array, Mask]:
         """The order of the scores, and the coin of each, shuffled: numbers of errors, no score.
 
         Each score is replaced by a number that depends on its rank only: its quantile in two
         normal populations that are confused as often as these scores. So every bound that counts
         errors is the same as for the scores, and no number belongs to a coordinate.
         """
-        rank, inserted = rankdata(self.scores), int(self.coins.sum())
+        rank, inserted = rankdata(scores), int(self.coins.sum())
         total, others = len(rank), len(rank) - inserted
         area = (rank[self.coins].sum() - inserted * (inserted + 1) / 2) / max(1, inserted * others)
         apart = math.sqrt(2) * float(ndtri(np.clip(area, 0.5, 1 - 0.5 / total**2)))
@@ -184,6 +186,7 @@ class LiveEvidence:
             "largest_e_value": self.largest_e_value,
             "history": list(self.history),
             "not_finite": self.not_finite,
+            "start": self.start,
             "joining": self._joining.bit_generator.state,
         }
 
@@ -202,4 +205,5 @@ class LiveEvidence:
         self.largest_e_value = float(state["largest_e_value"])
         self.history = [(float(noise), float(rate)) for noise, rate in state["history"]]
         self.not_finite = int(state["not_finite"])
+        self.start = None if state["start"] is None else np.array(state["start"], dtype=float)
         self._joining.bit_generator.state = state["joining"]

@@ -1,18 +1,18 @@
 """Canaries inside an Opacus optimizer: added to the clipped sums, observed in what is applied.
 
-While the block is open, methods of one optimizer *object* are replaced and one hook is registered;
-no attribute is left on a tensor or a module. Canaries enter where the noise is added. What is
-applied is observed as late as possible, when the wrapped optimizer is about to use it, so that
-noise that is missing, scaled or replaced on the way is seen. A step that reaches the wrapped
-optimizer without the private step gets its canaries there, and is seen to have no noise.
+While the block is open, methods of one optimizer *object* are replaced and hooks are registered; no
+attribute is left on a tensor or a module. Canaries enter where the noise is added. What is applied
+is observed as late as possible, when the wrapped optimizer is about to use it, so that noise that
+is missing, scaled or replaced on the way is seen. Where ``add_noise`` was not called, canaries are
+added to what is applied.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -21,9 +21,28 @@ from torch import Tensor
 
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
-from dpaudit.integrations.opacus.optimizer import ReplacedMethods, hook_variables, latest_rows
+from dpaudit.integrations.opacus.coordinates import (
+    Coordinates,
+    is_sharded,
+    passes,
+    processes,
+    sum_per_average,
+    sum_per_gradient,
+    summed_gradients,
+)
+from dpaudit.integrations.opacus.optimizer import (
+    CoverageWatcher,
+    ReplacedMethods,
+    hook_variables,
+    latest_rows,
+)
 from dpaudit.integrations.opacus.step import copy_of
 from dpaudit.live.evidence import LiveEvidence
+from dpaudit.live.result import Watched
+from dpaudit.trainings.run import collecting
+
+Step = tuple[float, float]
+"""Noise multiplier and sampling rate of a step."""
 
 
 def require_observable(optimizer: Any) -> None:
@@ -41,22 +60,27 @@ def require_observable(optimizer: Any) -> None:
             "noise_multiplier of the optimizer must be above 0, got 0: without noise nothing is "
             "claimed, and the canaries would be visible in the model"
         )
-    if hasattr(optimizer, "grad_state") or hasattr(optimizer, "_ddp_per_layer_hook"):
+    if hasattr(optimizer, "_ddp_per_layer_hook"):
         raise InvalidInput(
-            f"optimizer {name} adds noise to parts of the sums or in the backward pass, where a "
-            "live audit cannot observe them yet; use dpaudit.integrations.opacus.insert_canary"
+            f"optimizer {name} clips and adds noise in the backward pass, before a canary could be "
+            "added; use SimpleDistributedPerLayerOptimizer, which make_private returns for "
+            "clipping='per_layer'"
         )
 
 
-def reported_step(optimizer: Any) -> tuple[float, float]:
-    """Noise multiplier and sampling rate that the optimizer reports to its accountant."""
+def reported_rate(optimizer: Any) -> float | None:
+    """The sampling rate that the optimizer reports to its accountant."""
     rate = hook_variables(optimizer).get("sample_rate")
-    if rate is None:
-        raise InvalidInput(
-            "the optimizer's step hook reports no sampling rate to an accountant, as "
-            "PrivacyEngine.make_private attaches it; give claim=Claim.from_dpsgd(...)"
-        )
-    return float(optimizer.noise_multiplier), float(rate)
+    return None if rate is None else float(rate)
+
+
+def shared_seed(optimizer: Any, seed: int | None) -> int | None:
+    """The seed of the first process, in all of them: they insert and observe the same canaries."""
+    if processes(optimizer) == 1:
+        return seed
+    seeds = [secrets.randbits(128) if seed is None else seed]
+    torch.distributed.broadcast_object_list(seeds)
+    return int(seeds[0])
 
 
 _LENGTHS = (10.0, 1e3)  # of the rows that must be clipped, in clip norms
@@ -68,8 +92,7 @@ def largest_contribution(optimizer: Any) -> float | None:
 
     Called with the first batch's gradients on the parameters. Rows in random directions take the
     place of an empty row beside a few genuine ones, on a copy of the optimizer: neither the update
-    nor any random state changes. `None` where there are no rows, as with ghost clipping, or where
-    clipping is not a method of the optimizer's class.
+    nor any random state changes. `None` where there are no rows, as with ghost clipping.
     """
     per_example = [latest_rows(parameter) for parameter in optimizer.params]
     rows = [row for row in per_example if row is not None]
@@ -101,26 +124,15 @@ def largest_contribution(optimizer: Any) -> float | None:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class _Held:
-    """A tensor that holds canaries."""
-
-    parameter: Any
-    where: Tensor
-    canaries: slice
-    index: int
-
-
-@final
 class OpacusSums:
     """Inserts canaries into the sums of one ``DPOptimizer``, and observes them.
 
     Arguments:
         optimizer: The optimizer.
         evidence: Decides who takes part, and receives the observations.
-        claimed: Noise multiplier and sampling rate of the next step, as claimed.
+        watched: Receives what else is seen of the training.
+        claimed: The claimed step; by default what the optimizer reports, step by step.
         subtract: Whether the genuine sum is subtracted from what is observed.
-        after_step: Called after each step that was observed.
         check: Whether clipping is tested at the first batch, on a copy.
     """
 
@@ -128,149 +140,165 @@ class OpacusSums:
         self,
         optimizer: Any,
         evidence: LiveEvidence,
+        watched: Watched,
         *,
-        claimed: Callable[[], tuple[float, float]],
-        subtract: bool,
-        after_step: Callable[[], None],
+        claimed: Step | None = None,
+        subtract: bool = True,
         check: bool = True,
     ) -> None:
-        self._optimizer, self._evidence = optimizer, evidence
-        self._claimed, self._subtract, self._after_step = claimed, subtract, after_step
-        self._held, start = [], 0
-        for index, (parameter, here) in enumerate(
-            zip(optimizer.params, evidence.places, strict=True)
-        ):
-            if len(here):
-                where = torch.as_tensor(here, device=parameter.device)
-                inside = slice(start, start + len(here))
-                self._held.append(
-                    _Held(parameter=parameter, where=where, canaries=inside, index=index)
-                )
-                start += len(here)
-        self._genuine: Array | None = None
-        self._step = (0.0, 0.0)
+        self._optimizer, self._evidence, self._watched = optimizer, evidence, watched
+        self._claimed, self._subtract, self._check = claimed, subtract, check
+        self.after_step: Callable[[], None] = lambda: None
+        rate = reported_rate(optimizer)
+        if rate is None and claimed is None:
+            raise InvalidInput(
+                "the optimizer's step hook reports no sampling rate to an accountant, as "
+                "PrivacyEngine.make_private attaches it; give claim=Claim.from_dpsgd(...)"
+            )
+        self._rate = rate
+        self._step: Step = (0.0, 0.0)
         self._rows: int | None = None  # of the parts of this batch, so far
-        self.batch_sizes: list[int] = []
-        self.expected_batch: float | None = getattr(optimizer, "expected_batch_size", None)
-        self.bypassed = 0
-        self._check = check
-        self.largest_contribution: float | None = None
-        self.check_failure = ""
+        self._genuine: Tensor | None = None  # of this step, once its canaries are inserted
+        self._has_summed = False
+        watched.expected_batch = getattr(optimizer, "expected_batch_size", None)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch the steps of the optimizer until the block ends."""
-        if "clip_and_accumulate" in vars(self._optimizer):
+        optimizer, evidence = self._optimizer, self._evidence
+        starts = np.cumsum([0, *evidence.sizes])
+        flat = [here + start for here, start in zip(evidence.places, starts[:-1], strict=True)]
+        self._coordinates = Coordinates(optimizer, np.concatenate(flat))
+        plain = type(optimizer.original_optimizer) is torch.optim.SGD
+        plain = plain and not any(group["maximize"] for group in optimizer.param_groups)
+        if plain and evidence.start is None and evidence.steps == 0:
+            evidence.start = self._parameters()
+        if "clip_and_accumulate" in vars(optimizer):
             self._check = False  # the copy would call a method of the original
-        methods = ReplacedMethods(self._optimizer)
+        methods = ReplacedMethods(optimizer)
         methods.wrap("clip_and_accumulate", self._around_clipping)
+        methods.wrap("accumulate", self._around_clipping)  # ghost clipping, and FSDP2
         methods.wrap("add_noise", self._around_noise)
-        hook = self._optimizer.original_optimizer.register_step_pre_hook(self._before_update)
-        try:
-            yield
-        finally:
-            hook.remove()
-            methods.put_back()
+        wrapped = optimizer.original_optimizer
+        coverage = CoverageWatcher(optimizer, None)
+        hooks = [
+            wrapped.register_step_pre_hook(self._before_update),
+            wrapped.register_step_post_hook(lambda *_: coverage.after_step()),
+        ]
+        self._coverage = coverage
+        with collecting() as outside:
+            try:
+                yield
+                if evidence.start is not None:
+                    evidence.final = evidence.start - self._parameters()
+            finally:
+                for hook in hooks:
+                    hook.remove()
+                methods.put_back()
+                coverage.finish()
+                self._watched.outside = tuple(outside)
 
     def _around_clipping(self, original: Callable[[], Any]) -> Any:
         rows = getattr(self._optimizer.params[0], "grad_sample", None)
         batches = rows if isinstance(rows, list) else [rows]
-        sizes = [len(batch) for batch in batches if batch is not None]
-        if len(sizes) == len(batches):
-            self._rows = (self._rows or 0) + sum(sizes)
+        if not any(batch is None for batch in batches):  # ghost clipping keeps no rows
+            self._rows = (self._rows or 0) + sum(map(len, batches))
         if self._check:
             self._check = False
             try:
-                self.largest_contribution = largest_contribution(self._optimizer)
+                self._watched.clipping = largest_contribution(self._optimizer)
             except Exception as error:  # no test of ours may end the user's training
-                self.check_failure = type(error).__name__
-        return original()
+                self._watched.check_failure = type(error).__name__
+        result = original()
+        self._has_summed = True
+        return result
 
     def _around_noise(self, original: Callable[[], Any]) -> Any:
-        self._insert([held.parameter.summed_grad for held in self._held], 1.0)
-        if self._rows is not None:  # ghost clipping keeps no rows
-            self.batch_sizes.append(self._rows)
-        self._rows = None
+        self._begin_step()
+        sums = summed_gradients(self._optimizer)
+        self._require_exact(sums)
+        scale = sum_per_average(self._optimizer)
+        self._genuine = self._genuine_sums()
+        self._insert(sums, scale)
         return original()
 
     def _before_update(self, *_: Any) -> None:
-        gradients = [held.parameter.grad for held in self._held]
-        divisor = self._divisor()
-        if self._genuine is None:  # the private step was skipped: nothing hides the canaries
-            self._insert(gradients, divisor)
-            self.bypassed += 1
-        applied = self._values(gradients) * divisor
+        self._coverage.before_step()
+        gradients = [parameter.grad for parameter in self._optimizer.params]
+        scale = sum_per_gradient(self._optimizer)
+        if self._genuine is None:  # add_noise was not called
+            self._begin_step()
+            self._watched.bypassed += 1
+            self._genuine = self._applied_without_noise(gradients, scale)
+            self._insert(gradients, scale)
+        observed = self._coordinates.read(gradients) * scale
+        if self._subtract:
+            observed -= self._genuine.to(observed)
+        self._genuine, self._has_summed = None, False
+        clip_norm = float(self._optimizer.max_grad_norm)
         noise_multiplier, rate = self._step
-        if self._subtract and self._genuine is not None:
-            applied -= self._genuine
-        self._genuine = None
         self._evidence.observe(
-            applied / self._clip_norm(),
+            observed.cpu().numpy() / clip_norm,
             rate=rate,
             noise_multiplier=noise_multiplier,
-            weights=self._lengths() / self._clip_norm(),
+            weights=self._lengths() / clip_norm,
         )
-        self._after_step()
+        self.after_step()
 
-    def _insert(self, tensors: list[Tensor], divisor: float) -> None:
-        """Remember the genuine sums, and add the canaries that take part in this step."""
-        coarse = [t.dtype for t in tensors if t.dtype in (torch.bfloat16, torch.float16)]
+    def _begin_step(self) -> None:
+        """Settle the claimed step, and remember what is reported of it and its batch."""
+        times, told = passes(self._optimizer), None
+        if self._rate is not None:
+            told = float(self._optimizer.noise_multiplier), min(1.0, self._rate * times)
+            self._watched.reported.append(told)
+        if self._claimed is not None:
+            noise_multiplier, rate = self._claimed
+            self._step = noise_multiplier, min(1.0, rate * times)
+        elif told is not None:
+            self._step = told
+        if self._rows is not None:
+            self._watched.batch_sizes.append(self._rows)
+        self._rows = None
+
+    def _genuine_sums(self) -> Tensor:
+        """The sums over all processes, which Opacus adds up after the noise."""
+        several = processes(self._optimizer) > 1
+        values = self._coordinates.read(summed_gradients(self._optimizer), summed=several)
+        return values * sum_per_average(self._optimizer)
+
+    def _applied_without_noise(self, gradients: list[Any], scale: float) -> Tensor:
+        """What may be subtracted in a step in which ``add_noise`` was not called.
+
+        Opacus's own ``step`` has then been left out: the gradient has no noise. Another ``step``
+        may add noise in its own way, which must not be taken for genuine gradients.
+        """
+        if self._has_summed:
+            return self._genuine_sums()
+        kind = type(self._optimizer)
+        stock = all(f.__module__.startswith("opacus.") for f in (kind.step, kind.pre_step))
+        return self._coordinates.read(gradients) * scale if stock else torch.zeros(())
+
+    def _insert(self, tensors: list[Any], scale: float) -> None:
+        """Add the canaries that take part in this step, in tensors that are sums / scale."""
+        taking_part = self._evidence.take_part(self._step[1])
+        if getattr(self._optimizer, "rank", 0) == 0 or is_sharded(self._optimizer):
+            self._coordinates.add(tensors, np.asarray(self._lengths() * taking_part / scale))
+
+    def _require_exact(self, sums: list[Any]) -> None:
+        coarse = {t.dtype for t in sums} & {torch.bfloat16, torch.float16}
         if coarse:
             raise InvalidInput(
-                f"clipped sums must be at least float32, got {coarse[0]}: rounding of the noisy "
+                f"clipped sums must be at least float32, got {coarse.pop()}: rounding of the noisy "
                 "sum would depend on the genuine sum, which no accountant allows for; train the "
                 "private parameters in float32"
             )
-        noise_multiplier, rate = self._claimed()
-        passes = getattr(self._optimizer, "accumulated_iterations", 1)
-        self._step = noise_multiplier, min(1.0, rate * passes)
-        self._genuine = self._summed(self._values(tensors) * divisor)
-        taking_part = self._evidence.take_part(self._step[1])
-        if getattr(self._optimizer, "rank", 0) != 0:
-            return  # the canaries are in the batch of the first process
-        lengths = self._lengths() / divisor * taking_part
-        for held, tensor in zip(self._held, tensors, strict=True):
-            mine = lengths[held.canaries]
-            if mine.any():
-                added = torch.as_tensor(mine, dtype=tensor.dtype, device=tensor.device)
-                tensor.view(-1).index_add_(0, held.where, added)
 
-    def _values(self, tensors: list[Tensor]) -> Array:
-        """The entries of these tensors at the canaries' coordinates."""
-        parts = [
-            tensor.detach().reshape(-1)[held.where]
-            for held, tensor in zip(self._held, tensors, strict=True)
-        ]
-        devices = {part.device for part in parts}
-        if len(devices) > 1:
-            parts = [part.cpu() for part in parts]
-        together = torch.cat([part.double() for part in parts]).cpu()
-        return np.array(together.numpy(), dtype=float)
-
-    def _summed(self, local: Array) -> Array:
-        """The sum over all processes, whose genuine sums are added up after the noise."""
-        if getattr(self._optimizer, "world_size", 1) == 1:
-            return local
-        total = torch.as_tensor(local, device=self._held[0].parameter.device)
-        torch.distributed.all_reduce(total)
-        return np.array(total.cpu().numpy(), dtype=float)
-
-    def _clip_norm(self) -> float:
-        return float(self._optimizer.max_grad_norm)
-
-    def _lengths(self) -> Array:
+    def _lengths(self) -> Array | float:
         """What each canary adds: the clip norm, or that of its tensor with clipping per layer."""
         norms = getattr(self._optimizer, "max_grad_norms", None)
-        lengths = np.empty(len(self._evidence.scores))
-        for held in self._held:
-            lengths[held.canaries] = self._clip_norm() if norms is None else norms[held.index]
-        return lengths
+        if norms is None:
+            return float(self._optimizer.max_grad_norm)
+        return np.repeat(np.asarray(norms, dtype=float), list(map(len, self._evidence.places)))
 
-    def _divisor(self) -> float:
-        """What the optimizer divides the sum by before it is applied."""
-        optimizer = self._optimizer
-        if getattr(optimizer, "loss_reduction", "mean") != "mean":
-            return 1.0
-        passes = getattr(optimizer, "accumulated_iterations", 1)
-        processes = getattr(optimizer, "world_size", 1)
-        return float(optimizer.expected_batch_size * passes * processes)
+    def _parameters(self) -> Array:
+        return np.array(self._coordinates.read(self._optimizer.params).cpu().numpy())

@@ -8,6 +8,7 @@ arrays, one for each trained tensor, in the order of the ``sizes``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, final
 
 import numpy as np
@@ -28,7 +29,6 @@ class OwnSums:
         rate: Claimed sampling rate.
         noise_multiplier: Claimed noise multiplier.
         subtract: Whether the genuine sum is subtracted from what is observed.
-        after_step: Called after each step that was observed.
     """
 
     def __init__(
@@ -39,13 +39,17 @@ class OwnSums:
         rate: float,
         noise_multiplier: float,
         subtract: bool,
-        after_step: Callable[[], None],
     ) -> None:
-        self._evidence, self._subtract, self._after_step = evidence, subtract, after_step
+        self._evidence, self._subtract = evidence, subtract
+        self.after_step: Callable[[], None] = lambda: None
         self._clip_norm = _validate.positive("clip_norm", clip_norm)
         self._rate = _validate.between("sampling_rate", rate, 0, 1, closed_high=True)
         self._noise_multiplier = _validate.positive("noise_multiplier", noise_multiplier)
         self._genuine: Array | None = None
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Nothing to open: the loop calls `add` and `observe`."""
+        return nullcontext()
 
     def add(self, sums: Sequence[Any]) -> list[Any]:
         """The sums with the canaries of this step; arrays that can be changed are changed."""
@@ -84,7 +88,7 @@ class OwnSums:
         self._evidence.observe(
             observed / self._clip_norm, rate=self._rate, noise_multiplier=self._noise_multiplier
         )
-        self._after_step()
+        self.after_step()
 
     def _values(self, name: str, tensors: Sequence[Any]) -> Array:
         sizes = tuple(int(np.prod(np.shape(tensor))) for tensor in tensors)

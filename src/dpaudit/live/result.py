@@ -15,7 +15,7 @@ import platform
 import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
@@ -35,8 +35,9 @@ from dpaudit.claims import Claim
 from dpaudit.errors import DpauditError
 from dpaudit.integrations.base import curve_of, in_words, merged
 from dpaudit.live.evidence import LiveEvidence
-from dpaudit.privacy import ThreatModel
-from dpaudit.scores import AuditRecord, ScoreBlock, Store
+from dpaudit.lower_bounds import estimate
+from dpaudit.privacy import Bound, ThreatModel
+from dpaudit.scores import AuditRecord, ScoreBlock, Scores, Store
 
 SUSPECTED, PROVEN = 20.0, 2000.0
 """E-values along the way that suspect and prove a violation; see `dpaudit.claims.policy.LIVE`."""
@@ -49,35 +50,37 @@ LARGEST = 1e300
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Watched:
-    """What is known of the training beside the scores.
+    """What is seen of the training beside the scores; filled in while it runs.
 
     Arguments:
         name: Name of the audit; it may be `None`.
         score: ``difference`` or ``released``.
+        unit: The unit of privacy whose contribution is clipped.
         batch_sizes: Sizes of the observed batches; empty if they are not known.
         expected_batch: Their expectation under the claim.
-        bypassed: Number of steps that were not private.
-        problem: Why the training is not complete, as a sentence.
+        reported: Noise multiplier and sampling rate that the accountant was told in each step.
+        bypassed: Number of steps in which the optimizer was not asked to add noise.
         clipping: By how much one long gradient changed a clipped sum, in clip norms; `None` if it
             was not tested.
         check_failure: The exception that ended the test of clipping; empty if none did.
-        doubts: Further reasons why the verdict cannot be ``consistent``.
-        device: Device used.
+        outside: What the training changes outside the private step, as sentences.
+        problem: Why the training is not complete, as a sentence.
         seconds: Duration of the training.
     """
 
     name: str | None = None
     score: str = "difference"
-    batch_sizes: Sequence[int] = ()
+    unit: str = "record"
+    batch_sizes: list[int] = field(default_factory=list)
     expected_batch: float | None = None
+    reported: list[tuple[float, float]] = field(default_factory=list)
     bypassed: int = 0
-    problem: str | None = None
     clipping: float | None = None
     check_failure: str = ""
-    doubts: tuple[str, ...] = ()
-    device: str = ""
+    outside: tuple[str, ...] = ()
+    problem: str | None = None
     seconds: float = 0.0
 
 
@@ -102,13 +105,16 @@ def live_result(
             "before training, with the optimizer that the training uses"
         )
     groups = merged([(noise, rate, 1) for noise, rate in evidence.history])
-    reported = _claim_of(groups)
-    claim = question.claim or reported
+    claim = (question.claim or _claim_of(groups)).per(watched.unit)
     doubts = [
         *([] if watched.problem is None else [f"Incomplete: {watched.problem}."]),
-        *watched.doubts,
+        *watched.outside,
         *_step_doubts(evidence, watched.bypassed),
-        *_claim_doubts(claim, reported, groups, question.delta),
+        *(
+            _claim_doubts(claim, watched.reported or evidence.history, question.delta)
+            if question.claim
+            else ()
+        ),
     ]
     tested, untested = ["the noise and its accounting"], []
     if not watched.batch_sizes or watched.expected_batch is None:
@@ -129,6 +135,7 @@ def live_result(
             )
     untested.append("what happens outside of the private step")
     only = groups[0] if len(groups) == 1 else None
+    hidden = final_model_bound(evidence, question)
     facts = {
         "question": Question(
             claim=claim, delta=question.delta, confidence=question.confidence
@@ -139,7 +146,10 @@ def live_result(
         "live": {
             "e_value": min(evidence.largest_e_value, LARGEST),
             "dpsgd": None if only is None else [only[1], only[2]],
-            "notices": [f"tested: {'; '.join(tested)}. Not tested: {'; '.join(untested)}"],
+            "notices": [
+                f"tested: {'; '.join(tested)}. Not tested: {'; '.join(untested)}",
+                *([] if hidden is None else [_hidden_in_words(hidden)]),
+            ],
         },
     }
     description = Description(
@@ -156,14 +166,14 @@ def live_result(
     )
     with ExitStack() as stack:
         opened = store if isinstance(store, Store) else stack.enter_context(_opened(store))
-        record = opened.begin(watched.name, description.to_dict(), _versions(watched))
+        record = opened.begin(watched.name, description.to_dict(), _versions())
         return _stored(record, evidence, facts)
 
 
 def _stored(record: AuditRecord, evidence: LiveEvidence, facts: dict[str, object]) -> AuditResult:
     """Keep the order of the scores, and read the result from the record."""
     count = len(evidence.scores)
-    ranks, coins = evidence.ranks()
+    ranks, coins = evidence.ranks(evidence.scores)
     block = ScoreBlock(
         run=np.zeros(count, dtype=np.int64),
         canary=np.arange(count),
@@ -186,12 +196,12 @@ def _opened(store: str | os.PathLike[str] | None) -> Store:
     return Store.open(path)
 
 
-def _versions(watched: Watched) -> dict[str, str]:
+def _versions() -> dict[str, str]:
     return {
         "dpaudit": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "device": watched.device,
+        "device": platform.machine(),
     }
 
 
@@ -219,21 +229,49 @@ def _step_doubts(evidence: LiveEvidence, bypassed: int) -> list[str]:
     return doubts
 
 
-def _claim_doubts(claim: Claim, reported: Claim, groups: Groups, delta: float) -> list[str]:
-    """Where the claim is about other steps than those that were observed."""
-    if claim is reported:
-        return []
-    doubts = []
-    if claim.epsilon(delta) < 0.99 * reported.epsilon(delta):
+def _claim_doubts(claim: Claim, reported: Sequence[tuple[float, float]], delta: float) -> list[str]:
+    """Where the claim is about other steps than those that the accountant was told."""
+    groups, doubts = merged([(noise, rate, 1) for noise, rate in reported]), []
+    told, settings = _claim_of(groups), claim.settings
+    if claim.epsilon(delta) < 0.99 * told.epsilon(delta):
         doubts.append(
-            f"The optimizer reports epsilon {reported.epsilon(delta):.2f} to its accountant, the "
+            f"The optimizer reports epsilon {told.epsilon(delta):.2f} to its accountant, the "
             f"claim says {claim.epsilon(delta):.2f}."
         )
-    observed = sum(steps for _, _, steps in groups)
-    claimed = claim.settings.get("steps")
-    if claimed is not None and claimed != observed:
-        doubts.append(f"The claim is about {claimed:,} steps, and {observed:,} were observed.")
+    if settings.get("steps") not in (None, len(reported)):
+        doubts.append(
+            f"The claim is about {settings['steps']:,} steps, and {len(reported):,} were observed."
+        )
+    rates = {rate for _, rate, _ in groups}
+    claimed = settings.get("sampling_rate") or 1.0
+    if "noise_multiplier" in settings and any(abs(rate - claimed) > 1e-3 * rate for rate in rates):
+        doubts.append(
+            f"The claim is about sampling rate {claimed:g}, and the optimizer reports "
+            f"{', '.join(f'{rate:g}' for rate in sorted(rates))} to its accountant."
+        )
     return doubts
+
+
+def final_model_bound(evidence: LiveEvidence, question: Question) -> Bound | None:
+    """What the final model alone shows of the canaries (hidden state); `None` if not observed.
+
+    Its score is how far the parameter at the coordinate has moved, which SGD does in proportion to
+    the sum of all noisy gradients.
+    """
+    if evidence.final is None or not np.isfinite(evidence.final).all():
+        return None
+    ranks, coins = evidence.ranks(evidence.final)
+    scores = Scores(score=ranks, inserted=coins)
+    return estimate(
+        scores, delta=question.delta, confidence=question.confidence, method="gaussian-dp"
+    )
+
+
+def _hidden_in_words(bound: Bound) -> str:
+    return (
+        f"the final model alone (hidden state) shows epsilon >= {bound.epsilon:.2f}, "
+        f"{100 * (bound.confidence or 0):g} % confidence, if {', '.join(bound.assumptions)}"
+    )
 
 
 def _sampling_doubts(sizes: Sequence[int], expected: float, rate: float) -> list[str]:
