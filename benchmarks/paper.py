@@ -4,7 +4,8 @@
 
 Repeat the command until it says that all is made. A part that runs out of time is stopped, and the
 next one resumes its trainings. The first part begins with empty compiler caches; the others keep
-them. Without figures all are made. ``--save`` adds the times to paper.json beside this file.
+them. Without figures those of the paper are made, and not ours beside them. ``--save`` adds the
+times to paper.json beside this file.
 Exit code 3: more is left.
 """
 
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import commit
+
+from dpaudit_paper import FIGURES
 
 RESULTS = Path(__file__).with_suffix(".json")
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME")
@@ -72,7 +75,8 @@ def described(out: Path, parts: list[float], *, jobs: int, scale: str) -> dict[s
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("figures", nargs="*", default=["all"])
+    of_paper = [name for name, figure in FIGURES.items() if figure.label]
+    parser.add_argument("figures", nargs="*", default=of_paper)
     parser.add_argument("--data-dir")
     parser.add_argument("--out", type=Path, default=Path("build/paper"))
     parser.add_argument("--part", type=float, default=530.0, help="seconds of this part at most")

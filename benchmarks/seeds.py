@@ -1,10 +1,14 @@
-"""Do bounds exceed the accountant's only by chance? The same audit with other seeds.
+"""The same audits with other seeds, or with more trainings than the figures of the paper have.
 
-    python benchmarks/seeds.py --data-dir DIR --device cuda --seeds 1-10 --out benchmarks/seeds.json
+    python benchmarks/seeds.py PLAN --data-dir DIR [--device cuda] [--part 530]
 
-F1b has one seed. At 95 % confidence the bound of a tight audit is above the accountant's with up to
-one seed in twenty; with a bug it would be above with most seeds. Every seed draws its own batches,
-start, canaries, coins and noise. The file is written after each seed.
+Plans: ``resnet18`` (F1b at C = 1 with seeds 1 to 10: do bounds exceed the accountant's only by
+chance?), ``canaries`` (P1 and A10 with seeds 1 to 20: does one training with many canaries agree
+with many trainings of one canary?) and ``flipped`` (A_L on 500 ResNet18s at C = 2 and 4).
+
+Every seed draws its own batches, start, canaries, coins and noise. Rows are added to seeds.json
+after each audit. After ``--part`` seconds the command ends with exit code 3; the same command
+resumes its trainings, which are in the store of benchmarks/paper.py.
 """
 
 from __future__ import annotations
@@ -12,51 +16,94 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import time
+import os
+import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from dpaudit.adversaries import FlippedLabel, RandomDimension
 from dpaudit_paper import Setting
-from dpaudit_paper.trainings import one_training, readings
+from dpaudit_paper.making import STORE
+from dpaudit_paper.trainings import Trainings, one_training, readings
+
+RESULTS = Path(__file__).with_suffix(".json")
+MORE_IS_LEFT = 3
 
 
-def measure(setting: Setting, model: str, seed: int) -> dict[str, Any]:
-    """Mu and the bounds after the last step, under one seed."""
-    began = time.perf_counter()
-    trainings = dataclasses.replace(one_training(setting, model), seed=seed, shares=(1.0,))
+def plan_of(name: str, setting: Setting) -> Iterator[Trainings]:
+    """The trainings of a plan."""
+    if name == "resnet18":
+        for seed in range(1, 11):
+            one = dataclasses.replace(one_training(setting, "resnet18"), seed=seed)
+            yield dataclasses.replace(one, shares=(1.0,))
+    elif name == "canaries":
+        for model in ("alexnet-head", "convnet"):
+            for seed in range(1, 21):
+                many = Trainings(preset=model, adversary=RandomDimension(), runs=5000, seed=seed)
+                yield dataclasses.replace(many, runs=1, canaries=20_000, shares=(1.0,))
+                yield dataclasses.replace(many, shares=(1.0,))
+    else:
+        for clip_norm in (2.0, 4.0):  # with the horizons of F1b, which reads them from the store
+            yield Trainings(
+                preset="resnet18", adversary=FlippedLabel(), runs=500, clip_norm=clip_norm
+            )
+
+
+def row_of(trainings: Trainings, setting: Setting) -> dict[str, Any]:
+    """Mu and the bounds after the last step."""
     result = trainings.play(setting)
     last = result.horizons[-1]
-    found = readings(last.scores, seed=seed)
+    mu_and_bounds = readings(last.scores, seed=trainings.seed)
+    columns = ("mu", "paper_rule", "gaussian_dp", "gaussian_fit")
     return {
-        "seed": seed,
+        "model": trainings.preset,
+        "adversary": trainings.adversary.name,
+        "clip_norm": trainings.clip_norm,
+        "seed": trainings.seed,
+        "runs": result.runs,
         "canaries": result.canaries,
         "examples": result.configuration["mechanism"]["data"]["examples"],
-        **{name: found[name] for name in ("mu", "gaussian_dp", "gaussian_fit")},
+        **{name: mu_and_bounds[name] for name in columns},
         "accountant": last.least_upper.epsilon,
-        "seconds": round(time.perf_counter() - began, 1),
+        "device": result.device,
+        "torch": torch.__version__,
     }
 
 
 def main() -> None:
-    """Print a line for each seed, and keep all in one file."""
+    """Print a line for each audit, and keep all in one file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("plan", choices=("resnet18", "canaries", "flipped"))
     parser.add_argument("--data-dir")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--model", default="resnet18", choices=("convnet", "resnet18"))
-    parser.add_argument("--seeds", default="1-10", help="first-last")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--store", type=Path, default=Path("build/paper") / STORE)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--part", type=int, default=530, help="seconds after which to stop")
     chosen = parser.parse_args()
-    first, last = (int(part) for part in chosen.seeds.split("-"))
-    setting = Setting(scale="full", device=chosen.device, data_dir=chosen.data_dir)
-    made: dict[str, Any] = {"model": chosen.model, "torch": torch.__version__, "seeds": []}
-    made["device"] = torch.cuda.get_device_name() if chosen.device == "cuda" else chosen.device
-    for seed in range(first, last + 1):
-        made["seeds"].append(measure(setting, chosen.model, seed))
-        chosen.out.write_text(json.dumps(made, indent=1) + "\n")
-        print(made["seeds"][-1], flush=True)
+    chosen.store.parent.mkdir(parents=True, exist_ok=True)
+    setting = Setting(
+        scale="full", device=chosen.device, data_dir=chosen.data_dir, store=chosen.store
+    )
+
+    def stop(*_: object) -> None:
+        print("more is left: repeat the command", flush=True)
+        os._exit(MORE_IS_LEFT)
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(chosen.part)
+    rows: list[dict[str, Any]] = json.loads(chosen.out.read_text()) if chosen.out.exists() else []
+    for trainings in plan_of(chosen.plan, setting):
+        row = row_of(trainings, setting)
+        print(row, flush=True)
+        identity = ("model", "adversary", "clip_norm", "seed", "runs", "canaries")
+        rows = [old for old in rows if any(old[name] != row[name] for name in identity)]
+        rows.append(row)
+        chosen.out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
