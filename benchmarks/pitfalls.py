@@ -1,4 +1,4 @@
-"""The numbers of docs/pitfalls.md that are not in the table of false claims.
+"""The numbers of docs/choosing-a-bound.md that are not in the table of false claims.
 
     OMP_NUM_THREADS=1 python benchmarks/pitfalls.py
 

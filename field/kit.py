@@ -10,7 +10,7 @@ A case returns a result of dpaudit: of `check_step`, `check_training`, `audit`, 
 `test_claim` or `check_pipeline`. Its status follows from that result alone:
 
 - ``kept``: the rules passed, or the claim is consistent with the evidence;
-- ``broken``: a rule is broken, or the claim is violated (confirmed, see docs/violation.md);
+- ``broken``: a rule is broken, or the claim is violated (confirmed, see docs/after-a-verdict.md);
 - ``cannot tell``: anything else, also an exception, with its text.
 """
 

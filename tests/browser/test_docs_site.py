@@ -21,7 +21,6 @@ MATERIAL = {"light": "default", "dark": "slate"}
 PAGES = {
     "home": "",
     "installing": "installing/",
-    "flow": "flow/",
     "notation": "notation/",
     "landscapes": "landscapes/",
     "coverage": "coverage/",
