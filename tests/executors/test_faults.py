@@ -168,7 +168,7 @@ def test_what_a_player_prints_goes_to_standard_error(players, tmp_path, capfd):
 
 
 def test_an_error_that_cannot_be_pickled_keeps_its_text(players, tmp_path):
-    with pytest.raises(DpauditError, match="Unpicklable in a worker process"):
+    with pytest.raises(DpauditError, match="in a worker process: Unpicklable"):
         played(players.Faulty("unpicklable", tmp_path))
 
 

@@ -159,7 +159,8 @@ def test_estimating_does_not_import_the_compiler_of_torch() -> None:
     code = """
 import sys
 from dpaudit.audits.games import MechanismGame
-MechanismGame("housing", runs=10)
+from dpaudit.engine import Speed
+MechanismGame("housing", runs=10, speed=Speed(device="cpu"))
 sys.exit(bool({"torch._dynamo", "sympy"} & set(sys.modules)))
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -232,11 +233,12 @@ def test_tiles_fit_the_smallest_gpu_of_this_machine(
 ) -> None:
     described = game(case, runs=100_000, steps=2, batch_size=4)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    cost = prepare(described, Speed(device="cpu")).cost.bytes
+    alike = Speed(convolutions="library")  # on both devices
+    cost = prepare(described, replace(alike, device="cpu")).cost.bytes
     free = {0: 2000 * cost, 1: 200 * cost}
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (free[number], 0))
-    assert settled(described, Speed(device="cuda")).tile_size == 100  # half of the free memory
-    assert settled(described, Speed(device="cuda:0")).tile_size == 1000
+    assert settled(described, replace(alike, device="cuda")).tile_size == 100  # half of the memory
+    assert settled(described, replace(alike, device="cuda:0")).tile_size == 1000
 
 
 def test_kernels_that_store_no_patches_need_less_memory(
@@ -252,8 +254,7 @@ def test_kernels_that_store_no_patches_need_less_memory(
 @pytest.mark.parametrize(
     ("capacity", "device", "size"),
     [
-        (Capacity(tiles=10, device="cuda", gpu_bytes=200), "cuda", 100),
-        (Capacity(tiles=1000, device="cuda", gpu_bytes=200), "cuda", 7),  # 16 tiles per worker
+        (Capacity(tiles=1000, device="cuda"), "cuda", 7),  # 16 tiles per worker
         (Capacity(tiles=1, device="cuda"), "cuda", 6250),
     ],
 )
@@ -262,9 +263,6 @@ def test_tiles_fit_the_machines_of_an_executor(
 ) -> None:
     """This machine needs no GPU for that."""
     described = game(cases["fcnn"], runs=100_000, steps=2, batch_size=4)
-    if capacity.gpu_bytes is not None:
-        cost = prepare(described, Speed(device="cpu")).cost.bytes
-        capacity = replace(capacity, gpu_bytes=capacity.gpu_bytes * cost)
     speed = prepare(described, Speed(), capacity).speed
     assert (speed.device, speed.tile_size, speed.workers) == (device, size, capacity.tiles)
     kept = prepare(described, Speed(tile_size=11), capacity).speed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,6 @@ from dpaudit.threat_models import (
 )
 
 EXACT = Speed(device="cpu", precision="float64", compile=False, tile_size=4)
-
-
 TOGETHER = Speed(device="cpu", compile=False, tile_size=8)
 
 
@@ -143,15 +142,22 @@ def game(
     )
 
 
+class Recorder(Everything):
+    """Keeps what it is shown."""
+
+    def __init__(self) -> None:
+        self.shown: list[Tensor] = []
+
+    def score(self, view: StandardView, canaries: Canaries) -> Tensor:
+        self.shown.append(view.iterates.clone())
+        return super().score(view, canaries)
+
+
 def iterates(described: Game, speed: Speed) -> Tensor:
     """Every iterate of every run, by the engine."""
-    player = TilePlayer(prepare(described, speed))
-    size = speed.tile_size or 1
-    parts = [
-        torch.stack([current.clone() for _, current in player._train(runs)])
-        for runs in torch.arange(described.runs).split(size)
-    ]
-    return torch.cat(parts, dim=1)
+    recorder = Recorder()
+    scores(replace(described, adversary=recorder), replace(speed, workers=1))
+    return torch.cat(recorder.shown, dim=1)
 
 
 @pytest.mark.parametrize("canaries", [dimensions, gradients, points])

@@ -2,7 +2,7 @@
 
 `torch.compile` keeps matrix products as library calls and moves every intermediate result through
 memory. For a network with a few dozen parameters this takes five times as long as the arithmetic,
-and compiling takes longer than training. The function in ``fused_step.cpp`` computes a whole step
+and compiling takes longer than training. The function in ``fused.cpp`` computes a whole step
 of one run in the processor's cache. It is compiled once for each shape of network, in about a
 second, and kept in the user's cache folder.
 
@@ -25,14 +25,15 @@ import shutil
 import stat
 import subprocess
 import tempfile
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast, final
 
 import torch
 from torch import Tensor, nn
 
+from dpaudit._cores import cores
 from dpaudit.engine.clipped_sums import Taps
 from dpaudit.engine.compiling import CHECKED_CALLS, Distances, Results, Step, miscompiled, too_far
 from dpaudit.engine.layer_rules import is_plain
@@ -118,9 +119,10 @@ def _widths(model: nn.Module) -> tuple[int, ...] | None:
 
 @final
 class FusedSteps:
-    """Steps of all runs in one thread, compiled for one shape of network.
+    """Steps of all runs, compiled for one shape of network, and compared with the slow step.
 
-    Calls release Python's global lock, so several threads can train different runs.
+    The first calls are compared for the first few runs. Several threads train different runs,
+    because calls release Python's global lock.
 
     Arguments:
         widths: The number of features, of units in each hidden layer, and of classes.
@@ -135,6 +137,10 @@ class FusedSteps:
         key: From `dpaudit.engine.noise.key`.
         stream: The stream of the noise.
         noisy: Whether noise is added.
+        slow: The same step in torch; its results are the next state and the clipped sums.
+        insert: Adds to sums what enters, as of `dpaudit.engine.training.Engine`.
+        points: Whether canaries are examples, with coins as their weights.
+        distances: Compares the results of both.
     """
 
     def __init__(
@@ -151,6 +157,10 @@ class FusedSteps:
         key: Tensor,
         stream: int,
         noisy: bool,
+        slow: Step,
+        insert: Callable[[Tensor, Tensor], Tensor],
+        points: bool,
+        distances: Distances,
     ) -> None:
         self._function = ctypes.CDLL(str(build(widths))).fused_steps
         self._function.restype = None
@@ -164,81 +174,15 @@ class FusedSteps:
         # A step from nothing with learning rate -1 and without noise is the clipped sum.
         zeros = torch.zeros_like(rate)
         self._sum_scalars = torch.stack([zeros - 1, clip_norm, zeros, zeros], dim=1)
-        self._key = key
-        self._stream, self._noisy = stream, noisy
-
-    def __call__(
-        self,
-        current: Tensor,
-        coins: Tensor,
-        canaries: Tensor | None,
-        runs: Tensor,
-        *,
-        first: int,
-        last: int,
-        sums: bool = False,
-    ) -> Tensor:
-        """The parameters of all runs after the steps ``first`` to ``last - 1``, (runs, parameters).
-
-        Arguments:
-            current: The parameters before the first of these steps.
-            coins: Weights of the canaries at the end of every batch, shape (runs, canaries).
-            canaries: Added to the clipped sums, shape (runs, parameters), or nothing.
-            runs: Run numbers, shape (runs,).
-            first: Number of the first step.
-            last: Number of the step after the last one.
-            sums: Whether to give the clipped sums of a step instead.
-        """
-        result = current.clone(memory_format=torch.contiguous_format)
-        scalars = self._sum_scalars if sums else self._scalars
-        own = (coins.float(), canaries, runs, self._key, scalars)
-        tensors = [None if t is None else t.contiguous() for t in (result, *self._tables, *own)]
-        self._function(
-            *(None if tensor is None else tensor.data_ptr() for tensor in tensors),
-            len(result),
-            self._tables[2].shape[1],
-            self._examples - coins.shape[1],
-            coins.shape[1],
-            first,
-            last,
-            self._stream,
-            self._noisy,
-        )
-        return result
-
-
-@final
-class CheckedSteps:
-    """`FusedSteps` whose first calls are compared with the slow step for the first few runs.
-
-    Several threads may call it; the slow step, which taps a module, is called by one at a time.
-
-    Arguments:
-        steps: The fused steps.
-        slow: The same step in torch; its results are the next state and the clipped sums.
-        insert: Adds to sums what enters, as of `dpaudit.engine.training.Engine`.
-        points: Whether canaries are examples, with coins as their weights.
-        distances: Compares the results of both.
-    """
-
-    def __init__(
-        self,
-        steps: FusedSteps,
-        slow: Step,
-        *,
-        insert: Callable[[Tensor, Tensor], Tensor],
-        points: bool,
-        distances: Distances,
-    ) -> None:
-        self._steps, self._slow, self._insert, self._points = steps, slow, insert, points
-        self._distances = distances
-        self._unchecked, self._wrong, self._lock = CHECKED_CALLS, False, threading.Lock()
+        self._key, self._stream, self._noisy = key, stream, noisy
+        self._slow, self._insert, self._points = slow, insert, points
+        self._distances, self._unchecked, self._wrong = distances, CHECKED_CALLS, False
         self.notices: tuple[str, ...] = ()
 
     @property
     def trusted(self) -> bool:
         """Whether the fused step has passed all comparisons."""
-        return self._unchecked <= 0 and not self._wrong
+        return self._unchecked == 0 and not self._wrong
 
     def __call__(
         self, state: Tensor, entering: Tensor, runs: Tensor, first: int, last: int
@@ -247,7 +191,7 @@ class CheckedSteps:
         coins, canaries = entering, None
         if not self._points:
             coins, canaries = entering[:, :0], self._insert(torch.zeros_like(state[0]), entering)
-        return self._steps(state[0], coins, canaries, runs, first=first, last=last).unsqueeze(0)
+        return self._trained(state[0], coins, canaries, runs, self._scalars, first, last)[None]
 
     def one_step(
         self,
@@ -270,28 +214,71 @@ class CheckedSteps:
 
         number = int(step)
         with torch.no_grad():
-            if self._unchecked > 0:
-                with self._lock:
-                    few = state[:, :CHECKED_RUNS]
-                    own = entering[:CHECKED_RUNS], runs[:CHECKED_RUNS], number, number + 1
-                    fast = self(few, *own), self._sums(few[0], *own)
-                    each = [slow(slice(run, run + 1)) for run in range(few.shape[1])]
-                    plain = tuple(torch.cat(parts, dim=-2) for parts in zip(*each, strict=True))
-                    self._unchecked -= 1
-                    wrong = too_far(self._distances(fast, plain, (few,)))
-                    if wrong and not self._wrong:
-                        self._wrong = True
-                        self.notices = (miscompiled("the C++ compiler", wrong),)
-            if not self._wrong:
-                return self(state, entering, runs, number, number + 1)
-            with self._lock:
+            if self._unchecked:
+                self._unchecked -= 1
+                few, own = state[:, :CHECKED_RUNS], entering[:CHECKED_RUNS]
+                coins, some = own if self._points else own[:, :0], runs[:CHECKED_RUNS]
+                span = number, number + 1
+                sums = self._trained(few[0], coins, None, some, self._sum_scalars, *span)
+                each = [slow(slice(run, run + 1)) for run in range(few.shape[1])]
+                plain = tuple(torch.cat(parts, dim=-2) for parts in zip(*each, strict=True))
+                wrong = too_far(self._distances((self(few, own, some, *span), sums), plain, (few,)))
+                if wrong and not self._wrong:
+                    self._wrong = True
+                    self.notices = (miscompiled("the C++ compiler", wrong),)
+            if self._wrong:
                 return slow(slice(None))[0]
+            return self(state, entering, runs, number, number + 1)
 
-    def _sums(
-        self, current: Tensor, entering: Tensor, runs: Tensor, first: int, last: int
+    def _trained(
+        self,
+        current: Tensor,
+        coins: Tensor,
+        canaries: Tensor | None,
+        runs: Tensor,
+        scalars: Tensor,
+        first: int,
+        last: int,
     ) -> Tensor:
-        coins = entering if self._points else entering[:, :0]
-        return self._steps(current, coins, None, runs, first=first, last=last, sums=True)
+        """The parameters of all runs after some steps; ``canaries`` are added to the sums."""
+        result = current.clone(memory_format=torch.contiguous_format)
+        coins, runs = coins.float().contiguous(), runs.contiguous()
+        canaries = None if canaries is None else canaries.contiguous()
+        scalars, points = scalars.contiguous(), coins.shape[1]
+
+        def train(own: slice) -> None:
+            mine = coins[own], None if canaries is None else canaries[own], runs[own]
+            tensors = (result[own], *self._tables, *mine, self._key, scalars)
+            self._function(
+                *(None if tensor is None else tensor.data_ptr() for tensor in tensors),
+                len(result[own]),
+                self._tables[2].shape[1],
+                self._examples - points,
+                points,
+                first,
+                last,
+                self._stream,
+                self._noisy,
+            )
+
+        share = -(-len(result) // threads())
+        shares = [slice(start, start + share) for start in range(0, len(result), share)]
+        if len(shares) == 1:
+            train(shares[0])
+        else:
+            list(_pool(len(shares)).map(train, shares))
+        return result
+
+
+def threads() -> int:
+    """Number of threads for this process: ``OMP_NUM_THREADS`` if it is set, or one per core."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdigit() and int(given) else cores()
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="fused")
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -12,7 +11,6 @@ from typing import Literal, final, get_args
 import torch
 
 from dpaudit import _validate
-from dpaudit._cores import cores
 from dpaudit.errors import InvalidInput
 
 Arithmetic = Literal["float32", "tf32", "bfloat16", "float64"]
@@ -154,9 +152,3 @@ def automatic_device(device: torch.device) -> Iterator[None]:
         yield
     finally:
         _automatic.reset(token)
-
-
-def threads() -> int:
-    """Number of threads for this process: ``OMP_NUM_THREADS`` if it is set, or one per core."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdigit() and int(given) else cores()

@@ -42,7 +42,7 @@ from dpaudit.engine.compiling import (
     sum_distance,
     update_distance,
 )
-from dpaudit.engine.fused import CheckedSteps, FusedSteps, fused_widths, is_plain_network
+from dpaudit.engine.fused import FusedSteps, fused_widths, is_plain_network
 from dpaudit.engine.layer_rules import rules
 from dpaudit.engine.noise import Stream
 from dpaudit.engine.speed import ROUNDED, Speed, arithmetic
@@ -145,8 +145,6 @@ class Engine:
         self._insert = self._inserting(None if respond is not None else canaries)
         self._notices = self._clipped_sums.notices
         self._fused = self._make_fused(speed, taps) if compiled == "fused" else None
-        self.releases_gil = self._fused is not None
-        """Whether Python threads can play shares of a tile at the same time, of any size."""
 
         # One run of a plain network is fast without tracing. On a GPU the graph leaves out
         # operations, so its bits may differ from the function's: it is traced at once.
@@ -437,7 +435,7 @@ class Engine:
 
         return distances
 
-    def _make_fused(self, speed: Speed, taps: Taps) -> CheckedSteps | None:
+    def _make_fused(self, speed: Speed, taps: Taps) -> FusedSteps | None:
         """The training as one C++ function; without a compiler `None`, and a notice."""
         widths = fused_widths(self._mechanism, speed, taps)
         if widths is None or self._device.type != "cpu":
@@ -448,7 +446,7 @@ class Engine:
         steps = self._mechanism.steps
         inserted = [float(self._insertion.at(step)) for step in range(steps)]
         try:
-            fused = FusedSteps(
+            return FusedSteps(
                 widths,
                 features=self._features,
                 targets=self._targets,
@@ -460,17 +458,14 @@ class Engine:
                 key=noise.key(self._seed),
                 stream=self._stream,
                 noisy=self._noisy,
+                slow=self._whole_step,
+                insert=self._insert,
+                points=self._points > 0,
+                distances=self._distances(speed, 0, 1),
             )
         except (OSError, subprocess.SubprocessError) as error:
             self._notices += (f"no fused step, so this will be slower: {error}",)
             return None
-        return CheckedSteps(
-            fused,
-            self._whole_step,
-            insert=self._insert,
-            points=self._points > 0,
-            distances=self._distances(speed, 0, 1),
-        )
 
 
 BatchTable = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]
@@ -546,7 +541,8 @@ def fastest_convolutions(
     layers = [layer for layer in model.modules() if isinstance(layer, kinds)]
     largest = max((layer.weight.numel() for layer in layers), default=0)
     speed = speed.settled()
-    if speed.torch_device().type != "cuda" or runs == 1 or largest >= LARGE_LAYER:
+    on_gpu = speed.torch_device().type == "cuda"
+    if not on_gpu or runs == 1 or not 0 < largest < LARGE_LAYER:
         return "library"
     if speed.precision not in ROUNDED:
         return "product"

@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING
 
 from dpaudit._loading import on_first_use
 from dpaudit._registry import Registry
-from dpaudit.executors.base import Capacity, Executor, Lost, Notify, Player, PlayTile, Status
+from dpaudit.executors.base import (
+    Capacity,
+    Executor,
+    Lost,
+    Notify,
+    Player,
+    PlayTile,
+    Status,
+    check_pickles,
+    refuse_in_worker,
+)
+from dpaudit.executors.in_process import InProcess
 
 if TYPE_CHECKING:
-    from dpaudit.executors._worker import refuse_in_worker
-    from dpaudit.executors.in_process import InProcess
-    from dpaudit.executors.local_processes import LocalProcesses, check_pickles
+    from dpaudit.executors.local_processes import LocalProcesses
 
 EXECUTORS: Registry[type[Executor]] = Registry(
     "executor",
@@ -43,11 +52,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept every name
-    __getattr__, __dir__ = on_first_use(
-        __name__,
-        {
-            "_worker": "refuse_in_worker",
-            "in_process": "InProcess",
-            "local_processes": "LocalProcesses check_pickles",
-        },
-    )
+    __getattr__, __dir__ = on_first_use(__name__, {"local_processes": "LocalProcesses"})

@@ -28,8 +28,7 @@ from dpaudit._loading import uncollected
 from dpaudit._validate import said
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.executors._ending import adopt_orphans, kill_descendants
-
-_serving = False
+from dpaudit.executors.base import IN_WORKER
 
 
 @final
@@ -70,19 +69,9 @@ class Setup:
         )
 
 
-def refuse_in_worker() -> None:
-    """Raise where a worker, importing the user's script, is about to start the audit again."""
-    if _serving:
-        raise InvalidInput(
-            "the script starts an audit when it is imported, and worker processes import it: put "
-            "the call under if __name__ == '__main__':"
-        )
-
-
 def serve(descriptor: int) -> None:
     """Receive a `Setup`, then tile numbers or another one; send results until the audit ends."""
-    global _serving  # noqa: PLW0603 - this is the one process-wide fact
-    _serving = True
+    IN_WORKER.set()
     os.set_inheritable(descriptor, False)
     adopt_orphans()
     connection = Connection(descriptor)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, final
+
+from dpaudit.errors import InvalidInput
 
 Notify = Callable[[str], None]
 """Receives one line of text for the user."""
@@ -21,6 +25,30 @@ class Player(ABC):
     @abstractmethod
     def open(self) -> PlayTile:
         """Set up what all tiles share, such as compiled code; called once in each process."""
+
+
+def check_pickles(player: Player) -> bytes:
+    """The player as another process can read it; `InvalidInput` where it cannot."""
+    try:
+        return pickle.dumps(player)
+    except Exception as error:  # pickle raises whatever the object's own code raises
+        raise InvalidInput(
+            "several workers need functions and objects that can be pickled: those of a module, "
+            f"not lambdas or functions within functions ({error}); or use workers=1"
+        ) from None
+
+
+IN_WORKER = threading.Event()
+"""Set in the worker processes of `LocalProcesses`."""
+
+
+def refuse_in_worker() -> None:
+    """Raise where a worker, importing the user's script, is about to start the audit again."""
+    if IN_WORKER.is_set():
+        raise InvalidInput(
+            "the script starts an audit when it is imported, and worker processes import it: put "
+            "the call under if __name__ == '__main__':"
+        )
 
 
 @final
@@ -87,12 +115,10 @@ class Capacity:
     Arguments:
         tiles: Number of tiles that can be played at the same time.
         device: ``"cpu"`` or ``"cuda"`` on other machines; `None` for the devices of this machine.
-        gpu_bytes: Memory that a tile may use on the smallest GPU; `None` if it is not known.
     """
 
     tiles: int
     device: str | None = None
-    gpu_bytes: int | None = None
 
 
 class Executor(ABC):

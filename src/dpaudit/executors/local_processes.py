@@ -21,7 +21,14 @@ from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.executors._ending import kill_descendants
 from dpaudit.executors._worker import Setup
-from dpaudit.executors.base import Attempts, Capacity, Executor, Notify, Player
+from dpaudit.executors.base import (
+    Attempts,
+    Capacity,
+    Executor,
+    Notify,
+    Player,
+    check_pickles,
+)
 
 _POLL = 1.0
 """Seconds after which a worker that ended without closing its socket is noticed."""
@@ -152,17 +159,6 @@ class LocalProcesses(Executor):
         gpus = self._gpus
         own = {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if gpus else {}
         return _Worker({**self._environment, **own}, self._timeout)
-
-
-def check_pickles(player: Player) -> bytes:
-    """The player as another process can read it; `InvalidInput` where it cannot."""
-    try:
-        return pickle.dumps(player)
-    except Exception as error:  # pickle raises whatever the object's own code raises
-        raise InvalidInput(
-            "several workers need functions and objects that can be pickled: those of a module, "
-            f"not lambdas or functions within functions ({error}); or use workers=1"
-        ) from None
 
 
 @final

@@ -6,7 +6,7 @@ import signal
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
 from dpaudit import _validate
@@ -15,9 +15,6 @@ from dpaudit.executors.base import Attempts, Capacity, Executor, Notify, Player,
 
 _SECONDS_BETWEEN_LOOKS = 2.0
 """How often the cluster is asked for its machines, which may come and go."""
-
-_SECONDS_FOR_A_LOOK_AT_GPUS = 60.0
-"""A machine whose GPUs are all in use for longer does not say how large they are."""
 
 
 @final
@@ -76,14 +73,9 @@ class RayTasks(Executor):
         self._attempts = _validate.integer("attempts", attempts, at_least=1)
 
     def capacity(self) -> Capacity:
-        """Number of tiles that the cluster has room for now, and the size of its smallest GPU."""
-        cluster, share = _Cluster(self._connected(), self._needs), self._needs["GPU"]
-        slots = cluster.slots()
-        if not share:
-            return Capacity(tiles=slots, device="cpu")
-        sizes = cluster.ask_each(_free_gpu_bytes, self._options())
-        room = min((min(free, int(share * size)) for free, size in sizes), default=None)
-        return Capacity(tiles=slots, device="cuda", gpu_bytes=room)
+        """Number of tiles that the cluster has room for now."""
+        slots = _Cluster(self._connected(), self._needs).slots()
+        return Capacity(tiles=slots, device="cuda" if self._needs["GPU"] else "cpu")
 
     def play(
         self, player: Player, tiles: Sequence[int], notify: Notify
@@ -220,24 +212,6 @@ class _Cluster:
         self._known = alive
         return sum(self._slots_of(node) for node in nodes)
 
-    def ask_each(self, question: Callable[[], Any], options: Mapping[str, Any]) -> list[Any]:
-        """The answers of all machines that may play and that have room soon."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        places = [
-            NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
-            for node in self._ray.nodes()
-            if self._slots_of(node)
-        ]
-        task = self._ray.remote(**options)(question)
-        asked = [task.options(scheduling_strategy=place).remote() for place in places]
-        done, late = self._ray.wait(
-            asked, num_returns=len(asked), timeout=_SECONDS_FOR_A_LOOK_AT_GPUS
-        )
-        for one in late:
-            self._ray.cancel(one, force=True)
-        return [answer for answer in self._ray.get(done) if answer is not None]
-
     def _slots_of(self, node: Mapping[str, Any]) -> int:
         if not node["Alive"]:
             return 0
@@ -249,13 +223,6 @@ def _close(ray: Any, connection: str) -> None:
     """Close a connection, unless somebody else has closed it and opened another."""
     if ray.is_initialized() and ray.get_runtime_context().get_worker_id() == connection:
         ray.shutdown()
-
-
-def _free_gpu_bytes() -> tuple[int, int] | None:
-    """Runs on a machine of the cluster: free and whole memory of its GPU."""
-    import torch
-
-    return torch.cuda.mem_get_info() if torch.cuda.is_available() else None
 
 
 _opened: dict[str, PlayTile] = {}

@@ -2,8 +2,7 @@
 
 from dpaudit.games.game import Coin, Game
 from dpaudit.games.game_check import check_game
-from dpaudit.games.playing import executor_for, play
-from dpaudit.games.tiles import Prepared, TilePlayer, prepare
+from dpaudit.games.tiles import Prepared, TilePlayer, executor_for, play, prepare
 
 __all__ = [
     "Coin",

@@ -192,9 +192,7 @@ def _memory(device: torch.device, capacity: Capacity | None) -> int:
     """Bytes of one tile: on a CPU those of the cache, otherwise a share of the smallest GPU."""
     if device.type != "cuda":
         return CACHE
-    if capacity is not None and capacity.gpu_bytes is not None:
-        free = capacity.gpu_bytes
-    elif capacity is not None and capacity.device is not None:
+    if capacity is not None and capacity.device is not None:
         free = UNKNOWN_GPU_BYTES
     else:
         numbers = range(torch.cuda.device_count()) if device.index is None else [device.index]

@@ -10,8 +10,7 @@ import gc
 import logging
 import math
 import platform
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -20,14 +19,15 @@ import torch
 from torch import Tensor
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.engine.checking import Checked
 from dpaudit.engine.compiling import numerics
-from dpaudit.engine.speed import Speed, threads
-from dpaudit.engine.starting_points import flat_parameters, initial_parameters, known_model
+from dpaudit.engine.speed import Speed
+from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.engine.training import Engine
-from dpaudit.errors import InvalidInput, NumericalError
-from dpaudit.executors import Capacity, Notify, Player, PlayTile
-from dpaudit.games.budget import Cost, cost, settle
+from dpaudit.errors import DpauditError, InvalidInput, NumericalError
+from dpaudit.executors import Capacity, Executor, InProcess, Lost, Notify, Player, PlayTile
+from dpaudit.games.budget import Cost, cost, gpus, settle
 from dpaudit.games.coins import insertion_coins
 from dpaudit.games.game import Game
 from dpaudit.games.game_check import check_game
@@ -37,6 +37,11 @@ from dpaudit.scores import ScoreBlock
 from dpaudit.threat_models import AdaptiveAdversary, Canaries, Moment, StandardAdversary
 
 _log = logging.getLogger(__name__)
+
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+_MOST_LOST = 10
+"""Number of lost tiles after which the others are not tried any more."""
 
 
 @final
@@ -110,7 +115,7 @@ class TilePlayer:
 
     def __init__(self, prepared: Prepared) -> None:
         game, speed = prepared.game, prepared.speed
-        self._prepared, self._game, self._speed = prepared, game, speed
+        self._prepared, self._game = prepared, game
         self._device = speed.torch_device()
         device = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu"
         self._played_on = f"{platform.node()}: {device}, {speed.precision}"
@@ -120,14 +125,14 @@ class TilePlayer:
         self._canaries = _on_device(game.canaries, self._device)
         self._together = prepared.tile_size
         self._engine: Engine | None = None
-        self._stepwise = isinstance(game.adversary, StandardAdversary)
 
     def play_tile(self, tile: int, notify: Notify = _log.info) -> ScoreBlock:
         """The scores of tile number ``tile``: a pure function of the prepared game."""
         runs = torch.tensor(self._prepared.runs_of(tile))
         while True:
             try:
-                parts = [self._play(some) for some in torch.split(runs, self._together)]
+                parts = [self._scores(some) for some in torch.split(runs, self._together)]
+                break
             except torch.OutOfMemoryError:
                 if self._together == 1:
                     raise
@@ -136,110 +141,68 @@ class TilePlayer:
                 gc.collect()  # an engine and its step refer to each other
                 torch.cuda.empty_cache()
                 notify(f"out of memory: continuing with {self._together} runs at a time")
-                continue
-            break
         for notice in self._engine.notices if self._engine is not None else ():
             notify(notice)
-        return parts[0] if len(parts) == 1 else _concatenate(parts)
-
-    def _play(self, runs: Tensor) -> ScoreBlock:
-        with numerics(self._speed.precision, self._device):
-            parts = min(threads(), len(runs)) if self._playing_engine().releases_gil else 1
-            trainings = [self._train(share) for share in runs.tensor_split(parts)]
-            if len(trainings) == 1:
-                return self._score(runs, trainings[0])
-            with ThreadPoolExecutor(len(trainings)) as pool:
-                return self._score(runs, _joined(trainings, pool))
-
-    def _playing_engine(self) -> Engine:
-        if self._engine is None:
-            self._engine = engine_of(self._prepared, runs=self._together)
-        return self._engine
-
-    def _train(self, runs: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """The number of steps done and the parameters: at the start and at every horizon.
-
-        For adversaries that see iterates, after every step up to the last horizon.
-        """
-        engine = self._playing_engine()
-        # Shapes may be fixed: a short tile is filled up with runs whose scores are not used.
-        size = len(runs) if engine.releases_gil else self._together
-        filled = torch.arange(int(runs[0]), int(runs[0]) + size)
-        coins = torch.zeros(size, self._game.canaries.count)
-        coins[: len(runs)] = self._coins[runs].float()
-        start = initial_parameters(
-            self._game.mechanism, seed=self._game.seed, runs=filled, dtype=self._speed.dtype
-        ).to(self._device)
-        yield 0, start[: len(runs)]
-        horizons = self._game.horizons
-        shown_after = range(1, horizons[-1] + 1) if self._stepwise else horizons
-        states = engine.states(start, filled, coins, shown_after)
-        for steps, state in zip(shown_after, states, strict=True):
-            shown = state[0] if self._stepwise else engine.released_in(state)
-            yield steps, shown[: len(runs)]
-
-    def _score(self, runs: Tensor, training: Iterator[tuple[int, Tensor]]) -> ScoreBlock:
-        """Score at every horizon. Iterates are collected only for adversaries that see them."""
-        game, initial = self._game, None
-        if isinstance(game.mechanism.initialisation, FixedInitialisation):  # the start is public
-            initial = flat_parameters(known_model(game.mechanism), self._speed.dtype)
-            initial = initial.to(self._device)
-        scores: list[np.ndarray] = []
-        iterates: list[Tensor] = []
-        for steps, current in training:
-            if not self._stepwise:
-                iterates.clear()
-            iterates.append(current)
-            if steps not in game.horizons:
-                continue
-            _refuse_divergence(runs, steps, current)
-            values = scored(game, steps, initial, iterates, self._canaries)
-            expected = (len(runs), game.canaries.count)
-            if tuple(values.shape) != expected:
-                raise InvalidInput(
-                    f"adversary {game.adversary.name!r} must give scores of shape (runs, canaries) "
-                    f"= {expected}, got {tuple(values.shape)}"
-                )
-            scores.append(values.detach().cpu().double().numpy())
-        return self._block(runs, np.stack(scores))
-
-    def _block(self, runs: Tensor, scores: np.ndarray) -> ScoreBlock:
-        shape = scores.shape  # (horizons, runs, canaries)
+        scores = np.concatenate(parts, axis=1)
         horizon, run, canary = np.meshgrid(
-            np.array(self._game.horizons), runs.numpy(), np.arange(shape[2]), indexing="ij"
+            np.array(self._game.horizons), runs.numpy(), np.arange(scores.shape[2]), indexing="ij"
         )
-        inserted = np.broadcast_to(self._coins[runs].numpy(), shape)
+        inserted = np.broadcast_to(self._coins[runs].numpy(), scores.shape)
+        columns = {"run": run, "canary": canary, "horizon": horizon, "inserted": inserted}
         return ScoreBlock(
-            run=run.ravel(),
-            canary=canary.ravel(),
-            horizon=horizon.ravel(),
-            inserted=inserted.ravel(),
+            **{name: column.ravel() for name, column in columns.items()},
             score=scores.ravel(),
             played_on=self._played_on,
         )
 
+    def _scores(self, runs: Tensor) -> Array:
+        """The scores of runs that are trained together, shape (horizons, runs, canaries)."""
+        game, speed = self._game, self._prepared.speed
+        with numerics(speed.precision, self._device):
+            if self._engine is None:
+                self._engine = engine_of(self._prepared, runs=self._together)
+            # Shapes may be fixed: a short tile is filled up with runs whose scores are not used.
+            filled = torch.arange(int(runs[0]), int(runs[0]) + self._together)
+            coins = torch.zeros(self._together, game.canaries.count)
+            coins[: len(runs)] = self._coins[runs].float()
+            start = initial_parameters(
+                game.mechanism, seed=game.seed, runs=filled, dtype=speed.dtype
+            ).to(self._device)
+            public = isinstance(game.mechanism.initialisation, FixedInitialisation)
+            # Iterates are collected only for adversaries that see them.
+            stepwise, last = isinstance(game.adversary, StandardAdversary), game.horizons[-1]
+            shown_after = range(1, last + 1) if stepwise else game.horizons
+            states = self._engine.states(start, filled, coins, shown_after)
+            iterates, scores = [start[: len(runs)]], list[Array]()
+            for steps, state in zip(shown_after, states, strict=True):
+                if not stepwise:
+                    iterates.clear()
+                shown = state[0] if stepwise else self._engine.released_in(state)
+                iterates.append(shown[: len(runs)])
+                if steps in game.horizons:
+                    _refuse_divergence(runs, steps, iterates[-1])
+                    values = scored(
+                        game, steps, start[0] if public else None, iterates, self._canaries
+                    )
+                    scores.append(self._checked(values, len(runs)))
+        return np.stack(scores)
 
-def _joined(
-    trainings: list[Iterator[tuple[int, Tensor]]], pool: ThreadPoolExecutor
-) -> Iterator[tuple[int, Tensor]]:
-    """The parameters of all shares of a tile, which advance at the same time.
-
-    They are scored together: the last bit of a product of matrices depends on their shapes, and so
-    it would depend on the number of threads.
-    """
-    while True:
-        following = pool.map(lambda training: next(training, None), trainings)
-        parts = [part for part in following if part is not None]
-        if not parts:
-            return
-        yield parts[0][0], torch.cat([current for _, current in parts])
+    def _checked(self, values: Tensor, runs: int) -> Array:
+        expected = (runs, self._game.canaries.count)
+        if tuple(values.shape) != expected:
+            raise InvalidInput(
+                f"adversary {self._game.adversary.name!r} must give scores of shape (runs, "
+                f"canaries) = {expected}, got {tuple(values.shape)}"
+            )
+        scores: Array = values.detach().cpu().double().numpy()
+        return scores
 
 
 def engine_of(prepared: Prepared, *, runs: int) -> Engine:
     """The engine that trains ``runs`` models of a game together."""
     game, speed = prepared.game, prepared.speed
-    device = speed.torch_device()
-    adversary, canaries, respond = game.adversary, _on_device(game.canaries, device), None
+    adversary, respond = game.adversary, None
+    canaries = _on_device(game.canaries, speed.torch_device())
     if isinstance(adversary, AdaptiveAdversary):
 
         def respond(step: int, current: Tensor) -> Tensor:
@@ -279,10 +242,63 @@ def _on_device(canaries: Canaries, device: torch.device) -> Canaries:
     return replace(canaries, **tensors)  # type: ignore[type-var]
 
 
-def _concatenate(blocks: list[ScoreBlock]) -> ScoreBlock:
-    """The blocks of a halved tile, with rows in the order of the whole tile."""
-    names = ("run", "canary", "horizon", "inserted", "score")
-    columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in names}
-    order = np.lexsort((columns["canary"], columns["run"], columns["horizon"]))
-    ordered = {name: column[order] for name, column in columns.items()}
-    return ScoreBlock(**ordered, played_on=blocks[0].played_on)
+def executor_for(prepared: Prepared, done: Collection[int] = ()) -> Executor:
+    """Local processes, as many as the settled speed has; this process for a single one."""
+    workers = min(prepared.speed.workers or 1, prepared.tiles - len(done))
+    if workers < 2:
+        return InProcess()
+    from dpaudit.executors import LocalProcesses
+
+    device = prepared.speed.torch_device()
+    if device.type == "cpu":
+        return LocalProcesses(workers=workers, environment=_ONE_THREAD)
+    # A numbered GPU keeps its number; otherwise each worker sees one GPU.
+    return LocalProcesses(workers=workers, gpus=gpus(device) if device.index is None else ())
+
+
+def play(
+    prepared: Prepared,
+    *,
+    done: Collection[int] = (),
+    notify: Notify | None = None,
+    executor: Executor | None = None,
+) -> Iterator[tuple[int, ScoreBlock]]:
+    """Play the tiles that are not ``done``; yield each with its number as soon as it is finished.
+
+    Raises `DpauditError`, after all other tiles, if the workers of a tile died in every attempt.
+
+    Arguments:
+        prepared: The game, from `dpaudit.games.prepare`.
+        done: Numbers of tiles that are skipped.
+        notify: Called once with each notice for the user.
+        executor: Schedules the tiles; by default local processes, ``speed.workers`` of them.
+    """
+    reported: set[str] = set()
+
+    def report(notice: str) -> None:
+        if notice not in reported:
+            reported.add(notice)
+            _log.info(notice)
+            if notify is not None:
+                notify(notice)
+
+    for notice in prepared.checked.notices:
+        report(notice)
+    tiles = [tile for tile in range(prepared.tiles) if tile not in frozenset(done)]
+    executor = executor_for(prepared, done) if executor is None else executor
+    lost: dict[int, Lost] = {}
+    for tile, result in executor.play(prepared, tiles, report):
+        if not isinstance(result, Lost):
+            yield tile, result
+            continue
+        lost[tile] = result
+        if len(lost) == _MOST_LOST:
+            break
+    if lost:
+        tile, last = lost.popitem()
+        others = f" (and {len(lost)} more)" if lost else ""
+        raise DpauditError(
+            f"tile {tile}{others} could not be played in {last.attempts} attempts: {last.reason}; "
+            "the other tiles that were played are kept. Use fewer workers or a smaller tile_size, "
+            "and repeat the same call"
+        )
