@@ -20,6 +20,7 @@ from dpaudit.adversaries import (
     AdaptiveAdversary,
     Adversary,
     ChoosesData,
+    ChoosesStart,
 )
 from dpaudit.audits import audit
 from dpaudit.audits.assessment import AS_GOOD_AS_IT_GETS
@@ -200,6 +201,7 @@ def _threat(adversary: Adversary) -> str:
     powers = [adversary.threat_model.value]
     powers += ["adaptive"] if isinstance(adversary, AdaptiveAdversary) else []
     powers += ["chooses the data"] if isinstance(adversary, ChoosesData) else []
+    powers += ["chooses the start"] if isinstance(adversary, ChoosesStart) else []
     return ", ".join(powers)
 
 

@@ -64,6 +64,7 @@ class CanaryPoints(Canaries):
 
     features: torch.Tensor  # (count, ...)
     targets: torch.Tensor  # (count, ...)
+    asked: torch.Tensor | None = None  # (count, ...), features that are queried instead, if any
 
     @property
     def count(self) -> int:
@@ -215,24 +216,49 @@ class ChoosesData(ABC):
     Differential privacy holds for every data set, so no upper bound changes.
     """
 
+    changes = ("data",)
+
     @abstractmethod
     def prepare(self, mechanism: DPSGD) -> DPSGD:
         """The same training on other examples; nothing else may differ."""
 
 
+class ChoosesStart(ABC):
+    """An additional power, in any threat model: the adversary chooses the initial parameters.
+
+    They are public, and no upper bound depends on them.
+    """
+
+    changes = ("build_model", "initialisation")
+
+    @abstractmethod
+    def prepare(self, mechanism: DPSGD) -> DPSGD:
+        """The same training of the same model from another start; nothing else may differ."""
+
+
 def audited_mechanism(adversary: Adversary, mechanism: DPSGD) -> DPSGD:
-    """The mechanism that is audited: with the adversary's own data if it `ChoosesData`."""
-    if not isinstance(adversary, ChoosesData):
+    """The mechanism that is audited: with what the adversary chooses of the training, if it may."""
+    if not isinstance(adversary, ChoosesData | ChoosesStart):
         return mechanism
     chosen = adversary.prepare(mechanism)
     # Any other change would be an audit of a different mechanism.
-    if chosen != replace(mechanism, data=chosen.data):
+    allowed = {name: getattr(chosen, name) for name in adversary.changes}
+    if chosen != replace(mechanism, **allowed):
         raise InvalidInput(
-            f"adversary {adversary.name!r} must change nothing of the mechanism but its data"
+            f"adversary {adversary.name!r} must change nothing of the mechanism but its "
+            f"{' and '.join(adversary.changes)}"
         )
     if chosen.data.features.shape != mechanism.data.features.shape:
         raise InvalidInput(
             f"adversary {adversary.name!r} must keep the shape of the data, "
             f"{mechanism.data.features.shape}, got {chosen.data.features.shape}"
         )
+    if _layers(chosen) != _layers(mechanism):
+        raise InvalidInput(f"adversary {adversary.name!r} must keep the layers of the model")
     return chosen
+
+
+def _layers(mechanism: DPSGD) -> str:
+    from dpaudit.engine.starting_points import known_model
+
+    return str(known_model(mechanism))

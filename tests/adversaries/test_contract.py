@@ -48,7 +48,7 @@ def test_one_class_has_two_names() -> None:
     assert one_run == DiracGradient(subtract=False) == OneRunWhiteBox()
     assert one_run.name == pickle.loads(pickle.dumps(one_run)).name == "one-run-white-box"
     assert adversary("dirac-gradient").name == "dirac-gradient"
-    assert len(ADVERSARIES) == 18
+    assert len(ADVERSARIES) == 20
 
 
 def test_an_unknown_name_is_refused() -> None:

@@ -21,6 +21,7 @@ from dpaudit.threat_models import (
     Canaries,
     CanaryPoints,
     ChoosesData,
+    ChoosesStart,
     CraftedDimensions,
     CraftedGradients,
     HiddenStateAdversary,
@@ -32,6 +33,7 @@ from dpaudit.threat_models import (
 
 if TYPE_CHECKING:
     from dpaudit.adversaries.adaptive import AdaptivePoisoning, Canife
+    from dpaudit.adversaries.blank import AdversarialSample, WorstCaseStart
     from dpaudit.adversaries.dimensions import (
         RandomDimension,
         RandomDirection,
@@ -62,6 +64,7 @@ __all__ = [
     "AdaptedPoints",
     "AdaptiveAdversary",
     "AdaptivePoisoning",
+    "AdversarialSample",
     "Adversary",
     "ApiAccess",
     "BlackBoxAdversary",
@@ -70,6 +73,7 @@ __all__ = [
     "CanaryPoints",
     "Canife",
     "ChoosesData",
+    "ChoosesStart",
     "ClipBackdoor",
     "CraftedDimensions",
     "CraftedGradients",
@@ -92,6 +96,7 @@ __all__ = [
     "StandardView",
     "StartDistribution",
     "StaticPoisoning",
+    "WorstCaseStart",
     "adversary",
 ]
 
@@ -100,6 +105,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept every name
         __name__,
         {
             "adaptive": "AdaptivePoisoning Canife",
+            "blank": "AdversarialSample WorstCaseStart",
             "dimensions": "RandomDimension RandomDirection SimulatedDimension StartDistribution",
             "points": "ApiAccess ClipBackdoor FlippedLabel IntermediatePoisoning OneRunBlackBox "
             "RareFeature StaticPoisoning",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpaudit._registry import Registry
 from dpaudit.adversaries.adaptive import AdaptivePoisoning, Canife
+from dpaudit.adversaries.blank import AdversarialSample, WorstCaseStart
 from dpaudit.adversaries.dimensions import (
     RandomDimension,
     RandomDirection,
@@ -47,6 +48,8 @@ _SHIPPED: tuple[Adversary, ...] = (
     OneRunWhiteBox(),
     RareFeature(),
     StartDistribution(),
+    WorstCaseStart(),
+    AdversarialSample(),
 )
 
 ADVERSARIES: Registry[Adversary] = Registry(

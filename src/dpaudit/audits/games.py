@@ -199,10 +199,10 @@ class MechanismGame(Game):
         mechanism.check_insertion(insertion)
         asked = Speed() if speed is None else speed
         device = device_of(asked, capacity)  # raises if the device is missing
-        mechanism = audited_mechanism(adversary, mechanism)
         if capacity is None and asked.compile is not False:
             warm_up(device, mechanism.data)
         with automatic_device(device):
+            mechanism = audited_mechanism(adversary, mechanism)
             crafted = adversary.craft(mechanism, insertion, canaries=canaries, seed=seed)
         game = Trainings(
             mechanism=mechanism,

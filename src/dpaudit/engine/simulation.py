@@ -19,7 +19,8 @@ from dpaudit.engine.noise import Stream
 from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.engine.training import Engine
-from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation
+from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, Insertion
+from dpaudit.threat_models import Canaries
 
 
 @final
@@ -77,9 +78,16 @@ def shortened(seconds: float) -> Iterator[Shortened]:
 
 
 def simulate(
-    mechanism: DPSGD, *, noisy: bool, runs: int, seed: int, speed: Speed | None = None
+    mechanism: DPSGD,
+    *,
+    noisy: bool,
+    runs: int,
+    seed: int,
+    speed: Speed | None = None,
+    canaries: Canaries | None = None,
+    insertion: Insertion | None = None,
 ) -> Simulated:
-    """Train ``runs`` models without canaries, and measure how much each dimension moved.
+    """Train ``runs`` models with all canaries, if any, and measure how much each dimension moved.
 
     A noiseless simulation has neither noise nor clipping. A noisy one uses a stream that is
     independent of the game's noise, even with the same seed.
@@ -98,6 +106,8 @@ def simulate(
             mechanism,
             runs=played,
             speed=speed,
+            canaries=canaries,
+            insertion=insertion,
             seed=seed,
             stream=Stream.SIMULATED_NOISE,
             clipped=noisy,
@@ -111,7 +121,8 @@ def simulate(
         )
         squares, before = torch.zeros_like(start[0]), start
         short, began = _shortened.get(), time.perf_counter()
-        for step, state in enumerate(engine.states(start, numbers, torch.zeros(played, 0)), 1):
+        coins = torch.ones(played, 0 if canaries is None else canaries.count)
+        for step, state in enumerate(engine.states(start, numbers, coins), 1):
             squares += (state[0] - before).square().sum(0)
             before = state[0]
             spent = time.perf_counter() - began

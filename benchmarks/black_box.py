@@ -1,0 +1,195 @@
+"""What a black-box adversary shows of DP-SGD, in the setting of Annamalai and De Cristofaro.
+
+    python benchmarks/black_box.py --data-dir FOLDER --out FOLDER [--only NAME ...] [--minutes M]
+
+999 records of CIFAR-10, their network with tanh (550,570 parameters), 200 steps of gradient descent
+with all records, clip norm 1, learning rate 4e-5 for the sum of gradients, and noise for epsilon 10
+at delta 1e-5. They prove 6.95 on average with 200 trainings, from a start that is trained on
+CIFAR-100 and on the other half of CIFAR-10 (NeurIPS 2024, section 5). Needs a GPU.
+
+Each audit plays runs for M minutes after its first tile, whatever the scores are, and writes them
+to a CSV file; a table of bounds is printed and kept as JSON. ``--published-start`` names their file
+``cnn_cifar100_cifar10_half.pt``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from dpaudit.adversaries import (
+    AdversarialSample,
+    Adversary,
+    SimulatedDimension,
+    WorstCaseStart,
+)
+from dpaudit.data import Examples, cifar10
+from dpaudit.engine import Speed
+from dpaudit.games import Game, play, prepare
+from dpaudit.lower_bounds import lower_bound
+from dpaudit.mechanisms import DPSGD, FullBatch, Insertion
+from dpaudit.mechanisms.losses import cross_entropy
+from dpaudit.models import drawn_by
+from dpaudit.scores import Scores
+from dpaudit.threat_models import audited_mechanism
+from dpaudit.upper_bounds import noise_multiplier_for
+
+EPSILON, DELTA = 10.0, 1e-5
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # theirs
+
+
+def network() -> nn.Module:
+    """Their network for CIFAR-10, from Dörmann et al. (2021)."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for width in (32, 64, 128):
+        for _ in range(2):
+            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.Tanh()]
+            channels = width
+        layers.append(nn.MaxPool2d(2))
+    head = [nn.Flatten(), nn.Linear(2048, 128), nn.Tanh(), nn.Linear(128, 10)]
+    return nn.Sequential(*layers, *head)
+
+
+def published(path: str) -> nn.Module:
+    """The network with the weights of their file, whose layers have other names."""
+    model = network()
+    weights = torch.load(path, map_location="cpu", weights_only=True).values()
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), weights, strict=True):
+            parameter.copy_(value)
+    return model
+
+
+def training(data: Examples, steps: int, build_model: Callable[[], nn.Module]) -> DPSGD:
+    """Their training; each run has the canary beside the data or not."""
+    return DPSGD(
+        name="black box",
+        build_model=build_model,
+        loss=cross_entropy,
+        data=data,
+        batches=FullBatch(),
+        steps=steps,
+        learning_rate=4e-5 * len(data),
+        clip_norm=1.0,
+        noise_multiplier=noise_multiplier_for(epsilon=EPSILON, delta=DELTA, steps=steps),
+    )
+
+
+def audits(given: argparse.Namespace) -> dict[str, Callable[[], tuple[DPSGD, Adversary]]]:
+    """The training and the adversary of each audit; made when it is their turn."""
+    pixels = cifar10(given.data_dir, normalise=False)
+    mean, std = (np.array(values, dtype=np.float32)[:, None, None] for values in (MEAN, STD))
+    images = dataclasses.replace(pixels, features=(pixels.features - mean) / std)
+    data = images.take(range(len(images) - given.records, len(images)))
+    others = images.take(range(min(len(images) - given.records, given.others)))
+    fresh = functools.partial(drawn_by, "xavier", network)
+    crafted = WorstCaseStart(epochs=given.epochs)
+
+    def start_of(adversary: WorstCaseStart) -> DPSGD:
+        return audited_mechanism(adversary, training(data, given.steps, fresh))
+
+    chosen: dict[str, Callable[[], tuple[DPSGD, Adversary]]] = {
+        "worst-case-start": lambda: (start_of(crafted), crafted),
+        "worst-case-start, other examples": lambda: (
+            start_of(WorstCaseStart(epochs=given.epochs, examples=others)),
+            crafted,
+        ),
+        "worst-case-start, drawn start": lambda: (training(data, given.steps, fresh), crafted),
+        "simulated-dimension": lambda: (start_of(crafted), SimulatedDimension()),
+        "adversarial-sample": lambda: (training(data, given.steps, fresh), AdversarialSample()),
+    }
+    if given.published_start is not None:
+        theirs = functools.partial(published, given.published_start)
+        chosen["worst-case-start, published start"] = lambda: (
+            training(data, given.steps, theirs),
+            crafted,
+        )
+    return chosen
+
+
+def one(
+    name: str, mechanism: DPSGD, adversary: Adversary, given: argparse.Namespace
+) -> dict[str, Any]:
+    """Play for the minutes that were given, and bound epsilon."""
+    began = time.perf_counter()
+    game = Game(
+        mechanism=mechanism,
+        adversary=adversary,
+        canaries=adversary.craft(mechanism, Insertion(), canaries=1, seed=given.seed),
+        runs=given.most_runs,
+        seed=given.seed,
+        coin="fair",
+    )
+    speed = Speed(precision=given.precision, tile_size=given.tile_size, workers=1)
+    prepared = prepare(game, speed)
+    crafting, first, parts = time.perf_counter() - began, 0.0, []
+    for _, block in play(prepared):
+        parts.append(block.scores(mechanism.steps))
+        now = time.perf_counter()
+        first = first or now
+        if now - first > 60 * given.minutes:
+            break
+    scores = Scores.concat(parts)
+    file = given.out / f"{name.replace(', ', '-').replace(' ', '-')}-{given.seed}.csv"
+    np.savetxt(file, np.stack([scores.inserted, scores.score], 1), "%.9g", ",", header="in,score")
+    with_canary, without = scores.inserted_scores, scores.other_scores
+    bound = functools.partial(lower_bound, with_canary, without, delta=DELTA)
+    rest = len(scores.score) - len(parts[0].score)
+    return {
+        "audit": name,
+        "runs": len(scores.score),
+        "mu": float(
+            (with_canary.mean() - without.mean())
+            / np.sqrt((with_canary.var(ddof=1) + without.var(ddof=1)) / 2)
+        ),
+        "gaussian-dp": bound(method="gaussian-dp").epsilon,
+        "gaussian-fit": bound(method="gaussian-fit").epsilon,
+        "clopper-pearson": bound(method="clopper-pearson").epsilon,
+        "their rule": bound(method="gaussian-dp", threshold="best", confidence=0.9).epsilon,
+        "upper": EPSILON,
+        "seed": given.seed,
+        "seconds before the first tile": round(crafting, 1),
+        "seconds per run": round((now - first) / rest, 4) if rest else None,
+        "tile": prepared.tile_size,
+        "precision": prepared.speed.precision,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--data-dir")
+    parser.add_argument("--out", type=Path, default=Path())
+    parser.add_argument("--only", nargs="*", default=None)
+    parser.add_argument("--minutes", type=float, default=2.0)
+    parser.add_argument("--most-runs", type=int, default=10_000)
+    parser.add_argument("--published-start")
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--tile-size", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--records", type=int, default=999)
+    parser.add_argument("--others", type=int, default=25_000)
+    parser.add_argument("--steps", type=int, default=200)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    rows = []
+    made = audits(given)
+    for name in given.only or made:
+        rows.append(one(name, *made[name](), given))
+        print(json.dumps(rows[-1]), flush=True)
+        (given.out / f"black_box-{given.seed}.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
