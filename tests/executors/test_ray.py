@@ -186,8 +186,8 @@ def test_a_full_disk_on_the_driver_loses_nothing(cluster: Any, tmp_path: Path) -
     player, path = Faulty("none", tmp_path, 0), tmp_path / "audits.sqlite"
     with Store.open(path) as store:
         record = store.begin("a", {"runs": 48}, {})
-        ((pages,),) = record.database.rows("PRAGMA page_count")
-        record.database.rows(f"PRAGMA max_page_count = {pages}")
+        ((pages,),) = record.store.rows("PRAGMA page_count")
+        record.store.rows(f"PRAGMA max_page_count = {pages}")
 
         def play_missing() -> None:
             left = sorted(set(range(120)) - record.finished_tiles())
@@ -197,7 +197,7 @@ def test_a_full_disk_on_the_driver_loses_nothing(cluster: Any, tmp_path: Path) -
         with pytest.raises(StoreError, match="no space left"):
             play_missing()
         assert 0 < len(record.finished_tiles()) < 120
-        record.database.rows("PRAGMA max_page_count = 100000")
+        record.store.rows("PRAGMA max_page_count = 100000")
         play_missing()
         expected = np.concatenate([block(tile).score for tile in range(120)])
         assert record.scores().score.tobytes() == expected.tobytes()

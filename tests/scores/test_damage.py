@@ -133,7 +133,7 @@ def test_long_failures_are_cut() -> None:
     assert len(failure.error) <= 1_000
     assert failure.error.startswith("first")
     assert failure.error.endswith("last")
-    assert len(failure.traceback) <= 20_000
+    assert len(failure.traceback) <= 4_000
 
 
 def test_text_that_is_not_unicode_can_be_stored(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 
 from dpaudit.errors import InvalidInput, StoreError
 from dpaudit.scores import Failure, ScoreBlock, Store
-from dpaudit.scores.store import MOST_LONG_FAILURES, canonical_json
+from dpaudit.scores.store import canonical_json
 
 CONFIGURATION = {"mechanism": {"steps": 250, "noise_multiplier": 4}, "runs": 8, "seed": 0}
 VERSIONS = {"dpaudit": "0.1.0", "torch": "2.13.0", "device": "cpu"}
@@ -119,13 +118,16 @@ def test_audits_are_found_by_name_identity_and_prefix(path: Path) -> None:
 def test_a_finished_audit_keeps_its_summary(path: Path) -> None:
     with Store.open(path) as store:
         record = store.begin("housing", CONFIGURATION, VERSIONS)
-        assert (record.finished, record.summary) == (None, None)
+        assert (record.finished, record.summary) == (None, {})
         record.finish({"lower": [{"epsilon": 22.1}], "upper": "inf"})
         assert record.summary == {"lower": [{"epsilon": 22.1}], "upper": "inf"}
         assert record.finished is not None
         assert record.finished >= record.created
+        record.annotate({"upper": 1.0})
+        assert record.summary["upper"] == "inf"
+        other = store.begin("other", CONFIGURATION, VERSIONS)
         with pytest.raises(InvalidInput, match="summary must be plain data"):
-            record.finish({"scores": np.zeros(2)})
+            other.finish({"scores": np.zeros(2)})
 
 
 def test_an_audit_without_scores(path: Path) -> None:
@@ -147,12 +149,12 @@ def test_a_full_disk_loses_nothing_that_was_committed(path: Path) -> None:
     with Store.open(path) as store:
         record = store.begin("housing", CONFIGURATION, VERSIONS)
         record.add_tile(0, block(0))
-        ((pages,),) = record.database.rows("PRAGMA page_count")
-        record.database.rows(f"PRAGMA max_page_count = {pages + 3}")
+        ((pages,),) = store.rows("PRAGMA page_count")
+        store.rows(f"PRAGMA max_page_count = {pages + 3}")
         with pytest.raises(StoreError, match=r"no space left .*free some; nothing that was comm"):
             record.add_tile(1, block(1, runs=50_000))
         assert record.finished_tiles() == {0}
-        record.database.rows("PRAGMA max_page_count = 1000000")
+        store.rows("PRAGMA max_page_count = 1000000")
         assert record.add_tile(1, block(1, runs=50_000))  # the same store goes on
     with Store.open(path) as store:
         assert store.audit("housing").finished_tiles() == {0, 1}
@@ -163,7 +165,7 @@ def test_a_store_that_is_not_writable_can_still_be_read(path: Path) -> None:
         store.begin("housing", CONFIGURATION, VERSIONS).add_tile(0, block(0))
     with Store.open(path) as store:
         # Permission bits do not bind root, who runs tests in containers; this binds everybody.
-        store.audits()[0].database.rows("PRAGMA query_only = ON")
+        store.rows("PRAGMA query_only = ON")
         record = store.audit("housing")
         assert len(record.scores()) == 4
         with pytest.raises(StoreError, match="is not writable"):
@@ -341,22 +343,6 @@ def test_different_settings_are_different_text() -> None:
 def test_what_is_no_setting(configuration: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         canonical_json(configuration)
-
-
-def test_of_many_failures_few_are_stored_in_full(path: Path) -> None:
-    with Store.open(path) as store:
-        record = store.begin("failing", CONFIGURATION, VERSIONS)
-        for run in range(MOST_LONG_FAILURES + 2):
-            text = "\U0001f4a5" * 20_000
-            failure = Failure(run=run, inserted=1, canaries=1, error=text, traceback=text)
-            record.add_tiles([(run, failure)])
-    with Store.open(path) as store:  # resumed
-        record = store.audits()[0]
-        record.add_tiles([(200, replace(failure, run=200))])
-        query = "SELECT tile, length(content) FROM tiles ORDER BY tile"
-        sizes = [size for _, size in record.database.rows(query)]
-    assert min(sizes[:MOST_LONG_FAILURES]) > 10_000
-    assert max(sizes[MOST_LONG_FAILURES:]) < 2_000
 
 
 @pytest.mark.parametrize("replaced", [False, True])

@@ -322,7 +322,7 @@ class Description:
             return cls.from_dict(record.configuration)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(
-                f"audit {record.label} in {record.database.path} cannot be read: {error}; was it "
+                f"audit {record.label} in {record.store.path} cannot be read: {error}; was it "
                 "stored by another program or another version of dpaudit?"
             ) from None
 

@@ -402,7 +402,7 @@ def read_result(
         resumed: Number of runs that were in the store before.
         notices: Further remarks for the user.
     """
-    description, facts = Description.of(record), record.summary or {}
+    description, facts = Description.of(record), record.summary
     asked: dict[str, Any] = {"claim": claim, "delta": delta, "confidence": confidence}
     asked |= {"detect": detect, "power": power}
     question = Question.from_dict(facts.get("question", {}))
@@ -489,7 +489,7 @@ def _counted(record: AuditRecord, scores: Scores, failures: Sequence[Failure], m
     if count > most or (failed and np.isin(scores.run, list(failed)).any()):
         raise StoreError(
             f"audit {record.label} has {scores.runs:,} runs with scores and {len(failures):,} "
-            f"failed runs, but {most:,} in all; the store {record.database.path} is damaged"
+            f"failed runs, but {most:,} in all; the store {record.store.path} is damaged"
         )
     return count
 

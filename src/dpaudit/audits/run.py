@@ -226,10 +226,11 @@ def audit(
         player = _Player(
             game, record, question, shown, notify, on_error=on_error, executor=executor
         )
-        keep(record, question=question.to_dict(), call=call or _call(game.description, question))
-        if check and claimed is not None and "broken" not in (record.summary or {}):
+        called = call or _call(game.description, question)
+        record.annotate({"question": question.to_dict(), "call": called})
+        if check and claimed is not None and "broken" not in record.summary:
             shown.stage("checking rules")
-            keep(record, broken=game.check(claimed, notify))
+            record.annotate({"broken": game.check(claimed, notify)})
         player.play(game.description.sample(0))
         result = read_result(record)
         if result.test is not None and result.test.to_confirm and question.confirm:
@@ -252,7 +253,7 @@ def audit(
                 f"{result.runs:,} of {result.asked:,} runs have a score or a recorded failure; "
                 "repeat the same call to play the others"
             )
-        record.finish({**(record.summary or {}), **result.stored()})
+        record.finish(result.stored())
         return result
 
 
@@ -284,17 +285,11 @@ def begin(store: Store, name: str | None, game: Game, *, reuse: bool = False) ->
         if replace(wanted, speed=replace(wanted.speed, **chosen)) == stored:
             if record.finished is None:
                 record = store.begin(name, record.configuration, versions)
-            game.resume(stored, record.summary or {})
+            game.resume(stored, record.summary)
             return record
     record = store.begin(name, described, versions)
     game.resume(wanted, {})
     return record
-
-
-def keep(record: AuditRecord, **facts: Any) -> None:
-    """Store facts beside the scores of an audit that is not finished."""
-    if record.finished is None:
-        record.annotate({**(record.summary or {}), **facts})
 
 
 @final
@@ -363,7 +358,7 @@ class _Player:
             for tile, result in played:
                 if game.facts is not facts:  # the first trainings have shown them
                     facts = game.facts
-                    keep(record, **facts)
+                    record.annotate(facts)
                 self._waiting += failures.released(tile, result)
                 if time.perf_counter() - self._written > _SECONDS_AT_RISK:
                     self._write(sample.phase)

@@ -231,8 +231,7 @@ def _entry(record: AuditRecord) -> dict[str, Any]:
     """One audit for a list, without reading its scores."""
     from dpaudit.audits import Description  # slow to import
 
-    finished, stored = record.state()
-    summary: Mapping[str, Any] = stored or {}
+    finished, summary = record.finished, record.summary
     try:
         description = Description.of(record)
     except DpauditError:  # another program's audit

@@ -123,7 +123,7 @@ def _pages(
                 records.append(open_store(usual).audit(which))
         if not records:
             raise StoreError(f"there is no audit in {', '.join(audits) or usual} to report on")
-        unique = list({(record.database.path, record.id): record for record in records}.values())
+        unique = list({(record.store.path, record.id): record for record in records}.values())
         if len(unique) > _MOST_ON_A_PAGE:
             print(
                 f"dpaudit: the page has the newest {_MOST_ON_A_PAGE:,} of {len(unique):,} audits; "

@@ -84,7 +84,7 @@ def receipt_of(
             "include_scores must be left out for a live audit: its scores contain the noise of the "
             "released model, and are not kept; the receipt holds the numbers of errors"
         )
-    summary = record.summary or {}
+    summary = record.summary
     horizon = result.final.horizon
     phases = [
         _phase(record, phase, horizon, include_scores=include_scores is not False)
@@ -132,7 +132,7 @@ def attempts_known(record: AuditRecord) -> Attempts:
     """How many audits of the same training the store of this audit knows, this one included."""
     mechanism = record.configuration.get("mechanism")
     same_training, same_name, unfinished = 0, 0, 0
-    for other in Store(record.database).audits():
+    for other in record.store.audits():
         described = other.configuration.get("mechanism")
         if not isinstance(described, Mapping) or not isinstance(mechanism, Mapping):
             continue

@@ -218,7 +218,7 @@ def record_page(
     return replace(
         page,
         facts=(*_tensors(result), *_with_adversary(facts, result), in_risk_terms(result)),
-        repeat=_repeat(result, store=record.database.path),
+        repeat=_repeat(result, store=record.store.path),
     )
 
 
@@ -279,8 +279,8 @@ def stored_page(record: AuditRecord) -> PageData:
 
     See also: `record_page`, which computes everything.
     """
-    finished, summary = record.state()
-    description, kept, bounds = Description.of(record), summary or {}, None
+    finished, summary = record.finished, record.summary
+    description, kept, bounds = Description.of(record), summary, None
     asked = int(kept.get("asked", description.runs))
     if finished:
         bounds = _stored_bound(kept["lower"]), _stored_bound(kept["upper"])
@@ -434,7 +434,7 @@ def _value(value: Any) -> str:
 def sessions(record: AuditRecord) -> Facts:
     """When the audit was played, for how long, and with which software."""
     rows = [("created", record.created), ("finished", record.finished or "not yet")]
-    summary = record.summary or {}
+    summary = record.summary
     if isinstance(summary.get("seconds"), int | float):
         rows.append(("duration of the last call", seconds_in_words(summary["seconds"])))
     versions = record.versions

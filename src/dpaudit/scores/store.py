@@ -23,8 +23,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self, final
 
 import numpy as np
@@ -32,14 +30,11 @@ import numpy as np
 from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput, InvalidScores, StoreError
 from dpaudit.scores.table import Scores
-from dpaudit.scores.tiles import FAILURE, Failure, ScoreBlock, pack, unpack
+from dpaudit.scores.tiles import Failure, ScoreBlock, pack, unpack
 
 SCHEMA_VERSION = 4
 _APPLICATION_ID = 0x64706175  # "dpau": distinguishes our SQLite files from those of other programs
 _WAIT_SECONDS = 60.0
-MOST_LONG_FAILURES = 100
-"""Failed runs of an audit whose whole traceback is stored; of others, at most 2 kB are."""
-
 _MOST_LISTED = 50  # audits that an error message lists
 
 _TABLES = {
@@ -78,6 +73,8 @@ _TABLES = {
 class Store:
     """An open store, to be used as a context manager in the process that opened it.
 
+    Threads may share it; a forked process must open its own.
+
     See also: `AuditRecord`, one audit in it; `dpaudit.scores.ScoreBlock`, the scores of a tile.
 
     Example:
@@ -93,28 +90,41 @@ class Store:
         (frozenset({0}), Scores(1 inserted, 1 not, 2 runs))
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, path: str, connection: sqlite3.Connection) -> None:
+        self.path, self._connection = path, connection
+        self._lock = threading.RLock()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, create: bool = True) -> Store:
         """Open the store at ``path``; make a new one if there is none and ``create`` is true."""
-        return cls(Database(_validate.path("store", path), create=create))
+        path = _validate.path("store", path)
+        if path != ":memory:":
+            if not (create or os.path.exists(path)):  # noqa: PTH110 - a name may be too long
+                raise StoreError(f"no store at {path}; an audit with this store makes one")
+            if not os.path.isdir(os.path.dirname(path) or "."):  # noqa: PTH112, PTH120
+                raise StoreError(f"cannot open the store {path}: its folder does not exist")
+        with _explained(path):
+            # isolation_level=None: a transaction begins only where this file says so.
+            connection = sqlite3.connect(
+                path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
+            )
+        store = cls(path, connection)
+        try:
+            store._prepare(create=create)
+        except BaseException:
+            store.close()
+            raise
+        return store
 
     def close(self) -> None:
         """Close the file. What was added is in it already."""
-        self._database.close()
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    @property
-    def path(self) -> str:
-        """The file."""
-        return self._database.path
 
     def begin(
         self, name: str | None, configuration: Mapping[str, Any], versions: Mapping[str, Any]
@@ -130,7 +140,7 @@ class Store:
         """
         name = _validate.label("name", name)
         text, session, when = canonical_json(configuration), canonical_json(versions), _now()
-        with self._database.transaction() as connection:
+        with self.transaction() as connection:
             row = connection.execute(
                 "SELECT id FROM audits WHERE name IS ? AND configuration = ? AND finished IS NULL "
                 "ORDER BY rowid DESC",
@@ -140,11 +150,12 @@ class Store:
             if row is None:
                 _insert(connection, "audits", (audit, name, text, when, None, None, None))
             _insert(connection, "sessions", (audit, when, session))
-        return self._record(self._database.sealed("audits", "id = ?", audit)[0])
+        (record,) = self.records("id = ?", audit)
+        return record
 
     def audits(self) -> tuple[AuditRecord, ...]:
         """All audits, the oldest first."""
-        return tuple(map(self._record, self._database.sealed("audits", "TRUE ORDER BY rowid")))
+        return self.records("TRUE ORDER BY rowid")
 
     def named(self, name: str | None, *, unfinished: bool = False) -> tuple[AuditRecord, ...]:
         """The audits of this name, the newest first.
@@ -154,19 +165,15 @@ class Store:
             unfinished: Leave out those that are finished.
         """
         which = "name IS ? AND finished IS NULL" if unfinished else "name IS ?"
-        rows = self._database.sealed("audits", f"{which} ORDER BY rowid DESC", name)
-        return tuple(map(self._record, rows))
+        return self.records(f"{which} ORDER BY rowid DESC", name)
 
-    def _record(self, row: Sequence[Any]) -> AuditRecord:
-        texts = isinstance(row[0], str) and isinstance(row[3], str)
-        if not texts or not isinstance(row[1], str | None):
-            raise StoreError(f"{_meaning('SQLITE_CORRUPT', self.path)} (in its audits)")
-        return AuditRecord(
-            id=row[0],
-            name=row[1],
-            configuration=_mapping(row[2]),
-            created=row[3],
-            database=self._database,
+    def records(self, condition: str, *values: Any) -> tuple[AuditRecord, ...]:
+        """The audits that meet a condition of SQL."""
+        return tuple(
+            AuditRecord(
+                id=row[0], name=row[1], configuration=json.loads(row[2]), created=row[3], store=self
+            )
+            for row in self.sealed("audits", condition, *values)
         )
 
     def audit(self, which: str) -> AuditRecord:
@@ -183,6 +190,71 @@ class Store:
         more = f" and {len(listed) - _MOST_LISTED} more" if len(listed) > _MOST_LISTED else ""
         raise StoreError(f"{problem} in {self.path}; to choose from: {labels}{more}")
 
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Execute all statements or none. Writers wait for each other when they begin."""
+        with self._lock, _explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:  # SQLite may have rolled back by itself
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows that a query gives, without a check of seals."""
+        with self._lock, _explained(self.path):
+            return self._connection.execute(query, values).fetchall()
+
+    def sealed(self, table: str, condition: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Whole rows of a table, each checked against its seal and given without it."""
+        rows = self.rows(f"SELECT * FROM {table} WHERE {condition}", *values)
+        if any(_seal(row[:-1]) != row[-1] for row in rows):
+            raise StoreError(f"{_meaning('SQLITE_CORRUPT', self.path)} (in its {table})")
+        return [row[:-1] for row in rows]
+
+    def _prepare(self, *, create: bool) -> None:
+        """Check that the file is an undamaged store; create the tables in an empty file."""
+        self.rows("PRAGMA foreign_keys = ON")
+        self.rows("PRAGMA synchronous = FULL")
+        (facts,) = self.rows(
+            "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
+            "FROM pragma_application_id, pragma_user_version"
+        )
+        application, version, _ = facts
+        if application == _APPLICATION_ID:
+            self._check(version)
+        elif any(facts):
+            raise StoreError(f"{self.path} is a database of another program, not a dpaudit store")
+        elif not create:  # the file may belong to another program: do not write
+            raise StoreError(
+                f"no store at {self.path}: the file is empty; an audit with this store makes one"
+            )
+        else:
+            with self.transaction() as connection:
+                for table, columns in _TABLES.items():  # unless another process was faster
+                    connection.execute(f"CREATE TABLE IF NOT EXISTS {table} {columns}")
+                connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _check(self, version: int) -> None:
+        """Refuse a store of another version, and a damaged one."""
+        if version > SCHEMA_VERSION:
+            raise StoreError(
+                f"{self.path} was written by a newer dpaudit (schema {version}, this one knows "
+                f"{SCHEMA_VERSION}); upgrade dpaudit, or use another store"
+            )
+        if version < SCHEMA_VERSION:
+            raise StoreError(
+                f"{self.path} was written by dpaudit 0.2 or earlier: read it with that version, "
+                "and use another file for new audits"
+            )
+        damaged = self.rows("PRAGMA integrity_check(1)") != [("ok",)]
+        if damaged or self.rows("PRAGMA foreign_key_check"):
+            raise StoreError(_meaning("SQLITE_CORRUPT", self.path))
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -196,14 +268,14 @@ class AuditRecord:
         name: The name that the user gave, if any.
         configuration: The settings it was begun with.
         created: Time of its beginning, in UTC.
-        database: The file that it is stored in.
+        store: Where it is stored.
     """
 
     id: str
     name: str | None
     configuration: Mapping[str, Any] = field(compare=False)
     created: str
-    database: Database = field(compare=False, repr=False)
+    store: Store = field(compare=False, repr=False)
 
     @property
     def label(self) -> str:
@@ -213,33 +285,30 @@ class AuditRecord:
     @property
     def versions(self) -> tuple[Mapping[str, Any], ...]:
         """The different sets of software and device that were used, in the order of first use."""
-        rows = self.database.sealed("sessions", "audit = ? ORDER BY rowid", self.id)
-        return tuple(_mapping(text) for text in dict.fromkeys(row[2] for row in rows))
+        rows = self.store.sealed("sessions", "audit = ? ORDER BY rowid", self.id)
+        return tuple(json.loads(text) for text in dict.fromkeys(row[2] for row in rows))
 
     @property
     def finished(self) -> str | None:
         """Time at which the audit was finished, in UTC; `None` while it is not."""
-        return self.state()[0]
+        finished: str | None = self._row()[4]
+        return finished
 
     @property
-    def summary(self) -> Mapping[str, Any] | None:
-        """What `annotate` or `finish` stored last; `None` before."""
-        return self.state()[1]
-
-    def state(self) -> tuple[str | None, Mapping[str, Any] | None]:
-        """`finished` and `summary`, read together."""
-        when, text = self._row()[4:6]
-        return None if when is None else str(when), None if text is None else _mapping(text)
+    def summary(self) -> dict[str, Any]:
+        """What `annotate` and `finish` stored."""
+        summary: dict[str, Any] = json.loads(self._row()[5] or "{}")
+        return summary
 
     def finished_tiles(self, phase: int = 0) -> frozenset[int]:
         """The numbers of the tiles whose scores are safely stored."""
         query = "SELECT tile FROM tiles WHERE audit = ? AND phase = ?"
-        return frozenset(tile for (tile,) in self.database.rows(query, self.id, phase))
+        return frozenset(tile for (tile,) in self.store.rows(query, self.id, phase))
 
     def played_on(self) -> Mapping[str, int]:
         """Machines, devices and precisions, each with the number of tiles that it played."""
         query = "SELECT played_on, count(*) FROM tiles WHERE audit = ? AND played_on <> '' GROUP BY"
-        return dict(self.database.rows(f"{query} played_on", self.id))
+        return dict(self.store.rows(f"{query} played_on", self.id))
 
     def add_tile(self, index: int, block: ScoreBlock) -> bool:
         """Store the scores of a tile; false if they were there already, which changes nothing.
@@ -255,7 +324,6 @@ class AuditRecord:
         A tile of one run that failed is finished, too: it has a `Failure` in place of scores.
         """
         when = _now()  # rows are made before the transaction, which is then short
-        tiles = [(index, self._bounded(tile)) for index, tile in tiles]
         rows = [
             (
                 self.id,
@@ -267,30 +335,21 @@ class AuditRecord:
             )
             for index, tile in tiles
         ]
-        with self.database.transaction() as connection:
+        with self.store.transaction() as connection:
             return sum(_insert(connection, "tiles", row, ignore=True) for row in rows)
-
-    def _bounded(self, tile: ScoreBlock | Failure) -> ScoreBlock | Failure:
-        """The tile; a failure in short where the audit has many."""
-        if not isinstance(tile, Failure):
-            return tile
-        stored = self.database.failures
-        if self.id not in stored:
-            query = "SELECT count(*) FROM tiles WHERE audit = ? AND substr(content, 1, 4) = ?"
-            stored[self.id] = int(self.database.rows(query, self.id, FAILURE)[0][0])
-        stored[self.id] += 1
-        return tile if stored[self.id] <= MOST_LONG_FAILURES else tile.in_short()
 
     def tiles(self, phase: int = 0) -> dict[int, ScoreBlock | Failure]:
         """All tiles of a phase in the order of their numbers."""
-        rows = self.database.sealed("tiles", "audit = ? ORDER BY tile", self.id)
-        stored = {row[2]: _unpacked(row[5], self.database.path) for row in rows if row[1] == phase}
+        rows = self.store.sealed("tiles", "audit = ? ORDER BY tile", self.id)
         if len(rows) < (self._row()[6] or 0):
             raise StoreError(
-                f"the store {self.database.path} is damaged: tiles of audit {self.label} are "
+                f"the store {self.store.path} is damaged: tiles of audit {self.label} are "
                 "missing; restore a copy, or start with another file"
             )
-        return stored
+        try:
+            return {row[2]: unpack(row[5]) for row in rows if row[1] == phase}
+        except InvalidScores as error:
+            raise StoreError(f"{_meaning('SQLITE_CORRUPT', self.store.path)} ({error})") from None
 
     def failures(self, phase: int = 0) -> tuple[Failure, ...]:
         """The runs that failed, in the order of their numbers."""
@@ -312,35 +371,33 @@ class AuditRecord:
             raise InvalidInput(f"horizon must be one of the audit's ({known}), got {horizon!r}")
         return tables[max(tables) if horizon is None else horizon] if tables else Scores.concat([])
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
-        """Mark the audit as finished, with its results for ``dpaudit list`` and ``show``."""
-        self._summarise(summary, finished=_now())
-
-    def annotate(self, summary: Mapping[str, Any]) -> None:
-        """Store what is known before the audit is finished."""
-        self._summarise(summary, finished=None)
-
-    def _summarise(self, summary: Mapping[str, Any], *, finished: str | None) -> None:
+    def annotate(self, facts: Mapping[str, Any], *, finish: bool = False) -> None:
+        """Add facts to the summary, unless the audit is finished: it keeps the summary it has."""
+        row = self._row()
+        if row[4] is not None:
+            return
         try:
-            text = json.dumps(dict(summary))
+            text = json.dumps({**json.loads(row[5] or "{}"), **facts})
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"summary must be plain data: {error}") from None
-        tiles = None if finished is None else self._count()
-        row = (*self._row()[:4], finished, text, tiles)
-        with self.database.transaction() as connection:
+        count = "SELECT count(*) FROM tiles WHERE audit = ?"
+        end = (
+            (_now(), text, self.store.rows(count, self.id)[0][0]) if finish else (None, text, None)
+        )
+        with self.store.transaction() as connection:
             connection.execute(
                 "UPDATE audits SET finished = ?, summary = ?, tiles = ?, seal = ? WHERE id = ?",
-                (*row[4:], _seal(row), self.id),
+                (*end, _seal((*row[:4], *end)), self.id),
             )
 
-    def _count(self) -> int:
-        query = "SELECT count(*) FROM tiles WHERE audit = ?"
-        return int(self.database.rows(query, self.id)[0][0])
+    def finish(self, facts: Mapping[str, Any]) -> None:
+        """Mark the audit as finished, with its results for ``dpaudit list`` and ``show``."""
+        self.annotate(facts, finish=True)
 
     def _row(self) -> tuple[Any, ...]:
-        rows = self.database.sealed("audits", "id = ?", self.id)
+        rows = self.store.sealed("audits", "id = ?", self.id)
         if not rows:
-            raise StoreError(f"audit {self.label} is no longer in {self.database.path}")
+            raise StoreError(f"audit {self.label} is no longer in {self.store.path}")
         return rows[0]
 
 
@@ -361,137 +418,20 @@ def reading(record: AuditRecord) -> Iterator[None]:
         if isinstance(error, DpauditError):
             raise
         raise StoreError(
-            f"audit {record.label} in {record.database.path} cannot be read "
+            f"audit {record.label} in {record.store.path} cannot be read "
             f"({_validate.said(error)}); was it stored by another program or another version of "
             "dpaudit?"
         ) from error
 
 
-@final
-class Database:
-    """An open store file. Threads may share it; a forked process must open its own.
-
-    Arguments:
-        path: The file, or ``":memory:"``.
-        create: Make a new store if the file does not exist or is empty.
-    """
-
-    def __init__(self, path: str, *, create: bool) -> None:
-        self.path = path
-        self.failures: dict[str, int] = {}
-        self._file: tuple[int, int] | None = None
-        self._lock = threading.RLock()
-        if path != ":memory:":
-            try:
-                exists, has_folder = Path(path).exists(), Path(path).parent.is_dir()
-            except OSError as error:  # for example a name that is too long
-                raise StoreError(f"cannot open the store {path}: {error.strerror}") from None
-            if exists and not Path(path).is_file():
-                raise StoreError(
-                    f"cannot open the store {path}: it is a folder, a pipe or a device, not a file"
-                )
-            if not create and not exists:
-                raise StoreError(f"no store at {path}; an audit with this store makes one")
-            if not has_folder:
-                raise StoreError(f"cannot open the store {path}: its folder does not exist")
-        with self._explained():
-            # isolation_level=None: a transaction begins only where this file says so.
-            self._connection = sqlite3.connect(
-                path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
-            )
-        try:
-            self._prepare(create=create)
-            self._file = _identity_of(path)
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Close the file. Everything committed is in it already."""
-        self._connection.close()
-
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Execute all statements or none. Writers wait for each other when they begin."""
-        with self._lock, self._explained():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:  # SQLite may have rolled back by itself
-                    self._connection.execute("ROLLBACK")
-                raise
-
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows that a query gives, without a check of seals."""
-        with self._lock, self._explained():
-            return self._connection.execute(query, values).fetchall()
-
-    def sealed(self, table: str, condition: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Whole rows of a table, each checked against its seal and given without it."""
-        rows = self.rows(f"SELECT * FROM {table} WHERE {condition}", *values)
-        for row in rows:
-            if _seal(row[:-1]) != row[-1]:
-                raise StoreError(f"{_meaning('SQLITE_CORRUPT', self.path)} (in its {table})")
-        return [row[:-1] for row in rows]
-
-    def _prepare(self, *, create: bool) -> None:
-        """Check that the file is an undamaged store; create the tables in an empty file."""
-        self.rows("PRAGMA foreign_keys = ON")
-        self.rows("PRAGMA synchronous = FULL")
-        version = self._schema_version()
-        if version > SCHEMA_VERSION:
-            raise StoreError(
-                f"{self.path} was written by a newer dpaudit (schema {version}, this one knows "
-                f"{SCHEMA_VERSION}); upgrade dpaudit, or use another store"
-            )
-        if 0 < version < SCHEMA_VERSION:
-            raise StoreError(
-                f"{self.path} was written by dpaudit 0.2 or earlier: read it with that version, "
-                "and use another file for new audits"
-            )
-        if version == 0 and not create:  # the file may belong to another program: do not write
-            raise StoreError(
-                f"no store at {self.path}: the file is empty; an audit with this store makes one"
-            )
-        if version and (
-            self.rows("PRAGMA integrity_check(1)") != [("ok",)]
-            or self.rows("PRAGMA foreign_key_check")
-        ):
-            raise StoreError(_meaning("SQLITE_CORRUPT", self.path))
-        if version == 0:
-            with self.transaction() as connection:
-                if self._schema_version() == 0:  # no other process was faster
-                    for table, columns in _TABLES.items():
-                        connection.execute(f"CREATE TABLE {table} {columns}")
-                    connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-    def _schema_version(self) -> int:
-        """0 for an empty file; an error for a database of another program."""
-        ((application,),) = self.rows("PRAGMA application_id")
-        ((version,),) = self.rows("PRAGMA user_version")
-        ((tables,),) = self.rows("SELECT count(*) FROM sqlite_master")
-        if application == _APPLICATION_ID:
-            return int(version)
-        if application or version or tables:
-            raise StoreError(f"{self.path} is a database of another program, not a dpaudit store")
-        return 0
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn an error of SQLite into one that says what it means and what to do."""
-        try:
-            yield
-        except (sqlite3.Error, UnicodeError, OverflowError) as error:
-            code = getattr(error, "sqlite_errorname", None) or ""
-            if self._file is not None and self._file != _identity_of(self.path):
-                raise StoreError(
-                    f"the store {self.path} was deleted or replaced by another file while it was "
-                    "open: put it back, or repeat the same command with a new one"
-                ) from error
-            raise StoreError(f"{_meaning(code, self.path)} ({error})") from error
+@contextlib.contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Turn an error of SQLite into one that says what it means and what to do."""
+    try:
+        yield
+    except (sqlite3.Error, UnicodeError, OverflowError) as error:
+        code = getattr(error, "sqlite_errorname", None) or ""
+        raise StoreError(f"{_meaning(code, path)} ({error})") from error
 
 
 def scores_of(tiles: Iterable[ScoreBlock | Failure]) -> dict[int, Scores]:
@@ -576,33 +516,6 @@ def _seal(row: Sequence[Any]) -> bytes:
     return digest.digest()
 
 
-def _unpacked(content: bytes, path: str) -> ScoreBlock | Failure:
-    try:
-        return unpack(content)
-    except InvalidScores as error:
-        raise StoreError(f"{_meaning('SQLITE_CORRUPT', path)} ({error})") from None
-
-
-def _mapping(text: object) -> Mapping[str, Any]:
-    """A mapping that was stored as JSON; `StoreError` where it is damaged."""
-    try:
-        content = json.loads(str(text))
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise StoreError(f"the store is damaged: {str(text)[:40]!r} is not a JSON object")
-    return MappingProxyType(content)
-
-
-def _identity_of(path: str) -> tuple[int, int] | None:
-    """What tells a file from others, also of the same name; `None` where there is none."""
-    try:
-        facts = os.stat(path)  # noqa: PTH116 - a str
-    except (OSError, ValueError):
-        return None
-    return facts.st_dev, facts.st_ino
-
-
 def _now() -> str:
     """The time in UTC, as the store writes it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
@@ -611,6 +524,11 @@ def _now() -> str:
 def _meaning(code: str, path: str) -> str:
     safe = "nothing that was committed is lost; repeat the same command to resume"
     for codes, meaning in (
+        (
+            "SQLITE_READONLY_DBMOVED",
+            f"the store {path} was deleted or replaced by another file while it was open: put it "
+            "back, or repeat the same command with a new one",
+        ),
         ("SQLITE_FULL", f"no space left for the store {path}: free some; {safe}"),
         (
             "SQLITE_READONLY SQLITE_PERM SQLITE_AUTH",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, final
 
 import numpy as np
@@ -15,8 +15,7 @@ from dpaudit._arrays import Array, Integers
 from dpaudit.errors import InvalidScores
 from dpaudit.scores.table import Scores, labels, numbers, store_columns, whole
 
-_LONGEST_ERROR, _LONGEST_TRACEBACK = 1_000, 20_000
-_SHORT = 1_800  # bytes
+_LONGEST_ERROR, _LONGEST_TRACEBACK = 1_000, 4_000
 
 
 @final
@@ -106,17 +105,8 @@ class Failure:
         """The failure as plain data."""
         return asdict(self)
 
-    def in_short(self) -> Failure:
-        """The failure with so much of its texts that it is packed into at most 1,800 bytes."""
-        short = self
-        for longest in (600, 250, 100):
-            if len(pack(short)) > _SHORT:
-                error, traceback = _cut(self.error, longest), _cut(self.traceback, longest)
-                short = replace(self, error=error, traceback=traceback)
-        return short
 
-
-_SCORES, FAILURE = b"dps1", b"dpf1"
+_SCORES, _FAILURE = b"dps1", b"dpf1"
 _HEADER = struct.Struct("<4sQQB")  # kind, rows, bytes of the coded columns, bytes of a score
 
 
@@ -127,7 +117,7 @@ def pack(tile: ScoreBlock | Failure) -> bytes:
     scores have single precision where that is exact, as it is for a float32 engine.
     """
     if isinstance(tile, Failure):
-        return FAILURE + json.dumps(tile.to_dict()).encode()
+        return _FAILURE + json.dumps(tile.to_dict()).encode()
     counts = np.stack([tile.run, tile.canary, tile.horizon])
     steps = np.diff(counts, prepend=np.zeros((3, 1), dtype=np.int64))  # may wrap around
     coded = zlib.compress(steps.astype("<i8").tobytes() + np.packbits(tile.inserted).tobytes(), 1)
@@ -145,7 +135,7 @@ def unpack(content: bytes) -> ScoreBlock | Failure:
     Never decompresses more than the tile has.
     """
     try:
-        if content[:4] == FAILURE:
+        if content[:4] == _FAILURE:
             return Failure(**json.loads(content[4:]))
         kind, rows, size, width = _HEADER.unpack_from(content)
         start, expected = _HEADER.size, 24 * rows + -(-rows // 8)
