@@ -28,6 +28,7 @@ PAGES = {
     "tutorial": "tutorials/opacus-bug/",
     "tutorial-figure": "tutorials/main-figure/",
     "api": "api/",
+    "api-page": "api/dpaudit.DPSGD/",
 }
 READY = (
     "return document.querySelector('.arithmatex:not(:has(.katex))') ? null"
@@ -135,7 +136,7 @@ def test_the_site_needs_no_network(visits, site, page):
 
 
 def test_formulas_are_rendered(visits):
-    for page in ("notation", "landscapes", "api"):
+    for page in ("notation", "landscapes", "api-page"):
         formulas = visits[page, "light"]["formulas"]
         assert formulas, f"{page} has no formulas"
         assert all(counts == [1, 0] for counts in formulas), page
@@ -143,7 +144,7 @@ def test_formulas_are_rendered(visits):
 
 
 def test_api_examples_are_code(visits):
-    facts = visits["api", "light"]
+    facts = visits["api-page", "light"]
     assert facts["quotations"] == 0
     assert facts["promptsInText"] == []
-    assert facts["promptsInCode"] >= 50
+    assert facts["promptsInCode"] >= 1
