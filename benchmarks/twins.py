@@ -40,7 +40,7 @@ def compare(name: str, steps: int, adversary: str, canaries: int, data_dir: str 
     game = Game(mechanism=mechanism, adversary=attacker, canaries=crafted, runs=2, seed=SEED)
     prepared = prepare(game, Speed(device="cpu", compile=True, tile_size=2, workers=1))
     began = time.perf_counter()
-    played = TilePlayer(prepared)._train(torch.arange(2))
+    played = TilePlayer(prepared).train(torch.arange(2))
     fast = torch.stack([current[1].double() for _, current in played])
     between = time.perf_counter()
     slow = reference.play(game, 1).double()

@@ -83,7 +83,7 @@ def game(mechanism: DPSGD, adversary: Any, runs: int = 2) -> Game:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_iterates_equal_the_slow_twins(name: str) -> None:
     described = game(training(name), DiracGradient())
-    trained = TilePlayer(prepare(described, EXACT))._train(torch.arange(2))
+    trained = TilePlayer(prepare(described, EXACT)).train(torch.arange(2))
     iterates = torch.stack([current.clone() for _, current in trained])
     for run in range(2):
         expected = reference.play(described, run)
@@ -93,7 +93,7 @@ def test_iterates_equal_the_slow_twins(name: str) -> None:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_released_models_equal_the_slow_twins(name: str) -> None:
     described = game(training(name), RandomDimension())
-    *_, (_, released) = TilePlayer(prepare(described, EXACT))._train(torch.arange(2))
+    *_, (_, released) = TilePlayer(prepare(described, EXACT)).train(torch.arange(2))
     for run in range(2):
         expected = reference.released(described, run)
         torch.testing.assert_close(released[run], expected, rtol=1e-8, atol=1e-10)

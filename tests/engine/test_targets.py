@@ -112,7 +112,7 @@ def test_training_equals_the_slow_twin(kind: str) -> None:
     described = game(kind)
     prepared = prepare(described, Speed(device="cpu", precision="float64", compile=False))
     assert not prepared.checked.notices
-    trained = TilePlayer(prepared)._train(torch.arange(3))
+    trained = TilePlayer(prepared).train(torch.arange(3))
     iterates = torch.stack([current.clone() for _, current in trained])
     for run in range(3):
         torch.testing.assert_close(

@@ -84,7 +84,7 @@ def test_iterates_equal_the_slow_twins(name: str, virtual: int | None, canaries:
         mechanism=TRAININGS[name], adversary=DiracGradient(), canaries=canaries(), runs=3
     )
     speed = Speed(device="cpu", precision="float64", compile=False, virtual_batch=virtual)
-    trained = TilePlayer(prepare(described, speed))._train(torch.arange(3))
+    trained = TilePlayer(prepare(described, speed)).train(torch.arange(3))
     iterates = torch.stack([current.clone() for _, current in trained])
     for run in range(3):
         expected = reference.play(described, run)
@@ -97,7 +97,7 @@ def test_points_of_adaptive_adversaries_have_views_too(name: str) -> None:
     crafted = adversary.craft(mechanism, Insertion(), canaries=2, seed=0)
     described = Game(mechanism=mechanism, adversary=adversary, canaries=crafted, runs=3)
     speed = Speed(device="cpu", precision="float64", compile=False)
-    trained = TilePlayer(prepare(described, speed))._train(torch.arange(3))
+    trained = TilePlayer(prepare(described, speed)).train(torch.arange(3))
     iterates = torch.stack([current.clone() for _, current in trained])
     for run in range(3):
         expected = reference.play(described, run)

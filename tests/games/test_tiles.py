@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,22 +141,14 @@ def game(
     )
 
 
-class Recorder(Everything):
-    """Keeps what it is shown."""
-
-    def __init__(self) -> None:
-        self.shown: list[Tensor] = []
-
-    def score(self, view: StandardView, canaries: Canaries) -> Tensor:
-        self.shown.append(view.iterates.clone())
-        return super().score(view, canaries)
-
-
 def iterates(described: Game, speed: Speed) -> Tensor:
     """Every iterate of every run, by the engine."""
-    recorder = Recorder()
-    scores(replace(described, adversary=recorder), replace(speed, workers=1))
-    return torch.cat(recorder.shown, dim=1)
+    player = TilePlayer(prepare(described, speed))
+    parts = [
+        torch.stack([current.clone() for _, current in player.train(runs)])
+        for runs in torch.arange(described.runs).split(speed.tile_size or 1)
+    ]
+    return torch.cat(parts, dim=1)
 
 
 @pytest.mark.parametrize("canaries", [dimensions, gradients, points])

@@ -126,7 +126,8 @@ class Compiled:
     def __call__(self, *args: Any) -> Tensor:
         with torch.no_grad():
             if self._untraced:
-                self._call = self._plain = traced(self._plain, args)
+                idle = self._untried or products.on_gpu(args[0])  # otherwise it costs little
+                self._call = self._plain = traced(self._plain, args, without_idle_nodes=idle)
                 self._untraced = False
             results = self._first_compiled(*args) if self._untried else self._call(*args)
             if self._unchecked:
@@ -435,7 +436,11 @@ def launching_share(function: Step, args: tuple[Any, ...]) -> float:
 
 
 def traced(
-    function: Callable[..., Any], args: tuple[Any, ...], *, decomposed: bool = False
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    *,
+    decomposed: bool = False,
+    without_idle_nodes: bool = True,
 ) -> torch.fx.GraphModule:
     """The graph of a function for arguments of these shapes and types.
 
@@ -443,6 +448,7 @@ def traced(
         function: The function to trace.
         args: Arguments of the shapes and types of all calls.
         decomposed: Whether to use only the operations of torch's compiler. They round differently.
+        without_idle_nodes: Whether to remove nodes that change nothing.
     """
 
     def plain(*args: Tensor) -> Any:  # the tracer would count the "self" of a bound method
@@ -455,7 +461,7 @@ def traced(
             tracing_mode="fake",
             _allow_non_fake_inputs=True,
         )(*args)
-        return _without_idle_nodes(graph)
+        return _without_idle_nodes(graph) if without_idle_nodes else graph
 
 
 def _decompositions() -> dict[Any, Any]:

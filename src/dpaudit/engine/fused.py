@@ -95,11 +95,6 @@ def fused_widths(mechanism: DPSGD, speed: Speed, taps: Taps) -> tuple[int, ...] 
     return widths if in_range else None
 
 
-def is_plain_network(model: nn.Module, loss: object) -> bool:
-    """Whether a model has only linear layers and ReLUs, and the cross-entropy as its loss."""
-    return loss is cross_entropy and _widths(model) is not None
-
-
 def _widths(model: nn.Module) -> tuple[int, ...] | None:
     if type(model) is not nn.Sequential or len(model) % 2 == 0:
         return None

@@ -42,7 +42,7 @@ from dpaudit.engine.compiling import (
     sum_distance,
     update_distance,
 )
-from dpaudit.engine.fused import FusedSteps, fused_widths, is_plain_network
+from dpaudit.engine.fused import FusedSteps, fused_widths
 from dpaudit.engine.layer_rules import rules
 from dpaudit.engine.noise import Stream
 from dpaudit.engine.speed import ROUNDED, Speed, arithmetic
@@ -111,6 +111,7 @@ class Engine:
         speed = speed.settled()
         self._mechanism, self._respond = mechanism, respond
         self._device, self._dtype = speed.torch_device(), speed.dtype
+        self._arithmetic = arithmetic(speed.precision, self._device)
         self._insertion = Insertion() if insertion is None else insertion
         self._seed, self._stream = seed, stream
         self._noisy = noisy and mechanism.noise_multiplier > 0
@@ -123,7 +124,6 @@ class Engine:
 
         taps = check_mechanism(mechanism).taps if taps is None else taps
         template = known_model(mechanism).to(self._device, speed.product_dtype)
-        plain = is_plain_network(template, mechanism.loss)
         convolutions = fastest_convolutions(template, runs, speed)
         if convolutions == "kernels" and not taps.per_example:
             from dpaudit.engine.kernels.rule import with_blocks
@@ -146,36 +146,35 @@ class Engine:
         self._notices = self._clipped_sums.notices
         self._fused = self._make_fused(speed, taps) if compiled == "fused" else None
 
-        # One run of a plain network is fast without tracing. On a GPU the graph leaves out
+        # One run without `torch.func` is fast without tracing. On a GPU the graph leaves out
         # operations, so its bits may differ from the function's: it is traced at once.
         on_cpu, parts = self._device.type == "cpu", self._rows.shape[1]
-        few = self._fused is not None or (plain and runs == 1)
+        few = self._fused is not None or (runs == 1 and not taps.per_example)
         calls = (0 if few else times * mechanism.steps) if on_cpu else WORTH_TRACING
-        how: dict[str, Any] = {
-            "compiled": bool(compiled) and self._fused is None,
-            "calls": calls * parts,
-        }
-        self._step = self._part = None
+        how: dict[str, Any] = {"compiled": compiled is True, "calls": calls}
+        self._step = self._part = self._update = None
         if parts == 1:
-            self._step = Compiled(self._whole_step, **how, distances=self._distances(speed, 0, 1))
+            self._step = Compiled(self._whole_step, **how, distances=self._step_apart)
         else:
-            self._part = Compiled(self._sums, **how, distances=self._distances(speed, sums=0))
-        self._update = Compiled(
-            lambda *args: (self._next(*args),),
-            compiled=how["compiled"] and parts > 1,
-            calls=calls,
-            distances=self._distances(speed, 0),
-        )
+            how["calls"] = calls * parts
+            self._part = Compiled(
+                self._sums,
+                **how,
+                distances=lambda fast, plain, _: [self._sums_apart(fast[0], plain[0])],
+            )
+            self._update = Compiled(
+                lambda *args: (self._next(*args),),
+                **how,
+                distances=lambda fast, plain, args: [
+                    self._update_apart(fast[0], plain[0], args[0])
+                ],
+            )
 
     @property
     def notices(self) -> tuple[str, ...]:
         """Notices for the user: layers without a rule, failed compilation."""
         functions = (self._fused, self._part, self._step, self._update)
         return self._notices + tuple(n for f in functions if f is not None for n in f.notices)
-
-    def released_in(self, state: Tensor) -> Tensor:
-        """The model that a training would release: the average of iterates, if there is one."""
-        return state[0] if self._mechanism.averaging is None else state[-1]
 
     def states(
         self, start: Tensor, runs: Tensor, coins: Tensor, after: Sequence[int] | None = None
@@ -209,11 +208,13 @@ class Engine:
                 own = coins if present is None else coins * present
                 entering = self._entering(state[0], own, step)
                 rest = (entering, runs, numbers[step], key, self._scalars[step])
-                if self._fused is not None:
-                    state = self._fused.one_step(state, *self._batch(step), *rest)
-                elif self._step is not None:
-                    state = self._step(state, *self._batch(step), *rest)
+                one_step = self._step if self._fused is None else self._fused.one_step
+                if one_step is not None:
+                    at = int(self._at[step])
+                    batch = self._rows[at, 0], self._present[at], self._draws(step)
+                    state = one_step(state, *batch, *rest)
                 else:
+                    assert self._update is not None
                     state = self._update(state, self._all_sums(state[0], step, entering), *rest)
                 step += 1
             yield state
@@ -264,11 +265,6 @@ class Engine:
         rows = [[clip_norm, spread, 1 - r * mechanism.weight_decay, r, 1 / size] for r in rates]
         scalars = torch.tensor(rows, dtype=self._dtype, device=self._device)
         return scalars.expand(mechanism.steps, -1)
-
-    def _batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows, presence and draws of a batch with one part."""
-        batch = int(self._at[step])
-        return self._rows[batch, 0], self._present[batch], self._draws(step)
 
     def _draws(self, step: int) -> Tensor:
         """Random numbers for the views of all columns; empty without augmentation."""
@@ -412,28 +408,21 @@ class Engine:
             total = total + (self._sums(*args)[0] if self._part is None else self._part(*args))
         return total
 
-    def _distances(
-        self, speed: Speed, update: int | None = None, sums: int | None = None
-    ) -> Callable[[Results, Results, tuple[Any, ...]], list[tuple[float, float]]]:
-        """Compares updates and sums, which are the results with these numbers."""
-        kind = arithmetic(speed.precision, self._device)
-        sizes, width = self._clipped_sums.sizes, self._rows.shape[2]
+    def _update_apart(self, fast: Tensor, plain: Tensor, before: Tensor) -> tuple[float, float]:
+        """The distance of two states after a step, and the largest that is allowed."""
+        return update_distance(fast, plain, before), UPDATE_TOLERANCE[self._arithmetic]
+
+    def _sums_apart(self, fast: Tensor, plain: Tensor) -> tuple[float, float]:
+        """The same for two clipped sums, which noise would hide in the states."""
         clip_norm = float(self._scalars[0, 0])
-        largest = clip_norm * width if math.isfinite(clip_norm) else 0.0
+        largest = clip_norm * self._size if math.isfinite(clip_norm) else 0.0
+        distance = sum_distance(fast, plain, self._clipped_sums.sizes, largest)
+        return distance, SUM_TOLERANCE[self._arithmetic]
 
-        def distances(
-            fast: Results, plain: Results, args: tuple[Any, ...]
-        ) -> list[tuple[float, float]]:
-            apart = []
-            if update is not None:
-                distance = update_distance(fast[update], plain[update], args[0])
-                apart.append((distance, UPDATE_TOLERANCE[kind]))
-            if sums is not None:
-                distance = sum_distance(fast[sums], plain[sums], sizes, largest)
-                apart.append((distance, SUM_TOLERANCE[kind]))
-            return apart
-
-        return distances
+    def _step_apart(
+        self, fast: Results, plain: Results, args: tuple[Any, ...]
+    ) -> list[tuple[float, float]]:
+        return [self._update_apart(fast[0], plain[0], args[0]), self._sums_apart(fast[1], plain[1])]
 
     def _make_fused(self, speed: Speed, taps: Taps) -> FusedSteps | None:
         """The training as one C++ function; without a compiler `None`, and a notice."""
@@ -461,7 +450,7 @@ class Engine:
                 slow=self._whole_step,
                 insert=self._insert,
                 points=self._points > 0,
-                distances=self._distances(speed, 0, 1),
+                distances=self._step_apart,
             )
         except (OSError, subprocess.SubprocessError) as error:
             self._notices += (f"no fused step, so this will be slower: {error}",)

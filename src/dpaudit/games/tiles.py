@@ -125,13 +125,15 @@ class TilePlayer:
         self._canaries = _on_device(game.canaries, self._device)
         self._together = prepared.tile_size
         self._engine: Engine | None = None
+        self._stepwise = isinstance(game.adversary, StandardAdversary)
 
     def play_tile(self, tile: int, notify: Notify = _log.info) -> ScoreBlock:
         """The scores of tile number ``tile``: a pure function of the prepared game."""
         runs = torch.tensor(self._prepared.runs_of(tile))
         while True:
             try:
-                parts = [self._scores(some) for some in torch.split(runs, self._together)]
+                with numerics(self._prepared.speed.precision, self._device):
+                    parts = [self._scores(some) for some in torch.split(runs, self._together)]
                 break
             except torch.OutOfMemoryError:
                 if self._together == 1:
@@ -155,47 +157,56 @@ class TilePlayer:
             played_on=self._played_on,
         )
 
+    def train(self, runs: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """The number of steps done and the parameters: at the start and at every horizon.
+
+        For adversaries that see iterates, after every step up to the last horizon.
+        """
+        game, speed = self._game, self._prepared.speed
+        if self._engine is None:
+            self._engine = engine_of(self._prepared, runs=self._together)
+        # Shapes may be fixed: a short tile is filled up with runs whose scores are not used.
+        filled = torch.arange(int(runs[0]), int(runs[0]) + self._together)
+        coins = torch.zeros(self._together, game.canaries.count)
+        coins[: len(runs)] = self._coins[runs].float()
+        start = initial_parameters(
+            game.mechanism, seed=game.seed, runs=filled, dtype=speed.dtype
+        ).to(self._device)
+        yield 0, start[: len(runs)]
+        shown_after = range(1, game.horizons[-1] + 1) if self._stepwise else game.horizons
+        states = self._engine.states(start, filled, coins, shown_after)
+        averaged = game.mechanism.averaging is not None and not self._stepwise
+        for steps, state in zip(shown_after, states, strict=True):
+            yield steps, state[-1 if averaged else 0][: len(runs)]
+
     def _scores(self, runs: Tensor) -> Array:
         """The scores of runs that are trained together, shape (horizons, runs, canaries)."""
-        game, speed = self._game, self._prepared.speed
-        with numerics(speed.precision, self._device):
-            if self._engine is None:
-                self._engine = engine_of(self._prepared, runs=self._together)
-            # Shapes may be fixed: a short tile is filled up with runs whose scores are not used.
-            filled = torch.arange(int(runs[0]), int(runs[0]) + self._together)
-            coins = torch.zeros(self._together, game.canaries.count)
-            coins[: len(runs)] = self._coins[runs].float()
-            start = initial_parameters(
-                game.mechanism, seed=game.seed, runs=filled, dtype=speed.dtype
-            ).to(self._device)
-            public = isinstance(game.mechanism.initialisation, FixedInitialisation)
-            # Iterates are collected only for adversaries that see them.
-            stepwise, last = isinstance(game.adversary, StandardAdversary), game.horizons[-1]
-            shown_after = range(1, last + 1) if stepwise else game.horizons
-            states = self._engine.states(start, filled, coins, shown_after)
-            iterates, scores = [start[: len(runs)]], list[Array]()
-            for steps, state in zip(shown_after, states, strict=True):
-                if not stepwise:
-                    iterates.clear()
-                shown = state[0] if stepwise else self._engine.released_in(state)
-                iterates.append(shown[: len(runs)])
-                if steps in game.horizons:
-                    _refuse_divergence(runs, steps, iterates[-1])
-                    values = scored(
-                        game, steps, start[0] if public else None, iterates, self._canaries
-                    )
-                    scores.append(self._checked(values, len(runs)))
+        game, scores, iterates = self._game, list[Array](), list[Tensor]()
+        expected = (len(runs), game.canaries.count)
+        public = isinstance(game.mechanism.initialisation, FixedInitialisation)
+        initial: Tensor | None = None
+        for steps, current in self.train(runs):
+            if not self._stepwise:  # iterates are kept only for adversaries that see them
+                iterates.clear()
+            iterates.append(current)
+            if steps == 0 and public:
+                initial = current[0]
+            if steps not in game.horizons:
+                continue
+            finite = torch.isfinite(current).all(1).cpu()
+            if not finite.all():
+                raise NumericalError(
+                    f"run {int(runs[~finite][0])} diverged to infinity within {steps} steps; "
+                    "lower the learning rate, or start from smaller parameters"
+                )
+            values = scored(game, steps, initial, iterates, self._canaries)
+            if tuple(values.shape) != expected:
+                raise InvalidInput(
+                    f"adversary {game.adversary.name!r} must give scores of shape (runs, "
+                    f"canaries) = {expected}, got {tuple(values.shape)}"
+                )
+            scores.append(values.detach().cpu().double().numpy())
         return np.stack(scores)
-
-    def _checked(self, values: Tensor, runs: int) -> Array:
-        expected = (runs, self._game.canaries.count)
-        if tuple(values.shape) != expected:
-            raise InvalidInput(
-                f"adversary {self._game.adversary.name!r} must give scores of shape (runs, "
-                f"canaries) = {expected}, got {tuple(values.shape)}"
-            )
-        scores: Array = values.detach().cpu().double().numpy()
-        return scores
 
 
 def engine_of(prepared: Prepared, *, runs: int) -> Engine:
@@ -221,15 +232,6 @@ def engine_of(prepared: Prepared, *, runs: int) -> Engine:
         compiled=speed.compiled,
         times=prepared.tiles,
     )
-
-
-def _refuse_divergence(runs: Tensor, steps: int, current: Tensor) -> None:
-    finite = torch.isfinite(current).all(1).cpu()
-    if not finite.all():
-        raise NumericalError(
-            f"run {int(runs[~finite][0])} diverged to infinity within {steps} steps; lower the "
-            "learning rate, or start from smaller parameters"
-        )
 
 
 def _on_device(canaries: Canaries, device: torch.device) -> Canaries:
