@@ -1,8 +1,8 @@
 """MkDocs hooks: results are a part of the site, and each public name has a page of its own.
 
-Pages refer to results as ``../results/NAME.svg``, a link that also works in the repository. The page
-``api.md`` lists public names as ``::: NAME``. Each becomes a page below ``api/``, and the first
-mention of a name on any other page becomes a link to it.
+Pages refer to results as ``../results/NAME.svg``, a link that also works in the repository. The
+page ``api.md`` lists public names as ``::: NAME``. Each becomes a page below ``api/``, and the
+first mention of a name on any other page becomes a link to it.
 """
 
 from __future__ import annotations
