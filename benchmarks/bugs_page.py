@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 NOMINAL = 0.05
 PARTS = ("Bug", "Source", "Leak", "Fix", "Found by")
 _REFERENCE = re.compile(r"(?:([\w.-]+/[\w.-]+) )?(?:PR )?#(\d+)|arXiv (\d{4}\.\d{5})")
+_CODE = re.compile(r"([\w.-]+/[\w.-]+), [\w./]+\.py")
 
 Row = dict[str, Any]
 
@@ -44,8 +45,10 @@ def parts(name: str) -> dict[str, str]:
 
 def references(name: str) -> str:
     """The sources of a docstring as links."""
-    links, repository = [], ""
-    for owner, number, paper in _REFERENCE.findall(parts(name).get("Source", "")):
+    source = parts(name).get("Source", "")
+    links = [f"[{code}](https://github.com/{code})" for code in _CODE.findall(source)]
+    repository = ""
+    for owner, number, paper in _REFERENCE.findall(source):
         if paper:
             links.append(f"[arXiv {paper}](https://arxiv.org/abs/{paper})")
             continue
@@ -143,8 +146,8 @@ model does.
 Early stopping, a learning rate or a checkpoint that is chosen by the loss of the training data is
 found only if the canary takes part in that loss, as in `checkpoint_chosen_on_training_data`. A
 canary that is only a gradient has no loss: the choice then looks at the other examples, which the
-adversary of an audit knows anyway. `dpaudit check` notices that a choice is made and reports "not
-tested" for the rule "fixed weights of the steps".
+adversary of an audit knows anyway. `dpaudit check --pipeline` finds such
+a choice: the released models of two data sets are then equal unless the data are read once more.
 """
 
 CORRECT = """\

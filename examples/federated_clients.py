@@ -39,8 +39,8 @@ def train(canary, inserted, seed, noise_multiplier=NOISE):
 def audit(runs: int = 200, true_share: float = 1.0, seed: int = 1) -> dpaudit.AuditResult:
     return dpaudit.audit(
         functools.partial(train, noise_multiplier=true_share * NOISE),
-        canary=dpaudit.GradientCanary.draw(PARAMETERS, clip_norm=CLIP),
-        claim=dpaudit.Claim.from_dpsgd(noise_multiplier=NOISE, steps=ROUNDS),
+        canary=dpaudit.GradientCanary.draw(PARAMETERS, clip_norm=CLIP, unit="client"),
+        claim=dpaudit.Claim.from_dpsgd(noise_multiplier=NOISE, steps=ROUNDS).per("client"),
         runs=runs,
         seed=seed,
     )

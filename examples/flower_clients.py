@@ -5,10 +5,15 @@ python examples/flower_clients.py
 The server, the clipping and the noise are those of Flower. The clients run in this process instead
 of Flower's simulation engine, which would start other processes for every training. The canary is a
 client that sends a crafted update in every round.
+
+Flower weights the clipped updates by the number of examples of each client, and its noise is that
+of equal weights. With equal numbers the claim is kept; a client with seven times the data of the
+others contributes 2.8 times as much as is claimed.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterable
 
@@ -21,6 +26,9 @@ from flwr.supercore.task_identity import TaskIdentity
 import dpaudit
 
 CLIENTS, ROUNDS, PARAMETERS, CLIP, NOISE = 4, 6, 10, 1.0, 2.0
+EQUAL, UNEQUAL = (1, 1, 1, 1), (1, 1, 1, 7)
+"""Numbers of examples of the clients; the last one is the canary."""
+
 INITIAL = np.zeros(PARAMETERS)
 
 
@@ -36,8 +44,8 @@ def client_update(client: int, weights: np.ndarray) -> np.ndarray:
 class ClientsInThisProcess(Grid):
     """Delivers messages of the server to functions, one for each client."""
 
-    def __init__(self, update):
-        self.update = update
+    def __init__(self, update, examples):
+        self.update, self.examples = update, examples
         # Flower's own engine sets these three for the process of a server.
         TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 
@@ -63,17 +71,17 @@ class ClientsInThisProcess(Grid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout=None) -> Iterable[Message]:
         replies = []
         for message in messages:
+            client = message.metadata.dst_node_id
             (weights,) = message.content["arrays"].to_numpy_ndarrays()
-            updated = weights + self.update(message.metadata.dst_node_id, weights)
             content = {
-                "arrays": ArrayRecord([updated]),
-                "metrics": MetricRecord({"num-examples": 1}),
+                "arrays": ArrayRecord([weights + self.update(client, weights)]),
+                "metrics": MetricRecord({"num-examples": self.examples[client - 1]}),
             }
             replies.append(Message(RecordDict(content), reply_to=message))
         return replies
 
 
-def federate(update, *, seed: int, noise_multiplier: float = NOISE) -> np.ndarray:
+def federate(update, *, seed, noise_multiplier=NOISE, examples=EQUAL) -> np.ndarray:
     np.random.seed(seed)  # noqa: NPY002  # Flower draws its noise from there
     strategy = DifferentialPrivacyServerSideFixedClipping(
         FedAvg(fraction_evaluate=0.0, min_available_nodes=CLIENTS),
@@ -82,7 +90,7 @@ def federate(update, *, seed: int, noise_multiplier: float = NOISE) -> np.ndarra
         num_sampled_clients=CLIENTS,
     )
     result = strategy.start(
-        grid=ClientsInThisProcess(update),
+        grid=ClientsInThisProcess(update, examples),
         initial_arrays=ArrayRecord([INITIAL.copy()]),
         num_rounds=ROUNDS,
     )
@@ -93,7 +101,7 @@ def federate(update, *, seed: int, noise_multiplier: float = NOISE) -> np.ndarra
 # --- The audit. ----------------------------------------------------------------------------------
 
 
-def train(canary, inserted, seed, noise_multiplier=NOISE):
+def train(canary, inserted, seed, **settings):
     """The last client is the canary; without it that client sends hardly any change.
 
     Flower divides by the norm of an update, so that an update of exactly zero fails.
@@ -104,17 +112,14 @@ def train(canary, inserted, seed, noise_multiplier=NOISE):
             return client_update(client, weights)
         return -canary.gradient if inserted else np.full(PARAMETERS, 1e-9)
 
-    return federate(update, seed=seed, noise_multiplier=noise_multiplier)
+    return federate(update, seed=seed, **settings)
 
 
-def audit(runs: int = 100, noise_multiplier: float = NOISE) -> dpaudit.AuditResult:
-    def train_with_noise(canary, inserted, seed):
-        return train(canary, inserted, seed, noise_multiplier)
-
+def audit(runs: int = 100, **settings) -> dpaudit.AuditResult:
     return dpaudit.audit(
-        train_with_noise,
-        canary=dpaudit.GradientCanary.draw(PARAMETERS, clip_norm=CLIP),
-        claim=dpaudit.Claim.from_dpsgd(noise_multiplier=NOISE, steps=ROUNDS),
+        functools.partial(train, **settings),
+        canary=dpaudit.GradientCanary.draw(PARAMETERS, clip_norm=CLIP, unit="client"),
+        claim=dpaudit.Claim.from_dpsgd(noise_multiplier=NOISE, steps=ROUNDS).per("client"),
         initial=INITIAL,
         runs=runs,
     )
@@ -122,7 +127,8 @@ def audit(runs: int = 100, noise_multiplier: float = NOISE) -> dpaudit.AuditResu
 
 def main(runs: int = 100) -> None:
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    print(audit(runs).summary())
+    for examples in (EQUAL, UNEQUAL):
+        print(f"Numbers of examples: {examples}\n{audit(runs, examples=examples).summary()}\n")
 
 
 if __name__ == "__main__":

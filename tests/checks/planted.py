@@ -47,17 +47,6 @@ def descend(theta, gradient, rate=RATE):
 # --- Correct but unusual. -------------------------------------------------------------------------
 
 
-def plain(theta, state, step, rows, random):
-    return descend(theta, private(rows, random))
-
-
-def l1_clipping(theta, state, step, rows, random):
-    rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
-    lengths = np.abs(rows).sum(axis=1, keepdims=True)
-    clipped = rows * np.minimum(1, CLIP / np.maximum(lengths, 1e-300))
-    return descend(theta, clipped.sum(axis=0) + noise(random))
-
-
 def automatic(gamma):
     def automatic_clipping(theta, state, step, rows, random):
         rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
@@ -66,13 +55,6 @@ def automatic(gamma):
 
     automatic_clipping.__name__ = f"automatic_clipping_{gamma:g}"
     return automatic_clipping
-
-
-def averaged_iterates(theta, state, step, rows, random):
-    theta = descend(theta, private(rows, random))
-    state["sum"] = state.get("sum", 0.0) + theta
-    state["returned"] = state["sum"] / (step + 1)
-    return theta
 
 
 def averaged_with_momentum(theta, state, step, rows, random):
@@ -90,10 +72,6 @@ def nesterov(theta, state, step, rows, random):
 
 
 BASIS = np.linalg.qr(np.random.default_rng(5).normal(size=(SIZE, 300)))[0]
-
-
-def public_subspace(theta, state, step, rows, random):
-    return descend(theta, BASIS @ (BASIS.T @ private(rows, random)))
 
 
 def small_subspace(theta, state, step, rows, random):
@@ -117,10 +95,6 @@ def clamped_after_noise(theta, state, step, rows, random):
     return descend(theta, np.clip(private(rows, random), -1.0, 1.0))
 
 
-def sign_of_noisy_gradient(theta, state, step, rows, random):
-    return descend(theta, np.sign(private(rows, random)))
-
-
 def normalised_after_noise(theta, state, step, rows, random):
     gradient = private(rows, random)
     return descend(theta, gradient / np.linalg.norm(gradient))
@@ -140,10 +114,6 @@ def warm_up_and_decay(theta, state, step, rows, random):
     return descend(0.999 * theta, private(rows, random), RATE * min(step + 1, 4) / (1 + 0.1 * step))
 
 
-def clip_schedule_with_its_noise(theta, state, step, rows, random):
-    return descend(theta, private(rows, random, clip=CLIP * 0.9**step))
-
-
 def growing_noise(theta, state, step, rows, random):
     return descend(theta, private(rows, random, scale=SIGMA * CLIP * 1.05**step))
 
@@ -157,14 +127,6 @@ def quantised_with_discrete_noise(theta, state, step, rows, random):
 def dropout_of_the_seed(theta, state, step, rows, random):
     kept = np.vstack([rows[:12] * (random.random((12, SIZE)) < 0.9), rows[12:]])
     return descend(theta, private(kept, random))
-
-
-def adam(theta, state, step, rows, random):
-    gradient = private(rows, random) / 12
-    state["m"] = 0.9 * state.get("m", 0.0) + 0.1 * gradient
-    state["v"] = 0.99 * state.get("v", 0.0) + 0.01 * gradient**2
-    first, second = state["m"] / (1 - 0.9 ** (step + 1)), state["v"] / (1 - 0.99 ** (step + 1))
-    return theta - 0.01 * first / (np.sqrt(second) + 1e-8)
 
 
 def adagrad_with_weight_decay(theta, state, step, rows, random):
@@ -208,29 +170,21 @@ CORRECT = (
     *map(
         trained,
         (
-            plain,
-            l1_clipping,
             automatic(0.01),
-            automatic(0.5),
             automatic(5.0),
-            averaged_iterates,
             averaged_with_momentum,
             nesterov,
-            public_subspace,
             small_subspace,
             clipped_in_a_subspace,
             top_k_after_noise,
             clamped_after_noise,
-            sign_of_noisy_gradient,
             normalised_after_noise,
             norm_clipped_after_noise,
             ball_projection,
             warm_up_and_decay,
-            clip_schedule_with_its_noise,
             growing_noise,
             quantised_with_discrete_noise,
             dropout_of_the_seed,
-            adam,
             adagrad_with_weight_decay,
             tanh_after_noise,
             rates_of_layers,
@@ -276,7 +230,7 @@ def stopped_early(canary, inserted, seed, steps=8):
 
 
 def best_of_three(canary, inserted, seed, steps=8):
-    runs = [trained(plain)(canary, inserted, 10 * seed + run, steps) for run in range(3)]
+    runs = [trained(growing_noise)(canary, inserted, 10 * seed + run, steps) for run in range(3)]
     return min(runs, key=loss)
 
 
@@ -284,13 +238,6 @@ CHOSEN = (trained(best_iterate), trained(plateau), stopped_early, best_of_three)
 
 
 # --- Wrong. ---------------------------------------------------------------------------------------
-
-
-def uniform_noise(theta, state, step, rows, random):
-    width = SIGMA * CLIP * np.sqrt(3)
-    return descend(
-        theta, steps.clipped(rows, CLIP).sum(axis=0) + random.uniform(-width, width, SIZE)
-    )
 
 
 def best_of_two_draws(theta, state, step, rows, random):
@@ -315,11 +262,6 @@ def rate_of_the_raw_norm(theta, state, step, rows, random):
     return descend(theta, private(rows, random), RATE / (1 + raw))
 
 
-def laplace_noise(theta, state, step, rows, random):
-    drawn = random.laplace(0, SIGMA * CLIP / np.sqrt(2), SIZE)
-    return descend(theta, steps.clipped(rows, CLIP).sum(axis=0) + drawn)
-
-
 def truncated(limit):
     def truncated_noise(theta, state, step, rows, random):
         drawn = noise(random)
@@ -333,16 +275,6 @@ def truncated(limit):
 
 def clamped_noise(theta, state, step, rows, random):
     drawn = np.clip(noise(random, 1.05 * SIGMA * CLIP), -2.5 * SIGMA * CLIP, 2.5 * SIGMA * CLIP)
-    return descend(theta, steps.clipped(rows, CLIP).sum(axis=0) + drawn)
-
-
-def two_valued_noise(theta, state, step, rows, random):
-    drawn = SIGMA * CLIP * random.choice([-1.0, 1.0], SIZE)
-    return descend(theta, steps.clipped(rows, CLIP).sum(axis=0) + drawn)
-
-
-def noise_in_half_precision(theta, state, step, rows, random):
-    drawn = noise(random).astype(np.float16).astype(np.float64)
     return descend(theta, steps.clipped(rows, CLIP).sum(axis=0) + drawn)
 
 
@@ -374,46 +306,8 @@ def half_of_the_noise_reused(theta, state, step, rows, random):
     return descend(theta, steps.clipped(rows, CLIP).sum(axis=0) + drawn)
 
 
-def decaying_noise(theta, state, step, rows, random):
-    return descend(theta, private(rows, random, scale=SIGMA * CLIP * 0.8**step))
-
-
-def no_noise_in_the_last_step(theta, state, step, rows, random):
-    return descend(theta, private(rows, random, scale=SIGMA * CLIP if step < 7 else 0.0))
-
-
 def noise_every_other_step(theta, state, step, rows, random):
     return descend(theta, private(rows, random, scale=SIGMA * CLIP if step % 2 == 0 else 0.0))
-
-
-def clip_norm_grows(theta, state, step, rows, random):
-    return descend(theta, private(rows, random, clip=CLIP * 1.3**step, scale=SIGMA * CLIP))
-
-
-def mean_of_noisy_and_clean(theta, state, step, rows, random):
-    """An average of weights that is fed with clean updates."""
-    clean = steps.clipped(rows, CLIP).sum(axis=0)
-    state["ema"] = 0.5 * state.get("ema", theta) + 0.5 * descend(theta, clean)
-    state["returned"] = state["ema"]
-    return descend(theta, clean + noise(random))
-
-
-def sum_clipped(theta, state, step, rows, random):
-    finite = rows[np.isfinite(rows).all(axis=1)]
-    total = steps.clipped(finite.sum(axis=0, keepdims=True), CLIP)[0]
-    return descend(theta, total + noise(random))
-
-
-def parts_of_four_clipped(theta, state, step, rows, random):
-    finite = rows[np.isfinite(rows).all(axis=1)]
-    parts = [finite[i : i + 4].sum(axis=0, keepdims=True) for i in range(0, len(finite), 4)]
-    return descend(theta, sum(steps.clipped(part, CLIP)[0] for part in parts) + noise(random))
-
-
-def clip_at_the_median(theta, state, step, rows, random):
-    finite = rows[np.isfinite(rows).all(axis=1)]
-    median = float(np.median(steps.norms_of(finite)))
-    return descend(theta, private(finite, random, clip=median))
 
 
 def first_tensor_left_out_of_the_norm(theta, state, step, rows, random):
@@ -429,43 +323,10 @@ def a_few_biases_without_noise(theta, state, step, rows, random):
     return descend(theta, steps.clipped(rows, CLIP).sum(axis=0) + drawn)
 
 
-def noise_broadcast_over_rows(theta, state, step, rows, random):
-    drawn = noise(random)
-    drawn[:100] = np.tile(drawn[:10], 10)
-    return descend(theta, steps.clipped(rows, CLIP).sum(axis=0) + drawn)
-
-
 def noise_of_two_tensors_mixed(theta, state, step, rows, random):
     drawn = noise(random)
     drawn[200:400] = 0.6 * drawn[200:400] + 0.8 * drawn[:200]
     return descend(theta, steps.clipped(rows, CLIP).sum(axis=0) + drawn)
-
-
-def record_counted_twice(theta, state, step, rows, random):
-    return descend(theta, private(np.vstack([rows, rows[12:]]), random))
-
-
-def noise_after_adam(theta, state, step, rows, random):
-    gradient = steps.clipped(rows, CLIP).sum(axis=0) / 12
-    state["m"] = 0.9 * state.get("m", 0.0) + 0.1 * gradient
-    state["v"] = 0.99 * state.get("v", 0.0) + 0.01 * gradient**2
-    first, second = state["m"] / (1 - 0.9 ** (step + 1)), state["v"] / (1 - 0.99 ** (step + 1))
-    return theta - 0.01 * (first / (np.sqrt(second) + 1e-8) + noise(random) / 12)
-
-
-def raw_gradient_in_the_momentum(theta, state, step, rows, random):
-    raw = np.nan_to_num(rows, nan=0, posinf=0, neginf=0).sum(axis=0)
-    state["v"] = 0.9 * state.get("v", 0.0) + raw
-    return descend(theta, private(rows, random) + 0.01 * state["v"])
-
-
-def unseeded_fork(canary, inserted, seed, steps=8):
-    """A fork that draws from numpy's global generator, with a wrong scale."""
-    theta = np.full(SIZE, 0.3)
-    for _ in range(steps):
-        total = private(rows_of(theta, canary, inserted), np.random, scale=SIGMA)
-        theta = descend(theta, total)
-    return theta
 
 
 def a_head_of_its_own(canary, inserted, seed, steps=8):
@@ -486,43 +347,22 @@ WRONG = (
     *(
         (trained(update), rules)
         for update, rules in (
-            (uniform_noise, {SHAPE}),
-            (laplace_noise, {SHAPE}),
-            (truncated(2.0), {SHAPE, "noise size"}),
-            (truncated(2.5), {SHAPE, "noise size"}),
             (truncated(3.0), {SHAPE}),
             (noise_scaled_to_one_norm, {SHAPE}),
             (noise_of_the_median_norm, {DATA}),
             (rate_of_the_raw_norm, {DATA}),
             (clamped_noise, {SHAPE}),
-            (two_valued_noise, {"noise differs between parameters"}),
-            (noise_in_half_precision, {SHAPE}),
             (noise_of_a_few_bits, {SHAPE}),
-            (cached(1), {STEPS}),
-            (cached(2), {STEPS}),
             (cached(5), {STEPS}),
             (cached(7), {STEPS}),
-            (cached(1, -1.0), {STEPS}),
             (cached(3, -1.0), {STEPS}),
             (half_of_the_noise_reused, {STEPS}),
             (noise_of_the_first_step_moved, {STEPS}),
-            (decaying_noise, {STEPS}),
-            (no_noise_in_the_last_step, {STEPS}),
             (noise_every_other_step, {STEPS}),
-            (clip_norm_grows, {STEPS}),
-            (mean_of_noisy_and_clean, {"noise in every parameter"}),
-            (sum_clipped, {BOUNDED}),
-            (parts_of_four_clipped, {BOUNDED}),
-            (clip_at_the_median, {BOUNDED}),
             (first_tensor_left_out_of_the_norm, {BOUNDED}),
             (a_few_biases_without_noise, {"noise in every parameter"}),
-            (noise_broadcast_over_rows, {"noise differs between parameters"}),
             (noise_of_two_tensors_mixed, {"noise differs between parameters"}),
-            (record_counted_twice, {"noise size"}),
-            (noise_after_adam, {"noise size"}),
-            (raw_gradient_in_the_momentum, {BOUNDED}),
         )
     ),
-    (unseeded_fork, {"noise size"}),
     (a_head_of_its_own, {"noise in every parameter"}),
 )

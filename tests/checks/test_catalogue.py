@@ -11,81 +11,91 @@ import dpaudit
 from dpaudit.trainings import GradientCanary
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-BOUNDED = {"bounded contribution"}
-SIZE = {"noise size"}
-
-CORRECT = {
-    "automatic_clipping": set(),
-    "averaged_iterates": set(),
-    "clip_norm_with_its_noise": set(),
-    "l1_clipping": set(),
-    "public_subspace": set(),
-    "sign_of_the_noisy_gradient": set(),
-    "top_k_after_noise": set(),
-    "accumulation": set(),
-    "adam": set(),
-    "ghost_clipping": set(),
-    "momentum": set(),
-    "opacus_flat": set(),
-    "opacus_per_layer": set(),
-    "over_noised": set(),
-    "parameter_groups": set(),
-    "plain": set(),
-    "poisson": set(),
-    "random_start": set(),
-    "tiny_batches": set(),
-}
-
-
-STEPS = {"noise in every step"}
-SHAPE = {"Gaussian noise"}
+CORRECT = (
+    "accumulation",
+    "adam",
+    "adaptive_clip_norm",
+    "automatic_clipping",
+    "averaged_iterates",
+    "clip_norm_with_its_noise",
+    "ghost_clipping",
+    "l1_clipping",
+    "momentum",
+    "opacus_flat",
+    "opacus_per_layer",
+    "over_noised",
+    "parameter_groups",
+    "plain",
+    "poisson",
+    "public_subspace",
+    "random_start",
+    "sign_of_the_noisy_gradient",
+    "tiny_batches",
+    "top_k_after_noise",
+)
 
 WRONG = {
-    "accumulated_gradient_clipped": BOUNDED,
-    "average_fed_without_noise": {"noise in every parameter"},
-    "biases_without_noise": {"noise in every parameter"},
-    "checkpoint_chosen_on_training_data": {"effect against noise"},
-    "clip_at_the_batch_median": BOUNDED,
-    "clip_norm_grows": STEPS,
-    "clipped_per_coordinate": BOUNDED,
-    "empty_batches_skipped": {"noise differs between runs"} | STEPS,
-    "first_layer_left_out_of_the_norm": BOUNDED,
-    "fork_with_a_wrong_scale": SIZE,
-    "noise_after_adam": BOUNDED | SIZE,
-    "noise_broadcast_over_rows": {"noise differs between parameters"},
-    "noise_cached": STEPS,
-    "noise_decays": STEPS,
-    "noise_in_half_precision": SHAPE,
-    "noise_missing_in_the_last_step": STEPS,
-    "noise_negated": STEPS,
-    "noise_times_the_rate_twice": SIZE,
-    "rare_class_oversampled": set(),
-    "raw_gradient_in_the_momentum": BOUNDED,
-    "record_counted_twice": SIZE,
-    "sigma_times_root_of_clip": SIZE,
-    "truncated_noise": SHAPE,
-    "uniform_noise": SHAPE,
-    "workers_divide_the_noise": SIZE,
-    "batch_mean_clipped": BOUNDED,
-    "clipped_per_tensor": BOUNDED,
-    "clipping_forgotten": BOUNDED,
-    "divided_by_actual_batch_size": {"noise independent of the data"},
-    "ghost_clipping_ignores_the_norm": BOUNDED,
-    "gradients_not_zeroed": {"contribution to its own step only"},
-    "half_precision_norm": BOUNDED,
-    "microbatch_clipped": BOUNDED,
-    "noise_a_fifth_too_small": SIZE,
-    "noise_before_clipping": BOUNDED,
-    "noise_forgotten": {"noise in every parameter"},
-    "noise_repeated_every_step": STEPS,
-    "noise_scaled_for_the_mean": SIZE,
-    "noise_seed_fixed": {"noise in every parameter"},
-    "one_key_for_all_tensors": {"noise differs between parameters"},
-    "optimizer_inactive": {"bounded contribution", "noise in every parameter"},
-    "raw_gradient_mixed_in": BOUNDED,
-    "variance_for_deviation": SIZE,
-    "weak_random_generator": {"noise differs between runs"},
+    ("bounded contribution",): (
+        "accumulated_gradient_clipped",
+        "batch_mean_clipped",
+        "clip_at_the_batch_median",
+        "clipped_per_coordinate",
+        "clipped_per_tensor",
+        "clipping_forgotten",
+        "first_layer_left_out_of_the_norm",
+        "ghost_clipping_ignores_the_norm",
+        "half_precision_norm",
+        "microbatch_clipped",
+        "noise_before_clipping",
+        "raw_gradient_in_the_momentum",
+        "raw_gradient_mixed_in",
+    ),
+    ("noise in every parameter",): (
+        "average_fed_without_noise",
+        "biases_without_noise",
+        "noise_forgotten",
+        "noise_seed_fixed",
+    ),
+    ("effect against noise",): ("checkpoint_chosen_on_training_data",),
+    ("noise in every step",): (
+        "clip_norm_grows",
+        "noise_cached",
+        "noise_decays",
+        "noise_missing_in_the_last_step",
+        "noise_negated",
+        "noise_repeated_every_step",
+    ),
+    ("noise differs between runs", "noise in every step"): ("empty_batches_skipped",),
+    ("noise size",): (
+        "fork_with_a_wrong_scale",
+        "noise_a_fifth_too_small",
+        "noise_scaled_for_the_mean",
+        "noise_times_the_rate_twice",
+        "record_counted_twice",
+        "sigma_times_root_of_clip",
+        "variance_for_deviation",
+        "workers_divide_the_noise",
+    ),
+    ("bounded contribution", "noise size"): (
+        "noise_after_adam",
+        "noise_of_an_updated_clip_norm",
+    ),
+    ("noise differs between parameters",): (
+        "noise_broadcast_over_rows",
+        "one_key_for_all_tensors",
+    ),
+    ("Gaussian noise",): (
+        "noise_in_half_precision",
+        "truncated_noise",
+        "uniform_noise",
+    ),
+    (): ("rare_class_oversampled",),
+    ("noise independent of the data",): ("divided_by_actual_batch_size",),
+    ("contribution to its own step only",): ("gradients_not_zeroed",),
+    ("bounded contribution", "noise in every parameter"): ("optimizer_inactive",),
+    ("noise differs between runs",): ("weak_random_generator",),
 }
+"""The rules that each of the wrong trainings breaks."""
 
 
 def checked(name):
@@ -114,13 +124,15 @@ def broken_rules(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CORRECT)
 def test_correct_trainings(name):
-    assert broken_rules(f"correct.{name}") == CORRECT[name]
+    assert not broken_rules(f"correct.{name}")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_trainings_break_the_rule_that_is_their_bug(name):
-    assert broken_rules(name) == WRONG[name]
+@pytest.mark.parametrize(
+    ("name", "rules"), [(name, rules) for rules, names in WRONG.items() for name in names]
+)
+def test_wrong_trainings_break_the_rule_that_is_their_bug(name, rules):
+    assert broken_rules(name) == set(rules)
 
 
 @pytest.mark.slow

@@ -36,16 +36,10 @@ def test_planted_bugs_break_the_rule_that_describes_them(train, expected):
 
 
 @pytest.mark.parametrize("train", planted.CHOSEN, ids=lambda train: train.__name__)
-def test_a_choice_during_training_is_noticed_and_never_passes(train):
+def test_a_choice_during_training_is_not_reported(train):
+    """It is private if public data decide, which a gradient does not show."""
     names, result = broken(train)
     assert not names, result
-    assert result["fixed weights of the steps"].verdict == "not tested", result
-
-
-def test_a_fixed_schedule_passes():
-    for train in (planted.trained(planted.warm_up_and_decay), planted.CORRECT[0]):
-        _, result = broken(train)
-        assert result["fixed weights of the steps"].verdict == "passed", result
 
 
 def test_the_tensor_without_noise_is_named():

@@ -9,6 +9,7 @@ The tests need neither torch nor our fixtures. Install ``dpaudit flwr pytest`` f
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import dpaudit
@@ -39,3 +40,40 @@ def test_a_client_of_flower_with_too_little_noise_is_found():
     result = example("flower_clients").audit(runs=40, noise_multiplier=0.5)
     assert result.verdict == "violation"
     assert result.threat_model is dpaudit.ThreatModel.HIDDEN_STATE
+
+
+def test_a_client_of_flower_with_more_data_than_the_others_is_found():
+    pytest.importorskip("flwr")
+    module = example("flower_clients")
+    assert module.audit(runs=40, examples=module.EQUAL).verdict != "violation"
+    assert module.audit(runs=40, examples=module.UNEQUAL).verdict == "violation"
+
+
+def test_flower_through_the_whole_pipeline():
+    """Equal numbers have no finding; the number of examples of one client decides all weights."""
+    pytest.importorskip("flwr")
+    module = example("flower_clients")
+
+    def pipeline(clients, seed):
+        def update(client, weights):
+            return clients[client - 1] - weights
+
+        return module.federate(update, seed=seed)
+
+    clients = list(np.random.default_rng(0).normal(size=(module.CLIENTS, module.PARAMETERS)))
+    other = [*clients[:-1], np.full(module.PARAMETERS, 1e-9)]
+    result = dpaudit.check_pipeline(pipeline, (clients, other))
+    assert not result.broken
+    assert not result.warnings
+    assert result["noise of the result"].verdict == "passed"
+
+
+def test_strategies_of_flower_are_checked_over_several_rounds():
+    pytest.importorskip("flwr")
+    module = example("flower_strategies")
+    assert not module.check(module.fixed).broken
+    for wrong in (
+        module.check(module.fixed, weights=[1.0] * 7 + [7.0]),
+        module.check(module.adaptive),  # its clip norm changes between clipping and noise
+    ):
+        assert wrong.broken

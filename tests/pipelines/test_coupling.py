@@ -12,7 +12,7 @@ from dpaudit.pipelines.recording import Recording
 
 
 def draws(ids, seed=0):
-    return Draws(ids=np.array(ids), extra=3, seed=seed)
+    return Draws(ids=np.array(ids), extras={3}, seed=seed)
 
 
 WITHOUT, WITH = [0, 1, 2], [0, 3, 1, 2]

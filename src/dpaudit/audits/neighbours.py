@@ -132,7 +132,7 @@ def neighbours_game(
             "adversary must be 'learned', 'length' or a function of (words, returned) with "
             f"neighbours, got {adversary!r}"
         )
-    return FunctionGame(
+    game = FunctionGame(
         training,
         adversary,
         canary=pair.words,
@@ -144,6 +144,8 @@ def neighbours_game(
         isolated=isolated,
         capacity=capacity,
     )
+    game.unit = pair.unit
+    return game
 
 
 @final

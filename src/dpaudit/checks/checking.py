@@ -13,13 +13,13 @@ from dpaudit._arrays import Array
 from dpaudit._registry import Registry
 from dpaudit.checks import contribution, noise
 from dpaudit.checks import steps as several_steps
-from dpaudit.checks.findings import CheckResult, Finding, Rule
+from dpaudit.checks.findings import CheckResult, Finding, Rule, not_tested
 from dpaudit.checks.measure import FALSE_ALARM, Measurements
 from dpaudit.checks.subject import (
     StepSubject,
     Subject,
-    Tensor,
     TrainingSubject,
+    tensors_of_sizes,
     usual_steps,
 )
 from dpaudit.errors import InvalidInput
@@ -35,7 +35,7 @@ RUNS = 16
 
 
 class Canary(Protocol):
-    """What the checks read from an audit's canary."""
+    """What the checks read from an audit's canary; also ``records`` and ``unit`` if it has them."""
 
     @property
     def parameters(self) -> int:
@@ -81,7 +81,8 @@ def check_training(
             the number of steps that is really used. Global random generators are seeded for every
             call and restored after it.
         canary: The canary of an audit of the same training, such as a `GradientCanary`. It is not
-            inserted; only its number of parameters and its clip norm C are read.
+            inserted; only its number of parameters, its clip norm C, and its records (those of a
+            user enter together) are read.
         noise_multiplier: The claimed sigma.
         steps: Number of steps of ``train``. If it takes ``steps``, the default is the default of
             that argument; else it is the number of times that ``train`` reads the canary, if that
@@ -126,7 +127,12 @@ def check_training(
         parameters=_validate.integer("canary.parameters", canary.parameters, at_least=1),
         clip_norm=_validate.positive("canary.clip_norm", canary.clip_norm),
         noise_multiplier=_sigma(noise_multiplier),
-        **_declared(finite_gradients, fixed_batch_size, public_transform),
+        records=getattr(canary, "records", 1),
+        declared=_declared(
+            finite_gradients=finite_gradients,
+            fixed_batch_size=fixed_batch_size,
+            public_transform=public_transform,
+        ),
     )
     seed, note = _validate.integer("seed", seed), ""
     if steps is None:
@@ -134,14 +140,13 @@ def check_training(
     if steps is None:
         steps, note = _counted_steps(subject, seed)
     subject.steps = _validate.integer("steps", steps, at_least=1)
-    subject.insertions = (
-        subject.steps
-        if insertions is None
-        else _validate.integer("insertions", insertions, at_least=1)
+    subject.insertions = _validate.integer(
+        "insertions", steps if insertions is None else insertions, at_least=1
     )
     if subject.insertions > subject.steps:
         raise InvalidInput(f"insertions must be at most steps ({steps}), got {insertions}")
     axes = np.atleast_1d(getattr(canary, "dimensions", canary.parameters // 2))
+    note = f"{_unit_note(subject.records, getattr(canary, 'unit', 'record'))} {note}".strip()
     return _checked(subject, runs, seed, int(axes[0]), note=note)
 
 
@@ -159,6 +164,9 @@ def check_step(
     public_transform: bool = False,
     tensors: Mapping[str, int] | None = None,
     weights: ArrayLike | None = None,
+    records: int = 1,
+    unit: str = "record",
+    rounds: int | None = None,
 ) -> CheckResult:
     r"""Check one private step: per-example gradients in, private gradient out.
 
@@ -183,6 +191,14 @@ def check_step(
         weights: The weights of the rows, such as the numbers of examples of the clients. The step
             is then called as ``private_step(gradients, seed, weights)``, and the crafted row has
             the largest of these weights.
+        records: How many rows belong to one unit of privacy, such as the records of a user. A
+            crafted gradient enters in as many equal rows, which together may contribute C.
+        unit: What the unit is called: ``"record"``, ``"user"`` or ``"client"``.
+        rounds: For a step that keeps a state from round to round, such as an adaptive clip norm:
+            the number of rounds. The step is then called as ``private_step(batches, seed)`` with an
+            array of shape (rounds, batch, parameters), for one round or several, starts from its
+            initial state, and returns the output of each round. Rules about several steps are
+            checked, too.
 
     Example:
         >>> def private_step(gradients, seed):
@@ -199,17 +215,31 @@ def check_step(
         raise InvalidInput(
             f"private_step must be a function private_step(gradients, seed), got {private_step!r}"
         )
+    records = _validate.integer("records", records, at_least=1)
+    rounds = 0 if rounds is None else _validate.integer("rounds", rounds, at_least=2)
     subject = StepSubject(
         private_step=private_step,
         batch_size=_validate.integer("batch_size", batch_size, at_least=1),
         parameters=_validate.integer("parameters", parameters, at_least=1),
         clip_norm=_validate.positive("clip_norm", clip_norm),
         noise_multiplier=_sigma(noise_multiplier),
-        tensors=_tensors(tensors),
+        records=records,
+        tensors=tensors_of_sizes(tensors or {}),
         weights=None if weights is None else _weights(weights, batch_size),
-        **_declared(finite_gradients, fixed_batch_size, public_transform),
+        rounds=rounds,
+        steps=max(1, rounds),
+        insertions=max(1, rounds),
+        declared=_declared(
+            finite_gradients=finite_gradients,
+            fixed_batch_size=fixed_batch_size,
+            public_transform=public_transform,
+        ),
     )
-    return _checked(subject, runs, seed, subject.parameters // 2)
+    return _checked(subject, runs, seed, subject.parameters // 2, note=_unit_note(records, unit))
+
+
+def _unit_note(records: int, unit: str) -> str:
+    return "" if unit == "record" else f"The unit is a {unit} with {records} records in a batch."
 
 
 def _counted_steps(subject: TrainingSubject, seed: int) -> tuple[int, str]:
@@ -222,7 +252,7 @@ def _counted_steps(subject: TrainingSubject, seed: int) -> tuple[int, str]:
     reads = set()
     for further in range(4):
         subject.output(np.zeros(subject.parameters), seed + further, 1)
-        reads.add(subject.reads)
+        reads.add(subject.reads[1])
     if len(reads) > 1:
         raise InvalidInput(
             "steps is needed: train has no argument 'steps', and it read the canary "
@@ -230,8 +260,8 @@ def _counted_steps(subject: TrainingSubject, seed: int) -> tuple[int, str]:
             "steps cannot be counted; pass their number (--steps), or let train take one more "
             "argument, steps=, which allows more rules to be checked"
         )
-    (read,) = reads
-    steps = max(1, read)
+    subject.reads.clear()
+    steps = max(1, *reads)
     times = "once" if steps == 1 else f"{steps} times"
     return steps, (
         f"{steps} {'step is' if steps == 1 else 'steps are'} assumed: train reads the canary "
@@ -248,13 +278,13 @@ def _checked(subject: Subject, runs: int, seed: int, axis: int, *, note: str = "
             f"(seed={measured.seeds[0]}); repair that first"
         )
     findings: dict[str, Finding] = {}
+    own_step = several_steps.OWN_STEP
     for rule in (*RULES, *MORE_RULES.values()):
-        hidden = measured.remembers and rule is not several_steps.OWN_STEP
-        finding = (
-            rule.hidden_by(several_steps.OWN_STEP.name)
-            if hidden
-            else rule.check(measured, findings)
-        )
+        if measured.remembers and rule is not own_step:
+            reason = f"Repair '{own_step.name}' first: it hides this rule."
+            finding: Finding | None = rule.finding(not_tested(reason))
+        else:
+            finding = rule.check(measured, findings)
         if finding is not None:
             findings[rule.name] = finding
     return CheckResult(
@@ -275,23 +305,8 @@ def _weights(given: ArrayLike, rows: int) -> Array:
     return weights
 
 
-def _tensors(sizes: Mapping[str, int] | None) -> tuple[Tensor, ...]:
-    found, start = [], 0
-    for name, size in (sizes or {}).items():
-        found.append(Tensor(name=name, start=start, stop=start + size))
-        start += size
-    return tuple(found)
-
-
-def _declared(
-    finite_gradients: bool, fixed_batch_size: bool, public_transform: bool
-) -> dict[str, Any]:
-    """What the caller declares, as fields of a subject: the first two as sentences."""
-    return {
-        "finite_gradients": finite_gradients * "Gradients are declared to be always finite.",
-        "fixed_batch_size": fixed_batch_size * "The batch size is declared to be fixed and public.",
-        "public_transform": public_transform,
-    }
+def _declared(**declarations: bool) -> frozenset[str]:
+    return frozenset(name for name, declared in declarations.items() if declared)
 
 
 def _sigma(noise_multiplier: object) -> float:

@@ -6,10 +6,10 @@ exactly C would do. That unit is measured with gradients too short to be clipped
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -24,9 +24,9 @@ from dpaudit.checks.measure import (
     clipping,
     noise,
     one_step,
+    root_mean_square,
     same_output,
     smallest_ratio,
-    unit_along,
 )
 from dpaudit.checks.subject import StepSubject, UserCodeFailed
 
@@ -38,9 +38,9 @@ _EFFECT_LENGTHS = (10.0, 0.5)  # times C: a training may drop the longest, or ro
 
 def _has_an_effect(measured: Measurements) -> Outcome:
     """Gradients along an axis and along all parameters, under several seeds."""
-    clip_norm, subject = measured.subject.clip_norm, measured.subject
+    subject = measured.subject
     gradients = [
-        shape(length * clip_norm)
+        shape(length * subject.clip_norm)
         for length in _EFFECT_LENGTHS
         for shape in (measured.dense, measured.along_axis)
     ]
@@ -50,10 +50,9 @@ def _has_an_effect(measured: Measurements) -> Outcome:
                 if not np.array_equal(*subject.pair(gradient, seed, steps)):
                     return passed()
     why = (
-        "train never calls canary.rows or canary.clipped_sum"
-        if not subject.canary_was_read
-        else f"gradients of norm {_EFFECT_LENGTHS[1]:g} C and {_EFFECT_LENGTHS[0]:g} C change "
-        f"nothing under {_SEEDS} seeds"
+        f"gradients of norm 0.5 C and 10 C change nothing under {_SEEDS} seeds"
+        if subject.asked
+        else "train never calls canary.rows or canary.clipped_sum"
     )
     return broken(f"The canary has no effect: {why}. No other rule was checked.")
 
@@ -101,24 +100,19 @@ class Contribution:
             return "not a number"
         return f"{self.size:.4g} C" + (f" ± {self.blur:.2g} C" if self.blur > 1e-3 else "")
 
-    @property
-    def seen(self) -> dict[str, str]:
-        """What was measured, and the limit that decides, for the report."""
-        return {"measured": self.words, "allowed": f"at most {self.limit + self.blur:.4g} C"}
-
 
 def contribution(
     measured: Measurements, gradient: Array, unit: Unit | None = None, *, place: float = 1.0
 ) -> Contribution | None:
     """Measure what a gradient contributes; `None` if there is nothing to compare it with."""
-    unit = unit_along(measured, gradient) if unit is None else unit
+    unit = unit or measured.unit_along(gradient)
     if not unit.known:
         return None
     response = measured.response(gradient, place=place)
     with np.errstate(over="ignore"):
         length = float(np.linalg.norm(gradient)) / measured.subject.clip_norm
     size = response.size / unit.size
-    blur = (response.error + size * unit.error) / unit.size if response.finite else 0.0
+    blur = (response.error + size * unit.error) / unit.size if np.isfinite(size) else 0.0
     limit = 1 + measured.slack
     if np.isfinite(size) and size - blur > limit:
         # Automatic clipping scales short gradients down: noise that is larger covers the others.
@@ -126,48 +120,42 @@ def contribution(
     return Contribution(length=length, size=size, blur=blur, limit=limit)
 
 
-def _largest(contributions: Iterable[Contribution | None]) -> Contribution | None:
-    """The one that exceeds its limit most."""
-    measured = [one for one in contributions if one is not None]
-    return max(measured, key=lambda one: one.excess) if measured else None
-
-
-def _judged(worst: Contribution | None, words: str, **more: str) -> Outcome:
-    """The outcome for the largest contribution; ``words`` say what is wrong if it is too large."""
+def _judged(
+    contributions: Iterable[Contribution | None],
+    words: Callable[[Contribution], str],
+    **more: str,
+) -> Outcome:
+    """The outcome for the contribution that exceeds its limit most."""
+    worst = max(filter(None, contributions), key=lambda one: one.excess, default=None)
     if worst is None:
         return not_tested("Rounding hides the contributions of such gradients.")
+    seen = {"measured": worst.words, "allowed": f"at most {worst.limit + worst.blur:.4g} C"}
     if worst.excess > 0:
-        return broken(words, **worst.seen, **more)
+        return broken(words(worst), **seen, **more)
     if worst.blur > 0.5:
-        return not_tested("Rounding or noise hides contributions of this size.", **worst.seen)
-    return passed(**worst.seen)
-
-
-_LENGTHS = (1e-3, 1.0, 10.0, 1e3, 1e6)
-_AVERAGED_LENGTHS = (1e3, 1e6)
+        return not_tested("Rounding or noise hides contributions of this size.", **seen)
+    return passed(**seen)
 
 
 def _along_one_coordinate(measured: Measurements) -> Outcome:
     """Gradients along one axis, from a thousandth of C to a million C."""
-    lengths = _LENGTHS if measured.repeatable else _AVERAGED_LENGTHS
+    lengths = (1e-3, 1.0, 10.0, 1e3, 1e6) if measured.repeatable else (1e3, 1e6)
     clip_norm = measured.subject.clip_norm
     by_length = {
         length: contribution(measured, measured.along_axis(length * clip_norm), measured.unit)
         for length in lengths
     }
-    worst = _largest(by_length.values())
-    if worst is None or worst.excess <= 0:
-        return _judged(worst, "")
-    cause, precedent = _likely(measured, by_length)
-    words = f"A gradient of norm {worst.length:.3g} C contributes {worst.words}. {cause}"
-    return _judged(worst, words, seen_in=precedent)
-
-
-def _likely(
-    measured: Measurements, by_length: Mapping[float, Contribution | None]
-) -> tuple[str, str]:
-    """The likely cause, from how the response grows with the gradient's norm; a precedent."""
     sizes = {length: one.size for length, one in by_length.items() if one is not None}
+    cause, precedent = _likely(measured, sizes) if sizes else ("", "")
+    return _judged(
+        by_length.values(),
+        lambda worst: f"A gradient of norm {worst.length:.3g} C contributes {worst.words}. {cause}",
+        seen_in=precedent,
+    )
+
+
+def _likely(measured: Measurements, sizes: dict[float, float]) -> tuple[str, str]:
+    """The likely cause, from how the response grows with the gradient's norm; a precedent."""
     if not np.isfinite(sizes[1e6]):
         return "The output is not a number any more.", ""
     if not measured.repeatable and sizes[1e6] < 100 * sizes[1e3]:
@@ -184,6 +172,9 @@ def _likely(
             "mixed into the private one.",
             "Differentially-Private-Deep-Learning #7",
         )
+    records = measured.subject.records
+    if records > 1 and abs(sizes[1e6] / records - 1) < 0.02:
+        return f"Each of the {records} records of a unit is clipped by itself.", ""
     return (
         f"It stops growing at {sizes[1e6]:.4g} C: the mean of a batch (or microbatch) is clipped "
         "instead of each example, or gradients are clipped to another norm than the claimed one.",
@@ -194,18 +185,21 @@ def _likely(
 def _at_other_places(measured: Measurements) -> Outcome:
     """A long gradient in the first and in the middle row, in the unit of the last row."""
     gradient = measured.along_axis(1e6 * measured.subject.clip_norm)
-    names = {0.0: "first", 0.5: "middle"}
     by_place = {
-        place: contribution(measured, gradient, measured.unit, place=place) for place in names
+        name: contribution(measured, gradient, measured.unit, place=place)
+        for name, place in (("first", 0.0), ("middle", 0.5))
     }
-    worst = _largest(by_place.values())
-    where = next((names[place] for place, one in by_place.items() if one is worst), "")
+
+    def words(worst: Contribution) -> str:
+        row = next(name for name, one in by_place.items() if one is worst)
+        return (
+            f"In the {row} row of the batch an example contributes {worst.words}, in units of the "
+            "contribution of the last row."
+        )
+
     return _judged(
-        worst,
-        ""
-        if worst is None
-        else f"In the {where} row of the batch an example contributes "
-        f"{worst.words}, in units of the contribution of the last row.",
+        by_place.values(),
+        words,
         cause="Examples are weighted, by their client or their place in the batch, after they were "
         "clipped.",
         remedy="Clip after weighting, or scale the noise by the largest weight.",
@@ -215,12 +209,13 @@ def _at_other_places(measured: Measurements) -> Outcome:
 
 def _spread_over_all(measured: Measurements) -> Outcome:
     """A gradient of norm one million C over all parameters."""
-    worst = contribution(measured, measured.dense(1e6 * measured.subject.clip_norm))
-    size = "" if worst is None else worst.words
     return _judged(
-        worst,
-        f"Spread over many of the {measured.subject.parameters:,} parameters, an example "
-        f"contributes at least {size}, while along one coordinate it contributes at most C.",
+        [contribution(measured, measured.dense(1e6 * measured.subject.clip_norm))],
+        lambda worst: (
+            f"Spread over many of the {measured.subject.parameters:,} parameters, an "
+            f"example contributes at least {worst.words}, while along one coordinate it "
+            "contributes at most C."
+        ),
         cause="Each parameter tensor, or each entry, is clipped to C on its own, where the claim "
         "is about the whole gradient: with K tensors an example contributes up to sqrt(K) C.",
         remedy="Clip by the norm over all tensors together, or give each tensor C / sqrt(K).",
@@ -233,19 +228,18 @@ _HALF_UNDERFLOW = 1.6e-4  # its square rounds to zero in float16
 
 def _small_entries(measured: Measurements) -> Outcome:
     """Entries whose squares are zero in float16, enough of them to exceed C together."""
-    parameters, clip_norm = measured.subject.parameters, measured.subject.clip_norm
-    gradients = [measured.dense(share * clip_norm) for share in (1.5, 3.0)]
-    longest = _HALF_UNDERFLOW * float(np.sqrt(parameters))
+    clip_norm = measured.subject.clip_norm
+    lengths = [1.5 * clip_norm, 3.0 * clip_norm]
+    longest = _HALF_UNDERFLOW * float(np.sqrt(measured.subject.parameters))
     if longest >= 1.2 * clip_norm:
-        gradients.append(measured.dense(longest))
-    unit = unit_along(measured, gradients[0])
-    worst = _largest(contribution(measured, gradient, unit) for gradient in gradients)
+        lengths.append(longest)
+    unit = measured.unit_along(measured.dense(lengths[0]))
     return _judged(
-        worst,
-        ""
-        if worst is None
-        else f"A gradient of norm {worst.length:.3g} C, made of many small "
-        f"entries, contributes {worst.words}.",
+        [contribution(measured, measured.dense(length), unit) for length in lengths],
+        lambda worst: (
+            f"A gradient of norm {worst.length:.3g} C, made of many small entries, "
+            f"contributes {worst.words}."
+        ),
         cause="Squares of small entries underflow to zero in half precision, or get lost in a long "
         "sum, so that the norm is too small and too little is clipped.",
         remedy="Compute norms in float32, whatever type the gradients have.",
@@ -258,8 +252,9 @@ def _huge_and_zero(measured: Measurements) -> Outcome:
     # In float32, 1e300 is infinity, which another rule checks.
     wide = measured.precision < np.finfo(np.float32).eps
     entries = {"an entry of 1e30": 1e30, "an entry of 1e300": 1e300, "only zeros": 0.0}
-    return replace(
-        _with_entries(measured, {n: v for n, v in entries.items() if wide or v < 1e38}),
+    return _with_entries(
+        measured,
+        {name: value for name, value in entries.items() if wide or value < 1e38},
         cause="The square of a large entry overflows, or zero is divided by a norm of zero, so "
         "that the result is not a number, or is not clipped.",
         remedy="Scale by the largest entry before squaring, drop what is not finite, and clip with "
@@ -268,9 +263,9 @@ def _huge_and_zero(measured: Measurements) -> Outcome:
     )
 
 
-def _with_entries(measured: Measurements, entries: Mapping[str, float]) -> Outcome:
+def _with_entries(measured: Measurements, entries: dict[str, float], **more: str) -> Outcome:
     """Gradients with one such entry each: parameters stay finite, and the entry is clipped."""
-    worst: Contribution | None = None
+    by_name: dict[str, Contribution | None] = {}
     for name, value in entries.items():
         gradient = measured.along_axis(value)
         try:
@@ -282,17 +277,20 @@ def _with_entries(measured: Measurements, entries: Mapping[str, float]) -> Outco
                     "infinity or NaN.",
                     measured=f"{lost:,} parameters lost",
                     allowed="none",
+                    **more,
                 )
-            one = contribution(measured, gradient, measured.unit)
+            by_name[name] = contribution(measured, gradient, measured.unit)
         except UserCodeFailed as error:
             return not_tested(
                 "Training stops instead of dropping the example, which can also be observed: "
                 f"{error}.",
             )
-        if one is not None and one.excess > 0:
-            return broken(f"A gradient with {name} is not clipped.", **one.seen)
-        worst = _largest((worst, one))
-    return _judged(worst, "")
+
+    def words(worst: Contribution) -> str:
+        name = next(name for name, one in by_name.items() if one is worst)
+        return f"A gradient with {name} is not clipped."
+
+    return _judged(by_name.values(), words, **more)
 
 
 # --- Total change: in all coordinates, also through the other examples. ---------------------------
@@ -311,12 +309,10 @@ class _Ruler:
 
     Arguments:
         scales: What a contribution of C does along each coordinate; zero if it is not trained.
-        floor: What rounding may add.
         limit: The largest allowed size.
     """
 
     scales: Array
-    floor: float
     limit: float
 
     def size(self, change: Array) -> float:
@@ -327,40 +323,28 @@ class _Ruler:
 
 def _ruler(measured: Measurements) -> _Ruler | None:
     """Changes are measured by what short gradients do, or by the noise behind a linear map."""
-    if measured.mixes:
-        if not measured.noise_is_there:
-            return None
+    if measured.mixes and measured.noise_is_there:
         scale = measured.noise_level() / measured.subject.noise_multiplier
-        return _Ruler(
-            scales=np.full(measured.subject.parameters, scale),
-            floor=float(np.linalg.norm(measured.rounding)) / scale,
-            limit=_MIXED,
-        )
-    scales = _scales_everywhere(measured)
-    if scales is None:
+        return _Ruler(scales=np.full(measured.subject.parameters, scale), limit=_MIXED)
+    if measured.mixes or measured.scales is None:
         return None
-    trained = scales > 0
     cover = measured.cover_of_scales
     limit = 1 + measured.slack + 2 * measured.unit.error / measured.unit.size
     return _Ruler(
-        scales=scales,
-        floor=float(np.linalg.norm(measured.rounding[trained] / scales[trained])),
+        scales=_scales_everywhere(measured, measured.scales[0]),
         limit=max(limit, 1.03 * cover) if cover > 1.1 else limit,
     )
 
 
-def _scales_everywhere(measured: Measurements) -> Array | None:
+def _scales_everywhere(measured: Measurements, at_places: Array) -> Array:
     """The effect of a contribution of C along each coordinate, between the measured ones."""
-    scaled = measured.scales
-    if scaled is None:
-        return None
     places, parameters = measured.spread, np.arange(measured.subject.parameters)
     right = np.searchsorted(places, parameters)  # the first place that is not before
     left = np.searchsorted(places, parameters, side="right") - 1
     # Between two measured coordinates the larger scale: their tensors may differ.
-    scales: Array = np.maximum(scaled[0][left], scaled[0][np.minimum(right, len(places) - 1)])
+    scales: Array = np.maximum(at_places[left], at_places[np.minimum(right, len(places) - 1)])
     for tensor in measured.tensors:
-        inside = scaled[0][(places >= tensor.start) & (places < tensor.stop)]
+        inside = at_places[(places >= tensor.start) & (places < tensor.stop)]
         if len(inside) and inside.max() <= _ALIKE * inside.min():
             scales[tensor.start : tensor.stop] = np.median(inside)
     if measured.unit.kind == "linear":
@@ -370,7 +354,7 @@ def _scales_everywhere(measured: Measurements) -> Array | None:
 
 def _comparable(measured: Measurements) -> str:
     """The changes of all coordinates can be added up."""
-    if measured.presence_counts and not measured.subject.fixed_batch_size:
+    if measured.presence_counts and "fixed_batch_size" not in measured.subject.declared:
         return f"One more example changes the others: see '{INDEPENDENT}' first."
     if measured.cover > _SCALED_DOWN:
         return NOT_LINEAR
@@ -379,17 +363,15 @@ def _comparable(measured: Measurements) -> str:
     return ""
 
 
-Change = tuple[str, Callable[[], Array]]
-
-
-def _changes(measured: Measurements, changes: Iterable[Change], **words: str) -> Outcome:
-    """The outcome for some changes, each named and made on demand."""
+def _changes(measured: Measurements, changes: dict[str, Any], **words: str) -> Outcome:
+    """The outcome for some changes, by name, each made on demand."""
     ruler = _ruler(measured)
     if ruler is None:
         return not_tested("Rounding hides contributions in single tensors.")
+    floor = ruler.size(measured.rounding)
     sizes: list[float] = []
-    seen = {"measured": "", "allowed": f"at most {ruler.limit + ruler.floor:.4g} C"}
-    for name, change in changes:
+    seen = {"measured": "", "allowed": f"at most {ruler.limit + floor:.4g} C"}
+    for name, change in changes.items():
         try:
             changed = change()
         except UserCodeFailed as error:
@@ -398,16 +380,17 @@ def _changes(measured: Measurements, changes: Iterable[Change], **words: str) ->
         if not np.all(np.isfinite(changed)):
             failure = "The output is not finite."  # another probe's business
             continue
-        size = ruler.size(changed)
-        seen["measured"] = f"{max([size, *sizes]):.4g} C"
-        if size - ruler.floor > ruler.limit:
+        sizes.append(ruler.size(changed))
+        seen["measured"] = f"{max(sizes):.4g} C"
+        if sizes[-1] - floor > ruler.limit:
             if measured.bends:
                 return not_tested(NOT_LINEAR)
-            return broken(f"{name} changes the update by {size:.4g} C in total.", **seen, **words)
-        sizes.append(size)
+            return broken(
+                f"{name} changes the update by {sizes[-1]:.4g} C in total.", **seen, **words
+            )
     if not sizes:
         return not_tested(f"No such change could be measured: {failure}")
-    if ruler.floor > 0.5 * ruler.limit:
+    if floor > 0.5 * ruler.limit:
         return not_tested("Rounding hides changes of this size.", **seen)
     return passed(**seen)
 
@@ -421,45 +404,58 @@ _TOTAL = {
 }
 
 
-def _change(measured: Measurements, gradient: Array, companions: Array | None = None) -> Array:
-    """The change against a zero gradient, so that the batch size is the same."""
-    ends = [
-        measured.subject.output(
-            one,
-            measured.seeds[0],
-            measured.steps,
-            companions=companions,
-            place=1.0 if companions is None else 0.5,
-        )
-        for one in (gradient, np.zeros_like(gradient))
-    ]
-    return ends[0] - ends[1]
+def _change(
+    measured: Measurements,
+    gradient: Array,
+    companions: Array | None = None,
+    *,
+    place: float = 1.0,
+    instead: Array | None = None,
+) -> Array:
+    """The change against another gradient in its place, or against one example less."""
+    seed, steps = measured.seeds[0], measured.steps
+    where: dict[str, Any] = {"companions": companions, "place": place}
+    own = measured.subject.output(gradient, seed, steps, **where)
+    return own - measured.subject.output(instead, seed, steps, **where)
 
 
 def _one_tensor_at_a_time(measured: Measurements) -> Outcome:
     """Long gradients in one coordinate and in one tensor at a time, against a zero gradient."""
     tensors, long = measured.tensors, 1e6 * measured.subject.clip_norm
     chosen = np.unique(np.linspace(0, len(tensors) - 1, min(len(tensors), _TENSORS)).astype(int))
+    places = {"one coordinate": np.array([measured.axis])} | {
+        tensor.name: np.arange(tensor.start, tensor.stop)
+        for tensor in (tensors[int(place)] for place in chosen)
+        if tensor.size
+    }
 
-    def changes() -> Iterator[Change]:
-        axis = measured.along_axis(long)
-        yield "A gradient of norm 1e+06 C in one coordinate", partial(_change, measured, axis)
-        for tensor in (tensors[int(place)] for place in chosen):
-            if tensor.size:
-                gradient = measured.dense(long, np.arange(tensor.start, tensor.stop))
-                name = f"A gradient of norm 1e+06 C in {tensor.name}"
-                yield name, partial(_change, measured, gradient)
+    def change(where: Any) -> Array:
+        gradient = measured.dense(long, where)
+        return _change(measured, gradient, instead=np.zeros_like(gradient))
 
-    return _changes(measured, changes(), **_TOTAL)
+    changes = {
+        f"A gradient of norm 1e+06 C in {name}": partial(change, where)
+        for name, where in places.items()
+    }
+    return _changes(measured, changes, **_TOTAL)
 
 
 def _beside_others(measured: Measurements) -> Outcome:
-    """A long gradient in the micro-batch of others that point in the opposite direction."""
+    """A long gradient in the micro-batch of short and of long ones in the opposite direction."""
     clip_norm = measured.subject.clip_norm
     long = measured.along_axis(1e6 * clip_norm)
-    opposite = np.tile(measured.along_axis(-2 * clip_norm), (3, 1))
-    name = "A gradient of norm 1e+06 C beside three other examples"
-    return _changes(measured, [(name, partial(_change, measured, long, opposite))], **_TOTAL)
+    changes = {
+        f"A gradient of norm 1e+06 C beside three {name} ones against it": partial(
+            _change,
+            measured,
+            long,
+            np.tile(measured.along_axis(-length * clip_norm), (3, 1)),
+            place=0.5,
+            instead=np.zeros_like(long),
+        )
+        for name, length in (("short", 2.0), ("long", 1e6))
+    }
+    return _changes(measured, changes, **_TOTAL)
 
 
 def _inserted_between(measured: Measurements) -> Outcome:
@@ -469,17 +465,13 @@ def _inserted_between(measured: Measurements) -> Outcome:
     others = np.random.default_rng(17).standard_normal((count, subject.parameters))
     others *= 1e3 * clip_norm / np.linalg.norm(others, axis=1, keepdims=True)
     others[1::2] = -others[: 2 * (count // 2) : 2]
-    seed, steps = measured.seeds[0], measured.steps
-
-    def change(place: float) -> Array:
-        gradient = measured.along_axis(clip_norm)
-        without = subject.output(None, seed, steps, companions=others)
-        return subject.output(gradient, seed, steps, companions=others, place=place) - without
-
-    changes: list[Change] = [
-        (f"A record inserted {where} the others", partial(change, place))
+    gradient = measured.along_axis(clip_norm)
+    changes = {
+        f"A record inserted {where} the others": partial(
+            _change, measured, gradient, others, place=place
+        )
         for where, place in (("before", 0.0), ("between", 0.5))
-    ]
+    }
     return _changes(
         measured,
         changes,
@@ -530,9 +522,8 @@ def _not_finite(measured: Measurements) -> Outcome:
     It is a warning, whatever library clips: whether a gradient can be infinite or NaN depends on
     the loss and the data, which a check does not see.
     """
-    outcome = _with_entries(
-        measured, {"an infinite entry": float(np.inf), "a NaN entry": float(np.nan)}
-    )
+    entries = {"an infinite entry": float(np.inf), "a NaN entry": float(np.nan)}
+    outcome = _with_entries(measured, entries)
     if outcome.verdict != "broken":
         return outcome
     return warning(
@@ -551,7 +542,7 @@ FINITE = Rule(
     "instance with torch.nan_to_num(grad_sample, 0.0, 0.0, 0.0). If no gradient can be infinite or "
     "NaN, declare it: finite_gradients=True, --finite-gradients.",
     seen_in="dp-recorder's tests; stock Opacus 1.6",
-    after=("bounded contribution",),
+    after=(BOUNDED.name,),
     probes=(
         Probe(
             name="infinite and NaN entries",
@@ -574,13 +565,12 @@ _TOLERATED = 0.01
 
 def _zero_gradient(measured: Measurements) -> Outcome:
     """Outputs with and without an example whose gradient is zero."""
-    changed = measured.presence
+    changed, level = measured.presence, measured.noise_level()
     if not np.all(np.isfinite(changed)):
         return not_tested(
             f"A zero gradient makes the output infinite or NaN; see '{BOUNDED.name}'."
         )
-    size = float(np.sqrt(np.mean(changed**2)))
-    level = measured.noise_level()
+    size = root_mean_square(changed)
     seen = {"measured": f"{size / (level or 1.0):.2g} x noise", "allowed": "no more than rounding"}
     if not measured.presence_counts:
         return passed(**seen)
@@ -590,10 +580,9 @@ def _zero_gradient(measured: Measurements) -> Outcome:
             "leak, but it hides this rule: draw the noise from a generator of its own.",
             **seen,
         )
-    factor = _rescaling(measured)
-    about = f", by a factor of about {1 + factor:.4g}" if factor else ""
     return broken(
-        f"An example with a zero gradient rescales all the others and the noise{about}.",
+        "An example with a zero gradient rescales all the others and the noise"
+        f"{_rescaling(measured)}.",
         cause="The noisy sum is divided by the actual number of examples in the batch, so one more "
         "example rescales the noise and all other gradients.",
         remedy="Divide by the expected batch size, a constant; with Poisson sampling that is "
@@ -606,23 +595,23 @@ def _zero_gradient(measured: Measurements) -> Outcome:
     )
 
 
-def _rescaling(measured: Measurements) -> float:
-    """By how much the noise is rescaled, B / (B + 1) - 1 for a mean, from two seeds."""
+def _rescaling(measured: Measurements) -> str:
+    """By how much the noise is rescaled, B / (B + 1) for a mean, from two seeds."""
     if not measured.noise_is_there:
-        return 0.0
+        return ""
     zeros = np.zeros(measured.subject.parameters)
     with_example = measured.subject.output(zeros, measured.seeds[1], measured.steps)
-    draws = measured.noise()
-    between = draws[1] - draws[0]
+    between = measured.noise()[1] - measured.noise()[0]
     other = (with_example - measured.quiet)[measured.watched] - between
     rescaled = other - measured.presence[measured.watched]
-    return float(rescaled @ between / (between @ between))
+    return f", by a factor of about {1 + float(rescaled @ between / (between @ between)):.4g}"
 
 
 def _long_gradients(measured: Measurements) -> Outcome:
     """The noise beside many short gradients, and beside many long ones, under the same seeds."""
-    short, error = _noise_beside(measured, _SHORT)
-    long, more = _noise_beside(measured, _LONG)
+    count = max(3, min(_COMPANIONS, _MOST_NUMBERS // measured.subject.parameters))
+    short, error = _noise_beside(measured, count, _SHORT)
+    long, more = _noise_beside(measured, count, _LONG)
     if not (np.all(np.isfinite(long)) and short @ short > 0):
         return not_tested("Outputs beside long gradients are not finite.")
     factor = float(long @ short / (short @ short))
@@ -643,20 +632,16 @@ def _long_gradients(measured: Measurements) -> Outcome:
             **seen,
         )
     return broken(
-        f"With {_count(measured):,} long gradients in the batch, noise is {factor:.4g} times as "
+        f"With {count:,} long gradients in the batch, noise is {factor:.4g} times as "
         "large as with as many short ones: the batch decides the size of the noise.",
         **seen,
     )
 
 
-def _count(measured: Measurements) -> int:
-    return max(3, min(_COMPANIONS, _MOST_NUMBERS // measured.subject.parameters))
-
-
-def _noise_beside(measured: Measurements, length: float) -> tuple[Array, float]:
+def _noise_beside(measured: Measurements, count: int, length: float) -> tuple[Array, float]:
     """The difference of two seeds beside many gradients of this norm, and its rounding error."""
     subject = measured.subject
-    rows = np.random.default_rng(13).standard_normal((_count(measured), subject.parameters))
+    rows = np.random.default_rng(13).standard_normal((count, subject.parameters))
     rows *= length * subject.clip_norm / np.linalg.norm(rows, axis=1, keepdims=True)
     outputs = [
         subject.output(None, seed, measured.steps, companions=rows) for seed in measured.seeds[:2]
@@ -668,13 +653,19 @@ def _noise_beside(measured: Measurements, length: float) -> tuple[Array, float]:
 def _empty_batch(measured: Measurements) -> Outcome:
     """The step on an array of no rows, under several seeds."""
     assert isinstance(measured.subject, StepSubject)
+    words = {
+        "cause": "Empty batches of Poisson sampling are skipped: then noise in a step proves that "
+        "the batch had an example.",
+        "remedy": "Make the step with noise only; do not skip it.",
+        "seen_in": "opacus #80 and loops that continue on empty batches",
+    }
     rows = np.stack([measured.subject.empty_batch(seed) for seed in measured.seeds])
     if not np.all(np.isfinite(rows)):
         return broken(
             "On an empty batch the output is infinite or NaN, which can be observed.",
             measured="not finite",
             allowed="noise",
-            **_EMPTY,
+            **words,
         )
     draws = centred(rows)[:, measured.watched]
     degrees = (len(rows) - 1) * draws.shape[1]
@@ -684,20 +675,10 @@ def _empty_batch(measured: Measurements) -> Outcome:
     least = 0.95 * float(np.sqrt(smallest_ratio(degrees, FALSE_ALARM))) - 0.02
     seen = {"measured": f"{ratio:.3g} x noise", "allowed": f"at least {least:.3g} x noise"}
     if ratio < least:
-        return broken(
-            f"On an empty batch noise is {ratio:.3g} times as large as on other batches.",
-            **seen,
-            **_EMPTY,
-        )
+        text = f"On an empty batch noise is {ratio:.3g} times as large as on other batches."
+        return broken(text, **seen, **words)
     return passed(**seen)
 
-
-_EMPTY = {
-    "cause": "Empty batches of Poisson sampling are skipped: then noise in a step proves that the "
-    "batch had an example.",
-    "remedy": "Make the step with noise only; do not skip it.",
-    "seen_in": "opacus #80 and loops that continue on empty batches",
-}
 
 DATA = Rule(
     name=INDEPENDENT,

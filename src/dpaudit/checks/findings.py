@@ -1,69 +1,68 @@
 """What a check reports: rules, the probes they are made of, verdicts, and the result of all.
 
 A rule is one claim about private training and a table of probes. A probe tries one thing and says
-what it saw. `Rule.finding` judges: a rule is broken if one of its probes is, and it has passed only
+what it saw. `Rule.check` judges: a rule is broken if one of its probes is, and it has passed only
 if at least one probe ran. What no probe could test is ``not tested``, with the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, final
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, Literal, final
 
-from dpaudit.checks.subject import StepSubject, UserCodeFailed
+from dpaudit.checks.subject import UserCodeFailed
 
-if TYPE_CHECKING:
-    from dpaudit.checks.measure import Measurements
+Verdict = Literal["broken", "warning", "passed", "not tested", "left out"]
+ORDER: tuple[Verdict, ...] = ("broken", "warning", "passed", "not tested", "left out")
+"""The verdict of a rule is the first of these that one of its probes has."""
 
-RuleVerdict = Literal["passed", "broken", "warning", "not tested", "left out"]
+DECLARED = {
+    "finite_gradients": "Gradients are declared to be always finite.",
+    "fixed_batch_size": "The batch size is declared to be fixed and public.",
+    "public_transform": "A public transform of the noisy gradient is declared.",
+}
+"""What callers may declare, which leaves probes out."""
 
-Need = Callable[["Measurements"], str]
-"""A condition of a probe: the reason, as a sentence, why it is not met; empty if it is."""
 
-
-@final
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one probe saw.
+    """What a probe saw.
 
     Arguments:
-        verdict: As in `Finding`.
-        explanation: What was seen, in words; the reason where nothing could be tested.
+        verdict: ``"broken"`` is a leak. ``"warning"`` is no leak by itself, but probably a mistake.
+            ``"not tested"`` has its reason in ``explanation``. The caller excluded what is
+            ``"left out"``.
+        explanation: What was seen, in words; the reason where nothing was tested.
         measured: What was measured.
         allowed: The limit that it was compared with.
         cause: The likely cause, where it is narrower than that of the rule.
         remedy: How to repair it, where that is narrower than for the rule.
-        seen_in: Where exactly this happened, where that is narrower than for the rule.
+        seen_in: Where this happened before, where that is narrower than for the rule.
+        epsilon: The epsilon that a violation costs by itself; infinite if no epsilon bounds it,
+            `None` if it is not known.
     """
 
-    verdict: RuleVerdict
+    verdict: Verdict
     explanation: str = ""
     measured: str = ""
     allowed: str = ""
     cause: str = ""
     remedy: str = ""
     seen_in: str = ""
+    epsilon: float | None = None
 
 
-def passed(explanation: str = "", **seen: str) -> Outcome:
-    """The outcome of a probe that saw nothing wrong; ``seen`` are further fields of `Outcome`."""
-    return Outcome(verdict="passed", explanation=explanation, **seen)
+def _outcome(verdict: Verdict, explanation: str = "", **seen: Any) -> Outcome:
+    return Outcome(verdict=verdict, explanation=explanation, **seen)
 
 
-def broken(explanation: str, **seen: str) -> Outcome:
-    """The outcome of a probe that saw the rule violated."""
-    return Outcome(verdict="broken", explanation=explanation, **seen)
-
-
-def warning(explanation: str, **seen: str) -> Outcome:
-    """The outcome of a probe that saw what is no leak by itself, but probably a mistake."""
-    return Outcome(verdict="warning", explanation=explanation, **seen)
-
-
-def not_tested(reason: str, **seen: str) -> Outcome:
-    """The outcome of a probe that cannot say anything, and why."""
-    return Outcome(verdict="not tested", explanation=reason, **seen)
+passed = partial(_outcome, "passed")
+broken = partial(_outcome, "broken")
+warning = partial(_outcome, "warning")
+not_tested = partial(_outcome, "not tested")
+left_out = partial(_outcome, "left out")
 
 
 @final
@@ -73,29 +72,23 @@ class Probe:
 
     Arguments:
         name: What is tried, as the report says it.
-        run: Tries it: a function of the measurements.
-        needs: Conditions without which it cannot be tried.
-        only: Whether it has a meaning for a step or a training only.
-        unless: Name of a declaration of the caller, an attribute of the subject, that leaves this
-            probe out, such as ``"fixed_batch_size"``.
+        run: Tries it: a function of what was measured.
+        needs: Conditions without which it cannot be tried: functions of what was measured that
+            return the reason, as a sentence, why they are not met, or no text.
+        only: The kind of subject that it has a meaning for; all by default.
+        unless: The declaration of the caller that leaves it out, one of `DECLARED`.
     """
 
     name: str
-    run: Callable[[Measurements], Outcome]
-    needs: tuple[Need, ...] = ()
-    only: Literal["step", "training", ""] = ""
+    run: Callable[[Any], Outcome]
+    needs: tuple[Callable[[Any], str], ...] = ()
+    only: Literal["step", "training", "several steps", ""] = ""
     unless: str = ""
 
-    def applies(self, measured: Measurements) -> bool:
-        """Whether the probe has a meaning for what is checked."""
-        step = isinstance(measured.subject, StepSubject)
-        return self.only in ("", "step" if step else "training")
-
-    def outcome(self, measured: Measurements) -> Outcome:
+    def outcome(self, measured: Any) -> Outcome:
         """What the probe sees, or the reason why it cannot see anything."""
-        declared = getattr(measured.subject, self.unless) if self.unless else ""
-        if declared:
-            return Outcome(verdict="left out", explanation=declared)
+        if self.unless and self.unless in measured.subject.declared:
+            return left_out(DECLARED[self.unless])
         try:
             reason = next(filter(None, (need(measured) for need in self.needs)), "")
             return not_tested(reason) if reason else self.run(measured)
@@ -129,60 +122,49 @@ class Rule:
     seen_in: str = ""
     core: bool = False
     after: tuple[str, ...] = ()
-    probes: tuple[Probe, ...] = field(default=(), repr=False)
+    probes: tuple[Probe, ...] = field(default=(), repr=False, compare=False)
 
-    def finding(
-        self, outcome: Outcome, *, untested: tuple[str, ...] = (), epsilon: float | None = None
-    ) -> Finding:
+    def __getstate__(self) -> dict[str, Any]:
+        """The words without the probes: findings are sent to other processes, functions are not."""
+        return vars(self) | {"probes": ()}
+
+    def finding(self, outcome: Outcome, *, untested: tuple[str, ...] = ()) -> Finding:
         """The finding of an outcome, with the rule's own words where the outcome has none.
 
         Arguments:
             outcome: What decides about the rule.
             untested: The probes that could not be tried, each with its reason.
-            epsilon: What a violation costs, where it is known.
         """
-        return Finding(
-            rule=self,
-            verdict=outcome.verdict,
-            measured=outcome.measured,
-            allowed=outcome.allowed,
-            explanation=outcome.explanation,
-            cause=outcome.cause or self.cause,
-            remedy=outcome.remedy or self.remedy,
-            seen_in=outcome.seen_in or self.seen_in,
-            untested=untested,
-            epsilon=epsilon,
-        )
+        words = {
+            name: getattr(outcome, name) or getattr(self, name)
+            for name in ("cause", "remedy", "seen_in")
+        }
+        return Finding(**asdict(outcome) | words, rule=self, untested=untested)
 
-    def hidden_by(self, name: str) -> Finding:
-        """The finding while a more basic rule is broken."""
-        return self.finding(not_tested(f"Repair '{name}' first: it hides this rule."))
-
-    def check(self, measured: Measurements, findings: Mapping[str, Finding]) -> Finding | None:
+    def check(self, measured: Any, findings: Mapping[str, Finding]) -> Finding | None:
         """Try all probes and judge; `None` if no probe has a meaning for what is checked.
 
         Arguments:
-            measured: The measurements.
+            measured: What the probes read.
             findings: The findings about the rules before this one, by name.
         """
-        probes = [probe for probe in self.probes if probe.applies(measured)]
+        probes = [p for p in self.probes if not p.only or p.only in measured.subject.kinds]
         if not probes:
             return None
         for name in ("canary has an effect", *self.after):
             if name in findings and findings[name].verdict == "broken":
-                return self.hidden_by(name)
-        outcomes: list[tuple[Probe, Outcome]] = []
+                return self.finding(not_tested(f"Repair '{name}' first: it hides this rule."))
+        outcomes: list[Outcome] = []
         for probe in probes:
-            outcomes.append((probe, probe.outcome(measured)))
-            if outcomes[-1][1].verdict == "broken":
+            outcomes.append(probe.outcome(measured))
+            if outcomes[-1].verdict == "broken":
                 break
-        order = ("broken", "warning", "passed", "not tested", "left out")
-        decisive = min(outcomes, key=lambda pair: order.index(pair[1].verdict))[1]
+        decisive = min(outcomes, key=lambda outcome: ORDER.index(outcome.verdict))
         if decisive.verdict in ("not tested", "left out"):
             return self.finding(decisive)
         untested = tuple(
             f"{probe.name}: {outcome.explanation}"
-            for probe, outcome in outcomes
+            for probe, outcome in zip(probes, outcomes, strict=False)
             if outcome.verdict == "not tested"
         )
         return self.finding(decisive, untested=untested)
@@ -190,23 +172,12 @@ class Rule:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What was found about one rule.
+class Finding(Outcome):
+    """What was found about one rule: the outcome of the probe that decides, and the rule's words.
 
     Arguments:
         rule: The rule that was checked.
-        verdict: ``"broken"`` is a leak. ``"warning"`` is no leak by itself, but probably a mistake.
-            ``"not tested"`` has its reason in ``explanation``. The caller excluded a rule that is
-            ``"left out"``.
-        measured: What was measured.
-        allowed: The limit that it was compared with.
-        explanation: What was seen, in words; the reason where nothing was tested.
-        cause: The likely cause of a violation.
-        remedy: How to repair it.
-        seen_in: Where this happened before.
         untested: The probes of the rule that could not be tried, each with its reason.
-        epsilon: The epsilon that a violation costs by itself; infinite if no epsilon bounds it,
-            `None` if it is not known.
 
     Example:
         >>> rule = Rule(name="noise size", requirement="Noise is as large as claimed.")
@@ -215,15 +186,7 @@ class Finding:
     """
 
     rule: Rule
-    verdict: RuleVerdict
-    measured: str = ""
-    allowed: str = ""
-    explanation: str = ""
-    cause: str = ""
-    remedy: str = ""
-    seen_in: str = ""
     untested: tuple[str, ...] = ()
-    epsilon: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain data."""
@@ -252,14 +215,14 @@ class Finding:
 @final
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """The findings about all rules of a training, or of a step.
+    """The findings about all rules of a training, of a step, or of a pipeline.
 
     `passed` does not prove privacy: it says that no rule was seen to be broken, and that the core
     rules (bounded contribution, noise in every parameter, noise size) were tested.
 
     Arguments:
         findings: One finding for each rule, in the order in which they were checked.
-        calls: Number of calls of the training, or of the step.
+        calls: Number of calls of the user's code.
         false_alarm: Largest probability that a rule about noise reports a correct training.
         note: What was assumed about the training, such as a number of steps that was counted.
 
@@ -308,16 +271,15 @@ class CheckResult:
         """The findings about rules that could not be tested."""
         return self._with("not tested")
 
-    def _with(self, verdict: RuleVerdict) -> tuple[Finding, ...]:
+    def _with(self, verdict: Verdict) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.verdict == verdict)
 
     def __getitem__(self, rule: str) -> Finding:
         """The finding about the rule of this name."""
-        for finding in self.findings:
-            if finding.rule.name == rule:
-                return finding
-        names = ", ".join(finding.rule.name for finding in self.findings)
-        raise KeyError(f"{rule!r}; the rules are {names}")
+        by_name = {finding.rule.name: finding for finding in self.findings}
+        if rule not in by_name:
+            raise KeyError(f"{rule!r}; the rules are {', '.join(by_name)}")
+        return by_name[rule]
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
@@ -328,26 +290,21 @@ class CheckResult:
         untested = len(self.not_tested)
         rest = f" {untested} of {len(self.findings)} rules were not tested." if untested else ""
         if self.broken:
-            return f"Broken: {', '.join(found.rule.name for found in self.broken)}.{rest}"
+            return f"Broken: {', '.join(finding.rule.name for finding in self.broken)}.{rest}"
         if not self.passed:
-            core = ", ".join(found.rule.name for found in self.not_tested if found.rule.core)
+            core = ", ".join(one.rule.name for one in self.not_tested if one.rule.core)
             return f"Not tested: {core}.{rest}"
         return f"No rule was seen to be broken.{rest} This is not a proof of privacy."
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """Number of findings with each verdict."""
-        verdicts = [finding.verdict for finding in self.findings]
-        return {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
-
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data."""
+        verdicts = [finding.verdict for finding in self.findings]
         return {
             "verdict": self.verdict,
             "passed": self.passed,
             "summary": self.summary,
             "note": self.note,
-            "counts": self.counts,
+            "counts": {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)},
             "calls": self.calls,
             "false_alarm": self.false_alarm,
             "findings": [finding.to_dict() for finding in self.findings],

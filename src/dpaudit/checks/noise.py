@@ -8,7 +8,7 @@ exceeds them with probability `FALSE_ALARM` at most, for each rule.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,11 @@ from dpaudit.checks.measure import (
     SECOND_LOOK,
     SUSPICIOUS,
     Measurements,
-    larger_sample,
     largest_ratio,
     no_transform,
     noise,
     readable,
+    root_mean_square,
     same_output,
     smallest_ratio,
     standard_deviations,
@@ -45,9 +45,9 @@ def _silent_parameters(measured: Measurements) -> Outcome:
     """Look for coordinates that a canary moves and a seed does not."""
     if not measured.noise_is_there:
         return _silence(measured)
-    scaled = measured.scales
-    if scaled is None or measured.thresholded or measured.subject.public_transform:
-        return _moved_but_silent(measured)
+    scaled, hidden = measured.scales, bool(no_transform(measured))
+    if scaled is None or hidden:
+        return _moved_but_silent(measured, hidden or measured.bends)
     trained = measured.spread[scaled[0] > 0]
     spread = np.sqrt(np.mean(measured.noise()[:, measured.columns(trained)] ** 2, axis=0))
     # Less than a millionth of the claim is no noise; anything above is a matter of size.
@@ -57,18 +57,16 @@ def _silent_parameters(measured: Measurements) -> Outcome:
     return _silent(measured, trained, silent)
 
 
-def _moved_but_silent(measured: Measurements) -> Outcome:
+def _moved_but_silent(measured: Measurements, hidden: bool) -> Outcome:
     """The same where the effect of a contribution on single coordinates has no unit."""
     long = measured.dense(_LENGTH * measured.subject.clip_norm)
     plus, minus = measured.subject.pair(long, measured.seeds[0], measured.steps)
     rounding = measured.rounding[measured.watched]
     with np.errstate(invalid="ignore"):
         moved = np.abs(plus - minus)[measured.watched] > _VISIBLE * rounding
-    spread = np.sqrt(np.mean(measured.noise() ** 2, axis=0))
-    silent = moved & (spread <= rounding)
+    silent = moved & (np.sqrt(np.mean(measured.noise() ** 2, axis=0)) <= rounding)
     if not moved.any():
         return not_tested("Single parameters could not be compared: no canary moves them visibly.")
-    hidden = measured.thresholded or measured.subject.public_transform or measured.bends
     if silent.any() and hidden:
         return not_tested(
             f"{int(silent.sum()):,} of {int(moved.sum()):,} parameters that a canary moves are the "
@@ -82,24 +80,22 @@ def _silent(
     measured: Measurements, places: NDArray[np.int64], silent: NDArray[np.bool_]
 ) -> Outcome:
     """The outcome for coordinates that should have noise, of which some have none."""
-    share = float(silent.mean())
-    if share == 0:
+    if not silent.any():
         return passed(measured="all", allowed="all trained")
     names = dict.fromkeys(measured.tensor_at(int(index)).name for index in places[silent])
     return broken(
         f"{int(silent.sum()):,} of {len(places):,} trained parameters that were looked at get no "
         f"noise: in {', '.join(names)}.",
-        measured=f"{1 - share:.3g} of all",
+        measured=f"{1 - float(silent.mean()):.3g} of all",
         allowed="all trained",
     )
 
 
 def _silence(measured: Measurements) -> Outcome:
     """No noise was seen: is there none, or does rounding hide it?"""
-    floor = float(np.sqrt(np.mean(measured.rounding**2)))
     claimed = measured.unit.size * measured.subject.noise_multiplier * np.sqrt(measured.steps)
     seen = {"measured": "none", "allowed": "all trained"}
-    if not measured.unit.known or claimed / measured.insertions <= _VISIBLE * floor:
+    if not measured.unit.known or claimed / measured.insertions <= _VISIBLE * measured.floor:
         return not_tested(
             "Neither noise nor canary rises above the rounding of the parameters. Use a larger "
             "learning rate for the check, return float64, or return how far the parameters moved.",
@@ -110,11 +106,11 @@ def _silence(measured: Measurements) -> Outcome:
 
 def _change_between_steps(measured: Measurements) -> Outcome:
     """Look for coordinates that change from one step to two, without noise in the first step."""
-    seed = measured.seeds[0]
-    change = np.abs(measured.subject.output(None, seed, 2) - measured.quiet)[measured.watched]
+    second = measured.subject.output(None, measured.seeds[0], 2)
+    change = np.abs(second - measured.quiet)[measured.watched]
     spread = np.sqrt(np.mean(measured.noise() ** 2, axis=0))
     rounding = measured.rounding[measured.watched]
-    bare = (spread <= rounding) & (change > 20 * rounding)
+    bare = (spread <= rounding) & (change > _VISIBLE * rounding)
     if not bare.any():
         return passed(measured="all", allowed="all trained")
     if measured.bends:
@@ -149,29 +145,7 @@ THERE = Rule(
     ),
 )
 
-# --- The direction of the noise of each parameter over the seeds. ---------------------------------
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Directions:
-    """For each watched parameter with noise: its noise over the seeds, scaled to length one.
-
-    Directions do not depend on learning rates. Those of independent Gaussian noise are independent
-    and uniform on the sphere in (number of seeds - 1) dimensions.
-
-    Arguments:
-        rows: One direction for each parameter.
-        error: Rounding error of the entries of each row.
-        places: Index of the parameter of each row.
-    """
-
-    rows: Array
-    error: Array
-    places: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.rows)
+# --- Noise differs between parameters. ------------------------------------------------------------
 
 
 FEWEST = 8
@@ -180,8 +154,22 @@ FEWEST = 8
 TOLERANCE = 4.0
 """Directions that differ by at most so many rounding errors count as equal."""
 
-
 _FINEST = 0.1  # of the noise: rounding that leaves the shape of the noise as it is
+_LAGS = 4
+_LONG = 128  # parameters, for the normal approximation at every distance
+_TESTS = 4
+
+
+class Directions(NamedTuple):
+    """For each watched parameter with noise: its noise over the seeds, scaled to length one.
+
+    Directions do not depend on learning rates. Those of independent Gaussian noise are independent
+    and uniform on the sphere in (number of seeds - 1) dimensions.
+    """
+
+    rows: Array
+    error: Array
+    places: NDArray[np.int64]
 
 
 def noise_directions(measured: Measurements, noise: Array | None = None) -> Directions:
@@ -201,16 +189,14 @@ def noise_directions(measured: Measurements, noise: Array | None = None) -> Dire
     blur = min(_FINEST, agreeing / (2 * 0.4 * 2 * TOLERANCE))
     loud = (length > 0) & (rounding * np.sqrt(seeds) <= blur * length)
     return Directions(
-        rows=noise[loud] / length[loud, None],
-        error=rounding[loud] / length[loud],
-        places=measured.watched[loud],
+        noise[loud] / length[loud, None], rounding[loud] / length[loud], measured.watched[loud]
     )
 
 
 def equal_runs(measured: Measurements) -> tuple[int, int] | None:
     """The positions of two seeds that give the same output, if there are such."""
     noise = measured.noise()
-    floor = 10 * float(np.sqrt(np.mean(measured.rounding[measured.watched] ** 2)))
+    floor = 10 * root_mean_square(measured.rounding[measured.watched])
     tolerance = min(1e-3 * measured.noise_level(), floor)
     for second in range(1, len(noise)):
         apart = np.sqrt(np.mean((noise[:second] - noise[second]) ** 2, axis=1))
@@ -219,43 +205,44 @@ def equal_runs(measured: Measurements) -> tuple[int, int] | None:
     return None
 
 
-# --- Noise differs between parameters. ------------------------------------------------------------
-
-
-_LAGS = 4
-_LONG = 128  # parameters, for the normal approximation at every distance
-_TESTS = 4
-
-
 def _between_parameters(measured: Measurements) -> Outcome:
     """Repeated draws, neighbours, halves, and the sum of all parameters."""
     if measured.mixes:
         return not_tested("A public linear map mixes the parameters, and their noise with them.")
     directions = noise_directions(measured)
-    if len(directions) < FEWEST:
-        return not_tested(f"Only {len(directions)} parameters have noise well above rounding.")
+    count = len(directions.rows)
+    if count < FEWEST:
+        return not_tested(f"Only {count} parameters have noise well above rounding.")
     if equal_runs(measured) is not None:
         return not_tested("Some seeds give the same noise: repair that first.")
     twins = repeated(directions)
-    share = float(twins.mean())
-    if share > 0:
+    if twins.any():
         return broken(
-            f"{int(twins.sum()):,} of {len(twins):,} parameters have the same noise as another one "
+            f"{int(twins.sum()):,} of {count:,} parameters have the same noise as another one "
             f"under every seed, the first of them at index {int(directions.places[twins][0]):,}.",
-            measured=f"{share:.2g} repeated",
+            measured=f"{float(twins.mean()):.2g} repeated",
             allowed="none",
         )
-    name, excess = largest_dependence(directions.rows)
-    seen = {"measured": f"{name}: {excess:.2g}", "allowed": "at most 1"}
-    if excess <= 1:
+    excesses = dependences(directions.rows)
+    name = max(excesses, key=lambda key: excesses[key])
+    seen = {"measured": f"{name}: {excesses[name]:.2g}", "allowed": "at most 1"}
+    if excesses[name] <= 1:
         return passed(**seen)
+    words = f"Noise is correlated between parameters ({name})."
+    return _unless_more_varies(measured, "Parameters vary together", words, **seen)
+
+
+def _unless_more_varies(
+    measured: Measurements, together: str, explanation: str, /, **seen: str
+) -> Outcome:
+    """Broken, if nothing but the noise varies from seed to seed."""
     if varies_too_much(measured) or measured.steps > 1:
         return not_tested(
-            "Parameters vary together, but more than the noise may depend on the seed: keep the "
-            "starting point, the data and the batches fixed, and train one step.",
+            f"{together}, but more than the noise may depend on the seed: keep the starting point, "
+            "the data and the batches fixed, and train one step.",
             **seen,
         )
-    return broken(f"Noise is correlated between parameters ({name}).", **seen)
+    return broken(explanation, **seen)
 
 
 def repeated(directions: Directions) -> NDArray[np.bool_]:
@@ -263,33 +250,27 @@ def repeated(directions: Directions) -> NDArray[np.bool_]:
     flip = np.where(directions.rows[:, 0] < 0, -1.0, 1.0)
     order = np.argsort(directions.rows[:, 0] * flip, kind="stable")
     rows, error = (directions.rows * flip[:, None])[order], directions.error[order]
-    found = np.zeros(len(rows), dtype=bool)
+    result = np.zeros(len(rows), dtype=bool)
     for lag in range(1, min(_LAGS, len(rows) - 1) + 1):
         tolerance = TOLERANCE * (error[lag:] + error[:-lag]) + 1e-9
         same = np.all(np.abs(rows[lag:] - rows[:-lag]) <= tolerance[:, None], axis=1)
-        found[lag:] |= same
-        found[:-lag] |= same
-    result = np.zeros(len(rows), dtype=bool)
-    result[order] = found
+        result[order[lag:]] |= same
+        result[order[:-lag]] |= same
     return result
 
 
-def largest_dependence(directions: Array) -> tuple[str, float]:
-    """The strongest of four dependences, relative to its limit at the false-alarm level."""
+def dependences(directions: Array) -> dict[str, float]:
+    """Four dependences between parameters, relative to their limits at the false-alarm level."""
     count, seeds = directions.shape
-    freedom = seeds - 1
+    freedom, half = seeds - 1, count // 2
     limit = standard_deviations(FALSE_ALARM / _TESTS)
-    half = count // 2
-    excesses = {
+    total = directions.sum(axis=0)
+    return {
         "neighbours": _mean_product(directions[:-1], directions[1:], freedom) / limit,
         "halves": _mean_product(directions[:half], directions[half : 2 * half], freedom) / limit,
+        "sum of all": float(total @ total) / count / largest_ratio(freedom, FALSE_ALARM / _TESTS),
+        "a fixed distance": _shifted(directions, freedom),
     }
-    total = directions.sum(axis=0)
-    together = float(total @ total) / count
-    excesses["sum of all"] = together / largest_ratio(freedom, FALSE_ALARM / _TESTS)
-    excesses["a fixed distance"] = _shifted(directions, freedom)
-    name = max(excesses, key=lambda key: excesses[key])
-    return name, excesses[name]
 
 
 def _shifted(directions: Array, freedom: int) -> float:
@@ -352,11 +333,8 @@ def _correlated_runs(measured: Measurements) -> Outcome:
     seen = {"measured": f"correlation {away:.2g}", "allowed": f"at most {limit:.2g}"}
     if away <= limit:
         return passed(**seen)
-    if varies_too_much(measured) or measured.steps > 1:
-        return not_tested(
-            "Runs vary together, but more than the noise may depend on the seed.", **seen
-        )
-    return broken("Noise is correlated between runs with different seeds.", **seen)
+    words = "Noise is correlated between runs with different seeds."
+    return _unless_more_varies(measured, "Runs vary together", words, **seen)
 
 
 RUNS = Rule(
@@ -388,131 +366,99 @@ class NoiseSize:
     Arguments:
         ratio: Over all coordinates that were measured.
         degrees: Degrees of freedom of ``ratio``.
-        names: Names of the tensors that are looked at one by one.
-        blocks: The same for each of them.
-        block_degrees: Degrees of freedom of each of ``blocks``.
+        tensors: For each tensor that is looked at by itself, both numbers.
         blur: Relative error of the unit in which noise is measured.
     """
 
     ratio: float
     degrees: int
-    names: tuple[str, ...]
-    blocks: Array
-    block_degrees: Array
+    tensors: dict[str, tuple[float, int]]
     blur: float
 
+    @property
+    def give(self) -> float:
+        """By what factor a ratio may leave its limits."""
+        return (1 + TOLERATED + self.blur) ** 2
 
-def noise_size(
-    measured: Measurements,
-    *,
-    with_example: bool = False,
-    sample: tuple[int, int] | None = None,
-) -> NoiseSize | None:
-    """Noise in units of sigma C, or `None` where contributions cannot be measured.
+    def short_tensors(self, level: float, give: float = 1.0) -> dict[str, float]:
+        """The tensors with too little noise at a level, with the ratio of their variance."""
+        level /= max(1, len(self.tensors))
+        return {
+            name: ratio
+            for name, (ratio, degrees) in self.tensors.items()
+            if ratio < smallest_ratio(degrees, level) / give
+        }
 
-    Arguments:
-        measured: The measurements.
-        with_example: Whether to measure the noise of batches with one more example, where the
-            batch size changes the scale of everything.
-        sample: Wanted size of the sample, as in `larger_sample`; that of all rules by default.
-    """
+
+def noise_size(measured: Measurements, noise: Array) -> NoiseSize | None:
+    """Noise in units of sigma C, or `None` where contributions cannot be measured."""
     if measured.scales is None:
         return None
     scales, blur = measured.scales
-    trained = scales > 0
-    columns = measured.columns(measured.spread[trained])
-    if with_example:
-        noise = measured.noise_with_example[:, columns]
-    elif sample is not None:
-        noise = larger_sample(measured, sample)[:, columns]
-    else:
-        noise = measured.noise()[:, columns]
+    places = measured.spread[scales > 0]
+    noise, freedom = noise[:, measured.columns(places)], len(noise) - 1
     root = np.sqrt(measured.steps) / measured.insertions
-    expected = scales[trained] * root * measured.subject.noise_multiplier
-    freedom = len(noise) - 1
-    squares = ((noise / expected) ** 2).sum(axis=0)
-    parts = _parts(measured, measured.spread[trained])
-    pieces = [squares[part] for part in parts.values()]
+    expected = scales[scales > 0] * root * measured.subject.noise_multiplier
+    squares = ((noise / expected) ** 2).sum(axis=0) / freedom
+    tensors = {}
+    for tensor in () if measured.mixes else measured.tensors:
+        own = squares[(places >= tensor.start) & (places < tensor.stop)]
+        if len(own):
+            tensors[tensor.name] = float(own.mean()), freedom * len(own)
     return NoiseSize(
-        ratio=float(squares.sum() / (freedom * len(squares))),
+        ratio=float(squares.mean()),
         # Behind a public linear map the coordinates are not independent of each other.
         degrees=freedom if measured.mixes else freedom * len(squares),
-        names=() if measured.mixes else tuple(parts),
-        blocks=np.array([piece.mean() / freedom for piece in pieces]),
-        block_degrees=np.array([freedom * len(piece) for piece in pieces]),
+        tensors=tensors,
         blur=blur,
     )
 
 
-def _parts(measured: Measurements, places: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """The positions in ``places`` of the coordinates of each tensor."""
-    parts = {
-        tensor.name: np.flatnonzero((places >= tensor.start) & (places < tensor.stop))
-        for tensor in measured.tensors
-    }
-    return {name: part for name, part in parts.items() if len(part)}
-
-
 def varies_too_much(measured: Measurements) -> bool:
     """Whether outputs vary more than the claimed noise: then not only the noise may vary."""
-    size = noise_size(measured)
-    if size is None:
-        return True
-    high = largest_ratio(size.degrees, FALSE_ALARM / 2) * dynamics(measured)
-    return size.ratio > high * (1 + TOLERATED + size.blur) ** 2
+    size = noise_size(measured, measured.noise())
+    return size is None or size.ratio > _largest_size(measured, size)
 
 
-def dynamics(measured: Measurements) -> float:
-    """Factor of the variance that several steps may add.
-
-    Momentum spreads a step over the following ones, which makes noise larger relative to the
-    response by sqrt(4/3) at most.
-    """
-    return 1.0 if measured.steps == 1 else 1.2**2
+def _largest_size(measured: Measurements, size: NoiseSize) -> float:
+    # Momentum spreads a step over the following ones, which makes the noise of several steps larger
+    # relative to the response by sqrt(4/3) at most.
+    dynamics = 1.0 if measured.steps == 1 else 1.2**2
+    return largest_ratio(size.degrees, FALSE_ALARM / 2) * dynamics * size.give
 
 
 def _size(measured: Measurements) -> Outcome:
     """Chi-square limits on noise over all coordinates, and over blocks of them."""
     if 1e-5 < measured.raw_share < 0.9:
         return not_tested("Part of the raw gradient gets through: there is no contribution of C.")
-    rescaled = (
-        measured.presence_counts
-        and measured.steps == 1
-        and bool(np.all(np.isfinite(measured.presence)))
-    )
-    size = _measured_size(measured, with_example=rescaled)
+    size = _measured_size(measured)
     if size is None:
         return not_tested(f"Nothing to compare the noise with: {_why_no_size(measured)}.")
-    sigma = measured.subject.noise_multiplier
-    low = smallest_ratio(size.degrees, FALSE_ALARM / 2)
-    high = largest_ratio(size.degrees, FALSE_ALARM / 2) * dynamics(measured)
-    give = (1 + TOLERATED + size.blur) ** 2
+    sigma, times = measured.subject.noise_multiplier, float(np.sqrt(size.ratio))
+    least = smallest_ratio(size.degrees, FALSE_ALARM / 2) / size.give
+    most = _largest_size(measured, size)
     seen = {
-        "measured": f"sigma {sigma * np.sqrt(size.ratio):.4g}",
-        "allowed": f"{sigma * np.sqrt(low / give):.4g} to {sigma * np.sqrt(high * give):.4g}",
+        "measured": f"sigma {sigma * times:.4g}",
+        "allowed": f"{sigma * np.sqrt(least):.4g} to {sigma * np.sqrt(most):.4g}",
     }
-    if size.ratio < low / give:
-        return broken(
-            f"Noise is {np.sqrt(size.ratio):.3g} times as large as the claim says.", **seen
-        )
-    short = _short_tensors(size, give, FALSE_ALARM / 2)
+    if size.ratio < least:
+        return broken(f"Noise is {times:.3g} times as large as the claim says.", **seen)
+    short = size.short_tensors(FALSE_ALARM / 2, size.give)
     if short:
+        names = (f"{name} ({np.sqrt(ratio):.3g} times)" for name, ratio in short.items())
         return broken(
-            "In some tensors noise is smaller than the claim says: "
-            + ", ".join(f"{name} ({np.sqrt(ratio):.3g} times)" for name, ratio in short.items())
-            + ".",
-            **seen,
+            f"In some tensors noise is smaller than the claim says: {', '.join(names)}.", **seen
         )
-    if size.ratio > high * give and measured.steps > 1:
+    if size.ratio <= most:
+        return passed(**seen)
+    if measured.steps > 1:
         return not_tested(
-            f"Outputs vary {np.sqrt(size.ratio):.3g} times as much as {measured.steps} steps with "
+            f"Outputs vary {times:.3g} times as much as {measured.steps} steps with "
             "noise of their own would: the starting point may depend on the seed, or the same "
             "noise is added in every step, which is a leak. Let train take `steps`.",
             **seen,
         )
-    if size.ratio > high * give:
-        return warning(_too_large(measured, size), **seen)
-    return passed(**seen)
+    return warning(_too_large(measured, size, times), **seen)
 
 
 def _why_no_size(measured: Measurements) -> str:
@@ -526,35 +472,27 @@ def _why_no_size(measured: Measurements) -> str:
     return "rounding hides the canary"
 
 
-def _measured_size(measured: Measurements, *, with_example: bool) -> NoiseSize | None:
+def _measured_size(measured: Measurements) -> NoiseSize | None:
     """The size from a first sample; from a larger one if the first looks too small."""
-    size = noise_size(measured, with_example=with_example, sample=FIRST_LOOK)
-    if size is None or with_example:
-        return size
-    small = size.ratio < smallest_ratio(size.degrees, SUSPICIOUS)
-    if small or _short_tensors(size, 1.0, SUSPICIOUS):
-        return noise_size(measured, sample=SECOND_LOOK)
+    if (
+        measured.presence_counts
+        and measured.steps == 1
+        and bool(np.all(np.isfinite(measured.presence)))
+    ):
+        return noise_size(measured, measured.noise_with_example)
+    size = noise_size(measured, measured.larger_sample(FIRST_LOOK))
+    if size is not None and (
+        size.ratio < smallest_ratio(size.degrees, SUSPICIOUS) or size.short_tensors(SUSPICIOUS)
+    ):
+        return noise_size(measured, measured.larger_sample(SECOND_LOOK))
     return size
 
 
-def _short_tensors(size: NoiseSize, give: float, level: float) -> dict[str, float]:
-    """The tensors with too little noise at a level, with the ratio of their variance."""
-    level /= len(size.blocks)
-    parts = zip(size.names, size.blocks, size.block_degrees, strict=False)
-    return {
-        name: float(ratio)
-        for name, ratio, degrees in parts
-        if ratio < smallest_ratio(int(degrees), level) / give
-    }
-
-
-def _too_large(measured: Measurements, size: NoiseSize) -> str:
-    times = float(np.sqrt(size.ratio))
-    level = FALSE_ALARM / 2 / len(size.blocks)
+def _too_large(measured: Measurements, size: NoiseSize, times: float) -> str:
+    level = FALSE_ALARM / 2 / max(1, len(size.tensors))
     uneven = any(
-        not smallest_ratio(int(degrees), level) <= block / size.ratio
-        or not block / size.ratio <= largest_ratio(int(degrees), level)
-        for block, degrees in zip(size.blocks, size.block_degrees, strict=True)
+        not smallest_ratio(degrees, level) <= ratio / size.ratio <= largest_ratio(degrees, level)
+        for ratio, degrees in size.tensors.values()
     )
     if uneven:
         return (
@@ -631,13 +569,7 @@ def _gaussian(measured: Measurements) -> Outcome:
             measured=f"{repeats:.2g} repeated",
             allowed="none",
         )
-    if varies_too_much(measured) or measured.steps > 1:
-        return not_tested(
-            "Outputs are not normal, but more than the noise may depend on the seed: keep the "
-            "starting point, the data and the batches fixed, and train one step.",
-            **seen,
-        )
-    return broken(wrong, **seen)
+    return _unless_more_varies(measured, "Outputs are not normal", wrong, **seen)
 
 
 @final
@@ -662,15 +594,11 @@ class _Shape:
     norm_ratio: float
 
     @property
-    def deviations(self) -> float:
-        """How many standard errors the kurtosis is from that of normal noise."""
-        return abs(self.kurtosis - 3) / self.error
-
-    @property
     def suspicious(self) -> bool:
         """Whether a larger sample should decide."""
+        deviations = abs(self.kurtosis - 3) / self.error
         chance = min(self.tail_chance, self.norm_chance)
-        return chance < SUSPICIOUS or self.deviations > standard_deviations(SUSPICIOUS)
+        return chance < SUSPICIOUS or deviations > standard_deviations(SUSPICIOUS)
 
     @property
     def tails(self) -> str:
@@ -680,7 +608,7 @@ class _Shape:
                 "Noise has too few large values for a normal distribution; the largest is "
                 f"{self.largest:.3g} standard deviations."
             )
-        if abs(self.kurtosis - 3) > _EXCESS and self.deviations > _DEVIATIONS:
+        if abs(self.kurtosis - 3) > max(_EXCESS, _DEVIATIONS * self.error):
             tails = "heavier" if self.kurtosis > 3 else "lighter"
             return f"Noise has {tails} tails than a normal distribution."
         return ""
@@ -699,9 +627,8 @@ class _Shape:
 
 
 def _shape(measured: Measurements, wanted: tuple[int, int]) -> _Shape | None:
-    directions = noise_directions(measured, larger_sample(measured, wanted)).rows
-    enough = len(directions) >= FEWEST and directions.size >= _FEWEST_VALUES
-    if not enough:
+    directions = noise_directions(measured, measured.larger_sample(wanted)).rows
+    if len(directions) < FEWEST or directions.size < _FEWEST_VALUES:
         return None
     kurtosis, error = _kurtosis(directions)
     norm_ratio, norm_chance = _norms(directions)
@@ -762,15 +689,14 @@ def _norms(directions: Array) -> tuple[float, float]:
 
 def _coarse(measured: Measurements) -> float | None:
     """The share of noise on a coarse grid, if gradients are not on it."""
-    scaled = measured.scales
-    if scaled is None or measured.mixes or measured.steps > 1:
+    if measured.scales is None or measured.mixes or measured.steps > 1:
         return None
-    trained = scaled[0] > 0
-    places = measured.spread[trained]
-    per_unit = scaled[0][trained] / measured.subject.clip_norm
+    scales, blur = measured.scales
+    places = measured.spread[scales > 0]
+    per_unit = scales[scales > 0] / measured.subject.clip_norm
     noise = measured.noise()[:2, measured.columns(places)]
     steps = np.abs(noise[1] - noise[0]) / per_unit
-    error = measured.rounding[places] / per_unit + scaled[1] * steps
+    error = measured.rounding[places] / per_unit + blur * steps
     wild = measured.dense(measured.subject.clip_norm, places)
     wild[places] *= 0.3 + 0.4 * np.random.default_rng(3).random(len(places))
     moved = np.abs(measured.difference(wild))[places] / per_unit
@@ -787,7 +713,7 @@ def _dyadic(values: Array, error: Array, grain: Array) -> float:
     best = 0.0
     for power in range(2, 24):
         grid = 2.0**-power
-        if float(np.median(error)) > _WINDOW * grid or float(np.median(grain)) > _WINDOW * grid:
+        if max(float(np.median(error)), float(np.median(grain))) > _WINDOW * grid:
             break
         large = values[values > 2 * grid]  # every value is near zero times a large grid
         if len(large) < 0.5 * len(values):
@@ -800,10 +726,9 @@ def _dyadic(values: Array, error: Array, grain: Array) -> float:
 def _repeated(values: Array, error: Array, grain: Array) -> float:
     """The share of values that occur more than once, beyond chance."""
     tolerance = max(float(np.median(error)), 1e-12)
-    ordered = np.sort(values)
-    close = np.diff(ordered) <= tolerance
+    close = np.diff(np.sort(values)) <= tolerance
     # Values on the grid of the output's own type repeat too.
-    spread = float(np.sqrt(np.mean(values**2))) or 1.0
+    spread = root_mean_square(values) or 1.0
     chance = len(values) * (float(np.median(grain)) + tolerance) / spread
     return max(0.0, float(close.mean()) - 4 * chance)
 

@@ -194,7 +194,8 @@ class Claim:
         In every epoch the record is in one batch, so that an epoch is one Gaussian release of it
         (parallel composition), and ``epochs`` of them are :math:`\sqrt{E} / \sigma`-GDP. This holds
         for any order of the batches, if the batches of the *other* records do not depend on the
-        record: it is replaced by nothing in its place, or by another record.
+        record: nothing is in its place in the data set without it. If another record is in its
+        place, a sum moves by up to 2 C, and the claim is that of half the noise multiplier.
 
         No accountant for Poisson sampling is true of shuffled epochs: at sigma 0.5 and 1,000 steps
         of one epoch it may claim less than a tenth of what an audit shows, see docs/units.md.

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from dpaudit import _validate
 from dpaudit.checks.findings import CheckResult, Finding
 from dpaudit.checks.subject import seeded_generators
 from dpaudit.errors import InvalidInput, TrainingFailed
-from dpaudit.pipelines.comparing import Comparison, compared, further, sizes_of
+from dpaudit.pipelines.comparing import Comparison, sizes_of
 from dpaudit.pipelines.coupling import Draws
 from dpaudit.pipelines.libraries import OBSERVERS, observing
 from dpaudit.pipelines.neighbours import (
@@ -63,7 +63,8 @@ def check_pipeline(
 
     Arguments:
         train: ``train(data, seed)`` runs the whole pipeline and returns what it releases.
-        neighbours: The data sets (D, D1), or a function that returns them.
+        neighbours: The data sets (D, D1), or a function that returns them. Data sets that differ in
+            all records of a user are ``neighbours_of((D, D1), unit="user")``.
         data: In place of ``neighbours``: one data set. It is compared with itself without its last
             record, without its first one, and without its last one against zeros in its place.
         seed: The seed passed to every run.
@@ -164,12 +165,11 @@ class _Runner:
             ratio=self._ratio(pair, first, second),
             delta=self._delta,
         )
-        findings = compared(comparison)
-        if any(f.verdict == "broken" and f.rule.name in _MAY_VARY for f in findings):
+        findings = comparison.compared()
+        if any(findings[name].verdict == "broken" for name in _MAY_VARY):
             again = self._run(pair, 0, replayed=first)
-            comparison = replace(comparison, again=again)
-            findings = compared(comparison)
-        return [*findings, *further(comparison, {f.rule.name: f for f in findings})]
+            findings = replace(comparison, again=again).compared()
+        return list(findings.values())
 
     def _first(self, pair: Neighbours) -> Recording:
         """The first run; once more if it loaded a library that was not observed."""
@@ -208,7 +208,7 @@ class _Runner:
         sizes: frozenset[int] = frozenset(),
     ) -> Recording:
         """One run on one of the data sets."""
-        draws = Draws(ids=pair.ids[place], extra=pair.extra, seed=self._seed)
+        draws = Draws(ids=pair.ids[place], extras=pair.extras, seed=self._seed)
         recording = Recording(draws, replayed=replayed, amplify=amplify, sizes=sizes)
         data = copied((pair.first, pair.second)[place])
         self.calls += 1
@@ -232,21 +232,15 @@ class _Runner:
         return recording
 
 
-_MAY_VARY = {
-    "features of other records",
-    "buffers of the model",
-    "returned values",
-    "logs",
-    "files",
-}
+_MAY_VARY = (
+    "features of other records", "buffers of the model", "returned values", "logs", "files",
+)  # fmt: skip
+"""What a clock may change, too."""
 
 
 def _seen(recording: Recording) -> str:
     """What was observed, as a sentence."""
-    libraries = sorted(recording.libraries & {"opacus", "jax_privacy", "keras", "torch"})
-    parts: Sequence[str] = [
-        f"{recording.steps:,} private releases" * bool(recording.steps),
-        f"{len(recording.batches):,} batches" * bool(recording.batches),
-    ]
-    seen = ", ".join(filter(None, parts)) or "neither private releases nor batches"
-    return f"Observed: {seen}" + (f" ({', '.join(libraries)})." if libraries else ".")
+    counts = {"private releases": recording.steps, "batches": len(recording.batches)}
+    seen = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    libraries = f" ({', '.join(sorted(recording.libraries))})" * bool(recording.libraries)
+    return f"Observed: {seen or 'neither private releases nor batches'}{libraries}."

@@ -8,13 +8,23 @@ difference comes from the record.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
-from dpaudit.checks.findings import Finding, Outcome, Rule, broken, not_tested, passed, warning
+from dpaudit.checks.findings import (
+    Finding,
+    Outcome,
+    Probe,
+    Rule,
+    broken,
+    left_out,
+    not_tested,
+    passed,
+    warning,
+)
 from dpaudit.errors import InvalidInput
 from dpaudit.pipelines.costs import moved_epsilon, noise_ratio_epsilon
 from dpaudit.pipelines.neighbours import Neighbours
@@ -46,267 +56,251 @@ class Comparison:
     ratio: float | None
     delta: float
 
-    def series(self, *names: str) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    def both(self, part: Callable[[Recording], Any]) -> tuple[Any, Any]:
+        """The same part of both runs."""
+        return part(self.first), part(self.second)
+
+    def series(self, *names: str) -> tuple[Any, Any]:
         """The values of these quantities in both runs."""
-        return tuple(  # type: ignore[return-value]
-            {name: run.series[name] for name in names if name in run.series}
-            for run in (self.first, self.second)
-        )
+        return self.both(lambda run: {n: run.series[n] for n in names if n in run.series})
 
-    @property
-    def noise_multiplier(self) -> float | None:
-        """The noise multiplier of the first run, if it is known."""
+    def moved_epsilon(self, moved: list[int]) -> float | None:
+        """The cost of so many contributions that change in each step, if the noise is known."""
         values = self.first.series.get("noise multiplier", [])
-        return float(values[0]) if values and isinstance(values[0], int | float) else None
+        if not values or not isinstance(values[0], int | float):
+            return None
+        return moved_epsilon(moved, float(values[0]), delta=self.delta)
 
-    @property
-    def noisy_numbers(self) -> int:
-        """Numbers that get noise in all steps of the first run, as far as they are known."""
+    def scale_epsilon(self, a: Any, b: Any) -> float | None:
+        """The cost of noise that is scaled by a quantity, over all steps of the shorter run."""
+        if not (isinstance(a, int | float) and isinstance(b, int | float) and a > 0 and b > 0):
+            return None
         sizes = [sum(_sizes(release)) for release in self.first.releases]
-        return sum(sizes) if sizes else sum(self.first.sizes)
+        numbers = sum(sizes) if sizes else sum(self.first.sizes)
+        return noise_ratio_epsilon(a / b, numbers, delta=self.delta) if numbers else None
 
-    def unstable(self, part: Callable[[Recording], Any]) -> bool:
-        """Whether two runs on the same data differ in this part, as clocks make them."""
-        return self.again is not None and part(self.first) != part(self.again)
-
-
-Judge = Callable[[Comparison], tuple[Outcome, float | None]]
-
-
-def compared(comparison: Comparison) -> list[Finding]:
-    """One finding for every rule that has a meaning for these runs."""
-    findings = []
-    for rule, judge in RULES:
-        outcome, epsilon = judge(comparison)
-        findings.append(rule.finding(outcome, epsilon=epsilon))
-    return findings
+    def compared(self) -> dict[str, Finding]:
+        """One finding for every rule, and for every quantity that no rule names."""
+        reported = dict.fromkeys((*self.first.series, *self.second.series))
+        further = [
+            _same(name, name, remedy=_PUBLIC)
+            for name in reported
+            if name not in _NAMED and name not in {rule.name for rule in RULES}
+        ]
+        findings: dict[str, Finding] = {}
+        for rule in (*RULES, *further):
+            finding = rule.check(self, findings)
+            assert finding is not None
+            findings[rule.name] = finding
+        return findings
 
 
 # --- Series of values. ----------------------------------------------------------------------------
 
 
-def _quantity(*names: str, scales_noise: bool = False) -> Judge:
-    """Compare the values of these quantities one by one."""
+def _same(
+    name: str,
+    *series: str,
+    requirement: str = "",
+    scales_noise: bool = False,
+    **words: Any,
+) -> Rule:
+    """The rule that the values of these quantities are the same, one by one."""
 
-    def judge(comparison: Comparison) -> tuple[Outcome, float | None]:
-        first, second = comparison.series(*names)
+    def compare(runs: Comparison) -> Outcome:
+        first, second = runs.series(*series)
         if not first and not second:
-            return not_tested(f"No run showed a {names[0]}."), None
-        for name in dict.fromkeys((*first, *second)):
-            a, b = first.get(name, []), second.get(name, [])
-            step = next(
-                (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not _close(x, y)), None
-            )
+            return not_tested(f"No run showed a {series[0]}.")
+        for quantity in dict.fromkeys((*first, *second)):
+            a, b = first.get(quantity, []), second.get(quantity, [])
             if bool(a) != bool(b):
-                return broken(f"Only one of the runs has a {name}.", measured=name), math.inf
-            if step is not None:
-                where = f" (value {step + 1:,} of {len(a):,})" if step else ""
-                seen = f"{_words(a[step])} and {_words(b[step])}"
-                text = f"The {name} is {seen}{where}, depending on one record."
-                epsilon = _scale_cost(comparison, a[step], b[step]) if scales_noise else None
-                return broken(text, measured=seen, allowed="the same"), epsilon
+                text = f"Only one of the runs has a {quantity}."
+                return broken(text, measured=quantity, epsilon=math.inf)
+            for step, (x, y) in enumerate(zip(a, b, strict=False)):
+                if not _close(x, y):
+                    where = f" (value {step + 1:,} of {len(a):,})" if step else ""
+                    seen = f"{_words(x)} and {_words(y)}"
+                    return broken(
+                        f"The {quantity} is {seen}{where}, depending on one record.",
+                        measured=seen,
+                        allowed="the same",
+                        epsilon=runs.scale_epsilon(x, y) if scales_noise else None,
+                    )
         values = next(iter(first.values()), None) or next(iter(second.values()))
-        return passed(measured=_words(values[0]), allowed="the same"), None
+        return passed(measured=_words(values[0]), allowed="the same")
 
-    return judge
-
-
-def _scale_cost(comparison: Comparison, a: Any, b: Any) -> float | None:
-    """The cost of noise that is scaled by a quantity, over all steps of the shorter run."""
-    if not (isinstance(a, int | float) and isinstance(b, int | float) and a > 0 and b > 0):
-        return None
-    numbers = comparison.noisy_numbers
-    return noise_ratio_epsilon(a / b, numbers, delta=comparison.delta) if numbers else None
+    requirement = requirement or f"The {name} is the same with and without a record."
+    return _rule(name, requirement, compare, **words)
 
 
-def _steps(comparison: Comparison) -> tuple[Outcome, float | None]:
+def _rule(
+    name: str, requirement: str, compare: Callable[[Comparison], Outcome], **words: Any
+) -> Rule:
+    probes = (Probe(name="both runs", run=compare),)
+    return Rule(name=name, requirement=requirement, probes=probes, **words)
+
+
+def _steps(runs: Comparison) -> Outcome:
     """Steps of optimizers, releases, entries of the accountant, or draws of noise."""
     counts: dict[str, tuple[int, int]] = {}
-    first, second = comparison.first, comparison.second
-    for name in ("optimizer steps", "accounted sampling rate"):
-        counts[name] = len(first.series.get(name, ())), len(second.series.get(name, ()))
-    counts["private releases"] = first.steps, second.steps
+    for shown, name in (
+        ("optimizer steps", "optimizer steps"),
+        ("accounted steps", "accounted sampling rate"),
+    ):
+        first, second = runs.series(name)
+        counts[shown] = len(first.get(name, ())), len(second.get(name, ()))
+    counts["private releases"] = runs.both(lambda run: run.steps)
     for name in ("steps", "planned steps", "number of batches", "batches per epoch"):
-        values = [run.series.get(name, [0])[-1] for run in (first, second)]
+        values = [series.get(name, [0])[-1] for series in runs.series(name)]
         if all(isinstance(value, int | float) for value in values):
             counts[name] = int(values[0]), int(values[1])
-    sizes = first.sizes | second.sizes
+    sizes = runs.first.sizes | runs.second.sizes
     if not any(counts["optimizer steps"]) and sizes:
-        counts["draws of noise"] = len(first.noise_of(sizes)), len(second.noise_of(sizes))
-    if not any(any(pair) for pair in counts.values()):
+        counts["draws of noise"] = runs.both(lambda run: len(run.noise_of(sizes)))
+    if not any(map(any, counts.values())):
         return not_tested(
             "No step was seen: no known optimizer, and no noise as large as the result. Mark the "
             "noisy gradient with dpaudit.pipelines.release(...)."
-        ), None
+        )
     for name, (a, b) in counts.items():
         if a != b:
-            name = {"accounted sampling rate": "accounted steps"}.get(name, name)
-            return (
-                broken(
-                    f"The number of {name} is {a:,} and {b:,}, depending on one record. Whoever "
-                    "learns this number knows whether the record is in the data.",
-                    measured=f"{a:,} and {b:,}",
-                    allowed="the same",
-                ),
-                math.inf,
+            return broken(
+                f"The number of {name} is {a:,} and {b:,}, depending on one record. Whoever "
+                "learns this number knows whether the record is in the data.",
+                measured=f"{a:,} and {b:,}",
+                allowed="the same",
+                epsilon=math.inf,
             )
-    shown = max(a for a, _ in counts.values())
-    return passed(measured=f"{shown:,}", allowed="the same"), None
+    return passed(measured=f"{max(a for a, _ in counts.values()):,}", allowed="the same")
 
 
-def _result_noise(comparison: Comparison) -> tuple[Outcome, float | None]:
+def _result_noise(runs: Comparison) -> Outcome:
     """The noise of the result, where everything but noise is negligible."""
-    ratio = comparison.ratio
-    if ratio is None:
-        why = (
+    if runs.ratio is None:
+        return left_out(
             "Steps are observed one by one."
-            if comparison.first.releases
+            if runs.first.releases
             else "No noise as large as the result was seen."
         )
-        return Outcome(verdict="left out", explanation=why), None
-    if abs(ratio - 1) <= 1e-3:
-        return passed(measured=f"ratio {ratio:.4g}", allowed="1"), None
-    numbers = sum(comparison.first.sizes)
-    return (
-        broken(
-            f"The noise of the result is {ratio:.4g} times as large with one more or another "
-            "record: a divisor, a learning rate, a noise scale or the number of steps depends on "
-            "it.",
-            measured=f"ratio {ratio:.4g}",
-            allowed="1",
-        ),
-        noise_ratio_epsilon(ratio, numbers, delta=comparison.delta),
+    seen = {"measured": f"ratio {runs.ratio:.4g}", "allowed": "1"}
+    if abs(runs.ratio - 1) <= 1e-3:
+        return passed(**seen)
+    return broken(
+        f"The noise of the result is {runs.ratio:.4g} times as large with one more or another "
+        "record: a divisor, a learning rate, a noise scale or the number of steps depends on it.",
+        epsilon=noise_ratio_epsilon(runs.ratio, sum(runs.first.sizes), delta=runs.delta),
+        **seen,
     )
 
 
 # --- Batches and contents of the other records. ---------------------------------------------------
 
 
-def _batches(comparison: Comparison) -> tuple[Outcome, float | None]:
+def _batches(runs: Comparison) -> Outcome:
     """Which of the other records are in which batch."""
-    extra = comparison.neighbours.extra
-    first, second = (
-        [frozenset(batch) - {extra} for batch in run.batches]
-        for run in (comparison.first, comparison.second)
-    )
+    extras = runs.neighbours.extras
+    first, second = runs.both(lambda run: [frozenset(batch) - extras for batch in run.batches])
     if not first or not second:
         return not_tested(
             "The records of the batches are not known. Name them with "
             "dpaudit.pipelines.batch(places)."
-        ), None
-    rates = comparison.series("sampling rate")
+        )
+    rates = runs.series("sampling rate")
     if rates[0] != rates[1]:
-        return not_tested("The sampling rate differs; repair that first."), None
+        return not_tested("The sampling rate differs; repair that first.")
     moved = [len(a ^ b) for a, b in zip(first, second, strict=False)]
-    total = sum(len(a) + len(b) for a, b in zip(first, second, strict=False))
     if not any(moved):
-        return passed(measured=f"{len(moved):,} batches", allowed="the same records"), None
-    in_order = [
-        [one for batch in run.batches for one in batch if one != extra]
-        for run in (comparison.first, comparison.second)
-    ]
+        return passed(measured=f"{len(moved):,} batches", allowed="the same records")
+    in_order = runs.both(lambda run: [i for batch in run.batches for i in batch if i not in extras])
     length = min(map(len, in_order))
     shifted = in_order[0][:length] == in_order[1][:length]
+    total = sum(len(a) + len(b) for a, b in zip(first, second, strict=False))
     if not shifted and sum(moved) > _UNCOUPLED * total:
         return not_tested(
             "The batches could not be coupled: the sampling uses a generator that dpaudit does not "
             "know. Only its rate was compared."
-        ), None
-    place = next(step for step, count in enumerate(moved) if count)
-    seen = f"{max(moved)} of the other records in a batch, first in batch {place + 1:,}"
-    own = [int(extra in batch) for batch in comparison.second.batches[: len(moved)]]
-    contributions = [count + one for count, one in zip(moved, own, strict=True)]
-    sigma = comparison.noise_multiplier
-    epsilon = None if sigma is None else moved_epsilon(contributions, sigma, delta=comparison.delta)
-    if max(moved) <= 1 and not comparison.neighbours.replaced:
-        return (
-            warning(
-                "Batches have a fixed size: a record that is added takes the place of another one, "
-                "which moves to another batch. Records can be replaced with this sampling; for "
-                "records that are added, the claim must allow a change of 2 C in a step.",
-                measured=seen,
-                allowed="none",
-            ),
-            epsilon,
         )
-    how = (
+    place = next(step for step, count in enumerate(moved) if count)
+    own = [len(extras & set(batch)) for batch in runs.second.batches]
+    seen: dict[str, Any] = {
+        "measured": f"{max(moved)} of the other records in a batch, first in batch {place + 1:,}",
+        "allowed": "none",
+        "epsilon": runs.moved_epsilon([sum(pair) for pair in zip(moved, own, strict=False)]),
+    }
+    if max(moved) <= len(extras) and not runs.neighbours.replaced:
+        return warning(
+            "Batches have a fixed size: a record that is added takes the place of another one, "
+            "which moves to another batch. Records can be replaced with this sampling; for "
+            "records that are added, the claim must allow a change of 2 C in a step.",
+            **seen,
+        )
+    return broken(
         "One more record shifts all later records to other batches."
         if shifted
-        else "One record decides which batch other records are in."
+        else "One record decides which batch other records are in.",
+        **seen,
     )
-    return broken(how, measured=seen, allowed="none"), epsilon
 
 
-def _contents(comparison: Comparison) -> tuple[Outcome, float | None]:
+def _contents(runs: Comparison) -> Outcome:
     """What the training gets for the other records."""
-    first, second, extra = (
-        comparison.first.contents,
-        comparison.second.contents,
-        comparison.neighbours.extra,
-    )
-    both = [key for key in first.keys() & second.keys() if key[0] != extra]
+    first, second = runs.both(lambda run: run.contents)
+    both = [key for key in first.keys() & second.keys() if key[0] not in runs.neighbours.extras]
     if not both:
-        return not_tested("The records that the training reads are not known."), None
-    again = comparison.again.contents if comparison.again is not None else first
+        return not_tested("The records that the training reads are not known.")
+    again = first if runs.again is None else runs.again.contents
     changed = {key[0] for key in both if first[key] != second[key] and again.get(key) == first[key]}
-    records = {key[0] for key in both}
+    seen = f"{len(changed):,} of {len({key[0] for key in both}):,} records"
     if not changed:
-        return passed(measured=f"0 of {len(records):,} records", allowed="0"), None
-    sigma, seen = comparison.noise_multiplier, f"{len(changed):,} of {len(records):,} records"
-    epsilon = None
-    if sigma is not None and comparison.first.batches:
-        steps = [2 * len(changed & set(batch)) for batch in comparison.first.batches]
-        epsilon = moved_epsilon(steps, sigma, delta=comparison.delta)
-    return (
-        broken(
-            f"The features of {seen} change with another record, as with means, vocabularies or "
-            "limits that are computed from the data without noise.",
-            measured=seen,
-            allowed="0",
-        ),
-        epsilon,
+        return passed(measured=seen, allowed="0")
+    moved = [2 * len(changed & set(batch)) for batch in runs.first.batches]
+    return broken(
+        f"The features of {seen} change with another record, as with means, vocabularies or "
+        "limits that are computed from the data without noise.",
+        measured=seen,
+        allowed="0",
+        epsilon=runs.moved_epsilon(moved) if moved else None,
     )
 
 
 # --- What is released beside the noisy gradients. -------------------------------------------------
 
 
-def _exact(part: Callable[[Recording], Any], what: str) -> Judge:
-    """Compare what a run shows exactly, given that its private releases are those of the other.
+def _exact(
+    name: str, requirement: str, part: Callable[[Recording], Any], what: str, **words: Any
+) -> Rule:
+    """The rule that a part is exactly the same, given that the private releases are.
 
     Whoever sees the releases, too, tells the data sets apart with certainty. What a difference
     costs without them depends on the noise that they leave in it, and is not computed.
     """
 
-    def judge(comparison: Comparison) -> tuple[Outcome, float | None]:
-        first, second = part(comparison.first), part(comparison.second)
+    def compare(runs: Comparison) -> Outcome:
+        first, second = runs.both(part)
         if not first and not second:
-            return Outcome(verdict="left out", explanation=f"There are no {what}."), None
+            return left_out(f"There are no {what}.")
         if first == second:
-            return passed(measured=_count(first), allowed="the same"), None
-        if not comparison.second.complete:
+            return passed(measured=f"{len(first):,} compared", allowed="the same")
+        if not runs.second.complete:
             return not_tested(
-                "Mark the noisy gradients with dpaudit.pipelines.release(...): without them, a "
-                "difference can come from what noise covers."
-                if not comparison.first.releases
-                else "The runs have different private releases; repair what is above first."
-            ), None
-        public = comparison.series(*_NAMED)
-        if public[0] != public[1]:
-            return not_tested("Repair what is above first: it changes the result, too."), None
-        if comparison.unstable(part):
-            return not_tested(f"The {what} differ between two runs on the same data."), None
+                "The runs have different private releases; repair what is above first."
+                if runs.first.releases
+                else "Mark the noisy gradients with dpaudit.pipelines.release(...): without them, "
+                "a difference can come from what noise covers."
+            )
+        named = runs.series(*_NAMED)
+        if named[0] != named[1]:
+            return not_tested("Repair what is above first: it changes the result, too.")
+        if runs.again is not None and first != part(runs.again):
+            return not_tested(f"The {what} differ between two runs on the same data.")
         seen = _difference(first, second)
-        return (
-            broken(
-                f"The {what} depend on one record beyond everything that noise covers: {seen}.",
-                measured=seen,
-                allowed="the same",
-            ),
-            None,
+        return broken(
+            f"The {what} depend on one record beyond everything that noise covers: {seen}.",
+            measured=seen,
+            allowed="the same",
         )
 
-    return judge
+    return _rule(name, requirement, compare, **words)
 
 
 def returned_parts(recording: Recording) -> tuple[dict[str, str], dict[str, str]]:
@@ -349,154 +343,116 @@ def sizes_of(returned: Any) -> frozenset[int]:
 
 _PUBLIC = "Set it to a constant that does not depend on the data, or release it with noise."
 _RELEASED = "Release it with noise, or do not release it."
+_OPACUS = "Opacus (opacus#571)"
 
-RULES: tuple[tuple[Rule, Judge], ...] = (
-    (
-        Rule(
-            name="number of steps",
-            requirement="The number of steps is the same with and without a record.",
-            cause="Steps are counted in epochs of the data, or end early by a private loss.",
-            remedy="Fix the number of steps; stop early only on public data or noisy values.",
-            seen_in="Opacus (opacus#571)",
-            core=True,
-        ),
+RULES: tuple[Rule, ...] = (
+    _rule(
+        "number of steps",
+        "The number of steps is the same with and without a record.",
         _steps,
+        cause="Steps are counted in epochs of the data, or end early by a private loss.",
+        remedy="Fix the number of steps; stop early only on public data or noisy values.",
+        seen_in=_OPACUS,
+        core=True,
     ),
-    (
-        Rule(
-            name="sampling rate",
-            requirement="The sampling rate is the same with and without a record.",
-            cause="The rate is computed from the number of records.",
-            remedy="Fix the sampling rate, and let the batch size follow.",
-            seen_in="Opacus (opacus#571)",
-        ),
-        _quantity("sampling rate", "accounted sampling rate", "batch size"),
+    _same(
+        "sampling rate",
+        "sampling rate",
+        "accounted sampling rate",
+        "batch size",
+        cause="The rate is computed from the number of records.",
+        remedy="Fix the sampling rate, and let the batch size follow.",
+        seen_in=_OPACUS,
     ),
-    (
-        Rule(
-            name="divisor",
-            requirement="The sum is divided by the same number with and without a record.",
-            cause="The divisor is computed from the number of records or from the batch.",
-            remedy="Divide by a constant, such as the expected batch size that you publish.",
-            seen_in="Opacus (opacus#571)",
-        ),
-        _quantity("divisor", scales_noise=True),
+    _same(
+        "divisor",
+        "divisor",
+        requirement="The sum is divided by the same number with and without a record.",
+        scales_noise=True,
+        cause="The divisor is computed from the number of records or from the batch.",
+        remedy="Divide by a constant, such as the expected batch size that you publish.",
+        seen_in=_OPACUS,
     ),
-    (
-        Rule(
-            name="learning rate",
-            requirement="The learning rate is the same with and without a record.",
-            cause="A schedule counts batches or epochs of the data, or follows a private loss.",
-            remedy=_PUBLIC,
-        ),
-        _quantity("learning rate", scales_noise=True),
+    _same(
+        "learning rate",
+        "learning rate",
+        scales_noise=True,
+        cause="A schedule counts batches or epochs of the data, or follows a private loss.",
+        remedy=_PUBLIC,
     ),
-    (
-        Rule(
-            name="noise scale",
-            requirement="The noise is the same with and without a record.",
-            cause="The noise is calibrated with the number of records.",
-            remedy=_PUBLIC,
-        ),
-        _quantity(
-            "noise multiplier", "accounted noise multiplier", "noise scale", scales_noise=True
-        ),
+    _same(
+        "noise scale",
+        "noise multiplier",
+        "accounted noise multiplier",
+        "noise scale",
+        requirement="The noise is the same with and without a record.",
+        scales_noise=True,
+        cause="The noise is calibrated with the number of records.",
+        remedy=_PUBLIC,
     ),
-    (
-        Rule(
-            name="clip norm",
-            requirement="The clip norm is the same with and without a record.",
-            cause="The clip norm follows the norms of private gradients without noise.",
-            remedy="Fix the clip norm, or adapt it by a noisy count (Andrew et al. 2021).",
-        ),
-        _quantity("clip norm", scales_noise=True),
+    _same(
+        "clip norm",
+        "clip norm",
+        scales_noise=True,
+        cause="The clip norm follows the norms of private gradients without noise.",
+        remedy="Fix the clip norm, or adapt it by a noisy count (Andrew et al. 2021).",
     ),
-    (
-        Rule(
-            name="noise of the result",
-            requirement="The noise in the result is the same with and without a record.",
-            cause="A divisor, a rate or the number of steps is computed from the data.",
-            remedy=_PUBLIC,
-        ),
+    _rule(
+        "noise of the result",
+        "The noise in the result is the same with and without a record.",
         _result_noise,
+        cause="A divisor, a rate or the number of steps is computed from the data.",
+        remedy=_PUBLIC,
     ),
-    (
-        Rule(
-            name="batches of other records",
-            requirement="A record does not decide which batch other records are in.",
-            cause="Batches or micro-batches are cut from a list of the records.",
-            remedy="Sample every record independently, and clip every record by itself.",
-            seen_in="PyVacy (sampling/batch_samplers.py)",
-        ),
+    _rule(
+        "batches of other records",
+        "A record does not decide which batch other records are in.",
         _batches,
+        cause="Batches or micro-batches are cut from a list of the records.",
+        remedy="Sample every record independently, and clip every record by itself.",
+        seen_in="PyVacy (sampling/batch_samplers.py)",
     ),
-    (
-        Rule(
-            name="features of other records",
-            requirement="A record does not change what is computed from other records.",
-            cause="Normalisation, a vocabulary or deduplication uses all records without noise.",
-            remedy="Use public statistics, or release them with noise and account for them.",
-        ),
+    _rule(
+        "features of other records",
+        "A record does not change what is computed from other records.",
         _contents,
+        cause="Normalisation, a vocabulary or deduplication uses all records without noise.",
+        remedy="Use public statistics, or release them with noise and account for them.",
     ),
-    (
-        Rule(
-            name="buffers of the model",
-            requirement="Buffers such as running means do not depend on a record.",
-            cause="Batch normalisation keeps means of private batches without noise.",
-            remedy="Use group or layer normalisation, or do not release these buffers.",
-        ),
-        _exact(lambda run: returned_parts(run)[1], "buffers of the model"),
+    _exact(
+        "buffers of the model",
+        "Buffers such as running means do not depend on a record.",
+        lambda run: returned_parts(run)[1],
+        "buffers of the model",
+        cause="Batch normalisation keeps means of private batches without noise.",
+        remedy="Use group or layer normalisation, or do not release these buffers.",
     ),
-    (
-        Rule(
-            name="returned values",
-            requirement="What is released depends on a record only through noisy values.",
-            cause="A checkpoint, a threshold or a metric is chosen or computed on private data.",
-            remedy=_RELEASED,
-        ),
-        _exact(lambda run: returned_parts(run)[0], "returned values"),
+    _exact(
+        "returned values",
+        "What is released depends on a record only through noisy values.",
+        lambda run: returned_parts(run)[0],
+        "returned values",
+        cause="A checkpoint, a threshold or a metric is chosen or computed on private data.",
+        remedy=_RELEASED,
     ),
-    (
-        Rule(
-            name="logs",
-            requirement="Printed and logged lines depend on a record only through noisy values.",
-            cause="Losses or counts of private data are printed.",
-            remedy="Do not publish the logs, or log noisy values only.",
-        ),
-        _exact(lambda run: run.lines, "printed and logged lines"),
+    _exact(
+        "logs",
+        "Printed and logged lines depend on a record only through noisy values.",
+        lambda run: run.lines,
+        "printed and logged lines",
+        cause="Losses or counts of private data are printed.",
+        remedy="Do not publish the logs, or log noisy values only.",
     ),
-    (
-        Rule(
-            name="files",
-            requirement="Files depend on a record only through noisy values.",
-            cause="Names or contents of files hold counts, losses or records.",
-            remedy=_RELEASED,
-        ),
-        _exact(lambda run: run.files, "files"),
+    _exact(
+        "files",
+        "Files depend on a record only through noisy values.",
+        lambda run: run.files,
+        "files",
+        cause="Names or contents of files hold counts, losses or records.",
+        remedy=_RELEASED,
     ),
 )
 """What is compared, in the order of the report."""
-
-
-def named_rule(name: str) -> Rule:
-    """A rule for a quantity that the training itself reported as public."""
-    return Rule(
-        name=name,
-        requirement=f"The {name} is the same with and without a record.",
-        remedy=_PUBLIC,
-    )
-
-
-def further(comparison: Comparison, judged: Mapping[str, Finding]) -> list[Finding]:
-    """Findings about quantities that no rule names."""
-    findings = []
-    for name in dict.fromkeys((*comparison.first.series, *comparison.second.series)):
-        if name not in _NAMED and name not in judged:
-            outcome, epsilon = _quantity(name)(comparison)
-            findings.append(named_rule(name).finding(outcome, epsilon=epsilon))
-    return findings
-
 
 _NAMED = {
     "optimizer steps", "steps", "planned steps", "number of batches", "batches per epoch",
@@ -523,10 +479,6 @@ def _close(a: Any, b: Any) -> bool:
 
 def _words(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, int | float) else f"{value!s:.40}"
-
-
-def _count(shown: Any) -> str:
-    return f"{len(shown):,} compared"
 
 
 def _difference(first: Any, second: Any) -> str:

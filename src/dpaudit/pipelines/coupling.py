@@ -9,7 +9,7 @@ record other numbers. Here each draw about records is computed from a key of its
 | a permutation | the added record takes a random place, the record from there the last place |
 | a subset of fixed size | the records with the smallest uniform numbers |
 | the size of a Poisson batch, then a subset of that size | the records below the rate |
-| indices with replacement | the added record replaces an index with probability 1 / (N + 1) |
+| indices with replacement | an added record replaces an index with probability 1 / (N + 1) |
 
 Each of these has the distribution of the draw that it replaces. Normal draws have a stream for each
 shape, so that a draw as large as a batch does not shift those as large as the model.
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Collection
 from typing import final
 
 import numpy as np
@@ -38,19 +39,19 @@ class Draws:
 
     Arguments:
         ids: The numbers of the records, in the order of the data set.
-        extra: The number of the record that only one data set has.
+        extras: The numbers of the records that only one data set has.
         seed: The seed of the run.
 
     Example:
-        >>> first, second = (Draws(ids=np.arange(n), extra=4, seed=0) for n in (4, 5))
+        >>> first, second = (Draws(ids=np.arange(n), extras={4}, seed=0) for n in (4, 5))
         >>> bool((first.uniform("a", 4) == second.uniform("a", 5)[:4]).all())
         True
         >>> sorted(int(i) for i in second.permutation("b", 5))
         [0, 1, 2, 3, 4]
     """
 
-    def __init__(self, *, ids: Ids, extra: int, seed: int) -> None:
-        self.ids, self.extra, self.seed = ids, extra, seed
+    def __init__(self, *, ids: Ids, extras: Collection[int], seed: int) -> None:
+        self.ids, self.extras, self.seed = ids, np.array(sorted(extras)), seed
         self._calls: Counter[object] = Counter()
 
     @property
@@ -100,10 +101,10 @@ class Draws:
         random = np.random.Generator(np.random.Philox(self.key("indices", stream)))
         among, uniform = random.random(chosen), random.random(chosen)
         numbers = self.numbers(size)
-        has_extra = size == self.count and self.extra in numbers
-        picked = np.floor(among * (size - has_extra)).astype(np.int64)
-        if has_extra:
-            picked = np.where(uniform < 1 / size, self.extra, picked)
+        extras = np.intersect1d(numbers, self.extras) if size == self.count else np.empty(0)
+        picked = np.floor(among * (size - len(extras))).astype(np.int64)
+        instead = np.floor(uniform * size).astype(np.int64)  # an added record, if there is one
+        picked[instead < len(extras)] = extras[instead[instead < len(extras)]]
         places = np.empty(size, dtype=np.int64)
         places[numbers] = np.arange(size)
         return places[picked]

@@ -1,4 +1,4 @@
-"""Neighbouring data sets: which record differs, and the number of every record in both.
+"""Neighbouring data sets: which records differ, and the number of every record in both.
 
 A data set is anything with records in its first dimension: an array, a tensor, a list, a data
 frame, a torch data set, or a tuple or dictionary of these (inputs and labels).
@@ -7,13 +7,14 @@ frame, a torch data set, or a tuple or dictionary of these (inputs and labels).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 
 Ids = NDArray[np.int64]
@@ -22,44 +23,50 @@ Ids = NDArray[np.int64]
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Neighbours:
-    """Two data sets that differ in one record.
+    """Two data sets that differ in one record, or in all records of one user.
 
     Arguments:
         first: The first data set.
         second: The second one.
         ids: The numbers of the records, in the order of each data set. Records that both have the
-            same number in both; the one that differs has the largest number.
+            same number in both; those that differ have the largest numbers.
+        extras: The numbers of the records that differ.
         words: The difference in words.
+        unit: What differs: ``"record"``, or what owns several records, such as ``"user"``.
     """
 
     first: Any
     second: Any
     ids: tuple[Ids, Ids]
+    extras: frozenset[int]
     words: str
-
-    @property
-    def extra(self) -> int:
-        """The number of the record that differs."""
-        return max(int(ids.max(initial=-1)) for ids in self.ids)
+    unit: str = "record"
 
     @property
     def replaced(self) -> bool:
-        """Whether the record is replaced, so that both data sets have the same size."""
+        """Whether records are replaced, so that both data sets have the same size."""
         return len(self.ids[0]) == len(self.ids[1])
 
 
-def neighbours_of(given: Any, *, name: str = "neighbours") -> Neighbours:
+def neighbours_of(given: Any, *, unit: str = "record", name: str = "neighbours") -> Neighbours:
     """The neighbouring data sets of a pair (D, D1), or of a function that returns one.
 
     Arguments:
-        given: The pair or the function.
+        given: The pair or the function; or neighbours that were made by this function.
+        unit: What differs. Any unit but a record may own several records; a claim for this unit
+            must say so, `Claim.per`.
         name: The argument, for error messages.
 
     Example:
         >>> neighbours_of((np.arange(3.0), np.arange(4.0))).words
         'record 3 of 4 is added'
+        >>> neighbours_of((np.arange(3.0), np.arange(5.0)), unit="user").words
+        '2 of 5 records, those of a user, are added'
     """
+    unit = _validate.name_of_unit(unit)
     pair = given() if callable(given) else given
+    if isinstance(pair, Neighbours):
+        return pair
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise InvalidInput(
             f"{name} must be a pair (D, D1) of data sets, or a function that returns one, got "
@@ -69,46 +76,54 @@ def neighbours_of(given: Any, *, name: str = "neighbours") -> Neighbours:
     first, second = pair
     sizes = records_of(first, name=name), records_of(second, name=name)
     smaller, larger = min(sizes), max(sizes)
-    if larger - smaller > 1:
+    if larger - smaller > 1 and unit == "record":
         raise InvalidInput(
             f"{name} must differ in one record, got data sets of {sizes[0]} and {sizes[1]} "
-            "records; if inputs and labels were given as a pair, use "
-            "dpaudit.pipelines.with_and_without((X, y))"
+            "records; for all records of a user use neighbours_of(..., unit='user'); if inputs and "
+            "labels were given as a pair, use dpaudit.pipelines.with_and_without((X, y))"
         )
     if larger == smaller:
-        differ = [place for place in range(larger) if not _same(first, place, second, place)]
-        if len(differ) > 1:
+        places = [place for place in range(larger) if not _same(first, place, second, place)]
+        if len(places) > 1 and unit == "record":
             raise InvalidInput(
-                f"{name} of the same size must differ in one record, got {len(differ)} that differ"
+                f"{name} of the same size must differ in one record, got {len(places)} that differ"
             )
-        place = differ[0] if differ else larger - 1
-        ids = _ids_with(place, larger)
-        return Neighbours(
-            first=first, second=second, ids=(ids, ids), words=f"record {place} is replaced"
-        )
-    added = sizes[1] > sizes[0]
-    short, long = (first, second) if added else (second, first)
-    place = next((i for i in range(smaller) if not _same(short, i, long, i)), smaller)
-    if not all(_same(short, i, long, i + 1) for i in range(place, smaller)):
-        raise InvalidInput(
-            f"{name} must differ in one record, got data sets that differ in more than the record "
-            f"at {place}"
-        )
-    numbers = np.arange(smaller), _ids_with(place, larger)
+        places, done = places or [larger - 1], "replaced"
+        ids = (_ids_with(places, larger),) * 2
+    else:
+        added = sizes[1] > sizes[0]
+        short, long, done = (first, second, "added") if added else (second, first, "removed")
+        places = []
+        for place in range(larger):
+            own = place - len(places)
+            if own >= smaller or not _same(short, own, long, place):
+                places.append(place)
+        if len(places) > larger - smaller:
+            raise InvalidInput(
+                f"{name} must differ in {'one record' if unit == 'record' else f'one {unit}'}, got "
+                f"data sets that differ in more than the record at {places[0]}"
+            )
+        both = np.arange(smaller), _ids_with(places, larger)
+        ids = both if added else (both[1], both[0])
     return Neighbours(
         first=first,
         second=second,
-        ids=numbers if added else (numbers[1], numbers[0]),
-        words=f"record {place} of {larger} is {'added' if added else 'removed'}",
+        ids=ids,
+        extras=frozenset(range(larger - len(places), larger)),
+        words=f"record {places[0]}{'' if done == 'replaced' else f' of {larger}'} is {done}"
+        if unit == "record"
+        else f"{len(places)} of {larger} records, those of a {unit}, are {done}",
+        unit=unit,
     )
 
 
-def with_and_without(data: Any, record: int = -1) -> Callable[[], tuple[Any, Any]]:
+def with_and_without(data: Any, record: int | Sequence[int] = -1) -> Callable[[], tuple[Any, Any]]:
     """A function that returns a data set without one of its records, and with it.
 
     Arguments:
         data: The data set; a tuple or dictionary of arrays is one data set.
-        record: The place of the record; the last one by default.
+        record: The place of the record, the last one by default; or the places of all records of
+            one user.
 
     Example:
         >>> inputs, labels = np.eye(3), np.arange(3)
@@ -117,8 +132,9 @@ def with_and_without(data: Any, record: int = -1) -> Callable[[], tuple[Any, Any
         (2, 3)
     """
     count = records_of(data)
-    if not -count <= record < count:
-        raise InvalidInput(f"record must be in {-count} to {count - 1}, got {record}")
+    for place in np.atleast_1d(record):
+        if not -count <= place < count:
+            raise InvalidInput(f"record must be in {-count} to {count - 1}, got {place}")
     rest = np.delete(np.arange(count), record)
     return lambda: (taken(data, rest), data)
 
@@ -131,8 +147,7 @@ def with_zeros(data: Any) -> tuple[Any, Any]:
         >>> without.shape, zeros[-1]
         ((2, 2), array([0., 0.]))
     """
-    count = records_of(data)
-    return taken(data, np.arange(count - 1)), _map(data, _zero_last)
+    return taken(data, np.arange(records_of(data) - 1)), _map(data, _zero_last)
 
 
 def records_of(data: Any, *, name: str = "data") -> int:
@@ -196,9 +211,7 @@ def _take(part: Any, places: Ids) -> Any:
 
 
 def _zero_last(part: Any) -> Any:
-    if hasattr(part, "iloc"):
-        raise InvalidInput("a record of zeros cannot be made in a data frame; give neighbours")
-    if not hasattr(part, "shape"):
+    if hasattr(part, "iloc") or not hasattr(part, "shape"):
         raise InvalidInput(
             f"a record of zeros cannot be made in a {type(part).__name__}; give neighbours"
         )
@@ -223,10 +236,11 @@ class _Chosen:
         return self.data[self.places[place]]
 
 
-def _ids_with(place: int, count: int) -> Ids:
-    """Numbers of records where the one at ``place`` has the largest."""
-    ids = np.arange(count)
-    ids[place], ids[place + 1 :] = count - 1, np.arange(place, count - 1)
+def _ids_with(places: list[int], count: int) -> Ids:
+    """Numbers of records where those at ``places`` have the largest."""
+    ids = np.empty(count, dtype=np.int64)
+    others = np.delete(np.arange(count), places)
+    ids[np.concatenate([others, np.array(places, dtype=np.int64)])] = np.arange(count)
     return ids
 
 
