@@ -10,6 +10,7 @@ import pytest
 from dpaudit import Claim, audit
 from dpaudit.audits.games import game_of
 from dpaudit.errors import InvalidInput, TrainingFailed
+from dpaudit.pipelines import neighbours_of
 from dpaudit.pipelines.scores import LearnedScore, Released, UpdateLength
 
 WITHOUT, WITH = np.zeros((5, 1)), np.concatenate([np.zeros((5, 1)), np.ones((1, 1))])
@@ -56,6 +57,15 @@ def test_a_score_of_the_user_sees_the_words_and_the_result():
 
     audit(gaussian(1.0), score, neighbours=PAIR, claim=Claim.from_mu(1.0), runs=40)
     assert set(seen) == {"record 5 of 6 is added"}
+
+
+def test_a_user_with_all_records_needs_a_claim_for_a_user():
+    pair = neighbours_of((np.zeros((5, 1)), np.concatenate([WITH, WITH[-1:]])), unit="user")
+    claim = Claim.from_mu(1.0)  # of one record; the user has two
+    with pytest.raises(InvalidInput, match="claim must be for the unit"):
+        audit(gaussian(1.0), neighbours=pair, claim=claim, runs=400)
+    result = audit(gaussian(1.0), neighbours=pair, claim=claim.per("user"), runs=800)
+    assert result.verdict == "violation"
 
 
 def test_categories_are_learned_one_by_one():

@@ -5,7 +5,7 @@ import pytest
 
 from dpaudit import check_pipeline
 from dpaudit.errors import InvalidInput, TrainingFailed
-from dpaudit.pipelines import batch, public, release, with_and_without
+from dpaudit.pipelines import batch, neighbours_of, public, release, with_and_without
 
 DATA = np.random.default_rng(1).normal(size=(24, 3))
 
@@ -41,6 +41,25 @@ def test_correct_poisson_sampling_has_no_finding(place, marked):
     result = check_pipeline(train, with_and_without(DATA, place))
     assert result.passed
     assert not result.warnings
+
+
+@pytest.mark.parametrize("places", [[3, 4, 5], [0, 23], [-1, 7]])
+def test_a_user_who_is_added_with_all_records(places):
+    pair = neighbours_of(with_and_without(DATA, places), unit="user")
+    assert pair.words == f"{len(places)} of 24 records, those of a user, are added"
+    result = check_pipeline(poisson, pair)
+    assert result.passed
+    assert not result.warnings
+    found = check_pipeline(lambda data, seed: poisson(data, seed, divisor=len(data) / 4), pair)
+    assert names(found.broken) == {"divisor"}
+
+
+def test_a_user_who_is_replaced():
+    other = DATA.copy()
+    other[[2, 9]] = 0
+    pair = neighbours_of((DATA, other), unit="user")
+    assert pair.extras == {22, 23}
+    assert check_pipeline(poisson, pair).passed
 
 
 def test_shuffled_batches_of_a_replaced_record_have_no_finding():

@@ -24,6 +24,7 @@ from dpaudit.checks.measure import (
     clipping,
     noise,
     one_step,
+    other_examples,
     root_mean_square,
     same_output,
     smallest_ratio,
@@ -494,7 +495,11 @@ BOUNDED = Rule(
     probes=(
         Probe(name="one coordinate", run=_along_one_coordinate, needs=(clipping,)),
         Probe(name="one tensor at a time", run=_one_tensor_at_a_time, needs=_TOTAL_NEEDS),
-        Probe(name="beside opposite gradients", run=_beside_others, needs=_TOTAL_NEEDS),
+        Probe(
+            name="beside opposite gradients",
+            run=_beside_others,
+            needs=(other_examples, *_TOTAL_NEEDS),
+        ),
         Probe(name="all parameters", run=_spread_over_all, needs=(clipping,)),
         Probe(name="small entries", run=_small_entries, needs=(clipping,)),
         Probe(name="huge and zero entries", run=_huge_and_zero, needs=(clipping,)),
@@ -507,7 +512,7 @@ BOUNDED = Rule(
         Probe(
             name="inserted between others",
             run=_inserted_between,
-            needs=_TOTAL_NEEDS,
+            needs=(other_examples, *_TOTAL_NEEDS),
             unless="fixed_batch_size",
         ),
     ),
@@ -700,7 +705,7 @@ DATA = Rule(
         Probe(
             name="many long gradients",
             run=_long_gradients,
-            needs=(noise, same_output, one_step, clipping),
+            needs=(other_examples, noise, same_output, one_step, clipping),
         ),
         Probe(
             name="an empty batch",

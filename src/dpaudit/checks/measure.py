@@ -710,6 +710,13 @@ def one_step(measured: Measurements) -> str:
     return "Only one step shows it; let train take `steps`, or check a training of one step."
 
 
+def other_examples(measured: Measurements) -> str:
+    """Further examples can be put beside the canary."""
+    if measured.subject.records == 1 or "step" in measured.subject.kinds:
+        return ""
+    return "All rows of the canary belong to one user, so that no other examples can be added."
+
+
 def noise(measured: Measurements) -> str:
     """Something changes from seed to seed."""
     return "" if measured.noise_is_there else "See 'noise in every parameter' first."
