@@ -28,7 +28,7 @@ PAGES = {
     "tutorial": "tutorials/opacus-bug/",
     "tutorial-figure": "tutorials/main-figure/",
     "api": "api/",
-    "api-page": "api/dpaudit.DPSGD/",
+    "api-page": "api/dpaudit.mechanisms.CorrelatedNoise/",
 }
 READY = (
     "return document.querySelector('.arithmatex:not(:has(.katex))') ? null"
