@@ -33,9 +33,9 @@ def landscape(
     shape: Annotated[
         str,
         option(
-            "Loss landscape: threshold, decision, literal, constant, wells, staircase, clock, "
-            "escalator, moving-threshold, reading-wells; or a CSV file with the columns "
-            "position and gradient, in units of C.",
+            "Loss landscape: threshold, decision, moving-threshold, reading-wells, wells, "
+            "constant, literal; or a CSV file with the columns position and gradient, in units "
+            "of C.",
             "NAME|FILE",
         ),
     ] = "threshold",
