@@ -69,9 +69,7 @@ def audit(*, sharded: bool, runs: int = 100, true_share: float = 1.0) -> dpaudit
 
     def train(canary, inserted, seed):
         training = make_private(seed, sharded=sharded, noise_multiplier=true_share * NOISE)
-        with insert_canary(
-            training[1], canary, inserted, seed=seed, rank=0, through_clipping=not sharded
-        ):
+        with insert_canary(training[1], canary, inserted, seed=seed, through_clipping=not sharded):
             fit(*training)
         return training[0]
 

@@ -242,22 +242,6 @@ class TestJaxPrivacy:
         with pytest.raises(InvalidInput, match="CyclicPoissonSampling"):
             integration_of(plan).private_step(plan.batch_selection_strategy)
 
-    def test_claims_of_parameters(self):
-        from jax_privacy.accounting import DpParams
-
-        from dpaudit.integrations.jax_privacy import claim_of
-
-        given = {"noise_multipliers": 2.0, "num_samples": 40, "delta": 1e-5}
-        claim = claim_of(DpParams(batch_size=10, **given), steps=12)
-        expected = Claim.from_dpsgd(noise_multiplier=2.0, steps=12, sampling_rate=0.25)
-        assert claim.deltas == pytest.approx(expected.deltas, abs=1e-6)
-        cyclic = claim_of(DpParams(batch_size=10, cycle_length=4, **given), steps=12)
-        assert cyclic.mu == pytest.approx(math.sqrt(3) / 2)
-        with pytest.raises(InvalidInput, match="steps"):
-            claim_of(DpParams(batch_size=10, **given))
-        with pytest.raises(InvalidInput, match="str"):
-            claim_of("DP-SGD")
-
 
 class TestRecordedGradients:
     """Adam and Poisson sampling: no noise is found from the noisy gradients of few runs."""

@@ -7,7 +7,6 @@ from opacus_trainings import OPACUS_WARNINGS, fit, private
 
 import dpaudit
 from dpaudit.integrations.opacus import canary_for, claim_of, insert_canary
-from dpaudit.trainings.scoring import PrivateGradients
 
 pytestmark = [
     OPACUS_WARNINGS,
@@ -95,24 +94,3 @@ def test_a_canary_with_its_own_step_is_in_that_step_only():
     difference = seen[0].projections - seen[1].projections
     assert difference[0] == pytest.approx([1.0, 0.0, 0.0], abs=1e-4)
     assert difference[2, 2] == pytest.approx(1.0, abs=0.1)
-
-
-def test_the_claim_of_a_canary_in_every_step_has_no_sampling():
-    training = private(noise=1.0, poisson=True)
-    sampled = claim_of(training.optimizer, steps=9)
-    everywhere = claim_of(training.optimizer, steps=9, every_step=True)
-    assert everywhere.mu == pytest.approx(3.0)
-    assert everywhere.epsilon(1e-5) > sampled.epsilon(1e-5)
-    assert training.engine.accountant.history == []
-
-
-def test_sampled_canaries_are_scored_by_their_likelihood():
-    random = np.random.default_rng(0)
-    scores = {True: [], False: []}
-    for inserted in (True, False):
-        for _ in range(200):
-            seen = PrivateGradients(noise_multiplier=0.3, sampling_rate=0.1)
-            for _ in range(20):
-                seen.record([float(inserted and random.random() < 0.1) + random.normal(0, 0.3)])
-            scores[inserted].append(float(seen.scores()[0]))
-    assert np.median(scores[True]) > np.quantile(scores[False], 0.9)

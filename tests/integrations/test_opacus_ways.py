@@ -1,8 +1,5 @@
 """In every way of training with Opacus one canary counts as one clipped example."""
 
-import contextlib
-import importlib.util
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +9,6 @@ from opacus_trainings import EXAMPLES, OPACUS_WARNINGS, fit, flat, network, opac
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpaudit.errors import InvalidInput
 from dpaudit.integrations.opacus import canary_for, claim_of, insert_canary
 
 pytestmark = OPACUS_WARNINGS
@@ -33,28 +29,6 @@ def seen(make, train=fit, **options):
             train(training)
         found.append(gradients.projections[:, 0])
     return found[1] - found[0]
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "SGD",
-        "Adam",
-        "AdamW",
-        "NAdam",
-        "RAdam",
-        "Adamax",
-        "Adagrad",
-        "Adadelta",
-        "RMSprop",
-        "ASGD",
-        "Rprop",
-        "Adafactor",
-    ],
-)
-def test_any_optimizer(kind):
-    first = seen(lambda: private(batch=EXAMPLES, optimizer_of=getattr(torch.optim, kind)))
-    assert first == pytest.approx([1.0], abs=1e-3)
 
 
 def fast_gradient_clipping():
@@ -235,48 +209,3 @@ def test_a_whole_transformer_with_positions_of_each_example(transformers):
     assert seen(lambda: private(module=WithPositions().train(), batch=EXAMPLES)) == pytest.approx(
         [1.0], abs=1e-3
     )
-
-
-class TestTrainer:
-    """`CanaryCallback` in a training by transformers.Trainer."""
-
-    @pytest.fixture(autouse=True)
-    def _quiet(self, transformers):
-        pytest.importorskip("peft")
-        transformers.logging.set_verbosity_error()
-
-    @pytest.fixture
-    def example(self):
-        path = Path(__file__).parents[2] / "examples" / "huggingface_lora.py"
-        spec = importlib.util.spec_from_file_location("huggingface_lora", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-    def test_the_canary_is_in_its_own_step(self, example):
-        from dpaudit.integrations.huggingface import CanaryCallback
-
-        found = []
-        for inserted in (False, True):
-            model, optimizer, loader = example.make_private(5, noise_multiplier=1e-6)
-            coins = [inserted, inserted]
-            callback = CanaryCallback(
-                canary_for(optimizer, count=2), coins, seed=5, sampling="own step"
-            )
-            example.fit(model, optimizer, loader, callbacks=[callback])
-            gradients = callback.gradients
-            assert gradients.steps == example.STEPS
-            found.append(gradients.scores())
-        assert found[1] - found[0] == pytest.approx([1.0, 1.0], abs=0.05)
-
-    def test_an_optimizer_without_privacy_is_refused(self):
-        from dpaudit.integrations.huggingface import CanaryCallback
-
-        plain = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=1.0)
-        callback = CanaryCallback(None, True, seed=0)
-        with pytest.raises(InvalidInput, match="SGD"):
-            callback.on_train_begin(None, None, None, optimizer=plain)
-        with pytest.raises(InvalidInput, match="callbacks"):
-            _ = callback.gradients
-        with contextlib.closing(callback):
-            pass

@@ -11,7 +11,6 @@ same way `private_step` makes a step under check out of ``clipped_grad`` and the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, final
@@ -232,7 +231,7 @@ def select_batches(
 # Claims.
 
 
-def claim_of(source: Any, *, steps: int | None = None, every_step: bool = False) -> Claim:
+def claim_of(source: Any, *, every_step: bool = False) -> Claim:
     """Read the privacy claim from a configuration of jax-privacy.
 
     Steps without sampling have a Gaussian trade-off function in closed form, and sampled steps a
@@ -243,23 +242,17 @@ def claim_of(source: Any, *, steps: int | None = None, every_step: bool = False)
 
     Arguments:
         source: A ``BandMFExecutionPlanConfig`` (DP-SGD is the one with one band), its ``plan``, a
-            ``DpEvent``, ``DpParams`` of ``jax_privacy.accounting``, or a ``DPKerasConfig``.
-        steps: Number of steps; needed for ``DpParams`` only.
+            ``DpEvent``, or a ``DPKerasConfig``.
         every_step: The claim for an example in every step, whatever the batch selection says. With
             correlated noise this needs the configuration, which has the strategy.
 
     Example:
-        >>> from jax_privacy.accounting import DpParams
-        >>> parameters = DpParams(
-        ...     noise_multipliers=2.0, num_samples=100, delta=1e-5, batch_size=100
-        ... )
-        >>> claim_of(parameters, steps=9)
+        >>> import dp_accounting
+        >>> claim_of(dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(2.0), 9))
         Claim(DP-SGD with noise multiplier 2, 9 steps)
     """
     if hasattr(source, "train_steps"):
         return _of_history(_of_keras(source), every_step)
-    if hasattr(source, "noise_multipliers"):
-        return _of_history(_of_parameters(source, steps), every_step)
     if every_step and hasattr(source, "strategy"):
         history = _of_event(source.plan.dp_event)
         noise = source.noise_multiplier if history is None else history[0][0]
@@ -272,7 +265,7 @@ def claim_of(source: Any, *, steps: int | None = None, every_step: bool = False)
     event = getattr(getattr(source, "plan", source), "dp_event", source)
     if not type(event).__name__.endswith("DpEvent"):
         raise InvalidInput(
-            "source must be a BandMFExecutionPlanConfig, a DPExecutionPlan, a DpEvent or DpParams; "
+            "source must be a BandMFExecutionPlanConfig, a DPExecutionPlan or a DpEvent; "
             f"got {type(source).__name__}. Use Claim.from_dpsgd or Claim.from_matrix_factorisation"
         )
     found = _of_event(event)
@@ -327,27 +320,6 @@ def _of_any_event(event: Any) -> Claim:
         epsilons=tuple(epsilons.tolist()),
         deltas=tuple(deltas),
     )
-
-
-def _of_parameters(source: Any, steps: int | None) -> History:
-    """One group of steps, as ``DpsgdTrainingAccountant`` counts them."""
-    if steps is None:
-        raise InvalidInput("steps must be given with DpParams, which do not have it; got None")
-    steps = _validate.integer("steps", steps, at_least=1)
-    method = source.sampling_method.name
-    constant = all(isinstance(value, int | float) for value in (source.noise_multipliers,))
-    constant = constant and isinstance(source.batch_sizes, int | float)
-    plain = constant and not source.truncated_batch_size and (source.examples_per_user or 1) == 1
-    if not plain or method not in ("POISSON", "FIXED_BATCH_SIZE"):
-        raise InvalidInput(
-            "source must be DpParams with one noise multiplier, one batch size, one example per "
-            f"user and sampling POISSON or FIXED_BATCH_SIZE, got {source!r}; give its DpEvent"
-        )
-    cycle = source.cycle_length or 1
-    rate = source.batch_size / (source.num_samples // cycle)
-    # A fixed batch size has twice the sensitivity: an example takes the place of another one.
-    noise = float(source.noise_multipliers) / (1 if method == "POISSON" else 2)
-    return [(noise, min(1.0, rate), math.ceil(steps / cycle))]
 
 
 def _of_keras(source: Any) -> History:
@@ -483,7 +455,7 @@ class JaxPrivacyIntegration(Integration):
         )
 
     def claim_of(self, source: Any, *, steps: int | None = None) -> Claim:
-        return claim_of(source, steps=steps)
+        return claim_of(source)
 
     def private_step(self, optimizer: Any) -> Callable[..., Any]:
         return private_step(optimizer)

@@ -6,7 +6,6 @@ from typing import Any, final
 
 from dpaudit.audits.result import AuditResult
 from dpaudit.errors import InvalidInput, MissingExtra
-from dpaudit.integrations.huggingface import private_optimizer
 from dpaudit.live.audit import LiveAudit, live_audit
 
 try:
@@ -63,3 +62,17 @@ class LiveAuditCallback(TrainerCallback):
         """Restore the optimizer after a training that raised an exception."""
         error = RuntimeError("the trainer raised an exception")
         self.live.__exit__(RuntimeError, error, None)
+
+
+def private_optimizer(optimizer: Any) -> Any:
+    """The optimizer of Opacus inside the wrappers of ``accelerate``."""
+    inner = optimizer
+    while not hasattr(inner, "original_optimizer"):
+        if not hasattr(inner, "optimizer"):
+            raise InvalidInput(
+                f"the trainer must train with a DPOptimizer of Opacus, got "
+                f"{type(optimizer).__name__}; pass Trainer(optimizers=(optimizer, None)) with the "
+                "optimizer that make_private returned"
+            )
+        inner = inner.optimizer
+    return inner

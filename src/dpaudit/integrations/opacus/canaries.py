@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 import numpy as np
@@ -34,26 +34,25 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from dpaudit import _validate
+from dpaudit._arrays import Array
 from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.integrations.opacus.coordinates import (
+    Coordinates,
+    is_sharded,
+    passes,
+    sum_per_average,
+    sum_per_gradient,
+    summed_gradients,
+)
 from dpaudit.integrations.opacus.optimizer import (
     Canary,
     CoverageWatcher,
-    Entries,
     Mask,
     ReplacedMethods,
-    Slot,
-    add_at,
-    entries_of,
     hook_variables,
-    is_sharded,
     latest_rows,
     named_sizes,
-    passes,
-    processes,
-    share_of_an_example,
-    sum_per_gradient,
-    summed_gradient,
-    trained_slots,
+    offsets_of,
 )
 from dpaudit.trainings.canary import AS_LARGE_AS, GradientCanary, coins_of, require_known_clipping
 from dpaudit.trainings.scoring import PrivateGradients
@@ -100,20 +99,24 @@ def canary_for(
             "one use GradientCanary.draw(parameters, clip_norm=...)"
         )
     count = _validate.integer("count", count, at_least=1)
-    slots, total = trained_slots(optimizer, model)
+    offsets, total = offsets_of(optimizer, model)
     clip_norm = _validate.positive("max_grad_norm of the optimizer", float(optimizer.max_grad_norm))
     random = np.random.default_rng(_validate.integer("seed", seed))
+    axes = [
+        np.arange(start, start + parameter.numel())
+        for start, parameter in zip(offsets, optimizer.params, strict=True)
+    ]
     if per_tensor:
-        dimensions = np.array([random.choice(_axes(slot)) for slot in slots], dtype=np.int64)
+        dimensions = np.array([random.choice(of_tensor) for of_tensor in axes], dtype=np.int64)
     else:
-        limits = getattr(optimizer, "max_grad_norms", None) or [clip_norm] * len(slots)
-        largest = [slot for slot in slots if limits[slot.index] == max(limits)]
-        axes = np.concatenate([_axes(slot) for slot in largest])
-        if count > len(axes):
+        limits = getattr(optimizer, "max_grad_norms", None) or [clip_norm] * len(axes)
+        pairs = zip(axes, limits, strict=True)
+        largest = np.concatenate([of_tensor for of_tensor, c in pairs if c == max(limits)])
+        if count > len(largest):
             raise InvalidInput(
-                f"count must be at most {len(axes)}, the number of available axes; got {count}"
+                f"count must be at most {len(largest)}, the number of available axes; got {count}"
             )
-        dimensions = random.choice(axes, size=count, replace=False)
+        dimensions = random.choice(largest, size=count, replace=False)
     return GradientCanary(
         parameters=total,
         dimensions=dimensions,
@@ -121,10 +124,6 @@ def canary_for(
         norm=AS_LARGE_AS * clip_norm,
         names=tuple(named_sizes(optimizer, model)) if per_tensor else (),
     )
-
-
-def _axes(slot: Slot) -> NDArray[np.int64]:
-    return np.arange(slot.offset, slot.offset + slot.parameter.numel())
 
 
 @contextlib.contextmanager
@@ -138,7 +137,6 @@ def insert_canary(
     through_clipping: bool = True,
     model: nn.Module | None = None,
     memory: int = MEMORY,
-    rank: int = 0,
 ) -> Iterator[PrivateGradients]:
     r"""Insert crafted gradients into every logical step of an Opacus optimizer.
 
@@ -154,9 +152,11 @@ def insert_canary(
     has no rows, and for so many canaries that their rows do not fit in memory.
 
     A step in several physical batches (``BatchMemoryManager``, accumulated ``backward`` calls)
-    takes a canary once. In a training of several processes one of them, that of ``rank``, inserts
-    it. Steps that bypass the DP optimizer, by the optimizer that it wraps, take
-    the canary unclipped, like any example; so keep steps on public data outside the block.
+    takes a canary once. In a training of several processes it is in the batch of the first one, and
+    with FSDP2 every process adds its own part of it; every process must open the block, with the
+    same canary, ``inserted`` and seed. Steps that bypass the DP optimizer, by the optimizer that it
+    wraps, take the canary unclipped, like any example; so keep steps on public data outside the
+    block.
 
     The block yields a `PrivateGradients`, which records the noisy gradient of every step. A
     training that returns it is audited in the standard threat model, where the adversary sees every
@@ -189,9 +189,6 @@ def insert_canary(
         model: Needed, here and in `canary_for`, where the optimizer's parameter groups are in
             another order than ``model.parameters()``, or omit some of those.
         memory: Bytes that the canaries' rows may take.
-        rank: With several processes, the rank of the one whose batch contains the canary. Every
-            process must open the block, with the same canary, ``inserted`` and seed. With FSDP2
-            every process adds its own part of the canary, whatever the rank.
 
     Example:
         >>> import torch
@@ -209,32 +206,30 @@ def insert_canary(
         >>> canary.score(weight.detach()).round(4)
         array([0.5])
     """
-    _require_insertable(optimizer, through_clipping, rank)
+    _require_insertable(optimizer, through_clipping)
     require_known_clipping(canary, through_clipping)
-    slots, total = trained_slots(optimizer, model)
+    offsets, total = offsets_of(optimizer, model)
     if canary.parameters != total:
         raise InvalidInput(
             f"canary was drawn for {canary.parameters} parameters and this training has "
             f"{total}; draw it with canary_for(optimizer), and pass the same model= to both"
         )
     present = coins_of(inserted, canary.count)
-    if not is_sharded(optimizer) and rank != int(getattr(optimizer, "rank", 0)):
-        present = np.zeros_like(present)  # the canary is in the batch of another process
-    entries, count = entries_of(slots, canary, present)
+    if int(getattr(optimizer, "rank", 0)) != 0 and not is_sharded(optimizer):
+        present = np.zeros_like(present)  # the canary is in the batch of the first process
+    crafted = _Crafted(optimizer, canary, present, offsets)
     if through_clipping:
-        _require_memory(count * total * slots[0].parameter.element_size(), memory)
+        _require_memory(crafted.count * total * optimizer.params[0].element_size(), memory)
     participation = Participation(optimizer, sampling, canaries=np.flatnonzero(present), seed=seed)
     recorder = _Recorder(
         optimizer,
-        entries_of(slots, canary, np.ones(canary.count, dtype=bool))[0],
-        canary.count,
+        _Crafted(optimizer, canary, np.ones(canary.count, dtype=bool), offsets),
         participation,
     )
     coverage = CoverageWatcher(optimizer, model)
     insertion = _Insertion(
         optimizer,
-        entries,
-        count,
+        crafted,
         canary=canary,
         participation=participation,
         through_clipping=through_clipping,
@@ -249,7 +244,7 @@ def insert_canary(
     insertion.check()
 
 
-def _require_insertable(optimizer: Any, through_clipping: bool, rank: int) -> None:
+def _require_insertable(optimizer: Any, through_clipping: bool) -> None:
     """Raise an error, before anything is changed, if canaries cannot be inserted in this way."""
     needed = ("step", "params", "original_optimizer", "max_grad_norm")
     missing = [name for name in needed if not hasattr(optimizer, name)]
@@ -270,11 +265,6 @@ def _require_insertable(optimizer: Any, through_clipping: bool, rank: int) -> No
             "canary cannot pass through its clipping; use through_clipping=False, which tests the "
             "noise and the accounting"
         )
-    if _validate.integer("rank", rank, at_least=0) >= processes(optimizer):
-        raise InvalidInput(
-            f"rank must be below the number of processes ({processes(optimizer)}), got {rank}; "
-            "with 0, the default, the canary is in the batch of the first process"
-        )
 
 
 def _require_memory(needed: int, memory: int) -> None:
@@ -285,6 +275,65 @@ def _require_memory(needed: int, memory: int) -> None:
             f"the canaries' rows would take {needed / 2**20:,.0f} MiB, above memory="
             f"{memory / 2**20:,.0f} MiB; use through_clipping=False, fewer canaries, or more memory"
         )
+
+
+@final
+class _Crafted:
+    """The non-zero entries of canaries' gradients before clipping, as three columns.
+
+    Arguments:
+        optimizer: The ``DPOptimizer``.
+        canary: The canaries.
+        selected: Which of them.
+        offsets: Place of each trained tensor in the flat vector of the canary.
+    """
+
+    numbers: NDArray[np.int64]
+    """Number of the canary of each entry, among the selected ones."""
+
+    tensors: NDArray[np.int64]
+    """Number of its tensor."""
+
+    values: Array
+    """The gradient there."""
+
+    def __init__(
+        self, optimizer: Any, canary: Canary, selected: Mask, offsets: NDArray[np.int64]
+    ) -> None:
+        if isinstance(canary, GradientCanary):  # without making its rows: there may be thousands
+            axes = np.asarray(canary.dimensions)[selected]
+            self.count, self.numbers = len(axes), np.arange(len(axes))
+            self.values = np.full(len(axes), float(canary.norm))
+        else:
+            rows = np.asarray(canary.rows(selected), dtype=np.float64)
+            rows = rows.reshape(-1, canary.parameters)
+            self.numbers, axes = np.nonzero(rows)
+            self.count, self.values = len(rows), rows[self.numbers, axes]
+        sizes = np.array([parameter.numel() for parameter in optimizer.params])
+        by_offset = np.argsort(offsets)
+        self.tensors = by_offset[np.searchsorted(offsets[by_offset], axes, side="right") - 1]
+        self._inside = axes - offsets[self.tensors]
+        outside = (self._inside < 0) | (self._inside >= sizes[self.tensors])
+        if outside.any():
+            raise InvalidInput(
+                f"{outside.sum()} of the canaries' {len(axes)} axes lie in parameters that the "
+                "optimizer does not train; draw the canary with canary_for(optimizer, model=model)"
+            )
+        starts = np.cumsum([0, *sizes[:-1]])
+        self.coordinates = Coordinates(optimizer, starts[self.tensors] + self._inside)
+
+    def part(self, mask: Mask | None) -> Array:
+        """The values, with zeros for the canaries that do not take part; all do if `None`."""
+        return self.values if mask is None else self.values * mask[self.numbers]
+
+    def rows_like(self, rows: Tensor, tensor: int) -> Tensor:
+        """The canaries' rows of one tensor."""
+        crafted = torch.zeros(self.count, rows[:1].numel() or int(np.prod(rows.shape[1:])))
+        here = self.tensors == tensor
+        crafted[self.numbers[here], self._inside[here]] = torch.as_tensor(
+            self.values[here], dtype=crafted.dtype
+        )
+        return crafted.to(rows).view(self.count, *rows.shape[1:])
 
 
 # Separates the random numbers of `Participation` from every other use of the run's seed.
@@ -373,8 +422,7 @@ class _Insertion:
     def __init__(
         self,
         optimizer: Any,
-        entries: Sequence[Entries],
-        count: int,
+        crafted: _Crafted,
         *,
         canary: Any,
         participation: Participation,
@@ -382,10 +430,7 @@ class _Insertion:
         recorder: _Recorder,
         coverage: CoverageWatcher,
     ) -> None:
-        self._optimizer, self._canary, self._count = optimizer, canary, count
-        self._entries = entries
-        # Most steps touch only the tensors that hold an axis of a canary.
-        self._holding = tuple(here for here in entries if len(here))
+        self._optimizer, self._canary, self._crafted = optimizer, canary, crafted
         self._participation, self._through_clipping = participation, through_clipping
         self._recorder, self._coverage = recorder, coverage
         self._rows: dict[int, Tensor] = {}
@@ -410,9 +455,8 @@ class _Insertion:
         self._methods.put_back()
         for hook in self._hooks:
             hook.remove()
-        for entries in self._entries:
-            parameter = entries.slot.parameter
-            longer, count = self._appended.get(entries.slot.index, (None, 0))
+        for number, parameter in enumerate(self._optimizer.params):
+            longer, count = self._appended.get(number, (None, 0))
             if longer is None or latest_rows(parameter) is not longer:
                 continue
             genuine: Any = longer[:-count]
@@ -429,22 +473,21 @@ class _Insertion:
                 "audited"
             )
 
-    # The four methods that are watched.
+    # The methods that are watched.
 
     def _around_step(
         self, original: Callable[..., Any], closure: Callable[[], Any] | None = None
     ) -> Any:
+        def closure_then_canary() -> Any:
+            loss = None if closure is None else closure()
+            self._enter_logical_step()
+            return loss
+
         self._inside_step = True
         try:
             if closure is None:
-                self._enter_logical_step()
+                closure_then_canary()
                 return original()
-
-            def closure_then_canary() -> Any:
-                loss = closure()
-                self._enter_logical_step()
-                return loss
-
             return original(closure_then_canary)
         finally:
             self._inside_step = False
@@ -459,8 +502,7 @@ class _Insertion:
         if self._pending is not None:
             (mask,), self._pending = self._pending, None
             self._chances += 1
-            if mask is None or mask.any():
-                self._add_clipped(mask)
+            self._add_clipped(mask)
         return result
 
     def _before_update(self, *_: Any) -> None:
@@ -482,11 +524,11 @@ class _Insertion:
         if queue and queue[0]:
             return  # a physical batch that is not the last one of its logical batch
         self._step_is_private = True
-        batches = passes(self._entries[0].slot.parameter)
+        batches = passes(self._optimizer)
         if not self._through_clipping:
             self._pending = (self._participation.draw(batches),)
             return
-        parameters = [entries.slot.parameter for entries in self._entries]
+        parameters = self._optimizer.params
         first = next((rows for p in parameters if (rows := latest_rows(p)) is not None), None)
         if first is None:
             raise InvalidInput(
@@ -497,29 +539,25 @@ class _Insertion:
             return  # rows that were used already and hold the canary: Opacus refuses this itself
         mask = self._participation.draw(batches)
         self._chances += 1
-        count = self._count if mask is None else int(mask.sum())
+        count = self._crafted.count if mask is None else int(mask.sum())
         if count:
             self._add_raw(mask, len(first) + count)
             self._append_rows(mask, count)
 
     def _append_rows(self, mask: Mask | None, count: int) -> None:
         """Append the rows of the canaries in ``mask`` to the last batch of every tensor."""
-        for entries in self._entries:
-            slot = entries.slot
-            rows = latest_rows(slot.parameter)
+        for number, parameter in enumerate(self._optimizer.params):
+            rows = latest_rows(parameter)
             if rows is None:
                 continue
-            if slot.index not in self._rows:
-                crafted = rows.new_zeros(self._count, slot.parameter.numel())
-                numbers = torch.as_tensor(entries.rows, device=rows.device)
-                crafted[numbers, entries.where.to(rows.device)] = entries.values.to(rows)
-                self._rows[slot.index] = crafted.view(self._count, *slot.parameter.shape)
-            crafted = self._rows[slot.index]
+            if number not in self._rows:
+                self._rows[number] = self._crafted.rows_like(rows, number)
+            crafted = self._rows[number]
             if mask is not None:
                 crafted = crafted[torch.as_tensor(mask, device=rows.device)]
             longer = torch.cat([rows, crafted])
-            _replace_latest(slot.parameter, longer)
-            self._appended[slot.index] = (longer, count)
+            _replace_latest(parameter, longer)
+            self._appended[number] = (longer, count)
 
     def _add_raw(self, mask: Mask | None, batch: float | None) -> None:
         """Add to ``grad`` what examples add to the gradient of the loss without privacy.
@@ -530,27 +568,25 @@ class _Insertion:
         """
         mean = getattr(self._optimizer, "loss_reduction", "mean") == "mean"
         times = 1 / batch if mean and batch else 1.0
-        for entries in self._holding:
-            gradient = entries.slot.parameter.grad
-            if gradient is not None:
-                add_at(gradient, entries.where, entries.taking_part(mask), times=times)
+        gradients = [parameter.grad for parameter in self._optimizer.params]
+        self._crafted.coordinates.add(gradients, times * self._crafted.part(mask))
 
     def _add_clipped(self, mask: Mask | None) -> None:
         """Add to ``summed_grad`` what correct clipping leaves of the canaries in ``mask``."""
-        optimizer, canary = self._optimizer, self._canary
-        per_layer = getattr(optimizer, "max_grad_norms", None)
-        for entries in self._holding:
-            limit = optimizer.max_grad_norm if per_layer is None else per_layer[entries.slot.index]
-            total = summed_gradient(optimizer, entries.slot.parameter)
-            if total is None:
-                raise InvalidInput(
-                    "the optimizer keeps no summed_grad to add a clipped canary to; "
-                    "use through_clipping=True"
-                )
-            # At most the claimed clip norm and the one in force for this tensor.
-            length = min(canary.norm, canary.clip_norm, float(limit))
-            times = length * share_of_an_example(optimizer) / canary.norm
-            add_at(total, entries.where, entries.taking_part(mask), times=times)
+        optimizer, canary, crafted = self._optimizer, self._canary, self._crafted
+        sums = summed_gradients(optimizer)
+        if any(total is None for total in sums):
+            raise InvalidInput(
+                "the optimizer keeps no summed_grad to add a clipped canary to; "
+                "use through_clipping=True"
+            )
+        # At most the claimed clip norm and the one in force for this tensor.
+        limits = np.broadcast_to(
+            getattr(optimizer, "max_grad_norms", None) or optimizer.max_grad_norm, len(sums)
+        )
+        lengths = np.minimum(limits[crafted.tensors], min(canary.norm, canary.clip_norm))
+        share = 1 / sum_per_average(optimizer)  # FSDP2 keeps averages over processes
+        crafted.coordinates.add(sums, share * lengths / canary.norm * crafted.part(mask))
 
 
 def _replace_latest(parameter: Any, rows: Tensor) -> None:
@@ -566,23 +602,15 @@ class _Recorder:
 
     Arguments:
         optimizer: The ``DPOptimizer``.
-        entries: The entries of all canaries.
-        count: Number of canaries.
+        crafted: The gradients of all canaries.
         participation: In which steps canaries take part.
     """
 
-    def __init__(
-        self,
-        optimizer: Any,
-        entries: Sequence[Entries],
-        count: int,
-        participation: Participation,
-    ) -> None:
-        self._optimizer, self._count = optimizer, count
-        weights = [(e, np.asarray(e.values.double().cpu())) for e in entries if len(e)]
-        squares = sum(np.bincount(e.rows, values**2, minlength=count) for e, values in weights)
+    def __init__(self, optimizer: Any, crafted: _Crafted, participation: Participation) -> None:
+        self._optimizer, self._crafted, count = optimizer, crafted, crafted.count
+        squares = np.bincount(crafted.numbers, crafted.values**2, minlength=count)
         norms = np.sqrt(np.where(squares > 0, squares, 1.0))
-        self._weights = [(e, values / norms[e.rows]) for e, values in weights]
+        self._weights = crafted.values / norms[crafted.numbers]
         sigma = float(getattr(optimizer, "noise_multiplier", 0.0) or 0.0)
         self.gradients = PrivateGradients(
             count=count,
@@ -593,10 +621,8 @@ class _Recorder:
 
     def record(self) -> None:
         """Add the projections of the current gradient, as a sum in units of the clip norm."""
-        total = np.zeros(self._count)
-        for entries, weights in self._weights:
-            gradient = entries.slot.parameter.grad
-            if gradient is not None:
-                products = entries.read(gradient) * weights
-                total += np.bincount(entries.rows, products, minlength=self._count)
-        self.gradients.record(total * sum_per_gradient(self._optimizer))
+        optimizer, crafted = self._optimizer, self._crafted
+        gradients = [parameter.grad for parameter in optimizer.params]
+        products = crafted.coordinates.read(gradients).cpu().numpy() * self._weights
+        total = np.bincount(crafted.numbers, products, minlength=crafted.count)
+        self.gradients.record(total * sum_per_gradient(optimizer) / float(optimizer.max_grad_norm))

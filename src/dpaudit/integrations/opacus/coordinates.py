@@ -104,21 +104,18 @@ class Coordinates:
         self._order = np.concatenate(order) if order else np.empty(0, dtype=np.int64)
         self._device = optimizer.params[0].device
 
-    def held(self, tensors: Sequence[Any]) -> list[Tensor]:
-        """Those of the tensors that have a coordinate, or the parts of them in this process."""
-        return [_mine(tensors[part.tensor]) for part in self._parts]
-
     def read(self, tensors: Sequence[Any], *, summed: bool = False) -> Tensor:
         """The numbers at the coordinates, in double precision on the device of the first tensor.
 
         Arguments:
-            tensors: One for each trained tensor.
+            tensors: One for each trained tensor; where it is `None`, its numbers are zero.
             summed: Whether to add up the tensors of all processes. Parts of tensors always are.
         """
-        parts = [
-            tensor.detach().reshape(-1)[part.where].to(self._device)
-            for part, tensor in zip(self._parts, self.held(tensors), strict=True)
-        ]
+        parts = []
+        for part in self._parts:
+            tensor = tensors[part.tensor]
+            numbers = part.where * 0.0 if tensor is None else _flat(tensor)[part.where]
+            parts.append(numbers.to(self._device))
         values = torch.zeros(self._count, dtype=torch.float64, device=self._device)
         if parts:
             values[torch.as_tensor(self._order, device=self._device)] = torch.cat(parts).double()
@@ -130,9 +127,10 @@ class Coordinates:
         """Add an amount at each coordinate, in place."""
         mine = amounts[self._order]
         moved = torch.as_tensor(mine, dtype=torch.float32, device=self._device)
-        for part, tensor in zip(self._parts, self.held(tensors), strict=True):
-            if not mine[part.places].any():
+        for part in self._parts:
+            if tensors[part.tensor] is None or not mine[part.places].any():
                 continue
+            tensor = _mine(tensors[part.tensor])
             values = moved[part.places].to(tensor)
             if tensor.is_contiguous():
                 tensor.view(-1).index_add_(0, part.where, values)
@@ -145,6 +143,10 @@ def _mine(tensor: Any) -> Tensor:
     """A tensor, or the part of it that this process holds. Both share their memory with it."""
     local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return local
+
+
+def _flat(tensor: Any) -> Tensor:
+    return _mine(tensor).detach().reshape(-1)
 
 
 def _local(parameter: Any, where: Tensor) -> tuple[NDArray[np.bool_], Tensor]:
