@@ -108,7 +108,7 @@ def test_a_notice_says_if_there_is_no_memory_for_the_comparison(
         raise torch.OutOfMemoryError("pretended")
 
     step = Compiled(one(lambda x: x + 1), compiled=True, distances=distances)
-    monkeypatch.setattr(compiling, "traced", lambda *_: failing)
+    monkeypatch.setattr(compiling, "traced", lambda *_, **__: failing)
     monkeypatch.setattr(compiling, "compiled", lambda *_: one(lambda x: x + 1))
     for _ in range(3):
         assert step(torch.zeros(2)).tolist() == [1, 1]

@@ -14,7 +14,6 @@ import torch
 from dpaudit.adversaries import RandomDimension, SimulatedDimension
 from dpaudit.audits import audit, identity
 from dpaudit.engine import Speed
-from dpaudit.engine.speed import arithmetic
 from dpaudit.testing import easy_training
 from dpaudit_paper.trainings import Trainings
 
@@ -72,7 +71,6 @@ def test_scores_of_a_gpu_are_scores_of_a_cpu_but_for_rounding(
 def test_the_default_precision_depends_on_the_device(
     precision: Any, device: str, expected: str
 ) -> None:
-    assert arithmetic(precision, torch.device(device)) == expected
     settled = Speed(precision=precision).settled(torch.device(device))
     assert (settled.precision, settled.device) == (expected, device)
 

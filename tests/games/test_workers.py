@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import os
-import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,23 +47,9 @@ class Moved(HiddenStateAdversary):
         return -(view.final - view.initial)[:, canaries.dimensions]
 
 
-class Failing(Moved):
-    def score(self, view, canaries):
-        raise ArithmeticError("no score today")
-
-
 class Dying(Moved):
     def score(self, view, canaries):
         os._exit(9)
-
-
-class DyingOnce(Moved):
-    def score(self, view, canaries):
-        mark = __file__ + ".mark"
-        if not os.path.exists(mark):
-            open(mark, "w").close()
-            os.kill(os.getpid(), 9)
-        return super().score(view, canaries)
 """
 
 
@@ -101,9 +84,6 @@ def game(parts: ModuleType, adversary: str = "Moved") -> Game:
     )
 
 
-ONE = LocalProcesses(workers=1)  # every process that is started costs seconds
-
-
 def speed(workers: int) -> Speed:
     return Speed(device="cpu", compile=False, tile_size=2, workers=workers)
 
@@ -117,50 +97,10 @@ def test_two_processes_give_the_bits_of_one(parts: ModuleType) -> None:
         np.testing.assert_array_equal(block.inserted, alone[tile].inserted)
 
 
-def test_an_error_in_a_worker_is_raised_here(parts: ModuleType) -> None:
-    with pytest.raises(ArithmeticError, match="no score today"):
-        list(play(prepare(game(parts, "Failing"), speed(2)), executor=ONE))
-
-
-def test_a_worker_that_dies_is_reported(parts: ModuleType) -> None:
+def test_lost_tiles_are_reported_after_the_others(parts: ModuleType) -> None:
     once = LocalProcesses(workers=2, attempts=1)
     with pytest.raises(DpauditError, match=r"tile \d \(and 1 more\).*1 attempts.*exit code 9"):
         list(play(prepare(game(parts, "Dying"), speed(2)), done={0, 1, 2}, executor=once))
-
-
-def test_a_killed_worker_is_replaced(parts: ModuleType) -> None:
-    alone = dict(play(prepare(game(parts), speed(1))))
-    notices: list[str] = []
-    dying = prepare(game(parts, "DyingOnce"), speed(2))
-    together = dict(play(dying, notify=notices.append, executor=ONE))
-    assert any("it is played again" in notice for notice in notices)
-    for tile, block in alone.items():
-        np.testing.assert_array_equal(block.score, together[tile].score)
-
-
-def test_leaving_early_leaves_no_process_behind(parts: ModuleType) -> None:
-    tiles = play(prepare(game(parts), speed(2)), executor=ONE)
-    next(tiles)
-    tiles.close()
-    deadline = time.monotonic() + 60
-    while _children() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not _children()
-
-
-def _children() -> list[str]:
-    task = Path(f"/proc/{os.getpid()}/task")
-    if not task.exists():
-        pytest.skip("needs /proc")
-    found = []
-    for thread in task.iterdir():
-        # A thread or a process may end between being listed and being looked at.
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for child in (thread / "children").read_text().split():
-                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                    if b"_worker import serve" in Path(f"/proc/{child}/cmdline").read_bytes():
-                        found.append(child)
-    return found
 
 
 def test_games_that_cannot_be_sent_are_recognised(parts: ModuleType) -> None:

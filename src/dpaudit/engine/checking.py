@@ -288,15 +288,14 @@ def _wrong_places(
     """
     dtype = trainable(model)[0].dtype
     start, weights = flat_parameters(model, dtype), torch.ones(1, len(targets), dtype=dtype)
-    norms = sums.norms(start.unsqueeze(0), features, targets)
+    given = model, mechanism.loss, features, targets
+    norms = [gradient.norm() for gradient in reference.example_gradients(*given, dtype=dtype)]
     close = _CLOSE if dtype == torch.float64 else _CLOSE_IN_FLOAT32
-    for clip_norm in (float(norms[0].median()) or 1.0, math.inf):
+    for clip_norm in (float(torch.stack(norms).median()) or 1.0, math.inf):
         with torch.no_grad():
             norm = torch.tensor(clip_norm, dtype=dtype)
             fast = sums(start.unsqueeze(0), features, targets, weights, norm)[0]
-        slow = reference.clipped_sum(
-            model, mechanism.loss, features, targets, clip_norm=clip_norm, dtype=dtype
-        )
+        slow = reference.clipped_sum(*given, clip_norm=clip_norm, dtype=dtype)
         apart, limit = fast - slow, close * slow.norm().clamp(min=1e-12)
         if clip_norm < math.inf and apart.norm() <= limit:
             return frozenset()

@@ -162,12 +162,15 @@ class ClippedSums:
                 otherwise 1.
             clip_norm: :math:`C`, a scalar tensor; infinity clips nothing in flat clipping.
         """
-        alone = len(flat) == 1
+        alone, on_gpu = len(flat) == 1, products.on_gpu(flat)
 
         def one_run(own: Tensor, own_weights: Tensor) -> Tensor:
             gradients = self._gradients(own, features, targets, alone=alone)
-            norms = _norms(gradients, features)
-            factors = own_weights * self._clipping.factor(norms, clip_norm)
+            if on_gpu:
+                squares = torch.cat([part.squares() for part in gradients.values()], dim=1).sum(1)
+            else:
+                squares = torch.stack([g.squared_norms() for g in gradients.values()]).sum(0)
+            factors = own_weights * self._clipping.factor(squares.sqrt(), clip_norm)
             return torch.cat(
                 [
                     gradients[place].weighted_sum(factors).flatten()
@@ -177,16 +180,14 @@ class ClippedSums:
                 ]
             )
 
-        return self._for_each_run(one_run, flat, weights)
-
-    def norms(self, flat: Tensor, features: Tensor, targets: Tensor) -> Tensor:
-        """The gradient norm of every example before clipping, shape (runs, examples)."""
-        alone = len(flat) == 1
-
-        def one_run(own: Tensor) -> Tensor:
-            return _norms(self._gradients(own, features, targets, alone=alone), features)
-
-        return self._for_each_run(one_run, flat)
+        with warnings.catch_warnings():
+            # About operations without a batched form: a notice reports them.
+            warnings.filterwarnings("ignore", message="There is a performance drop")
+            # A single row without `vmap`, which makes a longer graph and imports torch's compiler.
+            # Examples that run separately need it anyway, and round differently without runs.
+            if alone and (on_gpu or not self.taps.per_example):
+                return one_run(flat[0], weights[0]).unsqueeze(0)
+            return torch.func.vmap(one_run)(flat, weights)
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -288,7 +289,17 @@ class ClippedSums:
             return (losses.sum() if self._views == 1 else losses.sum() / self._views), notes
 
         if alone and not self.taps.per_example and not products.on_gpu(own):
-            derivatives, notes = _plain_derivatives(total_loss, taps)
+            # The same by `torch.autograd`, without `torch.func`, which imports torch's compiler.
+            with torch.enable_grad():
+                variables = [tap.detach().requires_grad_() for tap in taps]
+                total, notes = total_loss(variables, {})
+                slopes = torch.autograd.grad(total, variables, allow_unused=True)
+            notes = [tuple(note.detach() for note in some) for some in notes]
+            pairs = zip(taps, slopes, strict=True)
+            derivatives: _Derivatives = (
+                [torch.zeros_like(tap) if slope is None else slope for tap, slope in pairs],
+                {},
+            )
         else:
             derivatives, notes = torch.func.grad(total_loss, argnums=(0, 1), has_aux=True)(
                 taps, loose
@@ -340,19 +351,6 @@ class ClippedSums:
         explicit = {place: Explicit(derivative) for place, derivative in derivatives[1].items()}
         return {**{place: add(some) for place, some in parts.items()}, **explicit}
 
-    def _for_each_run(self, one_run: Callable[..., Tensor], flat: Tensor, *rest: Tensor) -> Tensor:
-        """``one_run`` for every row; a single row without `vmap`, which makes a longer graph.
-
-        `torch.func` also imports torch's compiler at its first use, which takes a second. Examples
-        that run separately need it anyway, and round differently without an axis of runs.
-        """
-        with warnings.catch_warnings():
-            # About operations without a batched form: a notice reports them.
-            warnings.filterwarnings("ignore", message="There is a performance drop")
-            if len(flat) == 1 and (products.on_gpu(flat) or not self.taps.per_example):
-                return one_run(flat[0], *(values[0] for values in rest)).unsqueeze(0)
-            return torch.func.vmap(one_run)(flat, *rest)
-
 
 def ruled_units(module: torch.nn.Module, rules: Sequence[LayerRule], taps: Taps) -> list[Unit]:
     """The outermost layers with a rule, in the order of the module's children."""
@@ -372,27 +370,6 @@ def ruled_units(module: torch.nn.Module, rules: Sequence[LayerRule], taps: Taps)
         else:
             waiting.extend(reversed(list(layer.children())))
     return units
-
-
-def _plain_derivatives(
-    total_loss: Callable[..., tuple[Tensor, list[Notes]]], taps: Sequence[Tensor]
-) -> tuple[_Derivatives, list[Notes]]:
-    """What `torch.func.grad` computes if there are no loose parameters, by `torch.autograd`."""
-    with torch.enable_grad():
-        variables = [tap.detach().requires_grad_() for tap in taps]
-        total, notes = total_loss(variables, {})
-        slopes = torch.autograd.grad(total, variables, allow_unused=True)
-    derivatives = [
-        torch.zeros_like(tap) if slope is None else slope
-        for tap, slope in zip(taps, slopes, strict=True)
-    ]
-    return (derivatives, {}), [tuple(note.detach() for note in some) for some in notes]
-
-
-def _norms(gradients: dict[int, ParameterGradients], features: Tensor) -> Tensor:
-    if products.on_gpu(features):
-        return torch.cat([part.squares() for part in gradients.values()], dim=1).sum(1).sqrt()
-    return torch.stack([part.squared_norms() for part in gradients.values()]).sum(0).sqrt()
 
 
 def _growing_axes(one: Sequence[torch.Size], two: Sequence[torch.Size]) -> tuple[int | None, ...]:

@@ -31,7 +31,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from dpaudit.data import Examples
 from dpaudit.engine import products
-from dpaudit.engine.speed import Arithmetic, Precision, arithmetic
+from dpaudit.engine.speed import Precision
 
 Results = tuple[Tensor, ...]
 Step = Callable[..., Results]
@@ -39,7 +39,7 @@ Distances = Callable[[Results, Results, tuple[Any, ...]], Sequence[tuple[float, 
 """From the results of a fast and of the plain step, and the arguments of both: distances with the
 largest that is allowed for each."""
 
-UPDATE_TOLERANCE: dict[Arithmetic, float] = {
+UPDATE_TOLERANCE: dict[Precision, float] = {
     "float64": 1e-6,
     "float32": 1e-3,
     "tf32": 0.02,
@@ -48,7 +48,7 @@ UPDATE_TOLERANCE: dict[Arithmetic, float] = {
 """Largest distance of a compiled update from the plain one, relative to the update's length.
 Rounding errors are far smaller; wrong noise gives a distance above 1."""
 
-SUM_TOLERANCE: dict[Arithmetic, float] = {
+SUM_TOLERANCE: dict[Precision, float] = {
     "float64": 1e-4,
     "float32": 0.01,
     "tf32": 0.2,
@@ -354,9 +354,9 @@ def numerics(precision: Precision, device: torch.device) -> Iterator[None]:
     """Set torch's global switches for a tile, and restore them afterwards.
 
     On a CPU: one thread, because the order of additions may depend on the number of threads. On a
-    GPU: deterministic algorithms, and products in TF32 only in that precision.
+    GPU: deterministic algorithms, and products in TF32 only in that precision, which is settled.
     """
-    tf32 = arithmetic(precision, device) == "tf32"
+    tf32 = precision == "tf32"
     threads, matmul = torch.get_num_threads(), torch.get_float32_matmul_precision()
     cudnn = torch.backends.cudnn
     before = (cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark)

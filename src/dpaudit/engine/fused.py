@@ -37,7 +37,7 @@ from dpaudit._cores import cores
 from dpaudit.engine.clipped_sums import Taps
 from dpaudit.engine.compiling import CHECKED_CALLS, Distances, Results, Step, miscompiled, too_far
 from dpaudit.engine.layer_rules import is_plain
-from dpaudit.engine.speed import Speed, arithmetic
+from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import as_tensor, known_model, trainable
 from dpaudit.mechanisms.clipping import FlatClipping
 from dpaudit.mechanisms.dpsgd import DPSGD
@@ -73,7 +73,7 @@ def fused_widths(mechanism: DPSGD, speed: Speed, taps: Taps) -> tuple[int, ...] 
     """
     data = mechanism.data
     if not (
-        arithmetic(speed.precision, torch.device("cpu")) == "float32"
+        speed.precision in ("auto", "float32")
         and speed.virtual_batch is None
         and taps == Taps()
         and mechanism.loss is cross_entropy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -43,21 +44,35 @@ def clipped_sum(
         views: Number of views of each example, averaged before clipping.
         dtype: The precision of the computation.
     """
+    gradients = example_gradients(model, loss, features, targets, views=views, dtype=dtype)
+    total = torch.zeros(sum(p.numel() for p in trainable(model)), dtype=dtype)
+    for index, gradient in enumerate(gradients):
+        factor = _factor(float(gradient.norm()), clip_norm, clipping)
+        total += factor * (1.0 if weights is None else float(weights[index])) * gradient
+    return total
+
+
+def example_gradients(
+    model: torch.nn.Module,
+    loss: Loss,
+    features: Tensor,
+    targets: Tensor,
+    *,
+    views: int = 1,
+    dtype: torch.dtype = torch.float64,
+) -> Iterator[Tensor]:
+    """The flat gradient of each example before clipping; arguments as of `clipped_sum`."""
     model = copy.deepcopy(model).to(dtype)
     features = features.to(dtype) if features.is_floating_point() else features
-    total: Tensor | None = None
     for index in range(len(targets)):
         points, labels = features[index : index + 1], targets[index : index + 1]
         if views > 1:
             points, labels = points[0], labels.expand(views, *labels.shape[1:])
-        gradient = _gradient(model, loss, points, labels) / views
-        factor = _factor(float(gradient.norm()), clip_norm, clipping)
-        if weights is not None:
-            factor *= float(weights[index])
-        total = factor * gradient if total is None else total + factor * gradient
-    if total is None:
-        return torch.zeros(sum(p.numel() for p in trainable(model)), dtype=dtype)
-    return total
+        total = loss(model(points), labels).sum()
+        slopes = torch.autograd.grad(total, trainable(model), allow_unused=True)
+        pairs = zip(slopes, trainable(model), strict=True)
+        flat = [torch.zeros_like(p).flatten() if s is None else s.flatten() for s, p in pairs]
+        yield torch.cat(flat) / views
 
 
 def _factor(norm: float, clip_norm: float, clipping: Clipping | None) -> float:
@@ -70,14 +85,3 @@ def _factor(norm: float, clip_norm: float, clipping: Clipping | None) -> float:
             return clip_norm / (norm + clipping.stability)
         case _:
             return float(clipping.factor(np.float64(norm), clip_norm))
-
-
-def _gradient(model: torch.nn.Module, loss: Loss, features: Tensor, targets: Tensor) -> Tensor:
-    losses = loss(model(features), targets)
-    gradients = torch.autograd.grad(losses.sum(), trainable(model), allow_unused=True)
-    return torch.cat(
-        [
-            torch.zeros_like(parameter).flatten() if gradient is None else gradient.flatten()
-            for gradient, parameter in zip(gradients, trainable(model), strict=True)
-        ]
-    )

@@ -13,7 +13,6 @@ import torch
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
 
-Arithmetic = Literal["float32", "tf32", "bfloat16", "float64"]
 Precision = Literal["auto", "float32", "tf32", "bfloat16", "float64"]
 ROUNDED: tuple[Precision, ...] = ("tf32", "bfloat16")
 """Precisions in which products of matrices are rounded."""
@@ -98,8 +97,10 @@ class Speed:
 
     def settled(self, device: torch.device | None = None) -> Speed:
         """The same settings with a device, by default one of this machine, and a precision."""
-        device = self.torch_device() if device is None else device
-        return replace(self, device=str(device), precision=arithmetic(self.precision, device))
+        device, precision = self.torch_device() if device is None else device, self.precision
+        if precision == "auto":
+            precision = "tf32" if device.type == "cuda" else "float32"
+        return replace(self, device=str(device), precision=precision)
 
     def torch_device(self) -> torch.device:
         """The device; `InvalidInput` if this machine does not have it."""
@@ -118,18 +119,6 @@ class Speed:
                 f"{torch.cuda.device_count()} GPU(s); use device='cpu'"
             )
         return device
-
-
-def arithmetic(precision: Precision, device: torch.device) -> Arithmetic:
-    """The precision in which a device computes.
-
-    Example:
-        >>> arithmetic("auto", torch.device("cpu"))
-        'float32'
-    """
-    if precision == "auto":
-        return "tf32" if device.type == "cuda" else "float32"
-    return precision
 
 
 _automatic: ContextVar[torch.device | None] = ContextVar("automatic", default=None)

@@ -45,7 +45,7 @@ from dpaudit.engine.compiling import (
 from dpaudit.engine.fused import FusedSteps, fused_widths
 from dpaudit.engine.layer_rules import rules
 from dpaudit.engine.noise import Stream
-from dpaudit.engine.speed import ROUNDED, Speed, arithmetic
+from dpaudit.engine.speed import ROUNDED, Speed
 from dpaudit.engine.starting_points import as_tensor, known_model
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.batches import BatchPlan
@@ -111,7 +111,7 @@ class Engine:
         speed = speed.settled()
         self._mechanism, self._respond = mechanism, respond
         self._device, self._dtype = speed.torch_device(), speed.dtype
-        self._arithmetic = arithmetic(speed.precision, self._device)
+        self._precision = speed.precision
         self._insertion = Insertion() if insertion is None else insertion
         self._seed, self._stream = seed, stream
         self._noisy = noisy and mechanism.noise_multiplier > 0
@@ -410,14 +410,14 @@ class Engine:
 
     def _update_apart(self, fast: Tensor, plain: Tensor, before: Tensor) -> tuple[float, float]:
         """The distance of two states after a step, and the largest that is allowed."""
-        return update_distance(fast, plain, before), UPDATE_TOLERANCE[self._arithmetic]
+        return update_distance(fast, plain, before), UPDATE_TOLERANCE[self._precision]
 
     def _sums_apart(self, fast: Tensor, plain: Tensor) -> tuple[float, float]:
         """The same for two clipped sums, which noise would hide in the states."""
         clip_norm = float(self._scalars[0, 0])
         largest = clip_norm * self._size if math.isfinite(clip_norm) else 0.0
         distance = sum_distance(fast, plain, self._clipped_sums.sizes, largest)
-        return distance, SUM_TOLERANCE[self._arithmetic]
+        return distance, SUM_TOLERANCE[self._precision]
 
     def _step_apart(
         self, fast: Results, plain: Results, args: tuple[Any, ...]

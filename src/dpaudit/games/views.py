@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dpaudit.engine.evaluate import clipped_gradients, losses, outputs
 from dpaudit.engine.training import canary_draws
 from dpaudit.errors import InvalidInput
 from dpaudit.games.game import Game
@@ -70,6 +69,8 @@ def scored(
 def _answers(
     mechanism: DPSGD, steps: int, initial: Tensor | None, final: Tensor, asked: CanaryPoints
 ) -> BlackBoxView:
+    from dpaudit.engine.evaluate import losses, outputs  # no other adversary needs them
+
     before = None
     if initial is not None:
         before = losses(mechanism, initial.unsqueeze(0), asked.features, asked.targets)[0]
@@ -85,6 +86,8 @@ def _answers(
 
 def contributions(adversary: AdaptiveAdversary, moment: Moment, canaries: Canaries) -> Tensor:
     """The contributions of adaptive canaries to this step, shape (runs, count, parameters)."""
+    from dpaudit.engine.evaluate import clipped_gradients
+
     mechanism, runs = moment.mechanism, len(moment.current)
     match adversary.respond(moment, canaries):
         case AdaptedPoints(features=features, targets=targets):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dpaudit.engine.clipped_sums import ClippedSums, Taps
 from dpaudit.engine.layer_rules import LayerRule, Notes
-from dpaudit.engine.reference import clipped_sum
+from dpaudit.engine.reference import clipped_sum, example_gradients
 from dpaudit.engine.starting_points import flat_parameters, trainable
 from dpaudit.testing._requiring import requiring
 
@@ -52,10 +52,12 @@ def check_layer_rule(rule: LayerRule, layer: torch.nn.Module, *inputs: Tensor) -
     parameters = torch.stack([flat_parameters(model, torch.float64) for model in models])
     for taps in (Taps(), Taps(per_example=True)):
         sums = ClippedSums(models[0], _loss, packed, [rule], taps)
-        norms = sums.norms(parameters, packed, targets)
-        for clip_norm in (float(norms.median()), float("inf")):
+        gradients = [
+            g for model in models for g in example_gradients(model, _loss, packed, targets)
+        ]
+        for clip_norm in (float(torch.stack(gradients).norm(dim=1).median()), float("inf")):
             norm = torch.tensor(clip_norm, dtype=torch.float64)
-            found = sums(parameters, packed, targets, torch.ones_like(norms), norm)
+            found = sums(parameters, packed, targets, parameters.new_ones(2, len(packed)), norm)
             for model, one in zip(models, found, strict=True):
                 expected = clipped_sum(model, _loss, packed, targets, clip_norm=clip_norm)
                 problem = f"clipped sums are wrong at clip norm {clip_norm:g} with {taps}"

@@ -199,16 +199,6 @@ def block(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple[T
     return cast(tuple[Tensor, Tensor], _Block.apply(weight, bias, inputs, shape))  # type: ignore[no-untyped-call]
 
 
-def example_gradients(
-    inputs: Tensor, gradient: Tensor, which: Tensor, shape: Shape
-) -> tuple[Tensor, Tensor]:
-    """`weight_gradient` for one run; runs by `vmap`."""
-    return cast(
-        tuple[Tensor, Tensor],
-        _ExampleGradients.apply(inputs, gradient, which, shape),  # type: ignore[no-untyped-call]
-    )
-
-
 class _Block(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -220,7 +210,7 @@ class _Block(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         weight, _, images, ctx.shape = inputs
-        ctx.size = (images.shape[-2], images.shape[-1])
+        ctx.size = [images.shape[-2], images.shape[-1]]
         ctx.save_for_backward(weight, output[1])
         ctx.mark_non_differentiable(output[1])
 
@@ -229,8 +219,7 @@ class _Block(torch.autograd.Function):
         if not ctx.needs_input_grad[2]:
             return None, None, None, None
         weight, which = ctx.saved_tensors
-        found = _InputGradient.apply(weight, gradient, which, ctx.size, ctx.shape)  # type: ignore[no-untyped-call]
-        return None, None, cast(Tensor, found), None
+        return None, None, _one_input_gradient(weight, gradient, which, ctx.size, ctx.shape), None
 
     @staticmethod
     def vmap(
@@ -252,68 +241,44 @@ class _Block(torch.autograd.Function):
         return _forward(weight, bias, _maybe_shared(inputs, in_dims[2]), shape.numbers()), axes
 
 
-class _InputGradient(torch.autograd.Function):
-    """Never differentiated."""
+def _for_one_run(operation: Any, *, shared: int | None = None) -> Callable[..., Any]:
+    """An operation without its axis of runs, which `vmap` adds. It is never differentiated.
 
-    @staticmethod
-    def forward(
-        weight: Tensor, gradient: Tensor, which: Tensor, size: Pair, shape: Shape
-    ) -> Tensor:
-        which = which[None] if shape.selects else which
-        numbers = shape.numbers()
-        found: Tensor = _input_gradient(weight[None], gradient[None], which, list(size), numbers)
-        return found[0]
+    Arguments:
+        operation: Takes tensors, then other arguments, the last of which is the shape.
+        shared: The number of an argument that may be the same for all runs.
+    """
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
+    class OneRun(torch.autograd.Function):
+        @staticmethod
+        def forward(*given: Any) -> Any:
+            *values, shape = given
+            alone = [v[None] if isinstance(v, Tensor) and v.numel() else v for v in values]
+            results = operation(*alone, shape.numbers())
+            return results[0] if isinstance(results, Tensor) else tuple(r[0] for r in results)
 
-    @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[Any, ...],
-        weight: Tensor,
-        gradient: Tensor,
-        which: Tensor,
-        size: Pair,
-        shape: Shape,
-    ) -> tuple[Tensor, int]:
-        runs = info.batch_size
-        weight, gradient = _copied(weight, in_dims[0], runs), _copied(gradient, in_dims[1], runs)
-        if shape.selects:
-            which = _copied(which, in_dims[2], runs)
-        return _input_gradient(weight, gradient, which, list(size), shape.numbers()), 0
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            pass
+
+        @staticmethod
+        def vmap(info: Any, in_dims: tuple[Any, ...], *given: Any) -> Any:
+            *values, shape = given
+            for number, (value, axis) in enumerate(zip(values, in_dims, strict=False)):
+                if number == shared:
+                    values[number] = _maybe_shared(value, axis)
+                elif isinstance(value, Tensor) and value.numel():
+                    values[number] = _copied(value, axis, info.batch_size)
+            results = operation(*values, shape.numbers())
+            return results, 0 if isinstance(results, Tensor) else (0,) * len(results)
+
+    return OneRun.apply
 
 
-class _ExampleGradients(torch.autograd.Function):
-    """Never differentiated."""
+_one_input_gradient = _for_one_run(_input_gradient)
 
-    @staticmethod
-    def forward(
-        inputs: Tensor, gradient: Tensor, which: Tensor, shape: Shape
-    ) -> tuple[Tensor, Tensor]:
-        which = which[None] if shape.selects else which
-        weight, bias = _weight_gradient(inputs[None], gradient[None], which, shape.numbers())
-        return weight[0], bias[0]
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[Any, ...],
-        inputs: Tensor,
-        gradient: Tensor,
-        which: Tensor,
-        shape: Shape,
-    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        gradient = _copied(gradient, in_dims[1], info.batch_size)
-        if shape.selects:
-            which = _copied(which, in_dims[2], info.batch_size)
-        shared = _maybe_shared(inputs, in_dims[0])
-        return _weight_gradient(shared, gradient, which, shape.numbers()), (0, 0)
+example_gradients = _for_one_run(_weight_gradient, shared=0)
+"""`weight_gradient` for one run; runs by `vmap`."""
 
 
 def _copied(values: Tensor, axis: int | None, runs: int) -> Tensor:
