@@ -33,6 +33,7 @@ from dpaudit.adversaries import (
     SimulatedDimension,
     WorstCaseStart,
 )
+from dpaudit.adversaries.crafting import audited_mechanism
 from dpaudit.data import Examples, cifar10
 from dpaudit.engine import Speed
 from dpaudit.games import Game, play, prepare
@@ -41,7 +42,6 @@ from dpaudit.mechanisms import DPSGD, FullBatch, Insertion
 from dpaudit.mechanisms.losses import cross_entropy
 from dpaudit.models import drawn_by
 from dpaudit.scores import Scores
-from dpaudit.threat_models import audited_mechanism
 from dpaudit.upper_bounds import noise_multiplier_for
 
 EPSILON, DELTA = 10.0, 1e-5

@@ -12,11 +12,10 @@ Every threat model is a type with a view of its own:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, final
 
 from dpaudit._torch import torch
-from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.privacy import ThreatModel
 
@@ -234,31 +233,3 @@ class ChoosesStart(ABC):
     @abstractmethod
     def prepare(self, mechanism: DPSGD) -> DPSGD:
         """The same training of the same model from another start; nothing else may differ."""
-
-
-def audited_mechanism(adversary: Adversary, mechanism: DPSGD) -> DPSGD:
-    """The mechanism that is audited: with what the adversary chooses of the training, if it may."""
-    if not isinstance(adversary, ChoosesData | ChoosesStart):
-        return mechanism
-    chosen = adversary.prepare(mechanism)
-    # Any other change would be an audit of a different mechanism.
-    allowed = {name: getattr(chosen, name) for name in adversary.changes}
-    if chosen != replace(mechanism, **allowed):
-        raise InvalidInput(
-            f"adversary {adversary.name!r} must change nothing of the mechanism but its "
-            f"{' and '.join(adversary.changes)}"
-        )
-    if chosen.data.features.shape != mechanism.data.features.shape:
-        raise InvalidInput(
-            f"adversary {adversary.name!r} must keep the shape of the data, "
-            f"{mechanism.data.features.shape}, got {chosen.data.features.shape}"
-        )
-    if _layers(chosen) != _layers(mechanism):
-        raise InvalidInput(f"adversary {adversary.name!r} must keep the layers of the model")
-    return chosen
-
-
-def _layers(mechanism: DPSGD) -> str:
-    from dpaudit.engine.starting_points import known_model
-
-    return str(known_model(mechanism))

@@ -15,14 +15,14 @@ from dpaudit.adversaries import (
     RandomDimension,
     WorstCaseStart,
 )
-from dpaudit.adversaries.crafting import generator
+from dpaudit.adversaries.crafting import audited_mechanism, generator
 from dpaudit.engine import simulate
 from dpaudit.engine.evaluate import clipped_gradients, losses
 from dpaudit.engine.starting_points import flat_parameters, known_model
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms import DPSGD, FreshInitialisation, Insertion
 from dpaudit.testing import easy_training
-from dpaudit.threat_models import HiddenStateAdversary, HiddenStateView, audited_mechanism
+from dpaudit.threat_models import HiddenStateAdversary, HiddenStateView
 
 
 def start_of(training: DPSGD) -> torch.Tensor:

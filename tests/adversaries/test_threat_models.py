@@ -35,6 +35,7 @@ from dpaudit.adversaries import (
     StandardAdversary,
     StandardView,
 )
+from dpaudit.adversaries.crafting import audited_mechanism
 from dpaudit.audits import audit
 from dpaudit.engine import Speed
 from dpaudit.engine.starting_points import initial_parameters
@@ -45,7 +46,6 @@ from dpaudit.games.tiles import engine_of
 from dpaudit.mechanisms.batches import PoissonBatches
 from dpaudit.mechanisms.dpsgd import DPSGD, FreshInitialisation, Insertion
 from dpaudit.testing import easy_training
-from dpaudit.threat_models import audited_mechanism
 
 SPEED = Speed(device="cpu", compile=False, workers=1)
 EXACT = Speed(device="cpu", precision="float64", compile=False, workers=1)

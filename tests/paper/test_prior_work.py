@@ -33,6 +33,7 @@ from dpaudit.adversaries import (
     StandardView,
     StaticPoisoning,
 )
+from dpaudit.adversaries.crafting import audited_mechanism
 from dpaudit.audits import plan
 from dpaudit.claims import Claim, test_claim
 from dpaudit.engine import Speed, noise, simulate
@@ -46,7 +47,6 @@ from dpaudit.lower_bounds import METHODS
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.scores import Scores
 from dpaudit.testing import easy_training
-from dpaudit.threat_models import audited_mechanism
 from dpaudit_paper.prior_work import PRIOR_WORK
 
 SPEED = Speed(device="cpu", compile=False, workers=1)

@@ -6,6 +6,8 @@ that commands can list and check them quickly.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from dpaudit import _validate
@@ -14,8 +16,11 @@ from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.mechanisms.final_model import start_weight
 from dpaudit.threat_models import (
+    Adversary,
     Canaries,
     CanaryPoints,
+    ChoosesData,
+    ChoosesStart,
     CraftedDimensions,
     CraftedGradients,
     HiddenStateView,
@@ -59,6 +64,30 @@ def least_moved(mechanism: DPSGD, canaries: int, seed: int) -> torch.Tensor:
 
     parameter_count(mechanism, canaries=canaries)
     return simulate(mechanism, noisy=False, runs=1, seed=seed).per_step.argsort(stable=True)
+
+
+def audited_mechanism(adversary: Adversary, mechanism: DPSGD) -> DPSGD:
+    """The mechanism that is audited: with what the adversary chooses of the training, if it may."""
+    if not isinstance(adversary, ChoosesData | ChoosesStart):
+        return mechanism
+    from dpaudit.engine.starting_points import known_model
+
+    chosen = adversary.prepare(mechanism)
+    # Any other change would be an audit of a different mechanism.
+    allowed = {name: getattr(chosen, name) for name in adversary.changes}
+    if chosen != replace(mechanism, **allowed):
+        raise InvalidInput(
+            f"adversary {adversary.name!r} must change nothing of the mechanism but its "
+            f"{' and '.join(adversary.changes)}"
+        )
+    if chosen.data.features.shape != mechanism.data.features.shape:
+        raise InvalidInput(
+            f"adversary {adversary.name!r} must keep the shape of the data, "
+            f"{mechanism.data.features.shape}, got {chosen.data.features.shape}"
+        )
+    if str(known_model(chosen)) != str(known_model(mechanism)):
+        raise InvalidInput(f"adversary {adversary.name!r} must keep the layers of the model")
+    return chosen
 
 
 def the_points(canaries: Canaries) -> CanaryPoints:

@@ -7,6 +7,7 @@ calls a function of the user's once for each run. Nothing else asks which of the
 from __future__ import annotations
 
 import dataclasses
+import functools
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from dpaudit import _validate
+from dpaudit.adversaries.crafting import audited_mechanism
 from dpaudit.audits.identity import (
     AS_RETURNED,
     DescribedAdversary,
@@ -24,7 +26,7 @@ from dpaudit.audits.identity import (
     describe,
 )
 from dpaudit.claims import Claim
-from dpaudit.errors import InvalidInput, TrainingFailed
+from dpaudit.errors import DpauditError, InvalidInput, TrainingFailed
 from dpaudit.executors import (
     Capacity,
     Executor,
@@ -37,7 +39,7 @@ from dpaudit.executors import (
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.presets import preset
 from dpaudit.scores import Failure, ScoreBlock
-from dpaudit.threat_models import Adversary, audited_mechanism
+from dpaudit.threat_models import Adversary
 from dpaudit.trainings.importing import Named, loaded
 from dpaudit.trainings.player import CHECK, DESCRIBE, PROBE, TrainingPlayer, executor_of
 from dpaudit.trainings.probe import DeadCanary, Liveness
@@ -343,7 +345,8 @@ class FunctionGame(Game):
         noise, steps = claimed.get("noise_multiplier"), claimed.get("steps")
         if noise is None or claimed.get("sampling_rate") is not None or not self._crafted:
             return ()
-        player = dataclasses.replace(self._player, checked=(noise, steps))
+        check = functools.partial(broken_rules, noise_multiplier=noise, steps=steps)
+        player = dataclasses.replace(self._player, check=check)
         broken: tuple[str, ...] = self._ask(player, CHECK, notify)
         return broken
 
@@ -387,6 +390,23 @@ class FunctionGame(Game):
         for run, result in executor.play(player, rest, notify):
             yield run, lost(run, result) if isinstance(result, Lost) else result
         self._code.require_unedited()
+
+
+def broken_rules(
+    train: Any, canary: Any, notify: Notify, *, noise_multiplier: float, steps: int | None
+) -> tuple[str, ...]:
+    """The rules of private training that ``dpaudit check`` finds broken, as sentences."""
+    from dpaudit.checks import check_training
+
+    try:
+        result = check_training(train, canary, noise_multiplier=noise_multiplier, steps=steps)
+    except DpauditError as error:
+        notify(f"dpaudit check could not run: {str(error).splitlines()[0]}")
+        return ()
+    return tuple(
+        f"dpaudit check finds the rule {finding.rule.name!r} broken: {finding.explanation}"
+        for finding in result.broken
+    )
 
 
 def check_tile(description: Description, phase: int, tile: int, result: Any) -> None:

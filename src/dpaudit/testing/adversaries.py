@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 import numpy as np
 import torch
 
+from dpaudit.adversaries.crafting import audited_mechanism
 from dpaudit.data import Examples
 from dpaudit.engine import Speed
 from dpaudit.errors import InvalidInput
@@ -34,7 +35,6 @@ from dpaudit.threat_models import (
     Moment,
     StandardAdversary,
     StandardView,
-    audited_mechanism,
 )
 
 _HERE = Speed(device="cpu", compile=False, workers=1)

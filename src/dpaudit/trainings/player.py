@@ -7,10 +7,10 @@ that the process of an audit imports no code of a user who gives it by name.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
-from dpaudit.errors import DpauditError
 from dpaudit.executors import Executor, InProcess, Notify, Player, PlayTile
 from dpaudit.trainings.canary import CraftedCanary
 from dpaudit.trainings.identity import CodeDigest, code_digest, name_of
@@ -78,7 +78,7 @@ class TrainingPlayer(Player):
         code: The digest of the training where the audit started; every process that plays runs
             computes its own, and refuses to play if they differ.
         runs: Numbers of the runs with which the probe begins.
-        checked: Noise multiplier and number of steps that are checked.
+        check: What checks the training and its canary: the rules that they break, as sentences.
     """
 
     train: Any
@@ -88,7 +88,7 @@ class TrainingPlayer(Player):
     seed: int = 0
     code: CodeDigest | None = None
     runs: tuple[int, ...] = ()
-    checked: tuple[float, int | None] = (0.0, None)
+    check: Callable[[Any, Any, Notify], tuple[str, ...]] | None = None
 
     def open(self) -> PlayTile:
         """Import the training, and compare its code. The runs share nothing else."""
@@ -99,7 +99,7 @@ class TrainingPlayer(Player):
             if tile == DESCRIBE:
                 return TrainingFacts.of(job)
             if tile == CHECK:
-                return broken_rules(job, *self.checked, notify)
+                return self.check(job.train, job.scorer.canary, notify)  # type: ignore[misc]
             # Plain data, because jobs elsewhere write it to a file.
             result = probe(job, self.runs).to_dict() if tile == PROBE else job.play(tile)
             if here is not None:
@@ -115,21 +115,6 @@ class TrainingPlayer(Player):
         adversary = adversary() if isinstance(adversary, type) else adversary
         scorer = Scorer(canary=canary, adversary=adversary, initial=self.initial)
         return Job(train=train, scorer=scorer, seed=self.seed)
-
-
-def broken_rules(job: Job, noise: float, steps: int | None, notify: Notify) -> tuple[str, ...]:
-    """The rules of private training that ``dpaudit check`` finds broken, as sentences."""
-    from dpaudit.checks import check_training
-
-    try:
-        result = check_training(job.train, job.scorer.canary, noise_multiplier=noise, steps=steps)
-    except DpauditError as error:
-        notify(f"dpaudit check could not run: {str(error).splitlines()[0]}")
-        return ()
-    return tuple(
-        f"dpaudit check finds the rule {finding.rule.name!r} broken: {finding.explanation}"
-        for finding in result.broken
-    )
 
 
 def executor_of(workers: int, *, timeout: float | None = None, isolated: bool = False) -> Executor:
