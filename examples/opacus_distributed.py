@@ -9,6 +9,7 @@ The canary is in the batch of rank 0.
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 
@@ -87,6 +88,7 @@ def audit(*, sharded: bool, runs: int = 100, true_share: float = 1.0) -> dpaudit
 def main(kind: str = "ddp") -> None:
     warnings.filterwarnings("ignore", message="Secure RNG turned off")
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # both processes train on the CPU
     dist.init_process_group("gloo")
     try:
         result = audit(sharded=kind == "fsdp")

@@ -217,6 +217,8 @@ def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_one_process_per_gpu(
     case: Any, monkeypatch: pytest.MonkeyPatch, count, asked, workers
 ) -> None:
+    if torch.cuda.is_available():
+        torch.cuda.init()  # it would look for the GPUs that the next lines only claim
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8 * 2**30, 8 * 2**30))

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 def process(rank: int, world: int, folder: str) -> None:
     warnings.simplefilter("ignore")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # FSDP2 would move the model to a GPU
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world
