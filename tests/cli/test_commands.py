@@ -74,4 +74,4 @@ def test_a_terminal_shows_loading_while_a_command_is_imported() -> None:
 def test_flags_have_no_type_and_other_options_have_a_default(tmp_path: Path) -> None:
     text = run("check", "--help", path=tmp_path).stdout
     assert "bool" not in text
-    assert "[default: 16]" in text
+    assert "[default: (16)]" in text

@@ -81,7 +81,7 @@ def test_out_and_open(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "message"),
     [
         (["nobody"], "no audit 'nobody'"),
-        (["first", "--out", "no/page.html"], "existing folder"),
+        (["first", "--out", "no/page.html"], "make the folder first"),
         (["first", "--store", "absent.sqlite"], "absent.sqlite"),
         (["first", "--delta", "2"], "delta must be in [0, 1)"),
     ],

@@ -293,7 +293,7 @@ def test_foreign_audits_and_bad_paths_are_refused(tmp_path: Path) -> None:
         record = store.begin("other", {"something": 1}, {})
         with pytest.raises(StoreError, match="cannot be read"):
             record_page(record)
-    with pytest.raises(InvalidInput, match="existing folder"):
+    with pytest.raises(InvalidInput, match="make the folder first"):
         write_page(page_of(normal_scores(1.0)), tmp_path / "no" / "page.html")
     with pytest.raises(InvalidInput, match="at least one audit"):
         render_page([])

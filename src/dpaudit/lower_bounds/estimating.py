@@ -123,8 +123,8 @@ def _history(
 
 
 def _method(name: str, history: Sequence[Group] | None) -> Method:
-    if name != "dpsgd":
-        return METHODS[name]
+    if not isinstance(name, str) or name != "dpsgd":
+        return METHODS[name]  # which refuses what is not the name of a method
     if history is None:
         raise InvalidInput(
             "method 'dpsgd' needs sampling_rate (1 without sampling) and steps: it bounds the "

@@ -280,7 +280,7 @@ def digest_of(scores: Scores) -> str:
         >>> digest_of(table) == digest_of(table.where(np.array([1, 0], dtype=bool)))
         False
         >>> digest_of(table)[:8]
-        '6bc8d1d9'
+        '7f3a83e7'
     """
     order = np.lexsort((scores.canary, scores.run))
     columns = np.stack(

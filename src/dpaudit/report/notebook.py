@@ -24,6 +24,7 @@ def result_html(*, title: str, statement: Statement, bounds: Sequence[Bound]) ->
 
     Example:
         >>> bound = Bound(epsilon=1.25, delta=1e-5, side="upper", method="gaussian")
+        >>> from dpaudit.report.words import Line
         >>> line = Line(epsilon=1.25, sign="<=", words="1 step")
         >>> words = Statement(verdict="violation", what="t", claimed=line, shown=())
         >>> text = result_html(title="t", statement=words, bounds=[bound])
