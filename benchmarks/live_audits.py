@@ -6,8 +6,9 @@
 
 Every training is one of Opacus with Poisson sampling at rate 1/16 and Adam. Of `verdicts`, the
 levels are those of the verdict of a live audit; bounds, which take seconds each, are not computed.
-Costs are ratios of the processor time of blocks of steps in one training, which alternate between
-plain and watched in random order; on a GPU, of their wall-clock time. Results of each part are kept
+`gpu` measures for about two minutes; `gpu tiny` tests it on a CPU. Costs are ratios of the
+processor time of blocks of steps in one training, which alternate between plain and watched in
+random order; on a GPU, of their wall-clock time. Results of each part are kept
 in live_audits.json, those of `gpu` in live_audits_gpu.json (in $OUT, if it is set).
 """
 
@@ -164,8 +165,14 @@ def _loss(model, data):
         return float(nn.functional.cross_entropy(model(data.tensors[0]), data.tensors[1]))
 
 
-def _cost(run_step, optimizer, *, canaries, pairs, steps, clock=time.process_time):
-    """Ratios of the time of watched and of plain blocks of steps, and the memory of a watch."""
+def _cost(
+    run_step, optimizer, *, canaries, pairs, steps, clock=time.process_time, seconds=float("inf")
+):
+    """Ratios of the time of watched and of plain blocks of steps, and the memory of a watch.
+
+    No pair is begun after this many seconds, but two are measured.
+    """
+    end = time.perf_counter() + seconds
     tracemalloc.start()
     began = clock()
     watch = live_audit(optimizer, canaries=canaries, seed=0, check=False)
@@ -183,14 +190,17 @@ def _cost(run_step, optimizer, *, canaries, pairs, steps, clock=time.process_tim
                 run_step()
             return (clock() - began) / steps
 
+    before = torch.cuda.memory_allocated()
+    with watch:
+        on_the_gpu = torch.cuda.memory_allocated() - before
     block(watched=True)
     ratios, plain = [], []
-    for _ in range(pairs):
+    while len(ratios) < pairs and (len(ratios) < 2 or time.perf_counter() < end):
         order = [True, False]
         random.shuffle(order)
-        seconds = {watched: block(watched=watched) for watched in order}
-        ratios.append(seconds[True] / seconds[False])
-        plain.append(seconds[False])
+        took = {watched: block(watched=watched) for watched in order}
+        ratios.append(took[True] / took[False])
+        plain.append(took[False])
     return {
         "canaries": canaries,
         "parameters": sum(parameter.numel() for parameter in optimizer.params),
@@ -198,14 +208,15 @@ def _cost(run_step, optimizer, *, canaries, pairs, steps, clock=time.process_tim
         "step_ms": round(1000 * statistics.median(plain), 2),
         "ratio": round(statistics.median(ratios), 4),
         "quartiles": [round(q, 4) for q in statistics.quantiles(ratios, n=4)[::2]],
-        "pairs": pairs,
+        "pairs": len(ratios),
         "steps_per_block": steps,
         "opening_ms": round(1000 * opening, 1),
         "memory_kib": round(memory / 1024),
+        "gpu_memory_kib": round(on_the_gpu / 1024),
     }
 
 
-def cost(pairs=12, steps=8, *, batch=128, device="cpu", clock=time.process_time):
+def cost(pairs=12, steps=8, *, batch=128, device="cpu", **options):
     """A ConvNet of 62,006 parameters with 2,000 canaries."""
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(16 * batch, 3, 32, 32), torch.randint(10, (16 * batch,)))
@@ -213,7 +224,7 @@ def cost(pairs=12, steps=8, *, batch=128, device="cpu", clock=time.process_time)
     inputs, labels = (tensor[:batch].to(device) for tensor in data.tensors)
     measured = _cost(
         lambda: step(model, optimizer, inputs, labels),
-        optimizer, canaries=2000, pairs=pairs, steps=steps, clock=clock,
+        optimizer, canaries=2000, pairs=pairs, steps=steps, **options,
     )  # fmt: skip
     return measured | {"batch": batch}
 
@@ -285,9 +296,8 @@ def gpu(**sizes):
 
     common = {"device": device, "length": 64, **sizes}
     for batch in (8,) if quick else (512, 2048):
-        timed = cost(
-            2 if quick else 10, 2 if quick else 10, batch=batch, device=device, clock=clock
-        )
+        few = 2 if quick else 10
+        timed = cost(few, few, batch=batch, device=device, clock=clock, seconds=15)
         keep(f"convnet_{batch}", timed)
     for name, lora, batch, pairs, steps in (
         ("lora", True, 32, 8, 8),
@@ -298,7 +308,15 @@ def gpu(**sizes):
             lora=lora, examples=16 * batch, batch=batch, **common
         )
         canaries = 200 if quick else 2000
-        timed = _cost(run_step, optimizer, canaries=canaries, pairs=pairs, steps=steps, clock=clock)
+        timed = _cost(
+            run_step,
+            optimizer,
+            canaries=canaries,
+            pairs=pairs,
+            steps=steps,
+            clock=clock,
+            seconds=20,
+        )
         keep(name, timed | {"batch": batch, "length": 64})
         if lora:
             keep("lora_training", _one_training(run_step, optimizer, loader, epochs=10, **common))
@@ -358,6 +376,9 @@ def figure():
 
 def main(parts):
     warnings.simplefilter("ignore")
+    if parts[:1] == ["gpu"]:
+        tiny = {"n_layer": 2, "n_embd": 32, "n_head": 2, "vocab_size": 100}
+        return gpu(**(tiny if parts[1:] == ["tiny"] else {}))
     measured = json.loads(OUT.read_text()) if OUT.exists() else {}
     for part in parts or ("verdicts", "losses", "cost", "gpt2", "figure"):
         began = time.process_time()
