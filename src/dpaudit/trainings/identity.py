@@ -21,10 +21,10 @@ such a training starts again, and is never resumed.
 
 from __future__ import annotations
 
-import dis
+import ast
+import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import importlib.util
 import inspect
 import io
@@ -34,12 +34,11 @@ import pickle
 import re
 import secrets
 import shlex
-import site
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, final
@@ -51,21 +50,12 @@ from dpaudit.trainings.scoring import as_array
 from dpaudit.trainings.shell import CommandTraining
 
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
-_GENERATORS = {
-    "numpy": ("Generator", "RandomState"),
-    "torch": ("Generator",),
-    "random": ("Random",),
-}
-"""Random generators, by the library and the names of their classes."""
-
+_GENERATORS = {"numpy.Generator", "numpy.RandomState", "torch.Generator", "random.Random"}
 _LARGEST_FILE = 1 << 28  # bytes that are read; of a larger file, its size and date are used
 
 
 class CodeChanged(InvalidInput):
     """Runs would be mixed with those of other code."""
-
-
-# What is compared.
 
 
 @final
@@ -84,14 +74,14 @@ class CodeDigest:
 
     parts: Mapping[str, str]
     unread: tuple[str, ...] = ()
-    files: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict, compare=False)
+    files: Mapping[str, tuple[object, str]] = field(default_factory=dict, compare=False)
     token: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
 
     @property
     def value(self) -> str:
         """All parts as one text of 32 digits; different in every process if any is unread."""
         text = [f"{name}={part}" for name, part in sorted(self.parts.items())]
-        return _hashed("\n".join([*text, self.token if self.unread else ""]))
+        return _hashed(*text, self.token if self.unread else "")
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -102,15 +92,13 @@ class CodeDigest:
     def differences(self, other: CodeDigest) -> tuple[str, ...]:
         """Names of the parts that differ.
 
-        A module may be in one of them only, since it is imported when it is needed. Versions of
-        packages are not compared: machines may differ in them.
+        A module may be in one of them only, since it is imported when it is needed.
         """
         different = []
         for name in {**self.parts, **other.parts}:
             pair = self.parts.get(name), other.parts.get(name)
-            incomparable = "" in pair or name.startswith(_PACKAGE)
             not_imported = None in pair and name.startswith(_MODULE)
-            if pair[0] != pair[1] and not (incomparable or not_imported):
+            if pair[0] != pair[1] and "" not in pair and not not_imported:
                 different.append(name)
         return tuple(different)
 
@@ -139,15 +127,11 @@ class CodeDigest:
 
     def require_unedited(self) -> None:
         """Raise `CodeChanged` if a file of the user's modules has been edited."""
-        edited = []
-        for file, (stamp, content) in list(self.files.items()):
-            now = _stamp(file)
-            if now == stamp:
-                continue
-            if _file_digest(file) != content:
-                edited.append(file)
-            else:  # written again with the same code
-                self.files[file] = now, content
+        edited = [
+            file
+            for file, (stamp, content) in self.files.items()
+            if _stamp(file) != stamp and _file_digest(file) != content
+        ]
         if edited:
             raise CodeChanged(
                 f"{_listed(edited)} changed while the audit was running, so that its runs may be "
@@ -155,7 +139,7 @@ class CodeDigest:
             )
 
 
-_MODULE, _PACKAGE = "module ", "package "
+_MODULE = "module "
 
 _here: dict[str, CodeDigest] = {}
 """Digests that were computed in this process, by the token of the one they are compared with."""
@@ -200,9 +184,6 @@ def _listed(names: Any) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-# Functions, classes and values.
-
-
 @final
 class _Reader:
     """Reads code and values, following the names in the code of the user's."""
@@ -210,78 +191,86 @@ class _Reader:
     def __init__(self) -> None:
         self.parts: dict[str, str] = {}
         self.unread: list[str] = []
-        self.files: dict[str, tuple[tuple[int, ...], str]] = {}
-        self._modules: dict[str, None] = {}
-        self._done: dict[object, object] = {}
+        self.files: dict[str, tuple[object, str]] = {}
+        self._modules: list[str] = []
+        self._done: dict[object, object] = {}  # with its values, so that no id is used again
 
     def hold(self, name: str, value: Any) -> None:
         """Read a value as the part with this name."""
-        if _is_module(value):
-            return
-        stream = _Hashing()
         try:
-            _Pickler(stream, self).dump(value)
+            part = self._digest(value)
         except Exception:  # pickle raises whatever the object's own code raises
             self.unread.append(f"{name} ({type(value).__name__})")
-            self._add(name, "")
-        else:
-            self._add(name, stream.digest())
+            part = ""
+        self._add(name, part)
 
     def _add(self, name: str, part: str) -> None:
         if name in self.parts:  # several functions of one name, such as lambdas
-            part = _hashed(self.parts[name] + part)
+            part = _hashed(self.parts[name], part)
         self.parts[name] = part
 
-    def reference(self, value: Any) -> str | None:
+    def _digest(self, value: Any) -> str:
+        """The digest of a pickle with references to code in place of code."""
+        stream = io.BytesIO()
+        pickler = pickle.Pickler(stream, protocol=4)
+        # Without a memo: which equal texts are one object differs from process to process.
+        pickler.fast = True
+        pickler.persistent_id = self._reference  # type: ignore[method-assign]
+        pickler.dump(value)
+        return _hashed(stream.getvalue())
+
+    def _reference(self, value: Any) -> str | None:
         """What stands for a value in a pickle; `None` where pickle itself reads it."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return None
         if isinstance(value, FunctionType):
             return self._function(value)
         if isinstance(value, type):
             return self._class(value)
-        if _is_module(value):
-            place = _plain_name(str(_attribute(value, "__name__")))
-            self._modules[place] = None
-            return f"{_MODULE}{place}"
+        if issubclass(kind, ModuleType):
+            return self._module(value)
         if isinstance(value, set | frozenset):  # their order differs from process to process
-            digests = []
-            for member in value:
-                stream = _Hashing()
-                _Pickler(stream, self).dump(member)
-                digests.append(stream.digest())
-            return f"set {_hashed(*sorted(digests))}"
+            return f"set {sorted(map(self._digest, value))}"
         if isinstance(value, CodeType):
             return _code_digest(value)
-        library = type(value).__module__.partition(".")[0]
-        if type(value).__name__ in _GENERATORS.get(library, ()):
-            return f"generator of {library}"  # its state changes as the training runs
-        if isinstance(value, os._Environ):
-            return "os.environ"
-        if hasattr(value, "shape") and hasattr(value, "dtype"):
-            return _array_digest(value)
+        generator = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+        if generator in _GENERATORS or isinstance(value, os._Environ):
+            return generator  # its state changes as the training runs
+        if hasattr(value, "shape") and hasattr(value, "dtype"):  # an array of any framework
+            with contextlib.suppress(InvalidInput):
+                array = value if isinstance(value, np.ndarray) else as_array(value)
+                if not array.dtype.hasobject:
+                    return f"{value.dtype} {tuple(value.shape)} {_hashed(array.tobytes())}"
         wrapped = getattr(value, "__wrapped__", None)  # such as functools.cache and jax.jit
         if isinstance(wrapped, FunctionType):
-            return f"{type(value).__name__} of {self._function(wrapped)}"
+            return f"{kind.__name__} of {self._function(wrapped)}"
         return None
 
+    def _module(self, module: object) -> str:
+        self._modules.append(_plain_name(str(_attribute(module, "__name__"))))
+        return f"{_MODULE}{self._modules[-1]}"
+
     def _function(self, function: FunctionType) -> str:
-        code = function.__code__
-        module = _plain_name(function.__module__ or "")
+        code, module = function.__code__, _plain_name(function.__module__ or "")
         key = f"{module}.{function.__qualname__}"
         if id(function) in self._done:
             return key
         self._done[id(function)] = function
-        cells = list(zip(code.co_freevars, function.__closure__ or (), strict=False))
-        if not _is_users_function(function):
+        cells = zip(code.co_freevars, map(_content, function.__closure__ or ()), strict=False)
+        file = code.co_filename
+        if not (is_users(file) if Path(file).is_file() else _is_users_name(function.__module__)):
             # Made by a library, such as a decorated function of the user's or an optax transform.
-            inner = (inspect.unwrap(function), *(_content(cell) for _, cell in cells))
-            others = tuple(value for value in inner if value is not function)
-            return " of ".join([key, *self._inside(others)])
-        self._modules[module] = None
+            for value in (inspect.unwrap(function), *(value for _, value in cells)):
+                with contextlib.suppress(Exception):  # pickle raises anything
+                    key += " of " + self._digest(value)
+            return key
+        self._modules.append(module)
         # pytest changes the code of test modules when it imports them, and workers do not.
         loader = type(function.__globals__.get("__loader__")).__module__
         self._add(key, "" if loader.startswith("_pytest") else _code_digest(code))
-        for name, cell in cells:
-            self.hold(f"{name} in {key}", _content(cell))
+        for name, value in cells:
+            self.hold(f"{name} in {key}", value)
         if function.__defaults__ or function.__kwdefaults__:
             self.hold(f"defaults of {key}", [function.__defaults__, function.__kwdefaults__])
         for name, value in vars(function).items():
@@ -290,90 +279,69 @@ class _Reader:
         self._globals(function.__globals__, module, _names(code))
         return key
 
-    def _inside(self, contents: tuple[Any, ...]) -> Iterator[str]:
-        """The functions and plain values in the closure of a library's function."""
-        for value in contents:
-            if isinstance(value, tuple):
-                yield from self._inside(value)
-            elif isinstance(value, FunctionType):
-                yield self._function(value)
-            elif type(value) in _PLAIN:
-                yield repr(value)
-
-    def _globals(self, values: Mapping[str, Any], module: str, names: list[str]) -> None:
+    def _globals(self, values: Mapping[str, Any], module: str, names: tuple[str, ...]) -> None:
         """The globals of a module that code names, and those of modules that it names."""
         for name in names:
             value = values.get(name)
-            if name not in values or name.startswith("__") or (id(values), name) in self._done:
+            is_module = issubclass(type(value), ModuleType)
+            once = (id(value), names) if is_module else (id(values), name)
+            if name not in values or name.startswith("__") or once in self._done:
                 continue
-            self._done[id(values), name] = values
-            self.hold(f"{module}.{name}", value)
-        for name in names:
-            inner = values.get(name)
-            if _is_module(inner) and _is_users_module(inner):
-                place = _plain_name(str(_attribute(inner, "__name__")))
-                self._modules[place] = None
-                if (id(inner), tuple(names)) not in self._done:
-                    self._done[id(inner), tuple(names)] = inner
-                    self._globals(vars(inner), place, names)
+            self._done[once] = values
+            if not is_module:
+                self.hold(f"{module}.{name}", value)
+            elif _is_users_module(value):
+                place = self._module(value).removeprefix(_MODULE)
+                self._globals(vars(value), place, names)
 
     def _class(self, kind: type) -> str:
-        key = f"{_plain_name(kind.__module__)}.{kind.__qualname__}"
+        module = _plain_name(kind.__module__)
+        key = f"{module}.{kind.__qualname__}"
         if not _is_users_name(kind.__module__) or id(kind) in self._done:
             return key
         self._done[id(kind)] = kind
-        self._modules[_plain_name(kind.__module__)] = None
+        self._modules.append(module)
         self._add(key, _hashed(*(self._class(base) for base in kind.__mro__[1:])))
         for name, value in list(vars(kind).items()):
-            for inner in _functions_in(value):
-                self._function(inner)
-            hidden = name.startswith(("__", "_abc_"))
-            descriptor = isinstance(value, GetSetDescriptorType | MemberDescriptorType)
-            if not (hidden or descriptor or _functions_in(value)):
+            inner = [value]
+            if isinstance(value, staticmethod | classmethod | property | functools.cached_property):
+                places = ("__func__", "fget", "fset", "fdel", "func")
+                inner = [getattr(value, place, None) for place in places]
+            functions = [one for one in inner if isinstance(one, FunctionType)]
+            for function in functions:
+                self._function(function)
+            hidden = isinstance(value, GetSetDescriptorType | MemberDescriptorType)
+            if not (functions or hidden or name.startswith(("__", "_abc_"))):
                 self.hold(f"{key}.{name}", value)
         return key
 
-    # Modules and files.
-
     def read_modules(self) -> None:
         """The modules that were noted, and those that they import, loaded or not."""
-        waiting, done, packages = list(self._modules), set[str](), set[str]()
+        waiting, done = self._modules, {""}
         while waiting:
             name = waiting.pop()
-            if name in done:
-                continue
+            file = None if name in done else _file_of(name)
             done.add(name)
-            file = _file_of(name)
-            if file is None or not is_users(file):
-                packages.add(name.partition(".")[0])
+            if file is None or not Path(file).is_file() or not is_users(file):
                 continue
             self._read_file(f"{_MODULE}{name}", file)
-            if "." in name:
-                waiting.append(name.rpartition(".")[0])
-            waiting.extend(_imports(_code_of_file(file), _package(name, file)))
-            for value in list(vars(sys.modules.get(_loaded_name(name), None) or object).values()):
-                if _is_module(value):
-                    waiting.append(_plain_name(str(_attribute(value, "__name__"))))
-        for name in sorted(packages - set(sys.stdlib_module_names)):
-            try:
-                self.parts[f"{_PACKAGE}{name}"] = importlib.metadata.version(name)
-            except (importlib.metadata.PackageNotFoundError, ValueError):
-                continue
+            package = name if Path(file).stem == "__init__" else name.rpartition(".")[0]
+            waiting += [name.rpartition(".")[0], *_imports(file, package)]
+            for value in list(vars(sys.modules.get(_loaded_name(name), object)).values()):
+                if issubclass(type(value), ModuleType):
+                    self._module(value)
 
     def read_program(self, program: CommandTraining) -> None:
         """The files that a command names. What it does with them cannot be read."""
         self.unread.append(f"the program {program.arguments[0]}")
         for argument in program.arguments:
-            try:
-                words = {argument, *shlex.split(argument)}
-            except ValueError:  # an open quotation mark
-                words = {argument}
+            words = {argument}
+            with contextlib.suppress(ValueError):  # an open quotation mark
+                words |= set(shlex.split(argument))
             for word in sorted(words):
-                try:
+                with contextlib.suppress(OSError, ValueError):
                     if Path(word).is_file():
                         self._read_file(f"file {word}", word)
-                except (OSError, ValueError):
-                    continue
 
     def _read_file(self, name: str, file: str) -> None:
         place = str(Path(file).absolute())
@@ -381,79 +349,47 @@ class _Reader:
         self.parts[name] = self.files[place][1]
 
 
-class _Pickler(pickle.Pickler):
-    """Pickles into a digest, with references to code in place of code."""
-
-    def __init__(self, stream: _Hashing, reader: _Reader) -> None:
-        super().__init__(stream, protocol=4)
-        # Without a memo: which equal texts are one object differs from process to process.
-        self.fast = True
-        self._reader = reader
-
-    def persistent_id(self, value: Any) -> str | None:
-        """The reference to code, `None` for plain values."""
-        return None if type(value) in _PLAIN else self._reader.reference(value)
+# Bytecode and files.
 
 
-@final
-class _Hashing(io.RawIOBase):
-    """A stream that keeps only the digest of what is written to it."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.blake2b(digest_size=16)
-
-    def write(self, content: Any) -> int:
-        self._hash.update(content)
-        return memoryview(content).nbytes
-
-    def digest(self) -> str:
-        return self._hash.hexdigest()
+def _hashed(*parts: str | bytes) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else part.encode("utf8", "replace") + b"\0")
+    return digest.hexdigest()
 
 
-def _hashed(*parts: str) -> str:
-    return hashlib.blake2b("\0".join(parts).encode("utf8", "replace"), digest_size=16).hexdigest()
-
-
-def _array_digest(value: Any) -> str | None:
-    """The numbers of an array or tensor of any framework."""
-    try:
-        array = value if isinstance(value, np.ndarray) else as_array(value)
-    except InvalidInput:
-        return None
-    if array.dtype.hasobject:
-        return None
-    content = hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()
-    return f"array {value.dtype} {tuple(value.shape)} {content}"
+_OF_CODE = (
+    "code",
+    "exceptiontable",
+    "flags",
+    "consts",
+    "names",
+    "varnames",
+    "freevars",
+    "cellvars",
+)
+_OF_ARGUMENTS = ("argcount", "posonlyargcount", "kwonlyargcount")
 
 
 def _code_digest(code: CodeType) -> str:
     """The bytecode of a function or a module, without names of files and numbers of lines."""
-    names = [code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]
-    counts = [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags]
-    constants = [_constant(one) for one in code.co_consts]
-    handlers = code.co_exceptiontable.hex()
-    return _hashed(code.co_code.hex(), handlers, repr(names), repr(counts), *constants)
+    return _hashed(*(_text(getattr(code, f"co_{name}")) for name in _OF_CODE + _OF_ARGUMENTS))
 
 
-def _constant(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, CodeType):
         return _code_digest(value)
-    if isinstance(value, frozenset):
-        return f"frozenset {sorted(map(_constant, value))}"
-    if isinstance(value, tuple):
-        return f"tuple {[_constant(one) for one in value]}"
+    if isinstance(value, tuple | frozenset):
+        texts = [_text(member) for member in value]
+        return f"tuple {texts}" if isinstance(value, tuple) else f"set {sorted(texts)}"
     return repr(value)
 
 
-def _nested(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _nested(constant)
-
-
-def _names(code: CodeType) -> list[str]:
-    return list(dict.fromkeys(name for inner in _nested(code) for name in inner.co_names))
+def _names(code: CodeType) -> tuple[str, ...]:
+    """The names in a function and in the functions inside it."""
+    inner = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return tuple(dict.fromkeys([*code.co_names, *(name for names in inner for name in names)]))
 
 
 def _content(cell: Any) -> Any:
@@ -463,53 +399,62 @@ def _content(cell: Any) -> Any:
         return None
 
 
-def _functions_in(value: Any) -> list[FunctionType]:
-    """The functions behind an attribute of a class: methods, properties and the like."""
-    if isinstance(value, staticmethod | classmethod):
-        value = value.__func__
-    inner = (
-        [value.fget, value.fset, value.fdel]
-        if isinstance(value, property)
-        else [value.func if isinstance(value, functools.cached_property) else value]
-    )
-    return [function for function in inner if isinstance(function, FunctionType)]
+def _imports(file: str, package: str) -> Iterator[str]:
+    """The modules that a source file imports anywhere, with what it may import out of packages."""
+    try:
+        nodes = list(ast.walk(ast.parse(Path(file).read_bytes())))
+    except (OSError, ValueError, SyntaxError, RecursionError):  # compiled, or gone
+        return
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            with contextlib.suppress(ImportError):  # beyond the outermost package
+                base = "." * node.level + (node.module or "")
+                base = importlib.util.resolve_name(base, package)
+                yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
 
 
-def _plain_name(module: str) -> str:
-    """The name of a module; a worker has the script under another one."""
-    return "__main__" if module == "__mp_main__" else module
+def _stamp(file: str) -> object:
+    try:
+        found = os.stat(file)  # noqa: PTH116 - called after every run
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-# Modules of the user's, and what they import.
+def _file_digest(file: str) -> str:
+    """The digest of a file: of its code if it is Python, else of its bytes."""
+    place = Path(file)
+    try:
+        if place.stat().st_size > _LARGEST_FILE:
+            return _hashed(repr(_stamp(file)))
+        content = place.read_bytes()
+    except OSError:
+        return "gone"
+    with contextlib.suppress(ValueError, SyntaxError, EOFError, TypeError, RecursionError):
+        if place.suffix == ".py":
+            return _code_digest(compile(content, "", "exec", dont_inherit=True))
+        if place.suffix == ".pyc":
+            return _code_digest(marshal.loads(content[16:]))
+    return _hashed(content)
 
 
-def is_users(file: str) -> bool:
-    """Whether a file is the user's: not of Python, an installed package or dpaudit."""
-    return _is_users(file, tuple(sys.path))
+# Whether a module is the user's.
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_users(file: str, path: tuple[str, ...]) -> bool:
+def is_users(file: str) -> bool:
+    """Whether a file is the user's: not of Python, an installed package or dpaudit."""
     place = Path(file).resolve()
-    parents = place.parents
-    if {"site-packages", "dist-packages"} & {folder.name for folder in parents}:
+    installed = {"site-packages", "dist-packages"} & set(place.parts)
+    own = Path(__file__).resolve().parents[1], Path(sysconfig.get_path("stdlib")).resolve()
+    if installed or any(folder in place.parents for folder in own):
         return False
-    if any(folder in parents for folder in _folders_of_python()):
-        return False
-    for entry in map(Path, path):
-        folder = entry.resolve()
-        if folder in parents:
-            top = place.relative_to(folder).parts[0]
-            if top.partition(".")[0] in _installed_in(folder):
-                return False
+    for folder in {Path(entry).resolve() for entry in sys.path} & set(place.parents):
+        if place.relative_to(folder).parts[0].partition(".")[0] in _installed_in(folder):
+            return False
     return True
-
-
-@functools.cache
-def _folders_of_python() -> frozenset[Path]:
-    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
-    places = [*(sysconfig.get_path(kind) for kind in kinds), site.getusersitepackages()]
-    return frozenset({Path(__file__).resolve().parents[1], *(Path(p).resolve() for p in places)})
 
 
 @functools.lru_cache(maxsize=64)
@@ -517,34 +462,25 @@ def _installed_in(folder: Path) -> frozenset[str]:
     """The modules of the packages that were installed into a folder, such as by ``--target``."""
     names = set()
     for record in folder.glob("*.dist-info/RECORD"):
-        try:
+        with contextlib.suppress(OSError):
             lines = record.read_text(encoding="utf8", errors="replace").splitlines()
-        except OSError:
-            continue
-        names |= {re.split(r"[/,.]", line, maxsplit=1)[0] for line in lines}
+            names |= {re.split(r"[/,.]", line, maxsplit=1)[0] for line in lines}
     return frozenset(names - {""})
 
 
-def _is_users_function(function: FunctionType) -> bool:
-    file = function.__code__.co_filename
-    if Path(file).is_file():
-        return is_users(file)
-    return _is_users_name(function.__module__ or "")
-
-
-def _is_users_name(name: str) -> bool:
+def _is_users_name(name: str | None) -> bool:
     """Whether a module is the user's, by its name.
 
     ``__main__`` is, also where it has no file (a notebook, standard input), and in a job, whose own
     ``__main__`` is another one.
     """
-    module = sys.modules.get(name)
-    return _plain_name(name) == "__main__" or module is None or _is_users_module(module)
+    module = sys.modules.get(name or "")
+    return _plain_name(name or "") == "__main__" or module is None or _is_users_module(module)
 
 
-def _is_module(value: object) -> bool:
-    """Whether a value is a module; `isinstance` would run code of the value."""
-    return issubclass(type(value), ModuleType)
+def _is_users_module(module: object) -> bool:
+    file = _attribute(module, "__file__")
+    return file is not None and is_users(file)
 
 
 def _attribute(module: object, name: str) -> Any:
@@ -555,9 +491,9 @@ def _attribute(module: object, name: str) -> Any:
         return None
 
 
-def _is_users_module(module: object) -> bool:
-    file = _attribute(module, "__file__")
-    return file is not None and is_users(file)
+def _plain_name(module: str) -> str:
+    """The name of a module; a worker has the script under another one."""
+    return "__main__" if module == "__mp_main__" else module
 
 
 def _loaded_name(name: str) -> str:
@@ -565,86 +501,19 @@ def _loaded_name(name: str) -> str:
 
 
 def _file_of(name: str) -> str | None:
-    """The file of a module, loaded or not; `None` if it has none or is of the standard library."""
+    """The file of a module, without importing it or its packages; `None` if it has none."""
     module = sys.modules.get(_loaded_name(name))
     if module is not None:
         file = _attribute(module, "__file__")
-        return file if isinstance(file, str) and Path(file).is_file() else None
-    if name.partition(".")[0] in sys.stdlib_module_names:
+        return file if isinstance(file, str) else None
+    top, *inner = name.split(".")
+    if top in sys.stdlib_module_names:
         return None
-    spec = _spec(name)
-    return spec.origin if spec is not None and spec.has_location else None
-
-
-def _spec(name: str) -> ModuleSpec | None:
-    """Where a module would be loaded from, without loading it or its packages."""
-    package = name.rpartition(".")[0]
     try:
-        if not package:
-            return importlib.util.find_spec(name)
-        places = getattr(sys.modules.get(package), "__path__", None)
-        if places is None:
-            outer = _spec(package)
-            places = None if outer is None else outer.submodule_search_locations
-        return None if places is None else PathFinder.find_spec(name, list(places))
+        spec = importlib.util.find_spec(top)
+        for part in inner:
+            places = spec and spec.submodule_search_locations
+            spec = PathFinder.find_spec(f"{spec.name}.{part}", places) if spec and places else None
     except Exception:  # finders of other packages may raise anything
         return None
-
-
-def _package(name: str, file: str) -> str:
-    return name if Path(file).stem == "__init__" else name.rpartition(".")[0]
-
-
-def _imports(code: CodeType | None, package: str) -> Iterator[str]:
-    """The modules that code imports anywhere, with what it may import out of packages."""
-    for inner in [] if code is None else _nested(code):
-        constants: list[Any] = [0, None]
-        for step in dis.get_instructions(inner):
-            if step.opname in ("LOAD_CONST", "LOAD_SMALL_INT"):
-                constants = [constants[1], step.argval]
-            elif step.opname == "IMPORT_NAME":
-                level, members = constants
-                base = step.argval
-                if level:
-                    parts = package.split(".")
-                    outer = ".".join(parts[: len(parts) - level + 1])
-                    base = f"{outer}.{base}".strip(".")
-                yield base
-                yield from (f"{base}.{member}" for member in members or ())
-
-
-def _stamp(file: str) -> tuple[int, ...]:
-    try:
-        found = os.stat(file)  # noqa: PTH116 - called after every run
-    except OSError:
-        return ()
-    return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _code_of_file(file: str) -> CodeType | None:
-    """The bytecode of a Python file, source or compiled; `None` if it is something else."""
-    path = Path(file)
-    try:
-        if path.suffix == ".pyc":
-            code = marshal.loads(path.read_bytes()[16:])
-        elif path.suffix in (".so", ".pyd"):
-            return None
-        else:
-            code = compile(path.read_bytes(), "", "exec", dont_inherit=True)
-    except (OSError, ValueError, SyntaxError, EOFError, TypeError, RecursionError):
-        return None
-    return code if isinstance(code, CodeType) else None
-
-
-def _file_digest(file: str) -> str:
-    """The digest of a file: of its code if it is Python, else of its bytes."""
-    code = _code_of_file(file) if file.endswith((".py", ".pyc")) else None
-    if code is not None:
-        return _code_digest(code)
-    try:
-        if Path(file).stat().st_size > _LARGEST_FILE:
-            return _hashed(repr(_stamp(file)))
-        with Path(file).open("rb") as stream:
-            return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-    except OSError:
-        return "gone"
+    return spec.origin if spec is not None and spec.has_location else None
