@@ -23,7 +23,7 @@ from dpaudit.models.crafted_network import CraftedDesign
 from dpaudit.presets import preset
 from dpaudit_paper.landscapes import ReadingWells
 from dpaudit_paper.landscapes.pair import DiscretePair
-from dpaudit_paper.landscapes.panels import Panels, rule
+from dpaudit_paper.landscapes.panels import Panels
 
 SIGMA, INSERTIONS, DELTA, BATCH = 4.0, 250, 1e-5, 128
 LOWEST, HIGHEST = -330, 450  # cells that are followed: ten deviations of both distributions
@@ -39,7 +39,7 @@ def panels(design: CraftedDesign, order: int) -> Panels:
     # A read measures distances from 1/2, so that its cells end half a unit further up.
     edges = np.append((edges + half) % design.width - half, [half, 0.5 - half])
     edges = np.unique(np.round(edges, 9))
-    return Panels(edges[:-1], edges[1:], rule(order))
+    return Panels(edges[:-1], edges[1:], order)
 
 
 def moves(training, positions: np.ndarray, step: int) -> np.ndarray:

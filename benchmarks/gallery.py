@@ -41,27 +41,11 @@ OTHERS = (
         "False claims of three threshold rules",
         "python benchmarks/choosing_a_bound.py",
     ),
-    ("landscape_shapes.png", "Crafted loss landscapes", "python benchmarks/landscapes.py"),
     (
-        "landscape_densities.png",
-        "Densities with and without the canary",
-        "python benchmarks/landscapes.py",
-    ),
-    ("landscape_epsilon.png", "Exact epsilon over steps", "python benchmarks/landscapes.py"),
-    (
-        "landscape_heat_map.png",
-        "Share of epsilon that is left, exact and by the GDP rule",
-        "python benchmarks/landscapes.py",
-    ),
-    (
-        "landscape_thresholds.png",
-        "Exact epsilon over the position of the threshold",
-        "python benchmarks/landscapes.py",
-    ),
-    (
-        "landscape_kept.png",
-        "Share of epsilon that landscapes keep",
-        "python benchmarks/landscapes.py",
+        "landscape_moving.png",
+        "A moving threshold: landscape, densities, epsilon",
+        "dpaudit landscape --noise-multiplier 1 --batch-size 1 --steps 25 --shape moving-threshold"
+        " --plot docs/figures/landscape_moving.png",
     ),
 )
 

@@ -5,7 +5,7 @@ python examples/landscape.py
 
 from __future__ import annotations
 
-from dpaudit.lower_bounds import lower_bound
+from dpaudit.lower_bounds import estimate
 from dpaudit_paper.landscapes import (
     LandscapeProcess,
     Threshold,
@@ -30,7 +30,7 @@ def main() -> None:
         chosen = process.with_landscape(landscape)
         exact = exact_privacy(chosen, delta=1e-5)
         scores = simulate(chosen, runs=100_000)
-        audited = lower_bound(scores.inserted, scores.not_inserted, delta=1e-5)
+        audited = estimate(scores, delta=1e-5)
         print(
             f"{name:<34}{exact.epsilon[-1]:>8.4f}{exact.gdp_rule[-1]:>10.4f}{audited.epsilon:>9.4f}"
         )

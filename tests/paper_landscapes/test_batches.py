@@ -65,7 +65,7 @@ def test_a_moving_threshold_that_stands_still_is_a_threshold() -> None:
     fixed = still.with_landscape(Threshold(at=0.7))
     assert exact_privacy(still).epsilon == pytest.approx(exact_privacy(fixed).epsilon, rel=1e-9)
     one, other = simulate(still, runs=500, seed=3), simulate(fixed, runs=500, seed=3)
-    assert (one.inserted == other.inserted).all()
+    assert (one.inserted_scores == other.inserted_scores).all()
 
 
 @pytest.mark.parametrize("period", [2, 5])
@@ -138,7 +138,10 @@ def test_simulated_wells_have_the_distribution_of_the_chain() -> None:
     scores = simulate(chosen, runs=20_000, seed=1)
     exact = wells.after(10, noise_multiplier=4.0)
     middle = len(exact.canary) // 2
-    for found, mass in ((scores.inserted, exact.canary), (scores.not_inserted, exact.without)):
+    for found, mass in (
+        (scores.inserted_scores, exact.canary),
+        (scores.other_scores, exact.without),
+    ):
         cells = np.floor(found / 32.0 + 0.5)
         expected = (mass * (np.arange(len(mass)) - middle)).sum()
         assert cells.mean() == pytest.approx(expected, abs=4 * cells.std() / 100)

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.errors import InvalidInput
-
 PAPER = ["--noise-multiplier", "1", "--batch-size", "16", "--steps", "25"]
 SMALL = ["--noise-multiplier", "2", "--batch-size", "2", "--steps", "4"]
 
@@ -57,9 +55,7 @@ def test_periodic_insertion(run: Run) -> None:
     arguments = ["--noise-multiplier", "4", "--batch-size", "128", "--steps", "1250"]
     arguments += ["--period", "5", "--scaling", "dpsgd", "--json"]
     kept = json.loads(run(*arguments, "--shape", "reading-wells")[1])
-    flat = json.loads(run(*arguments, "--shape", "constant")[1])
     assert kept["exact"][-1] >= 23
-    assert flat["exact"][-1] == pytest.approx(8.596, abs=1e-3)
     assert kept["accountant"] == pytest.approx(23.995359, abs=1e-5)
 
 
@@ -146,16 +142,6 @@ def test_a_figure_that_cannot_be_written_costs_no_computation(
         assert (code, out) == (2, "")
         assert f"plot must be a file that can be written, got '{place}'" in err
     assert [left.name for left in tmp_path.iterdir()] == ["folder.png"]
-
-
-def test_a_figure_whose_folder_is_gone_by_then(tmp_path: Path) -> None:
-    from dpaudit_paper.landscapes.drawing import figure_file
-
-    with (
-        pytest.raises(InvalidInput, match=r"cannot write the figure .*: No such file"),
-        figure_file(str(tmp_path / "gone" / "x.png"), columns=1, height=1.0),
-    ):
-        pass
 
 
 def test_the_heading_is_not_cut_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

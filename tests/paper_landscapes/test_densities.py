@@ -14,11 +14,10 @@ from dpaudit_paper.landscapes import (
     Constant,
     Landscape,
     LandscapeProcess,
-    Literal,
     Resolution,
     Threshold,
-    Wells,
     densities,
+    wells,
 )
 from dpaudit_paper.landscapes.pair import DensityPair
 
@@ -80,7 +79,7 @@ def test_two_steps_over_a_threshold_are_a_closed_form_far_into_the_tails(
 def test_a_constant_landscape_equals_the_closed_form(
     scaling: str, sigma: float, batch: int
 ) -> None:
-    process = _process(Constant(push=0.3), sigma=sigma, batch=batch, scaling=scaling)
+    process = _process(Constant(), sigma=sigma, batch=batch, scaling=scaling)
     for step, pair in enumerate(densities(process), start=1):
         ratio = 1 / batch if scaling == "paper" else 1.0
         mu = 1 / (sigma * math.sqrt(1 + ratio**2 * (step - 1)))
@@ -99,9 +98,9 @@ def test_later_insertions_of_a_constant_landscape_add_up() -> None:
     "landscape",
     [
         Threshold(),
-        Literal(),
-        Wells(width=3.0),
-        Wells(width=0.4),
+        Threshold(away=False),
+        wells(3.0),
+        wells(0.4),
     ],
     ids=lambda shape: type(shape).__name__,
 )
@@ -121,7 +120,7 @@ def test_tails_reach_far_beyond_what_delta_needs() -> None:
 
 
 def test_results_do_not_depend_on_the_grid() -> None:
-    process = _process(Wells(width=1.3), steps=10)
+    process = _process(wells(1.3), steps=10)
     rough = [p.epsilon(1e-5) for p in densities(process, resolution=Resolution(order=9))]
     fine = Resolution(order=12, width=0.7, negligible=1e-14)
     smooth = [p.epsilon(1e-5) for p in densities(process, resolution=fine)]

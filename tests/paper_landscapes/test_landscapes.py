@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,22 +17,23 @@ from dpaudit_paper.landscapes import (
     Constant,
     Landscape,
     LandscapeProcess,
-    Literal,
-    Table,
+    PiecewiseLinear,
+    Scaling,
     Threshold,
-    Wells,
     accountant_mu,
     exact_privacy,
+    from_file,
     named_landscape,
+    wells,
 )
 
 EVERY: list[Landscape] = [
-    Constant(push=-0.4),
+    Constant(),
     Threshold(at=1.5),
-    Literal(),
-    Wells(width=3.0),
-    Wells(width=0.7, edge=0.1),
-    Table(positions=[-3, -1, -1, 2], push=[0.2, -0.9, 0.9, 1.0]),
+    Threshold(away=False),
+    wells(3.0),
+    wells(0.7, edge=0.1),
+    PiecewiseLinear(knots=np.array([-3.0, -1.0, -1.0, 2.0]), moves=np.array([0.2, -0.9, 0.9, 3.0])),
 ]
 by_name = pytest.mark.parametrize("landscape", EVERY, ids=lambda shape: type(shape).__name__)
 
@@ -61,32 +63,39 @@ def test_between_two_edges_the_drift_is_a_straight_line(landscape: Landscape, re
 
 def test_wells_pull_to_the_centre() -> None:
     x = np.linspace(-9, 9, 37)
-    assert np.allclose(np.mod(x + Wells(width=3.0).drift(x, 10.0) - 0.5, 3.0), 1.5)
+    assert np.allclose(np.mod(x + wells(3.0).drift(x, 10.0) - 0.5, 3.0), 1.5)
 
 
-def test_a_table_jumps_where_a_position_stands_twice() -> None:
-    table = Table(positions=[0.0, 1.0, 1.0, 2.0], push=[-1.0, -1.0, 1.0, 1.0])
-    drift = table.drift(np.array([-5.0, 0.5, 1.0 - 1e-12, 1.0, 5.0]), 2.0)
+def test_a_move_jumps_where_a_knot_stands_twice() -> None:
+    landscape = PiecewiseLinear(
+        knots=np.array([0.0, 1.0, 1.0, 2.0]), moves=np.array([-2.0, -2.0, 2.0, 2.0])
+    )
+    drift = landscape.drift(np.array([-5.0, 0.5, 1.0 - 1e-12, 1.0, 5.0]), 2.0)
     assert drift.tolist() == [-2.0, -2.0, -2.0, 2.0, 2.0]
 
 
-def test_a_table_can_describe_a_named_landscape() -> None:
-    process = LandscapeProcess(noise_multiplier=1, batch_size=4, steps=6, landscape=Threshold())
-    table = Table.from_gradients([-1.0, 0.5, 0.5, 1.0], [4, 4, -4, -4], batch_size=4)
-    named, tabled = exact_privacy(process), exact_privacy(process.with_landscape(table))
-    np.testing.assert_allclose(tabled.epsilon, named.epsilon, rtol=1e-9)
+def process(batch: int = 4) -> LandscapeProcess:
+    return LandscapeProcess(noise_multiplier=1, batch_size=batch, steps=6, landscape=Threshold())
 
 
-def test_a_smooth_table_from_a_file(tmp_path: Path) -> None:
-    process = LandscapeProcess(noise_multiplier=1, batch_size=4, steps=6, landscape=Constant())
+@pytest.mark.parametrize("scaling", ["paper", "dpsgd"])
+def test_a_file_can_describe_a_named_landscape(tmp_path: Path, scaling: Scaling) -> None:
+    path = tmp_path / "landscape.csv"
+    path.write_text("-1,4\n0.5,4\n0.5,-4\n1,-4\n")
+    named = replace(process(), scaling=scaling)
+    read = exact_privacy(named.with_landscape(from_file(path, named)))
+    np.testing.assert_allclose(read.epsilon, exact_privacy(named).epsilon, rtol=1e-9)
+
+
+def test_a_smooth_landscape_from_a_file(tmp_path: Path) -> None:
     grid = np.linspace(-9, 10, 191)
     path = tmp_path / "landscape.csv"
     rows = zip(grid, -4 * np.tanh(4 * (grid - 0.5)), strict=True)
     path.write_text("position,gradient\n" + "".join(f"{x},{g}\n" for x, g in rows))
-    result = exact_privacy(process.with_landscape(Table.from_file(path, batch_size=4)))
+    sharp = exact_privacy(process())
+    result = exact_privacy(process().with_landscape(from_file(path, process())))
     assert result.error < 1e-3
     # A smoothed threshold leaks about what the sharp one does.
-    sharp = exact_privacy(process.with_landscape(Threshold()))
     assert result.epsilon[-1] == pytest.approx(sharp.epsilon[-1], rel=0.05)
 
 
@@ -106,16 +115,16 @@ def test_bad_files_are_refused_by_row(tmp_path: Path, text: str, message: str) -
     path = tmp_path / "bad.csv"
     path.write_text(text)
     with pytest.raises(InvalidInput, match=message):
-        Table.from_file(path, batch_size=4)
+        from_file(path, process())
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be read"):
-        Table.from_file(tmp_path / "absent.csv", batch_size=4)
+        from_file(tmp_path / "absent.csv", process())
     giant = tmp_path / "giant.csv"
     giant.write_text(f"position,gradient\n0,{'9' * 200_000}\n")
     with pytest.raises(InvalidInput, match="cannot be read"):
-        Table.from_file(giant, batch_size=4)
+        from_file(giant, process())
 
 
 def test_a_period_longer_than_the_process_is_refused():
@@ -123,20 +132,6 @@ def test_a_period_longer_than_the_process_is_refused():
         LandscapeProcess(
             noise_multiplier=4, batch_size=8, steps=10, landscape=Constant(), period=11
         )
-
-
-@pytest.mark.parametrize(
-    ("positions", "push", "message"),
-    [
-        ([0.0], [0.0], "same length of at least 2"),
-        ([0.0, 1.0], [0.0], "same length"),
-        ([0.0, math.inf], [0.0, 0.0], "finite"),
-        ([0.0, 1.0], [0.0, 1.5], r"in \[-1, 1\], got 1.5 at position 1"),
-    ],
-)
-def test_bad_tables_are_refused(positions: list[float], push: list[float], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        Table(positions=positions, push=push)
 
 
 PER_BATCH = {"moving-threshold", "reading-wells"}  # they have no single drift
@@ -165,7 +160,6 @@ def test_every_name_makes_a_landscape_within_reach(shape: str) -> None:
         ({"steps": 0}, "steps must be at least 1"),
         ({"period": 0}, "period must be at least 1, got 0; use 1 for every step"),
         ({"scaling": "both"}, "scaling must be one of paper, dpsgd, got 'both'"),
-        ({"clip": -1.0}, "clip must be above 0"),
         ({"landscape": "threshold"}, "landscape must be a Landscape"),
     ],
 )

@@ -6,23 +6,20 @@ import numpy as np
 import pytest
 
 from dpaudit._arrays import Array
-from dpaudit.curves import gaussian_mu
 from dpaudit.errors import InvalidInput, NumericalError
 from dpaudit_paper.landscapes import (
-    Constant,
     Landscape,
     LandscapeProcess,
-    Literal,
     Resolution,
     Scaling,
     Threshold,
-    Wells,
     decision_point,
     densities,
     exact_privacy,
     fitted_wells,
     named_landscape,
     pairs,
+    wells,
 )
 
 
@@ -78,16 +75,16 @@ def test_in_dpsgds_scaling_the_threshold_loses_most(batch: int) -> None:
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 8, 16])
 def test_the_sign_as_printed_forgets(batch: int) -> None:
-    result = exact_privacy(_process(1, batch, landscape=Literal()))
+    result = exact_privacy(_process(1, batch, landscape=Threshold(away=False)))
     assert result.epsilon[-1] < 0.02
 
 
 def test_wells_keep_everything_in_the_papers_scaling() -> None:
     blank = _process(2, 8, 100)
-    for wells in (Wells(width=4.0), fitted_wells(blank)):
-        result = exact_privacy(blank.with_landscape(wells))
+    for landscape in (wells(4.0), fitted_wells(blank)):
+        result = exact_privacy(blank.with_landscape(landscape))
         assert 1.99 <= result.epsilon[-1] <= result.accountant
-    narrow = exact_privacy(_process(1, 8, 100, Wells(width=1.5)))
+    narrow = exact_privacy(_process(1, 8, 100, wells(1.5)))
     assert narrow.epsilon[-1] == pytest.approx(4.325, abs=1e-3)
 
 
@@ -127,25 +124,8 @@ def test_epsilon_falls_as_delta_grows() -> None:
     assert (np.diff(epsilons) < 0).all()
 
 
-def test_clipping_norm_does_not_matter() -> None:
-    plain = _process(1, 3, 5)
-    other = LandscapeProcess(
-        noise_multiplier=1, batch_size=3, steps=5, landscape=Threshold(), clip=7.0
-    )
-    np.testing.assert_array_equal(exact_privacy(plain).epsilon, exact_privacy(other).epsilon)
-
-
-@pytest.mark.parametrize(("period", "flat"), [(1, 23.995), (5, 8.596), (25, 3.341)])
-def test_a_flat_landscape_with_periodic_insertions(period: int, flat: float) -> None:
-    process = _process(4, 100, 250 * period, Constant(), "dpsgd", period)
-    result = exact_privacy(process)
-    assert result.method == "closed form"
-    assert result.epsilon[-1] == pytest.approx(flat, abs=1e-3)
-    assert result.accountant == pytest.approx(23.995359, abs=1e-6)
-
-
 def test_periodic_insertions_through_densities_stay_below_the_accountant() -> None:
-    result = exact_privacy(_process(4, 8, 20, Wells(width=20.0), "dpsgd", 5))
+    result = exact_privacy(_process(4, 8, 20, wells(20.0), "dpsgd", 5))
     assert (result.epsilon > 0).all()
     assert result.epsilon[-1] < result.accountant
     # A new insertion adds to what is known.
@@ -166,13 +146,6 @@ def test_forty_cells() -> None:
 def test_delta_must_lie_inside_0_1(delta: float) -> None:
     with pytest.raises(InvalidInput, match="delta"):
         exact_privacy(_process(1, 1), delta=delta)
-
-
-def test_epsilon_of_a_constant_landscape_is_that_of_its_mu() -> None:
-    result = exact_privacy(_process(2, 1, 4, Constant()))
-    mu = [gaussian_mu(epsilon, result.delta) for epsilon in result.epsilon]
-    np.testing.assert_allclose(mu, result.gdp_rule_mu, rtol=1e-6)
-    np.testing.assert_allclose(result.gdp_rule_mu, 0.5 / np.sqrt([1, 2, 3, 4]), rtol=1e-12)
 
 
 class _Undeclared(Landscape):

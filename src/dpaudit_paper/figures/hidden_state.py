@@ -13,14 +13,7 @@ from dpaudit.report.palette import ADVERSARIES
 from dpaudit.upper_bounds import HiddenState, upper_bound
 from dpaudit_paper import style
 from dpaudit_paper.base import Cost, Figure, Need
-from dpaudit_paper.landscapes import (
-    Constant,
-    LandscapeProcess,
-    ReadingWells,
-    Scaling,
-    exact_privacy,
-    fitted_moving_threshold,
-)
+from dpaudit_paper.landscapes.exact import exact_privacy
 from dpaudit_paper.landscapes.lipschitz_maps import (
     FINAL,
     SEARCH,
@@ -29,7 +22,11 @@ from dpaudit_paper.landscapes.lipschitz_maps import (
     best_reading_wells,
     final_epsilon,
 )
+from dpaudit_paper.landscapes.moving_threshold import fitted_moving_threshold
 from dpaudit_paper.landscapes.one_insertion import advantage, after_one_clean_step, at_most
+from dpaudit_paper.landscapes.process import LandscapeProcess, Scaling
+from dpaudit_paper.landscapes.reading_wells import ReadingWells
+from dpaudit_paper.landscapes.shapes import Constant
 from dpaudit_paper.table import Row, Table, Value
 from dpaudit_paper.trainings import DELTA, Trainings, mu_by_moments, one_training, readings
 

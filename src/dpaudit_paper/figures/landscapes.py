@@ -15,21 +15,15 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from dpaudit.curves import gaussian_tradeoff
-from dpaudit.lower_bounds import estimate, lower_bound
-from dpaudit.scores import Scores
+from dpaudit.lower_bounds import estimate
 from dpaudit_paper import style
 from dpaudit_paper.base import Cost, Figure
 from dpaudit_paper.drawing import draw_over_steps, draw_tradeoffs, thinned_errors
-from dpaudit_paper.landscapes import (
-    ExactPrivacy,
-    LandscapeProcess,
-    Scaling,
-    Threshold,
-    exact_privacy,
-    named_landscape,
-    simulate,
-    threshold_search,
-)
+from dpaudit_paper.landscapes.exact import ExactPrivacy, exact_privacy, threshold_search
+from dpaudit_paper.landscapes.named import named_landscape
+from dpaudit_paper.landscapes.process import LandscapeProcess, Scaling
+from dpaudit_paper.landscapes.shapes import Threshold
+from dpaudit_paper.landscapes.simulation import simulate
 from dpaudit_paper.table import Row, Table, Value
 from dpaudit_paper.trainings import DELTA
 
@@ -132,8 +126,7 @@ def _audited(
         scaling=process.scaling,
         landscape=process.landscape,
     )
-    found = simulate(stopped, runs=runs, seed=seed)
-    scores = Scores.from_samples(found.inserted, found.not_inserted)
+    scores = simulate(stopped, runs=runs, seed=seed)
     asked = {
         "paper_rule": ("gaussian-dp", "best"),
         "gaussian_dp": ("gaussian-dp", "pilot"),
@@ -253,8 +246,7 @@ def measure_a3b(setting: Setting) -> Table:
     for batch in (1, 16):
         process = threshold_process(sigma, batch)
         exact = exact_privacy(process, delta=DELTA)
-        found = simulate(process, runs=runs, seed=setting.seed)
-        scores = Scores.from_samples(found.inserted, found.not_inserted)
+        scores = simulate(process, runs=runs, seed=setting.seed)
         rule = estimate(scores, delta=DELTA, method="gaussian-dp", threshold="best")
         panel = f"sigma = {sigma}, B = {batch}, T = {process.steps}"
         facts: dict[str, Value] = {
@@ -302,13 +294,13 @@ BATCH, REPEATS = 4, 5
 def measure_a4(setting: Setting) -> Table:
     """For every sigma: A_S at C/2 and the search's best, audited and exact."""
     runs = setting.choose(quick=20_000, full=200_000)
-    places = setting.choose(quick=5, full=15)
+    searched_places = setting.choose(quick=5, full=15)
     setting.ledger.note(f"{runs:,} simulated runs for each audit, mean of {REPEATS} audits")
     rows: list[Row] = []
     for sigma in NOISE_MULTIPLIERS:
         process = threshold_process(sigma, BATCH, steps=2)
         searched = [
-            max(_audit_at(process, place, runs, seed) for place in _places(sigma, places))
+            max(_audit_at(process, place, runs, seed) for place in _places(sigma, searched_places))
             for seed in range(setting.seed, setting.seed + REPEATS)
         ]
         middle = [
@@ -316,7 +308,8 @@ def measure_a4(setting: Setting) -> Table:
             for seed in range(setting.seed, setting.seed + REPEATS)
         ]
         exact = exact_privacy(process, delta=DELTA)
-        everywhere = threshold_search(process, delta=DELTA)
+        places = _everywhere(sigma)
+        everywhere = threshold_search(process, places, delta=DELTA)
         rows.append(
             {
                 "sigma": sigma,
@@ -329,8 +322,8 @@ def measure_a4(setting: Setting) -> Table:
                 "search_gdp_rule": float(everywhere.gdp_rule.max()),
                 "middle_exact": float(exact.epsilon[-1]),
                 "search_exact": float(everywhere.exact.max()),
-                "best_place_gdp_rule": everywhere.best_gdp_rule,
-                "best_place_exact": everywhere.best_exact,
+                "best_place_gdp_rule": places[int(np.argmax(everywhere.gdp_rule))],
+                "best_place_exact": places[int(np.argmax(everywhere.exact))],
             }
         )
     return Table.of(rows)
@@ -343,11 +336,17 @@ def _places(sigma: float, count: int) -> list[float]:
     return [float(-sigma * ndtri(rate)) for rate in rates]
 
 
+def _everywhere(sigma: float) -> list[float]:
+    """Thresholds with the paper's rates and much smaller ones, their mirror images, and C/2."""
+    rates = np.concatenate([np.logspace(-9, -2, 36)[:-1], np.linspace(0.01, 0.3, 30)])
+    above = -sigma * ndtri(rates)
+    above = above[above > 0.5]
+    return sorted([*(1 - above), 0.5, *above])
+
+
 def _audit_at(process: LandscapeProcess, place: float, runs: int, seed: int) -> float:
-    found = simulate(process.with_landscape(Threshold(at=place)), runs=runs, seed=seed)
-    return lower_bound(
-        found.inserted, found.not_inserted, delta=DELTA, method="gaussian-dp", threshold="best"
-    ).epsilon
+    scores = simulate(process.with_landscape(Threshold(at=place)), runs=runs, seed=seed)
+    return estimate(scores, delta=DELTA, method="gaussian-dp", threshold="best").epsilon
 
 
 def draw_a4(table: Table) -> Drawing:

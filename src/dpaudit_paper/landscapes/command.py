@@ -116,13 +116,9 @@ def _process(
     shape: str,
     delta: float,
 ) -> Any:
-    from dpaudit_paper.landscapes import (
-        SHAPES,
-        Constant,
-        LandscapeProcess,
-        Table,
-        named_landscape,
-    )
+    from dpaudit_paper.landscapes.named import SHAPES, named_landscape
+    from dpaudit_paper.landscapes.process import LandscapeProcess
+    from dpaudit_paper.landscapes.shapes import Constant, from_file
 
     _validate.between("delta", delta, 0, 1, remedy="a common choice is 1e-5")
     blank = LandscapeProcess(
@@ -139,17 +135,15 @@ def _process(
         raise InvalidInput(
             f"shape must be one of {', '.join(SHAPES)}, or a CSV file that exists, got {shape!r}"
         )
-    return blank.with_landscape(Table.from_file(shape, batch_size=batch_size))
+    return blank.with_landscape(from_file(shape, blank))
 
 
 def _audit(process: Any, runs: int, delta: float, seed: int) -> Any:
     """Every bound on the simulated scores; last the paper's: GDP at the best threshold."""
     from dpaudit.lower_bounds import estimate, estimate_all
-    from dpaudit.scores import Scores
     from dpaudit_paper.landscapes import simulate
 
-    simulated = simulate(process, runs=runs, seed=seed)
-    scores = Scores.from_samples(simulated.inserted, simulated.not_inserted)
+    scores = simulate(process, runs=runs, seed=seed)
     result = estimate_all(scores, delta=delta, seed=seed)
     papers = estimate(scores, delta=delta, method="gaussian-dp", threshold="best")
     papers = replace(papers, method="gaussian-dp, best")

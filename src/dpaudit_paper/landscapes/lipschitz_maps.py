@@ -29,7 +29,7 @@ from dpaudit._arrays import Array
 from dpaudit.curves import gaussian_epsilon
 from dpaudit_paper.landscapes.process import BatchLandscapes, Landscape, LandscapeProcess
 from dpaudit_paper.landscapes.propagation import Resolution, densities
-from dpaudit_paper.landscapes.shapes import Constant, Table, inside
+from dpaudit_paper.landscapes.shapes import Constant, PiecewiseLinear
 from dpaudit_paper.landscapes.simulation import simulate
 
 SEARCH = Resolution(order=5, width=3.0, negligible=1e-8, mass_tolerance=1e-2)
@@ -57,13 +57,11 @@ class LinearMaps(BatchLandscapes):
         radius: Distance from the centre, at gain 1, up to which distances are scaled.
         speed: How far the centre moves in a period; the first step after an insertion takes it
             back to 0.
-        reach: The longest move, which the process must have.
     """
 
     gains: tuple[float, ...]
     radius: float
     speed: float
-    reach: float
 
     @classmethod
     def fitted(
@@ -91,17 +89,17 @@ class LinearMaps(BatchLandscapes):
             radius += (wanted - radius) / 2
             gains = _grown(period, lipschitz, room / radius)
             speed = 0.5 + gaussian_epsilon(delta, mu) / mu**2
-        return cls(gains=tuple(gains.tolist()), radius=radius, speed=speed, reach=process.reach)
+        return cls(gains=tuple(gains.tolist()), radius=radius, speed=speed)
 
     @cached_property
-    def _maps(self) -> tuple[Table, ...]:
+    def _maps(self) -> tuple[PiecewiseLinear, ...]:
         maps = []
         for phase, after in enumerate(self.gains):
             before = self.gains[phase - 1]
             centre = self.speed if phase == 1 else 0.0
             edge, move = before * self.radius, (after - before) * self.radius
-            push = (np.array([-move, move]) - centre) / self.reach
-            maps.append(Table(positions=[centre - edge, centre + edge], push=push.clip(-1, 1)))
+            knots, moves = np.array([centre - edge, centre + edge]), np.array([-move, move])
+            maps.append(PiecewiseLinear(knots=knots, moves=moves - centre))
         return tuple(maps)
 
     def at(self, step: int) -> Landscape:
@@ -120,36 +118,6 @@ def _grown(period: int, lipschitz: float, slope: float) -> Array:
         most = min(lipschitz * gains[step - 1], gains[step - 1] + slope)
         gains[step] = min(most, 1 + slope * (period - step))
     return gains
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PeriodicMap(Landscape):
-    """A map x -> x + drift that is piecewise linear in a cell and repeats from cell to cell.
-
-    Arguments:
-        width: Width of a cell.
-        knots: Distances from the centre, from -width/2 to width/2.
-        values: Where the map sends them, relative to the centre.
-        centre: Shift of all centres.
-    """
-
-    width: float
-    knots: Array
-    values: Array
-    centre: float = 0.0
-
-    def drift(self, position: Array, reach: float) -> Array:
-        position = np.asarray(position, dtype=float)
-        cell = np.floor((position - self.centre) / self.width + 0.5)
-        distance = position - self.centre - cell * self.width
-        wanted = np.interp(distance, self.knots, self.values) - distance
-        return np.asarray(np.clip(wanted, -reach, reach))
-
-    def edges(self, low: float, high: float, reach: float) -> Array:
-        cells = np.arange(math.floor(low / self.width) - 1, math.ceil(high / self.width) + 2)
-        knots = np.add.outer(cells * self.width + self.centre, self.knots).ravel()
-        return inside(knots, low, high)
 
 
 @final
@@ -185,13 +153,14 @@ class SmoothReadingWells(BatchLandscapes):
         return self.most * self.width - (self.most - 0.5) * self.unit + 0.5
 
     @cached_property
-    def wells(self) -> PeriodicMap:
+    def _wells(self) -> PiecewiseLinear:
         half, ramp = self.width / 2, self.width / 2 / self.lipschitz
         knots = np.array([-half, ramp - half, half - ramp, half])
-        return PeriodicMap(width=self.width, knots=knots, values=np.array([-half, 0, 0, half]))
+        moves = np.array([-half, 0, 0, half]) - knots
+        return PiecewiseLinear(knots=knots, moves=moves, repeats=True)
 
     @cached_property
-    def reading(self) -> PeriodicMap:
+    def _reading(self) -> PiecewiseLinear:
         half, ramp = self.width / 2, self.width / self.lipschitz
         knots, values = [0.0], [0.0]
         for units in range(1, self.most + 1):
@@ -201,15 +170,12 @@ class SmoothReadingWells(BatchLandscapes):
         knots += [half - (self.most - 0.5) * ramp, half]
         values += [self.most * self.width, half]
         right, up = np.array(knots), np.array(values)
-        return PeriodicMap(
-            width=self.width,
-            knots=np.concatenate([-right[:0:-1], right]),
-            values=np.concatenate([-up[:0:-1], up]),
-            centre=0.5,
-        )
+        distances = np.concatenate([-right[:0:-1], right])
+        moves = np.concatenate([-up[:0:-1], up]) - distances
+        return PiecewiseLinear(knots=0.5 + distances, moves=moves, repeats=True)
 
     def at(self, step: int) -> Landscape:
-        return self.reading if (step - 2) % self.period == 0 else self.wells
+        return self._reading if (step - 2) % self.period == 0 else self._wells
 
 
 def best_linear_maps(process: LandscapeProcess, *, lipschitz: float, delta: float) -> LinearMaps:
@@ -269,8 +235,8 @@ def best_reading_wells(
 def _moments(process: LandscapeProcess, seed: int) -> float:
     """The difference of the mean positions over their deviation: ranks, and bounds nothing."""
     scores = simulate(process, runs=4000, seed=seed)
-    variance = (scores.inserted.var() + scores.not_inserted.var()) / 2
-    return float((scores.inserted.mean() - scores.not_inserted.mean()) / math.sqrt(variance))
+    inserted, others = scores.inserted_scores, scores.other_scores
+    return float((inserted.mean() - others.mean()) / math.sqrt(inserted.var() + others.var()))
 
 
 def _best(process: LandscapeProcess, landscapes: Sequence[Maps], delta: float) -> Maps:

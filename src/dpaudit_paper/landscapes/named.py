@@ -13,7 +13,7 @@ from dpaudit_paper.landscapes.process import (
     decision_point,
 )
 from dpaudit_paper.landscapes.reading_wells import fitted_reading_wells
-from dpaudit_paper.landscapes.shapes import Constant, Literal, Threshold, fitted_wells
+from dpaudit_paper.landscapes.shapes import Constant, Threshold, fitted_wells
 
 _FITS: dict[str, Callable[[LandscapeProcess, float], Landscape | BatchLandscapes]] = {
     "threshold": lambda process, delta: Threshold(),
@@ -22,7 +22,7 @@ _FITS: dict[str, Callable[[LandscapeProcess, float], Landscape | BatchLandscapes
     "reading-wells": lambda process, delta: fitted_reading_wells(process, delta=delta),
     "wells": lambda process, delta: fitted_wells(process, delta=delta),
     "constant": lambda process, delta: Constant(),
-    "literal": lambda process, delta: Literal(),
+    "literal": lambda process, delta: Threshold(away=False),
 }
 SHAPES = tuple(_FITS)
 """The names of landscapes."""
@@ -43,8 +43,8 @@ def named_landscape(
         >>> process = LandscapeProcess(
         ...     noise_multiplier=2, batch_size=8, steps=100, landscape=Constant()
         ... )
-        >>> round(named_landscape("wells", process).width, 3)
-        3.986
+        >>> named_landscape("wells", process).knots.round(3)
+        array([0.5  , 4.486])
     """
     _validate.one_of("shape", shape, SHAPES, remedy="or give a CSV file position,gradient")
     return _FITS[shape](process, delta)

@@ -25,12 +25,12 @@ from scipy.special import ndtr, ndtri
 
 from dpaudit import _validate
 from dpaudit._arrays import Array, Integers
-from dpaudit_paper.landscapes.panels import Panels, rule
+from dpaudit_paper.landscapes.panels import Panels, gauss, interpolation, to_coefficients
 
 SMALLEST_RATE = 1e-12  # beyond it a sum misses part of the tails that densities prune
 LARGEST_RATE = 1 - 1e-9  # beyond it a sum is rounded, and its normal quantile is noise
 _MESH = np.linspace(-1.0, 1.0, 17)  # subdivides panels in which the ratio crosses e^epsilon
-_FINE = rule(4)
+_NODES, _WEIGHTS = gauss(4)
 
 
 class Pair(ABC):
@@ -50,10 +50,6 @@ class Pair(ABC):
     @abstractmethod
     def atoms(self) -> tuple[Array, Array]:
         """Both masses on a fine partition of the line."""
-
-    @abstractmethod
-    def rough_atoms(self) -> tuple[Array, Array]:
-        """Masses on a partition just fine enough for a first guess."""
 
     def delta(self, epsilon: float) -> float:
         r"""The smallest delta for which the pair is (epsilon, delta)-indistinguishable."""
@@ -106,18 +102,14 @@ class Pair(ABC):
 
         Newton's method in :math:`u = e^\epsilon`, in which delta is convex and decreasing.
 
-        The slope is minus the other mass, so a step is exact for the current region. From the left
-        of the root Newton does not overshoot; from the right it lands on the left. The first guess
-        comes from `rough_atoms`.
+        The slope is minus the other mass, so a step is exact for the current region, and from the
+        left of the root Newton does not overshoot.
         """
-        epsilon = self._first_guess(delta, swapped=swapped)
+        epsilon = 0.0
         for _ in range(100):
             mine, other = self.tails(epsilon, swapped=swapped)
-            if mine <= delta:  # right of the root: restart from the left
-                if epsilon == 0:
-                    return 0.0
-                epsilon = 0.0
-                continue
+            if mine <= delta:  # only at 0, or at the root but for rounding
+                return epsilon
             if other <= 0:  # more than delta has probability 0 in the other
                 return math.inf
             following = max(0.0, math.log((mine - delta) / other))
@@ -125,20 +117,6 @@ class Pair(ABC):
                 return following
             epsilon = following
         return epsilon
-
-    def _first_guess(self, delta: float, *, swapped: bool) -> float:
-        other, mine = self.rough_atoms()[::-1] if swapped else self.rough_atoms()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.nan_to_num(np.log(mine) - np.log(other), nan=-np.inf)
-        order = np.argsort(-ratio)
-        ratio, mine, other = ratio[order], np.cumsum(mine[order]), np.cumsum(other[order])
-        with np.errstate(over="ignore", invalid="ignore"):
-            at_ratio = mine - np.exp(np.clip(ratio, 0.0, 700.0)) * other
-        beyond = int(np.searchsorted(at_ratio > delta, True))
-        last = max(0, beyond - 1)
-        if other[last] <= 0 or mine[last] <= delta:
-            return 0.0
-        return max(0.0, math.log((mine[last] - delta) / other[last]))
 
 
 @final
@@ -173,7 +151,7 @@ class DensityPair(Pair):
     def _ratio_range(self) -> tuple[Array, Array]:
         """Smallest and largest log-likelihood ratio on each panel, ends included."""
         ratio = self.log_ratio()
-        ends = ratio @ _mesh_matrix(self.panels.rule.order)[[0, -1]].T
+        ends = ratio @ _mesh_matrix(self.panels.order)[[0, -1]].T
         low = np.minimum(ratio.min(axis=1), ends.min(axis=1))
         high = np.maximum(ratio.max(axis=1), ends.max(axis=1))
         return low, high
@@ -197,9 +175,9 @@ class DensityPair(Pair):
         Roots are found on a fine mesh by linear interpolation. A root that is off by r changes
         delta by r squared only, because the integrand of delta vanishes there.
         """
-        rule = self.panels.rule
+        order = self.panels.order
         log_0, log_1 = self._logs[0][mixed], self._logs[1][mixed]
-        on_mesh = (sign * (log_1 - log_0)) @ _mesh_matrix(rule.order).T - epsilon
+        on_mesh = (sign * (log_1 - log_0)) @ _mesh_matrix(order).T - epsilon
         left, right = on_mesh[:, :-1], on_mesh[:, 1:]
         panel, cell = np.nonzero((left > 0) | (right > 0))
         left, right = left[panel, cell], right[panel, cell]
@@ -208,13 +186,13 @@ class DensityPair(Pair):
         root = begin + (end - begin) * left / np.where(crosses, left - right, 1.0)
         begin = np.where(crosses & (left <= 0), root, begin)
         end = np.where(crosses & (left > 0), root, end)
-        points = ((begin + end) / 2)[:, None] + ((end - begin) / 2)[:, None] * _FINE.nodes
+        points = ((begin + end) / 2)[:, None] + ((end - begin) / 2)[:, None] * _NODES
         half = ((self.panels.right - self.panels.left) / 2)[mixed][panel]
-        weights = (half * (end - begin) / 2)[:, None] * _FINE.weights
+        weights = (half * (end - begin) / 2)[:, None] * _WEIGHTS
         # Logarithms are interpolated, not densities: over one panel a tail falls by orders of
         # magnitude, which a polynomial follows badly, while its logarithm is nearly a parabola.
-        basis = legendre.legvander(points, rule.order - 1)
-        coefficients = np.stack([log_0, log_1]) @ rule.to_coefficients.T
+        basis = legendre.legvander(points, order - 1)
+        coefficients = np.stack([log_0, log_1]) @ to_coefficients(order).T
         logs = basis @ coefficients[:, panel].transpose(1, 2, 0)  # (piece, point, without or with)
         in_0, in_1 = np.einsum("ijw,ij->w", np.exp(logs), weights)
         return float(in_0), float(in_1)
@@ -245,17 +223,13 @@ class DensityPair(Pair):
         without, canary = self._cell_masses(np.arange(len(self.panels)))
         return without.ravel(), canary.ravel()
 
-    def rough_atoms(self) -> tuple[Array, Array]:
-        weights = self.panels.weights
-        return (weights * self.without).ravel(), (weights * self.canary).ravel()
-
     def _cell_masses(self, panels: Integers) -> tuple[Array, Array]:
         """Both masses in every cell of the mesh of these panels, from the interpolated logs."""
         half = ((self.panels.right - self.panels.left) / 2)[panels, None, None]
         cell = (_MESH[1] - _MESH[0]) / 2
-        matrix = _cell_matrix(self.panels.rule.order)
+        matrix = _cell_matrix(self.panels.order)
         logs = np.einsum("wpn,cqn->wpcq", np.stack(self._logs)[:, panels], matrix)
-        without, canary = (np.exp(logs) * (half * cell * _FINE.weights)).sum(axis=-1)
+        without, canary = (np.exp(logs) * (half * cell * _WEIGHTS)).sum(axis=-1)
         return without, canary
 
 
@@ -291,41 +265,6 @@ class DiscretePair(Pair):
     def atoms(self) -> tuple[Array, Array]:
         return self.without, self.canary
 
-    def rough_atoms(self) -> tuple[Array, Array]:
-        return self.without, self.canary
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class GaussianPair(Pair):
-    r"""Two normals ``mu`` standard deviations apart: the pair of a constant landscape.
-
-    Dong, Roth, Su (2022), Corollary 2.13, in closed form.
-    """
-
-    mu: float
-
-    def tails(self, epsilon: float, *, swapped: bool) -> tuple[float, float]:
-        # The likelihood ratio exceeds e^epsilon beyond mu/2 + epsilon/mu, in both directions.
-        return float(ndtr(self.mu / 2 - epsilon / self.mu)), float(
-            ndtr(-self.mu / 2 - epsilon / self.mu)
-        )
-
-    def error_rates(self) -> tuple[Array, Array]:
-        threshold = self.mu / 2 + np.linspace(-3.0, 3.0, 61)
-        return np.asarray(ndtr(-threshold)), np.asarray(ndtr(threshold - self.mu))
-
-    def atoms(self) -> tuple[Array, Array]:
-        return self._partition(4000)
-
-    def rough_atoms(self) -> tuple[Array, Array]:
-        return self._partition(200)
-
-    def _partition(self, cells: int) -> tuple[Array, Array]:
-        edges = self.mu / 2 + np.linspace(-12.0 - self.mu, 12.0 + self.mu, cells + 1)
-        without = normal_mass(edges[:-1], edges[1:])
-        return without, normal_mass(edges[:-1] - self.mu, edges[1:] - self.mu)
-
 
 def normal_mass(low: ArrayLike, high: ArrayLike) -> Array:
     """P(low < Z < high), with full relative accuracy in both tails."""
@@ -339,11 +278,11 @@ def normal_mass(low: ArrayLike, high: ArrayLike) -> Array:
 @lru_cache(maxsize=32)
 def _mesh_matrix(order: int) -> Array:
     """Interpolation from a panel's nodes to its mesh."""
-    return rule(order).at(_MESH)
+    return interpolation(order, _MESH)
 
 
 @lru_cache(maxsize=32)
 def _cell_matrix(order: int) -> Array:
     """Interpolation from a panel's nodes to the fine nodes of each cell of its mesh."""
     half = (_MESH[1] - _MESH[0]) / 2
-    return rule(order).at((_MESH[:-1, None] + half) + half * _FINE.nodes)
+    return interpolation(order, (_MESH[:-1, None] + half) + half * _NODES)

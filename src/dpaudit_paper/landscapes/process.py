@@ -2,11 +2,9 @@ r"""The one-dimensional landscape process of section 6 of the paper.
 
 A canary is added to the first gradient, then :math:`T-1` more noisy steps run over a loss landscape
 that the adversary drew before training. Only :math:`\theta_T` is released. This file describes
-the process; it is computed exactly in `dpaudit_paper.landscapes.exact`, by simulation in
-`dpaudit_paper.landscapes.simulate`.
+the process; `exact_privacy` computes it exactly, `simulate` draws runs.
 
-Every length below is in units of the clipping norm :math:`C`: privacy does not depend on it, so
-:math:`C` enters only where actual parameters are produced.
+Every length is in units of the clipping norm :math:`C`, on which privacy does not depend.
 """
 
 from __future__ import annotations
@@ -27,11 +25,7 @@ Scaling = Literal["paper", "dpsgd"]
 class Landscape(ABC):
     r"""A bounded update rule: where the loss landscape pushes a parameter at each position.
 
-    See also:
-        `dpaudit_paper.landscapes.shapes`, the named ones.
-
-    A landscape gives the direction and the relative strength of the push. The process gives the
-    longest move, so the same landscape can be used at any batch size.
+    See also: `dpaudit_paper.landscapes.shapes`.
     """
 
     @abstractmethod
@@ -89,7 +83,6 @@ class LandscapeProcess:
         landscape: The landscape, or one per step.
         period: Insert the canary at steps 1, 1+k, 1+2k, …; `None` for the first step only.
         scaling: ``"paper"`` or ``"dpsgd"``.
-        clip: The clipping norm :math:`C`; scales simulated parameters and nothing else.
 
     Example:
         >>> from dpaudit_paper.landscapes import Threshold
@@ -106,14 +99,12 @@ class LandscapeProcess:
     landscape: Landscape | BatchLandscapes
     period: int | None = None
     scaling: Scaling = "paper"
-    clip: float = 1.0
 
     def __post_init__(self) -> None:
         _validate.positive("noise_multiplier", self.noise_multiplier)
         _validate.integer("batch_size", self.batch_size, at_least=1, at_most=10**9)
         _validate.integer("steps", self.steps, at_least=1, at_most=10**6)
         _validate.one_of("scaling", self.scaling, ("paper", "dpsgd"))
-        _validate.positive("clip", self.clip)
         if self.period is not None:
             _validate.integer("period", self.period, at_least=1, remedy="use 1 for every step")
             if self.period > self.steps:
@@ -124,7 +115,7 @@ class LandscapeProcess:
         if not isinstance(self.landscape, Landscape | BatchLandscapes):
             raise InvalidInput(
                 f"landscape must be a Landscape, got {self.landscape!r}; "
-                "use dpaudit_paper.landscapes.named_landscape or dpaudit_paper.landscapes.Table"
+                "use dpaudit_paper.landscapes.named_landscape"
             )
 
     @property

@@ -28,7 +28,7 @@ from scipy.special import log_ndtr, ndtri
 from dpaudit._arrays import Array, Integers
 from dpaudit.errors import NumericalError
 from dpaudit_paper.landscapes.pair import DensityPair
-from dpaudit_paper.landscapes.panels import Panels, Rule, rule
+from dpaudit_paper.landscapes.panels import Panels
 from dpaudit_paper.landscapes.process import Landscape, LandscapeProcess, accountant_mu
 
 LONGEST_TAIL = 36.0  # the normal density is 1e-282 there
@@ -59,7 +59,7 @@ class _Grid:
 
     landscape: Landscape
     reach: float
-    rule: Rule
+    order: int
     width: float
     left: Array = field(default_factory=lambda: np.empty(0))
     right: Array = field(default_factory=lambda: np.empty(0))
@@ -69,7 +69,7 @@ class _Grid:
     count: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def panels(self, which: Integers | slice = slice(None)) -> Panels:
-        return Panels(self.left[which], self.right[which], self.rule)
+        return Panels(self.left[which], self.right[which], self.order)
 
     def discover(self, cells: Integers) -> None:
         """Cut lattice cells that are new into panels."""
@@ -108,7 +108,7 @@ class _Grid:
         smaller = _Grid(
             self.landscape,
             self.reach,
-            self.rule,
+            self.order,
             self.width,
             left=self.left[kept],
             right=self.right[kept],
@@ -182,7 +182,7 @@ class _Kernel:
         z *= -0.5
         np.exp(z, out=z)
         z *= (source.weights / (self.noise * math.sqrt(2 * math.pi)))[column][:, None, :]
-        order, panels = self.source.rule.order, self.target.left.size
+        order, panels = self.source.order, self.target.left.size
         start = np.searchsorted(row, np.arange(panels + 1))
         return bsr_matrix(
             (z, column, start), shape=(panels * order, columns.size * order), blocksize=(order,) * 2
@@ -301,8 +301,8 @@ class _Propagation:
         process, resolution = self._process, self._resolution
         landscape = process.landscape_at(min(step + 1, process.steps))
         if landscape not in self._grids:
-            order, width = rule(resolution.order), resolution.width * process.step_noise
-            self._grids[landscape] = _Grid(landscape, process.reach, order, width)
+            width = resolution.width * process.step_noise
+            self._grids[landscape] = _Grid(landscape, process.reach, resolution.order, width)
         return self._grids[landscape]
 
     def _moved(self, source: _Grid, shift: float, densities: Array) -> Array:

@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import final
 
 import numpy as np
@@ -23,56 +23,17 @@ from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput
 from dpaudit_paper.landscapes.pair import DiscretePair, normal_mass
 from dpaudit_paper.landscapes.process import BatchLandscapes, Landscape, LandscapeProcess
-from dpaudit_paper.landscapes.shapes import Wells, inside
+from dpaudit_paper.landscapes.shapes import PiecewiseLinear, wells
 
 _NEIGHBOURS = 3  # cells on each side that one step's noise can reach
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Reading(Landscape):
-    """Round the distance to the centre of the cell, and jump as many cells.
-
-    Arguments:
-        width: Width W of a cell.
-        unit: Rounding unit q.
-        most: Largest number of cells M of a jump.
-        centre: The distance that is rounded to 0: between the two means of the residual.
-    """
-
-    width: float
-    unit: float
-    most: int
-    centre: float = 0.5
-
-    def __post_init__(self) -> None:
-        _validate.positive("width", self.width)
-        _validate.positive("unit", self.unit)
-        _validate.integer("most", self.most, at_least=1)
-        _validate.real("centre", self.centre)
-
-    def drift(self, position: Array, reach: float) -> Array:
-        position = np.asarray(position, dtype=float)
-        cell = np.floor(position / self.width + 0.5)
-        units = np.floor((position - cell * self.width - self.centre) / self.unit + 0.5)
-        target = (cell + np.clip(units, -self.most, self.most)) * self.width
-        return np.asarray(np.clip(target - position, -reach, reach))
-
-    def edges(self, low: float, high: float, reach: float) -> Array:
-        cells = np.arange(math.floor(low / self.width) - 1, math.ceil(high / self.width) + 2)
-        cuts = np.append(self._cuts(), self.width / 2)
-        return inside(np.add.outer(cells * self.width, cuts).ravel(), low, high)
-
-    def _cuts(self) -> Array:
-        """Where the rounding changes, inside a cell."""
-        cuts = self.centre + self.unit * (np.arange(-self.most, self.most) + 0.5)
-        return np.asarray(cuts[np.abs(cuts) < self.width / 2], dtype=float)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
 class ReadingWells(BatchLandscapes):
-    r"""Wells of width W, with a `Reading` after each insertion.
+    r"""Wells of width W; after each insertion the distance to the centre is read instead.
+
+    It is rounded around one half, which lies between the two means of the residual.
 
     Arguments:
         period: The insertion period k, at least 2.
@@ -96,21 +57,29 @@ class ReadingWells(BatchLandscapes):
 
     def __post_init__(self) -> None:
         _validate.integer("period", self.period, at_least=2, remedy="use wells for one insertion")
-        self._reading  # noqa: B018  # checks the other arguments
+        _validate.positive("width", self.width)
+        _validate.positive("unit", self.unit)
+        _validate.integer("most", self.most, at_least=1)
         if (self.most - 0.5) * self.unit + 0.5 >= self.width / 2:
             raise InvalidInput(
                 f"width must be above {(2 * self.most - 1) * self.unit + 1:g} for {self.most} "
                 f"units of {self.unit:g}, got {self.width:g}"
             )
 
-    @property
-    def _reading(self) -> Reading:
-        return Reading(width=self.width, unit=self.unit, most=self.most)
+    @cached_property
+    def _wells(self) -> PiecewiseLinear:
+        return wells(self.width, edge=-self.width / 2)
+
+    @cached_property
+    def _reading(self) -> PiecewiseLinear:
+        cells = np.arange(-self.most, self.most + 1)
+        cuts = 0.5 + self.unit * (cells[1:] - 0.5)
+        knots = np.concatenate([[-self.width / 2], np.repeat(cuts, 2), [self.width / 2]])
+        moves = self.width * np.repeat(cells, 2) - knots
+        return PiecewiseLinear(knots=knots, moves=moves, repeats=True)
 
     def at(self, step: int) -> Landscape:
-        if (step - 2) % self.period == 0:
-            return self._reading
-        return Wells(width=self.width, edge=self.width / 2)
+        return self._reading if (step - 2) % self.period == 0 else self._wells
 
     @property
     def least_reach(self) -> float:

@@ -1,36 +1,26 @@
-r"""Simulation of the process, with and without the canary, as in the paper.
-
-Vectorised over runs, in fixed tiles with a seed each, so a result depends only on
-``seed`` and ``runs``.
-"""
+"""Simulation of the process, with and without the canary, as in the paper."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
+from dpaudit.scores import Scores
 from dpaudit_paper.landscapes.process import LandscapeProcess
 
 TILE = 65_536  # positions, noise and drift of a tile stay in the second-level cache
 MOST_RUNS = 10**8  # a score takes 8 bytes
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SimulatedScores:
-    """The released number of every run, with and without the canary; larger means "inserted"."""
+def simulate(process: LandscapeProcess, *, runs: int, seed: int = 0) -> Scores:
+    """The released number of ``runs`` independent runs, half of them with the canary.
 
-    inserted: Array
-    not_inserted: Array
-
-
-def simulate(process: LandscapeProcess, *, runs: int, seed: int = 0) -> SimulatedScores:
-    """Scores of ``runs`` independent runs, half of them with the canary.
+    Runs are played in tiles with a seed each, so that the scores depend on ``seed`` and ``runs``
+    only.
 
     See also:
-        `dpaudit_paper.landscapes.exact_privacy` needs no runs; `dpaudit.lower_bound` for the audit.
+        `dpaudit_paper.landscapes.exact_privacy` needs no runs; `dpaudit.estimate` for the audit.
 
     Arguments:
         process: The process to run.
@@ -43,26 +33,24 @@ def simulate(process: LandscapeProcess, *, runs: int, seed: int = 0) -> Simulate
         ...     noise_multiplier=1, batch_size=16, steps=25, landscape=Threshold()
         ... )
         >>> scores = simulate(process, runs=2000)
-        >>> bool(scores.inserted.mean() > scores.not_inserted.mean())
+        >>> bool(scores.inserted_scores.mean() > scores.other_scores.mean())
         True
     """
     remedy = "half of the runs contain the canary"
     _validate.integer("runs", runs, at_least=2, at_most=MOST_RUNS, remedy=remedy)
     _validate.integer("seed", seed)
     with_canary = runs // 2
-    return SimulatedScores(
-        inserted=_scores(process, with_canary, 1, seed),
-        not_inserted=_scores(process, runs - with_canary, 0, seed),
+    return Scores.from_samples(
+        _positions(process, with_canary, 1, seed), _positions(process, runs - with_canary, 0, seed)
     )
 
 
-def _scores(process: LandscapeProcess, runs: int, canary: int, seed: int) -> Array:
-    scores = np.empty(runs)
+def _positions(process: LandscapeProcess, runs: int, canary: int, seed: int) -> Array:
+    tiles = []
     for tile, first in enumerate(range(0, runs, TILE)):
-        count = min(TILE, runs - first)
         generator = np.random.default_rng([seed, canary, tile])
-        scores[first : first + count] = _tile(process, count, canary, generator)
-    return scores * process.clip
+        tiles.append(_tile(process, min(TILE, runs - first), canary, generator))
+    return np.concatenate(tiles)
 
 
 def _tile(
