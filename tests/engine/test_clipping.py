@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ from torch.nn import functional
 
 from dpaudit.engine import reference
 from dpaudit.engine.clipped_sums import ClippedSums, Taps, ruled_units
+from dpaudit.engine.convolutions import PADDED_TO
 from dpaudit.engine.kernels.rule import with_blocks
-from dpaudit.engine.layer_rules import rules
-from dpaudit.engine.products import PADDED_TO
+from dpaudit.engine.layer_rules import rule_for
 from dpaudit.engine.starting_points import trainable
 
 
@@ -48,7 +49,13 @@ def fast(
     features = case.features.to(dtype) if case.features.is_floating_point() else case.features
     if convolutions == "kernels":
         template = with_blocks(template, features)
-    sums = ClippedSums(template, cross_entropy, features, rules(convolutions=convolutions), taps)
+    sums = ClippedSums(
+        template,
+        cross_entropy,
+        features,
+        taps,
+        rule_for=partial(rule_for, products=convolutions == "product"),
+    )
     parameters = torch.stack([flat(one) for one in built]).to(dtype)
     norm = torch.tensor(clip_norm, dtype=dtype)
     return sums(parameters, features, case.targets, weights.to(dtype), norm)
@@ -86,7 +93,7 @@ def test_clipped_sums_equal_the_slow_twins(
     weights[1, 0] = 0
     norms = [0.3, 3.0, float("inf")]  # all clipped, some, none
     ways = [Taps(per_example=True)]
-    covered = ruled_units(built[0], rules(convolutions="library"), Taps())
+    covered = ruled_units(built[0], Taps())
     if sum(len(unit.parameters) for unit in covered) == len(trainable(built[0])):
         ways.append(Taps())
     for clip_norm in norms:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,9 @@ from dpaudit.engine.compiling import (
     traced,
     update_distance,
 )
-from dpaudit.engine.layer_rules import rules
+from dpaudit.engine.convolutions import PADDED_TO
+from dpaudit.engine.layer_rules import rule_for
 from dpaudit.engine.noise import Stream
-from dpaudit.engine.products import PADDED_TO
 from dpaudit.engine.starting_points import flat_parameters, initial_parameters, known_model
 from dpaudit.engine.training import Engine
 from dpaudit.mechanisms.losses import cross_entropy as mean_cross_entropy
@@ -281,7 +282,7 @@ def test_compiled_clipped_sums_equal_uncompiled_ones(
     torch.manual_seed(0)
     template = small_convolutions()
     features, targets = torch.randn(5, 3, 7, 7), torch.arange(5) % 2
-    sums = ClippedSums(template, cross_entropy, features, rules(convolutions="product"))
+    sums = ClippedSums(template, cross_entropy, features, rule_for=partial(rule_for, products=True))
     flat = torch.stack([flat_parameters(small_convolutions()) for _ in range(3)])
     example = (flat, features, targets, torch.ones(3, 5), torch.tensor(0.5))
     with numerics("float32", torch.device("cpu")):
@@ -357,9 +358,7 @@ def gpt_sums(
     template = gpt(vocabulary=9, length=4, width=16, layers=layers, heads=2).to(dtype)
     features = torch.arange(12).view(3, 4) % 9
     taps = Taps(per_example=True)
-    sums = ClippedSums(
-        template, mean_cross_entropy, features, rules(convolutions="library"), taps, dtype=dtype
-    )
+    sums = ClippedSums(template, mean_cross_entropy, features, taps, dtype=dtype)
     flat = flat_parameters(template)[None].float()
     example = (flat, features, features, torch.ones(1, 3), torch.tensor(0.5))
     return sums, example

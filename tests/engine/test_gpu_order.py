@@ -19,15 +19,15 @@ def numbers(*shape: int) -> Tensor:
 @pytest.mark.parametrize(
     ("rule", "layer", "inputs"),
     [
-        ("linear", nn.Linear(4, 3), numbers(5, 4)),
-        ("linear", nn.Linear(9, 8), numbers(5, 2, 9)),
-        ("linear", nn.Linear(4, 3, bias=False), numbers(5, 2, 6, 4)),
-        ("convolution", nn.Conv2d(4, 6, 3, groups=2), numbers(3, 4, 6, 5)),
-        ("convolution-product", nn.Conv1d(2, 4, 3), numbers(3, 2, 9)),
-        ("group-norm", nn.GroupNorm(2, 6), numbers(4, 6, 5)),
-        ("layer-norm", nn.LayerNorm((3, 4)), numbers(5, 2, 3, 4)),
-        ("embedding", nn.Embedding(7, 3), torch.arange(30).view(5, 6) % 7),
-        ("recurrent", nn.GRU(3, 4, batch_first=True), numbers(5, 6, 3)),
+        ("torch.Linear", nn.Linear(4, 3), numbers(5, 4)),
+        ("torch.Linear", nn.Linear(9, 8), numbers(5, 2, 9)),
+        ("torch.Linear", nn.Linear(4, 3, bias=False), numbers(5, 2, 6, 4)),
+        ("torch.Conv2d", nn.Conv2d(4, 6, 3, groups=2), numbers(3, 4, 6, 5)),
+        ("torch.Conv1d as product", nn.Conv1d(2, 4, 3), numbers(3, 2, 9)),
+        ("torch.GroupNorm", nn.GroupNorm(2, 6), numbers(4, 6, 5)),
+        ("torch.LayerNorm", nn.LayerNorm((3, 4)), numbers(5, 2, 3, 4)),
+        ("torch.Embedding", nn.Embedding(7, 3), torch.arange(30).view(5, 6) % 7),
+        ("torch.GRU", nn.GRU(3, 4, batch_first=True), numbers(5, 6, 3)),
     ],
 )
 def test_rules_keep_the_contract(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dpaudit.engine.gradients import sum_rows
+from dpaudit.engine.embeddings import sum_rows
 
 
 @pytest.mark.parametrize("axes", [(None, 0), (0, 0), (0, None), (1, 2)])

@@ -11,7 +11,15 @@ from torch import Tensor, nn
 
 from dpaudit.engine.gradients import Explicit
 from dpaudit.engine.kernels.rule import ConvolutionBlock
-from dpaudit.engine.layer_rules import LAYER_RULES, LINEAR, Gradients, LayerRule, Notes, Tap, rules
+from dpaudit.engine.layer_rules import (
+    LAYER_RULES,
+    LINEAR,
+    Gradients,
+    LayerRule,
+    Notes,
+    Tap,
+    rule_for,
+)
 from dpaudit.testing import check_layer_rule
 
 
@@ -20,28 +28,39 @@ def numbers(*shape: int) -> Tensor:
 
 
 CASES: dict[str, list[tuple[Any, ...]]] = {
-    "linear": [
+    "torch.Linear": [
         (nn.Linear(4, 3), numbers(5, 4)),
         (nn.Linear(4, 3, bias=False), numbers(5, 2, 6, 4)),
     ],
-    "convolution-block": [
+    "dpaudit.ConvolutionBlock": [
         (ConvolutionBlock(nn.Conv2d(2, 3, (2, 3), bias=False)), numbers(3, 2, 9, 7)),
         (ConvolutionBlock(nn.Conv2d(2, 3, 3), relu=True, pool=2), numbers(3, 2, 7, 9)),
         (ConvolutionBlock(nn.Conv2d(2, 3, 2, padding=1), relu=True), numbers(3, 2, 4, 5)),
         (ConvolutionBlock(nn.Conv2d(2, 3, 3, stride=2), pool=2), numbers(3, 2, 8, 9)),
     ],
-    "convolution-product": [
-        (nn.Conv2d(3, 4, 3, stride=2, padding=1), numbers(3, 3, 7, 8)),
+    "torch.Conv1d as product": [
         (nn.Conv1d(2, 4, 3, dilation=2, bias=False), numbers(3, 2, 9)),
+    ],
+    "torch.Conv2d as product": [
+        (nn.Conv2d(3, 4, 3, stride=2, padding=1), numbers(3, 3, 7, 8)),
+    ],
+    "torch.Conv3d as product": [
         (nn.Conv3d(2, 3, (2, 3, 2), stride=(1, 2, 1), padding=1), numbers(3, 2, 4, 5, 3)),
     ],
-    "convolution": [
-        (nn.Conv2d(4, 6, (3, 1), groups=2, padding="same"), numbers(3, 4, 6, 5)),
+    "torch.Conv1d": [
         (nn.Conv1d(2, 4, 3, padding=1, padding_mode="circular"), numbers(3, 2, 9)),
+    ],
+    "torch.Conv2d": [
+        (nn.Conv2d(4, 6, (3, 1), groups=2, padding="same"), numbers(3, 4, 6, 5)),
+    ],
+    "torch.Conv3d": [
         (nn.Conv3d(2, 4, 2, groups=2, dilation=(2, 1, 1)), numbers(3, 2, 4, 3, 3)),
     ],
-    "rms-norm": [(nn.RMSNorm(4), numbers(5, 3, 4)), (nn.RMSNorm((3, 4)), numbers(5, 3, 4))],
-    "attention": [
+    "torch.RMSNorm": [
+        (nn.RMSNorm(4), numbers(5, 3, 4)),
+        (nn.RMSNorm((3, 4)), numbers(5, 3, 4)),
+    ],
+    "torch.MultiheadAttention": [
         (nn.MultiheadAttention(4, 2, batch_first=True), *[numbers(3, 5, 4)] * 3),
         (
             nn.MultiheadAttention(4, 2, bias=False, batch_first=True),
@@ -50,26 +69,27 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
             numbers(3, 6, 4),
         ),
     ],
-    "recurrent": [
+    "torch.RNN": [
         (nn.RNN(3, 4, nonlinearity="relu", batch_first=True), numbers(5, 6, 3)),
+    ],
+    "torch.LSTM": [
         (nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True), numbers(5, 6, 3)),
+    ],
+    "torch.GRU": [
         (nn.GRU(3, 4, bias=False, batch_first=True), numbers(5, 6, 3)),
         (nn.GRU(3, 2, bidirectional=True, batch_first=True), numbers(5, 4, 3)),
     ],
-    "group-norm": [(nn.GroupNorm(2, 6), numbers(4, 6, 5))],
-    "layer-norm": [
+    "torch.GroupNorm": [(nn.GroupNorm(2, 6), numbers(4, 6, 5))],
+    "torch.LayerNorm": [
         (nn.LayerNorm((3, 4)), numbers(5, 2, 3, 4)),
         (nn.LayerNorm(4, bias=False), numbers(5, 4)),
     ],
-    "embedding": [(nn.Embedding(7, 3, padding_idx=2), torch.randint(0, 7, (5, 6)))],
+    "torch.Embedding": [(nn.Embedding(7, 3, padding_idx=2), torch.randint(0, 7, (5, 6)))],
 }
 
 
-OF_OTHER_LIBRARIES = {"transposed-linear"}
-
-
 def test_every_registered_rule_has_a_case() -> None:
-    assert CASES.keys() | OF_OTHER_LIBRARIES == set(LAYER_RULES)
+    assert CASES.keys() | {"transformers.Conv1D"} == set(LAYER_RULES)
 
 
 @pytest.mark.parametrize(
@@ -78,26 +98,30 @@ def test_every_registered_rule_has_a_case() -> None:
 def test_registered_rules_keep_the_contract(name: str, number: int) -> None:
     layer, *inputs = CASES[name][number]
     check_layer_rule(LAYER_RULES[name], layer, *inputs)
+    assert rule_for(layer, products="product" in name) is LAYER_RULES[name]
 
 
 @pytest.mark.parametrize("inputs", [numbers(5, 4), numbers(5, 6, 4)], ids=["flat", "sequences"])
 def test_the_rule_for_projections_of_transformers_keeps_the_contract(inputs: Tensor) -> None:
     library = pytest.importorskip("transformers.pytorch_utils")
-    check_layer_rule(LAYER_RULES["transposed-linear"], library.Conv1D(3, 4), inputs)
-    assert not LAYER_RULES["transposed-linear"].handles(nn.Linear(4, 3))
+    layer = library.Conv1D(3, 4)
+    check_layer_rule(LAYER_RULES["transformers.Conv1D"], layer, inputs)
+    assert rule_for(layer) is LAYER_RULES["transformers.Conv1D"]
 
 
-@pytest.mark.parametrize(
-    ("convolutions", "expected"),
-    [
-        ("library", "convolution"),
-        ("product", "convolution-product"),
-        ("kernels", "convolution-product"),
-    ],
-)
-def test_the_rule_of_convolutions_is_chosen(convolutions: Any, expected: str) -> None:
-    chosen = [r for r in rules(convolutions=convolutions) if r.handles(nn.Conv2d(3, 4, 3))]
-    assert chosen[0] is LAYER_RULES[expected]
+class _SameForward(nn.Linear):
+    pass
+
+
+class _OtherForward(nn.Linear):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs) + 1
+
+
+def test_subclasses_have_the_rule_of_the_class_whose_forward_they_have() -> None:
+    assert rule_for(_SameForward(4, 3)) is LINEAR
+    assert rule_for(_OtherForward(4, 3)) is None
+    assert rule_for(nn.Conv2d(4, 4, 3, groups=2), products=True) is LAYER_RULES["torch.Conv2d"]
 
 
 def _double(layer: nn.Linear, tap: Tap, inputs: Tensor) -> Tensor:

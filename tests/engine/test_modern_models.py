@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from dpaudit.data import Examples
 from dpaudit.engine import check_mechanism, products
 from dpaudit.engine.clipped_sums import ClippedSums
-from dpaudit.engine.layer_rules import rules
+from dpaudit.engine.layer_rules import rule_for
 from dpaudit.engine.reference import clipped_sum
 from dpaudit.engine.starting_points import flat_parameters, known_model
 from dpaudit.errors import UnsupportedModel
@@ -206,7 +207,9 @@ def test_clipped_sums_of_several_runs_equal_the_slow_twins(
             other.data = parameter.data
     features = torch.from_numpy(training.data.features[:6])
     targets = torch.from_numpy(training.data.targets[:6])
-    sums = ClippedSums(models[0], cross_entropy, features, rules(convolutions="product"), taps)
+    sums = ClippedSums(
+        models[0], cross_entropy, features, taps, rule_for=partial(rule_for, products=True)
+    )
     parameters = torch.stack([flat_parameters(model, torch.float64) for model in models])
     found = sums(
         parameters,

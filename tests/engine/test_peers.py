@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpaudit.engine.clipped_sums import ClippedSums
-from dpaudit.engine.layer_rules import rules
+from dpaudit.engine.layer_rules import rule_for
 from dpaudit.engine.starting_points import flat_parameters, trainable
 
 opacus = pytest.importorskip("opacus")
@@ -40,7 +41,9 @@ def test_opacus_agrees(cases: dict[str, Any], name: str) -> None:
 
 
 def _ours(case: Any, template: torch.nn.Module) -> Tensor:
-    sums = ClippedSums(template, cross_entropy, case.features, rules(convolutions="product"))
+    sums = ClippedSums(
+        template, cross_entropy, case.features, rule_for=partial(rule_for, products=True)
+    )
     weights = torch.ones(1, len(case.targets))
     start = flat_parameters(template).unsqueeze(0)
     return sums(start, case.features, case.targets, weights, torch.tensor(CLIP_NORM))[0]

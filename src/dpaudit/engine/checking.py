@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from dpaudit.data import Examples
 from dpaudit.engine import reference
 from dpaudit.engine.clipped_sums import ClippedSums, Taps, describe, ruled_units
-from dpaudit.engine.layer_rules import rules
 from dpaudit.engine.starting_points import (
     as_tensor,
     build_model,
@@ -244,7 +243,7 @@ def _choose_taps(
             continue
         tried.add(taps)
         try:
-            sums = ClippedSums(model, mechanism.loss, features, rules(convolutions="library"), taps)
+            sums = ClippedSums(model, mechanism.loss, features, taps)
             rows = all(call.shape[:1] == features.shape[:1] for call in sums.calls)
             if not taps.per_example and (sums.loose or not rows):
                 continue  # a parameter has no rule, or a layer does not see an example as a row
@@ -269,7 +268,7 @@ def _candidates(model: nn.Module, everything: frozenset[int]) -> Iterator[Taps]:
     yield Taps()
     yield Taps(per_example=True)
     places: dict[int, frozenset[int]] = {}
-    for unit in ruled_units(model, rules(convolutions="library"), Taps()):
+    for unit in ruled_units(model, Taps()):
         rule = id(unit.rule)
         places[rule] = places.get(rule, frozenset()) | frozenset(unit.parameters.values())
     for loose in places.values():

@@ -31,12 +31,13 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dpaudit.engine import products
-from dpaudit.engine.gradients import Explicit, ParameterGradients, add
-from dpaudit.engine.layer_rules import LayerRule, Notes
+from dpaudit.engine.gradients import Explicit, ParameterGradients
+from dpaudit.engine.layer_rules import LayerRule, Notes, rule_for
 from dpaudit.engine.starting_points import trainable
 from dpaudit.mechanisms.clipping import Clipping, FlatClipping
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+RuleFor = Callable[[torch.nn.Module], LayerRule | None]
 _Derivatives = tuple[list[Tensor], dict[int, Tensor]]
 """Derivatives of the losses by the taps of calls, and by those of loose parameters."""
 
@@ -85,24 +86,6 @@ class Call:
 
 
 @final
-class _Recording:
-    """The taps that one forward pass adds, and the notes that it records."""
-
-    def __init__(self, taps: Sequence[Tensor] | None, *, contiguous: bool) -> None:
-        self.calls: list[Call] = []
-        self.notes: list[Notes] = []
-        self._contiguous = contiguous  # models may use `Tensor.view` on what a rule returns
-        self._taps = taps  # one for each call, in order; None: record shapes only
-
-    def tap(self, unit: int, values: Tensor, notes: Notes, part: str = "") -> Tensor:
-        """Record a call and add its tap."""
-        self.calls.append(Call(unit=unit, part=part, shape=values.shape))
-        self.notes.append(notes)
-        values = values.contiguous() if self._contiguous else values
-        return values if self._taps is None else values + self._taps[len(self.calls) - 1]
-
-
-@final
 class ClippedSums:
     """Clips and sums the per-example gradients of a model, all runs at once.
 
@@ -111,8 +94,8 @@ class ClippedSums:
             with given parameters while its layers record notes.
         loss: One loss per example.
         features: A batch of the size that will be used, to see the shapes of all taps.
-        rules: The layer rules; the first that handles a layer is used.
         taps: How the model is tapped.
+        rule_for: Gives the rule of a layer, or `None`.
         clipping: The kind of clipping; flat by default.
         views: Number of consecutive features that are views of one example; their gradients are
             averaged before clipping.
@@ -124,9 +107,9 @@ class ClippedSums:
         module: torch.nn.Module,
         loss: Loss,
         features: Tensor,
-        rules: Sequence[LayerRule],
         taps: Taps | None = None,
         *,
+        rule_for: RuleFor = rule_for,
         clipping: Clipping | None = None,
         views: int = 1,
         dtype: torch.dtype | None = None,
@@ -139,8 +122,9 @@ class ClippedSums:
         self._names = tuple(name for name, _ in named)
         self._shapes = tuple(parameter.shape for _, parameter in named)
         self.sizes = tuple(parameter.numel() for _, parameter in named)
-        self._recording: _Recording | None = None
-        self.units = ruled_units(self._model, rules, self.taps)
+        self._taps: Sequence[Tensor] | None = None  # one for each call; None: record only
+        self._records: list[tuple[Call, Notes]] = []
+        self.units = ruled_units(self._model, self.taps, rule_for)
         ruled = {place for unit in self.units for place in unit.parameters.values()}
         self.loose = tuple(place for place in range(len(self.sizes)) if place not in ruled)
         for number, unit in enumerate(self.units):
@@ -214,31 +198,30 @@ class ClippedSums:
     def _measure(self, features: Tensor) -> tuple[Call, ...]:
         """Run without taps to record the calls of layers and their shapes."""
         parameters = [parameter.detach() for parameter in trainable(self._model)]
-
-        two_examples = torch.cat([features[:1], features[:1]])
-        batches = [features[:1], two_examples] if self.taps.per_example else [features]
-        recordings = [_Recording(None, contiguous=self.taps.per_example) for _ in batches]
-        for inputs, recording in zip(batches, recordings, strict=True):
-            with torch.no_grad():
-                self._run(parameters, inputs, recording)
-        if not self.taps.per_example:
-            return tuple(recordings[0].calls)
-        one, two = recordings
-        pairs = zip(one.calls, one.notes, two.calls, two.notes, strict=True)
+        with torch.no_grad():
+            if not self.taps.per_example:
+                return tuple(call for call, _ in self._run(parameters, features)[1])
+            one, two = (self._run(parameters, features[[0] * count])[1] for count in (1, 2))
         return tuple(
             replace(
                 call,
-                axes=_growing_axes(
-                    [call.shape, *(note.shape for note in notes)],
-                    [other.shape, *(note.shape for note in others)],
+                axes=tuple(
+                    next((a for a in range(len(short)) if short[a] != long[a]), None)
+                    for short, long in zip(
+                        [call.shape, *(note.shape for note in notes)],
+                        [longer.shape, *(note.shape for note in others)],
+                        strict=True,
+                    )
                 ),
             )
-            for call, notes, other, others in pairs
+            for (call, notes), (longer, others) in zip(one, two, strict=True)
         )
 
-    def _run(self, parameters: Sequence[Tensor], inputs: Tensor, recording: _Recording) -> Tensor:
-        """The model's output with ``parameters``."""
-        self._recording = recording
+    def _run(
+        self, parameters: Sequence[Tensor], inputs: Tensor, taps: Sequence[Tensor] | None = None
+    ) -> tuple[Tensor, list[tuple[Call, Notes]]]:
+        """The model's output with ``parameters``, and the calls of layers with their notes."""
+        self._taps, self._records = taps, []
         fast_path = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)  # it would bypass the layers inside
         try:
@@ -248,15 +231,19 @@ class ClippedSums:
             with sdpa_kernel(SDPBackend.MATH):
                 outputs: Tensor = torch.func.functional_call(self._model, given, (inputs,))
         finally:
-            self._recording = None
             torch.backends.mha.set_fastpath_enabled(fast_path)
-        return outputs
+        return outputs, self._records
 
     def _layer_forward(self, number: int, *args: Any, **kwargs: Any) -> Any:
-        unit, recording = self.units[number], self._recording
-        if recording is None:  # pragma: no cover - the copy is private
-            raise RuntimeError("a tapped layer was called outside of ClippedSums")
-        tap = functools.partial(recording.tap, number)
+        """The output of a layer by its rule, with the taps of this run."""
+
+        def tap(values: Tensor, notes: Notes, part: str = "") -> Tensor:
+            self._records.append((Call(unit=number, part=part, shape=values.shape), notes))
+            # Models may use `Tensor.view` on what a rule returns.
+            values = values.contiguous() if self.taps.per_example else values
+            return values if self._taps is None else values + self._taps[len(self._records) - 1]
+
+        unit = self.units[number]
         return unit.rule.forward(unit.layer, tap, *args, **kwargs)
 
     def _gradients(
@@ -283,9 +270,8 @@ class ClippedSums:
             if self.taps.per_example:
                 losses, notes = self._each_example(parameters, features, targets, taps, loose)
             else:
-                recording = _Recording(taps, contiguous=False)
-                losses = self._loss(self._run(parameters, features, recording), targets)
-                notes = recording.notes
+                outputs, records = self._run(parameters, features, taps)
+                losses, notes = self._loss(outputs, targets), [notes for _, notes in records]
             return (losses.sum() if self._views == 1 else losses.sum() / self._views), notes
 
         if alone and not self.taps.per_example and not products.on_gpu(own):
@@ -326,9 +312,9 @@ class ClippedSums:
                 value + own[place] if place in own else value
                 for place, value in enumerate(parameters)
             ]
-            recording = _Recording(taps, contiguous=True)
-            outputs = self._run(given, point.unsqueeze(0), recording)
-            return self._loss(outputs, target.unsqueeze(0)).sum(), recording.notes
+            outputs, records = self._run(given, point.unsqueeze(0), taps)
+            loss = self._loss(outputs, target.unsqueeze(0)).sum()
+            return loss, [notes for _, notes in records]
 
         losses, notes = torch.func.vmap(one_example)(features, targets, list(taps), loose)
         return losses, notes
@@ -336,7 +322,7 @@ class ClippedSums:
     def _by_place(
         self, notes: Sequence[Notes], derivatives: _Derivatives
     ) -> dict[int, ParameterGradients]:
-        parts: dict[int, list[ParameterGradients]] = {}
+        places: dict[int, ParameterGradients] = {}
         for call, note, derivative in zip(self.calls, notes, derivatives[0], strict=True):
             unit, values = self.units[call.unit], [derivative, *note]
             if call.axes:  # the example's axis first; each example ran as a batch of one
@@ -346,13 +332,13 @@ class ClippedSums:
                 ]
             ruled = unit.rule.gradients(unit.layer, call.part, tuple(values[1:]), values[0])
             for name, part in ruled.items():
-                if name in unit.parameters:
-                    parts.setdefault(unit.parameters[name], []).append(part)
+                if (place := unit.parameters.get(name)) is not None:
+                    places[place] = places[place].plus(part) if place in places else part
         explicit = {place: Explicit(derivative) for place, derivative in derivatives[1].items()}
-        return {**{place: add(some) for place, some in parts.items()}, **explicit}
+        return {**places, **explicit}
 
 
-def ruled_units(module: torch.nn.Module, rules: Sequence[LayerRule], taps: Taps) -> list[Unit]:
+def ruled_units(module: torch.nn.Module, taps: Taps, rule_for: RuleFor = rule_for) -> list[Unit]:
     """The outermost layers with a rule, in the order of the module's children."""
     places = {id(parameter): place for place, parameter in enumerate(trainable(module))}
     units: list[Unit] = []
@@ -364,20 +350,12 @@ def ruled_units(module: torch.nn.Module, rules: Sequence[LayerRule], taps: Taps)
         if id(layer) in visited or not own:
             continue
         visited.add(id(layer))
-        rule = next((rule for rule in rules if rule.handles(layer)), None)
-        if rule is not None and not taps.loose & set(own.values()):
+        rule = None if taps.loose & set(own.values()) else rule_for(layer)
+        if rule is not None:
             units.append(Unit(layer=layer, rule=rule, parameters=own))
         else:
             waiting.extend(reversed(list(layer.children())))
     return units
-
-
-def _growing_axes(one: Sequence[torch.Size], two: Sequence[torch.Size]) -> tuple[int | None, ...]:
-    """The axis of each shape that grows with the batch."""
-    return tuple(
-        next((axis for axis in range(len(short)) if short[axis] != long[axis]), None)
-        for short, long in zip(one, two, strict=True)
-    )
 
 
 def describe(name: str, layer: torch.nn.Module) -> str:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import subprocess
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, final
 
 import numpy as np
@@ -43,7 +43,7 @@ from dpaudit.engine.compiling import (
     update_distance,
 )
 from dpaudit.engine.fused import FusedSteps, fused_widths
-from dpaudit.engine.layer_rules import rules
+from dpaudit.engine.layer_rules import rule_for
 from dpaudit.engine.noise import Stream
 from dpaudit.engine.speed import ROUNDED, Speed
 from dpaudit.engine.starting_points import as_tensor, known_model
@@ -133,8 +133,8 @@ class Engine:
             template,
             mechanism.loss,
             self._examples(self._rows[0, 0], self._draws(0)[: self._size])[0],
-            rules(convolutions=convolutions),
             taps,
+            rule_for=partial(rule_for, products=convolutions != "library"),
             # A simulation without clipping has an infinite clip norm, which needs flat clipping.
             clipping=mechanism.clipping if clipped else FlatClipping(),
             views=1 if mechanism.augmentation is None else mechanism.augmentation.views,

@@ -5,6 +5,7 @@ These are estimates: a tile that does not fit in memory is halved while it is pl
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import pickle
@@ -23,7 +24,7 @@ from dpaudit._cores import cores
 from dpaudit.engine.checking import Checked
 from dpaudit.engine.clipped_sums import ClippedSums, Taps
 from dpaudit.engine.fused import can_build, fused_widths
-from dpaudit.engine.layer_rules import rules
+from dpaudit.engine.layer_rules import rule_for
 from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import as_tensor, known_model, trainable
 from dpaudit.engine.training import batch_table, fastest_convolutions
@@ -269,8 +270,8 @@ def _measure(
             template,
             mechanism.loss,
             features,
-            rules(convolutions="library" if convolutions == "kernels" else convolutions),
             taps,
+            rule_for=functools.partial(rule_for, products=convolutions == "product"),
             clipping=mechanism.clipping,
         )
         weights, clip_norm = start.new_ones(1, count), start.new_tensor(mechanism.clip_norm)

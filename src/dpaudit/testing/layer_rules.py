@@ -50,8 +50,12 @@ def check_layer_rule(rule: LayerRule, layer: torch.nn.Module, *inputs: Tensor) -
     packed = torch.cat([one.flatten(1).double() for one in inputs], dim=1)
     targets = torch.zeros(len(packed), dtype=torch.int64)
     parameters = torch.stack([flat_parameters(model, torch.float64) for model in models])
+
+    def rule_of(other: torch.nn.Module) -> LayerRule | None:
+        return rule if rule.handles(other) else None
+
     for taps in (Taps(), Taps(per_example=True)):
-        sums = ClippedSums(models[0], _loss, packed, [rule], taps)
+        sums = ClippedSums(models[0], _loss, packed, taps, rule_for=rule_of)
         gradients = [
             g for model in models for g in example_gradients(model, _loss, packed, targets)
         ]
