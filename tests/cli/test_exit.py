@@ -151,6 +151,15 @@ def test_names_are_printed_and_not_obeyed(tmp_path: Path, name: str, capsys) -> 
     assert not set(printed) & {"\x1b", "\r", "\x9b"}
 
 
+@pytest.mark.parametrize("columns", ["0", "1", "-1"])
+def test_a_terminal_without_columns_is_an_ordinary_one(columns: str, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    screen = console()
+    screen.file = io.StringIO()
+    screen.print("the verdict")
+    assert screen.file.getvalue() == "the verdict\n"
+
+
 def test_the_console_keeps_its_own_styles() -> None:
     screen = console()
     screen.file, screen._force_terminal = io.StringIO(), True

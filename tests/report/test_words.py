@@ -101,6 +101,11 @@ def test_every_form_has_the_same_facts_in_the_same_order(kind: str) -> None:
     assert [heading for heading, _ in statement.rows][:3] == ["Claimed", "Shown", "Meaning"]
 
 
+def test_one_test_without_fresh_runs_says_its_level() -> None:
+    page = " ".join(AUDITS["without fresh runs"][0]().summary().split())
+    assert "One test at 5 % decides." in page
+
+
 def test_suspected_stands_beside_a_bound_above_the_claim() -> None:
     result = AUDITS["suspected"][0]()
     assert result.suspected

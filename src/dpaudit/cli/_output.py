@@ -35,12 +35,17 @@ def print_json(value: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(_plain(value), indent=2, allow_nan=False) + "\n")
 
 
+_NARROWEST, _USUAL = 20, 80  # columns of a terminal
+
+
 def console() -> Console:
     """The console for people; made when needed, so that it sees redirected output.
 
     Markup is off and control characters are replaced: names come from files and stores.
     """
     screen = _Screen(highlight=False, soft_wrap=False, markup=False, emoji=False)
+    if screen.width < _NARROWEST:  # COLUMNS=0, which would print nothing
+        screen.width = _USUAL
     screen.push_render_hook(_Printable())
     return screen
 

@@ -264,16 +264,13 @@ def _why_violation(final: Assessment, test: ClaimTest) -> Iterator[str]:
     own = [text for text in test.assumptions if text not in test.claim.assumptions]
     condition = f" and {' and '.join(own)}" if own else ""
     fresh = " Fresh runs confirm it." if test.stage == 2 else ""
-    yield (
+    sentence = (
         f"If the claim were true{condition}, scores this extreme would occur with probability at "
         f"most {test.p_value:.2g}{_where(final)}.{fresh}"
     )
     if test.policy.false_alarms > HARDLY_CHANCE:
-        wrong = 100 * test.policy.false_alarms
-        yield (
-            f"Up to {wrong:.3g} % of the audits of a correct training find this by chance: let "
-            "fresh runs confirm it."
-        )
+        sentence += f" One test at {100 * test.policy.false_alarms:.3g} % decides."
+    yield sentence
 
 
 def _where(final: Assessment) -> str:
