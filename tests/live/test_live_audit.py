@@ -12,7 +12,7 @@ from dpaudit import Claim, Scores, estimate
 from dpaudit.audits import read_result
 from dpaudit.claims import LIVE, judge
 from dpaudit.cli import app
-from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.errors import DpauditError, InvalidInput, StoreError
 from dpaudit.live import ViolationFound, live_audit
 from dpaudit.live.result import PROVEN
 from dpaudit.lower_bounds.diagnostics import FAIR_COINS
@@ -178,15 +178,31 @@ def test_an_epsilon_can_be_claimed():
     assert result.least_upper.epsilon == pytest.approx(1.0, abs=0.01)
 
 
-def test_noise_that_changes_is_bounded_without_the_family():
-    live = live_audit([3000], **SETTINGS, canaries=500, seed=1)
+def test_a_store_is_opened_before_the_training_and_its_failure_does_not_end_it(tmp_path):
+    with pytest.raises(StoreError, match="folder does not exist"):
+        live_audit([100], **SETTINGS, store=tmp_path / "missing" / "audits.sqlite")
+    path = tmp_path / "audits.sqlite"
+    live = live_audit([3000, 50], **SETTINGS, store=path, seed=1)
+    live.__enter__()
+    train(live, steps=5)
+    path.write_text("not a store")
+    with pytest.warns(UserWarning, match="was not stored"):
+        live.__exit__(None, None, None)
+    assert live.result.final.horizon == 5
+
+
+def test_the_scale_of_noise_that_changes_is_bounded():
+    live = live_audit([3000], **SETTINGS, canaries=500, seed=2)
     random = np.random.default_rng(0)
     for step in range(40):
         noise = 1.0 if step < 20 else 2.0
         observed = live.evidence.take_part(0.25) + random.normal(0, noise, 500)
         live.evidence.observe(observed, rate=0.25, noise_multiplier=noise)
-    assert live.result.verdict != "violation"
-    assert live.result.leading.method == "gaussian-dp"
+    result = live.result
+    assert result.verdict != "violation"
+    assert result.leading.method == "dpsgd"
+    assert "unequal noise" in result.leading.assumptions[0]
+    assert 0.6 < result.leading.epsilon / result.claimed_epsilon < 1
 
 
 def test_sums_that_are_no_numbers_leave_a_doubt():
@@ -244,7 +260,12 @@ def test_no_step_is_an_error():
         ([100], {"sampling_rate": None}, "sampling_rate is missing"),
         ([100], {"score": "other"}, "score"),
         ([100], {"on_violation": "shout"}, "on_violation"),
-        ([100], {"claim": Claim.from_mu(1.0), "claimed_epsilon": 1.0}, "either claim"),
+        ([100], {"claim": Claim.from_mu(1.0), "claimed_epsilon": 1.0}, "not both"),
+        ([100], {"claim": "epsilon 1"}, "claim must be a Claim"),
+        ([100], {"claim": Claim.from_mu(1.0), "unit": "user"}, r"claim.per\('user'\)"),
+        ([100], {"claim": Claim.from_mu(1.0).per("user")}, "unit='user'"),
+        ([100], {"store": 3}, "store"),
+        ([100], {"name": 3}, "name"),
         (3, {}, "training"),
         (torch.optim.SGD([torch.zeros(3, requires_grad=True)], lr=1.0), {}, "clip_norm"),
     ],

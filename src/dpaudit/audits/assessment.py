@@ -217,7 +217,7 @@ def assess(
     doubts: tuple[str, ...] = (),
     covers: str = "",
     e_value: float | None = None,
-    dpsgd: tuple[float, int] | None = None,
+    history: Sequence[tuple[float, float, int]] | None = None,
 ) -> Assessment:
     """Lower and upper bounds for the scores of one horizon, and the test of the claim.
 
@@ -236,8 +236,8 @@ def assess(
         doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
         covers: The part of the model that the canaries test, in words.
         e_value: Of a live audit: the largest e-value along the way.
-        dpsgd: Of a live audit: the sampling rate and the number of steps, if all steps were
-            alike. The first lower bound is then on the noise of DP-SGD with these.
+        history: Of a live audit: its steps, as groups of equal noise, rate and number. The first
+            lower bound is on one factor of all their noise.
     """
     own, delta, confidence = description.claim(horizon), question.delta, question.confidence
     claim = question.claim or own
@@ -255,9 +255,8 @@ def assess(
         counted = with_failures(scores, failures)
         asked: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": description.seed}
         methods = LIVE_METHODS if description.live else lower_methods(clustered=scores.clustered)
-        history = None if claim is None else claimed_history(claim.settings)
-        if dpsgd is not None:
-            history = [(1.0, *dpsgd)]
+        if history is None and claim is not None:
+            history = claimed_history(claim.settings)
         lower = lower_bounds(counted, methods=methods, history=history, **asked)
     else:
         lower = anytime_bounds(watcher.test, delta=delta, confidence=confidence)

@@ -399,6 +399,21 @@ class Question:
         return cls(**{**plain, "claim": None if claim is None else Claim.from_dict(claim)})
 
 
+def claim_to_test(claim: Claim | None, claimed_epsilon: float | None, delta: float) -> Claim | None:
+    """The claim to test: the one given, or the one for an epsilon at delta."""
+    _validate.delta(delta)
+    if claim is not None and claimed_epsilon is not None:
+        raise InvalidInput(
+            f"give claim or claimed_epsilon, not both; got {claim!r} and {claimed_epsilon!r}"
+        )
+    if claim is not None and not isinstance(claim, Claim):
+        raise InvalidInput(
+            f"claim must be a Claim such as Claim.from_dpsgd(...), got {claim!r}; for an "
+            "epsilon use claimed_epsilon"
+        )
+    return claim if claimed_epsilon is None else Claim.from_epsilon(claimed_epsilon, delta)
+
+
 def _correlation(mechanism: DescribedMechanism) -> CorrelatedNoise | None:
     """The correlation of a described mechanism's noise, if there is any."""
     stored = mechanism.further.get("correlation")

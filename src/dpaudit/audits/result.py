@@ -420,7 +420,6 @@ def read_result(
     fresh = scores_of(again), _failures(again)
     sample, horizons = description.sample(1), tuple(tables)
     live = facts.get("live", {})
-    dpsgd = live.get("dpsgd")
     # A single scoring rule is known from the description; otherwise the first training decided.
     adversary = str(facts.get("adversary") or description.adversary.name)
     assessments, doubts, played = [], tuple(facts.get("doubts", ())), 0
@@ -448,7 +447,7 @@ def read_result(
                 covers=str(facts.get("covers", "")),
                 # The e-process along the way was against the claim of the audit.
                 e_value=live.get("e_value") if claim is None else None,
-                dpsgd=None if dpsgd is None else (float(dpsgd[0]), int(dpsgd[1])),
+                history=live.get("history"),
             )
         )
     final = assessments[-1].scores

@@ -26,7 +26,7 @@ from dpaudit import _validate
 from dpaudit._version import __version__
 from dpaudit.audits.assessment import policy_of, watcher_of
 from dpaudit.audits.games import Game, game_of
-from dpaudit.audits.identity import CONFIRMING, Description, Question, Sample
+from dpaudit.audits.identity import CONFIRMING, Description, Question, Sample, claim_to_test
 from dpaudit.audits.progress import Progress, default_progress
 from dpaudit.audits.result import AuditResult, read_result
 from dpaudit.claims import Claim
@@ -173,7 +173,7 @@ def audit(
     """
     began = time.perf_counter()
     question = Question(
-        claim=_claim_of(claim, claimed_epsilon, delta),
+        claim=claim_to_test(claim, claimed_epsilon, delta),
         delta=float(_validate.delta(delta)),
         confidence=float(_validate.confidence(confidence)),
         detect=_validate.between("detect", detect, 0, 1),
@@ -472,21 +472,6 @@ class _FailurePolicy:
 def _check_kind(name: str, value: object, kind: type, wanted: str) -> None:
     if value is not None and not isinstance(value, kind):
         raise InvalidInput(f"{name} must be {wanted}, got {_validate.shown(value)}")
-
-
-def _claim_of(claim: Claim | None, claimed_epsilon: float | None, delta: float) -> Claim | None:
-    """The claim to test: the one given, or the one for an epsilon at delta."""
-    _validate.delta(delta)
-    if claim is not None and claimed_epsilon is not None:
-        raise InvalidInput(
-            f"give claim or claimed_epsilon, not both; got {claim!r} and {claimed_epsilon!r}"
-        )
-    if claim is not None and not isinstance(claim, Claim):
-        raise InvalidInput(
-            f"claim must be a Claim such as Claim.from_dpsgd(...), got {claim!r}; for an "
-            "epsilon use claimed_epsilon"
-        )
-    return claim if claimed_epsilon is None else Claim.from_epsilon(claimed_epsilon, delta)
 
 
 def _check_claim(game: Game, question: Question, *, anyway: bool) -> Claim | None:

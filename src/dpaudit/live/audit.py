@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, final
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._validate import said
-from dpaudit.audits.identity import Question
+from dpaudit.audits.identity import Question, claim_to_test
 from dpaudit.audits.result import AuditResult
 from dpaudit.claims import Claim
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.live.evidence import LiveEvidence
 from dpaudit.live.own_loop import OwnSums
-from dpaudit.live.result import PROVEN, Watched, final_model_bound, live_result
+from dpaudit.live.result import PROVEN, Watched, final_model_bound, live_result, opened
 from dpaudit.privacy import Bound
 from dpaudit.scores import Store
 
@@ -125,14 +125,19 @@ def live_audit(
         (False, 50)
     """
     _validate.one_of("score", score, ("difference", "released"))
-    _validate.delta(delta)
-    _validate.confidence(confidence)
     if not callable(on_violation):
         _validate.one_of("on_violation", on_violation, ("warn", "raise"))
-    if claimed_epsilon is not None:
-        if claim is not None:
-            raise InvalidInput("give either claim or claimed_epsilon, got both")
-        claim = Claim.from_epsilon(claimed_epsilon, delta)
+    asked = claim_to_test(claim, claimed_epsilon, delta)
+    if claim is not None and claim.unit != unit:
+        raise InvalidInput(
+            f"claim must be for the unit of this audit, a {unit}, got one for a {claim.unit}: use "
+            f"claim.per({unit!r}) if that is what is claimed, or unit={claim.unit!r}"
+        )
+    claim = None if asked is None else asked.per(unit)
+    question = Question(claim=claim, delta=delta, confidence=confidence)
+    _validate.label("name", name)
+    if store is not None and not isinstance(store, Store):
+        opened(store).close()  # what cannot be opened is refused before the training
     own = {
         "clip_norm": clip_norm,
         "noise_multiplier": noise_multiplier,
@@ -179,7 +184,6 @@ def live_audit(
             noise_multiplier=float(noise_multiplier or 0),
             subtract=score == "difference",
         )
-    question = Question(claim=claim, delta=delta, confidence=confidence)
     return LiveAudit(
         evidence, watched, sums, question=question, on_violation=on_violation, store=store
     )
@@ -264,9 +268,16 @@ class LiveAudit:
             self._watched.problem = f"the training ended early ({said(error)})"
         self._open.__exit__(kind, error, traceback)
         if self._store is not None and self.steps and not ended_early:
-            self._result = live_result(
-                self.evidence, self._watched, self._question, store=self._store
-            )
+            try:
+                self._result = live_result(
+                    self.evidence, self._watched, self._question, store=self._store
+                )
+            except Exception as problem:  # what was trained is not lost
+                warnings.warn(
+                    f"the result of the live audit was not stored ({said(problem)}); "
+                    "live.result has it",
+                    stacklevel=2,
+                )
 
     @property
     def steps(self) -> int:

@@ -53,7 +53,8 @@ def require_observable(optimizer: Any) -> None:
     if missing:
         raise InvalidInput(
             f"optimizer must be a DPOptimizer of Opacus, as make_private returns it; got {name}, "
-            f"which has no {missing[0]}. For a loop of your own use dpaudit.live_audit(sizes=...)"
+            f"which has no {missing[0]}. For a loop of your own use dpaudit.live_audit(sizes, "
+            "clip_norm=..., noise_multiplier=..., sampling_rate=...)"
         )
     if float(optimizer.noise_multiplier) == 0:
         raise InvalidInput(

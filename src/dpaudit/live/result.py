@@ -22,6 +22,7 @@ from typing import final
 import numpy as np
 from scipy.stats import chi2
 
+from dpaudit import _validate
 from dpaudit._version import __version__
 from dpaudit.audits.identity import (
     LIVE_CANARIES,
@@ -44,6 +45,9 @@ SUSPECTED, PROVEN = 20.0, 2000.0
 
 MOST_CLIPPED = 1.01
 """Clip norms that one gradient may change the clipped sum by, with room for rounding."""
+
+MOST_GROUPS = 20
+"""Of more groups of unequal steps, the family of DP-SGD would take minutes; see `Assessment`."""
 
 LARGEST = 1e300
 """A larger e-value is stored as this one, because JSON has no infinite numbers."""
@@ -105,7 +109,7 @@ def live_result(
             "before training, with the optimizer that the training uses"
         )
     groups = merged([(noise, rate, 1) for noise, rate in evidence.history])
-    claim = (question.claim or _claim_of(groups)).per(watched.unit)
+    claim = question.claim or _claim_of(groups).per(watched.unit)
     doubts = [
         *([] if watched.problem is None else [f"Incomplete: {watched.problem}."]),
         *watched.outside,
@@ -134,7 +138,6 @@ def live_result(
                 "and at most C is allowed; run dpaudit check."
             )
     untested.append("what happens outside of the private step")
-    only = groups[0] if len(groups) == 1 else None
     hidden = final_model_bound(evidence, question)
     facts = {
         "question": Question(
@@ -145,7 +148,7 @@ def live_result(
         "seconds": round(watched.seconds, 3),
         "live": {
             "e_value": min(evidence.largest_e_value, LARGEST),
-            "dpsgd": None if only is None else [only[1], only[2]],
+            "history": groups if len(groups) <= MOST_GROUPS else None,
             "notices": [
                 f"tested: {'; '.join(tested)}. Not tested: {'; '.join(untested)}",
                 *([] if hidden is None else [_hidden_in_words(hidden)]),
@@ -165,8 +168,9 @@ def live_result(
         coin="fair",
     )
     with ExitStack() as stack:
-        opened = store if isinstance(store, Store) else stack.enter_context(_opened(store))
-        record = opened.begin(watched.name, description.to_dict(), _versions())
+        if not isinstance(store, Store):
+            store = stack.enter_context(opened(store))
+        record = store.begin(watched.name, description.to_dict(), _versions())
         return _stored(record, evidence, facts)
 
 
@@ -188,11 +192,13 @@ def _stored(record: AuditRecord, evidence: LiveEvidence, facts: dict[str, object
     return result
 
 
-def _opened(store: str | os.PathLike[str] | None) -> Store:
+def opened(store: str | os.PathLike[str] | None) -> Store:
     """The store; a new file can be read by its owner only."""
-    path = ":memory:" if store is None else os.fspath(store)
-    if store is not None and not Path(path).exists() and Path(path).parent.is_dir():
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+    if store is None:
+        return Store.open(":memory:")
+    path = Path(_validate.path("store", store))
+    if not path.exists() and path.parent.is_dir():
+        path.touch(0o600)
     return Store.open(path)
 
 
