@@ -8,7 +8,7 @@ VENV := .venv
 PIP := $(VENV)/bin/pip install --quiet --constraint constraints.txt
 OPTIONS ?=
 
-.PHONY: audit bench campaign field test quick lint types docs browser release-check clean
+.PHONY: audit bench campaign field test quick lint types docs picture browser release-check clean
 
 audit: $(VENV)/.audit
 	$(VENV)/bin/dpaudit audit $(OPTIONS)
@@ -45,6 +45,10 @@ types: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+
+# The pictures of the default audit on the home page and in the gallery; `make browser` before it.
+picture: $(VENV)/.dev
+	$(VENV)/bin/python benchmarks/report_page.py
 
 # For the tests of pages in a browser. Without Chromium they are skipped with a message.
 browser:

@@ -5,6 +5,7 @@ python benchmarks/gallery.py
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from dpaudit_paper import FIGURES
@@ -17,15 +18,17 @@ INTRODUCTION = """\
 <!-- Written by benchmarks/gallery.py; do not edit. -->
 # Gallery
 
-All figures of this project, with the command that makes each. The figures and tables of the
-paper are drawn from the numbers in `results/`; without `--scale full` the same command makes a
-small version on two CPU cores. [The paper, reproduced](reproduction.md) says what each figure
-shows.
+All figures of this project, with the command that makes each. A click enlarges a figure. The figures and tables of the
+paper are drawn from the numbers in `results/`; without `--scale full` the same command makes a small version on two CPU
+cores. [The paper, reproduced](reproduction.md) says what each figure shows.
 """
 
 # Figures of the documentation: file, title, command.
-OTHERS = (
+YOURS = (
     ("report-page.png", "The report page of an audit", "dpaudit report"),
+    ("own-result.png", "The same audit as a figure for a paper", "result.plot().savefig(FILE)"),
+)
+OTHERS = (
     (
         "all_methods.png",
         "All lower bounds on the same scores",
@@ -55,32 +58,35 @@ def page() -> str:
     return "\n".join(
         [
             INTRODUCTION,
+            "## Your own results\n",
+            *_grid(_of_the_docs(*figure) for figure in YOURS),
+            "`dpaudit.report.figures` draws each picture alone, in the width of a column.\n",
             "## The paper\n",
-            *(_of_the_paper(figure) for figure in FIGURES.values()),
+            *_grid(_of_the_paper(figure) for figure in FIGURES.values()),
             "## The documentation\n",
-            *(_of_the_docs(*one) for one in OTHERS),
+            *_grid(_of_the_docs(*figure) for figure in OTHERS),
         ]
     )
 
 
+def _grid(cells: Iterable[str]) -> list[str]:
+    return ['<div class="gallery" markdown>\n', *cells, "</div>\n"]
+
+
 def _of_the_paper(figure: Figure) -> str:
-    where = f"`{figure.label}` in the paper" if figure.label else "not in the paper"
-    links = [
-        f"[{suffix.upper()}](../results/{figure.id}.{suffix})"
-        for suffix in ("svg", "csv")
-        if (ROOT / "results" / f"{figure.id}.{suffix}").exists()
-    ]
-    head = (
-        f"### {figure.id}: {figure.title}\n\n"
-        f"```\ndpaudit reproduce {figure.id} --scale full\n```\n\n"
+    where = f"`{figure.label}`" if figure.label else "not in the paper"
+    command = f"dpaudit reproduce {figure.id} --scale full"
+    file = f"../results/{figure.id}.svg"
+    if not (ROOT / "results" / f"{figure.id}.svg").exists():
+        return f"- **{figure.id}** {figure.title}; *not made yet*\n"
+    return (
+        f"- **{figure.id}** {figure.title}\n\n    [![{figure.title}]({file})]({file})\n\n"
+        f"    `{command}`\n\n    {where}; [CSV](../results/{figure.id}.csv)\n"
     )
-    if not links:
-        return f"{head}*{where}; not made yet*\n"
-    return f"{head}![{figure.title}](../results/{figure.id}.svg)\n\n*{where}; {', '.join(links)}*\n"
 
 
 def _of_the_docs(file: str, title: str, command: str) -> str:
-    return f"### {title}\n\n```\n{command}\n```\n\n![{title}](figures/{file})\n"
+    return f"- {title}\n\n    [![{title}](figures/{file})](figures/{file})\n\n    `{command}`\n"
 
 
 if __name__ == "__main__":

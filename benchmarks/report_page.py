@@ -1,9 +1,7 @@
-"""Draw docs/figures/report-page.png: a report page on a desktop and on a phone.
+"""Draw the default audit for the documentation: `make picture`.
 
-    dpaudit audit --store audit.sqlite && dpaudit report --store audit.sqlite --out page.html
-    python benchmarks/report_page.py page.html docs/figures/report-page.png
-
-Needs Chromium with its driver, selenium and Pillow.
+``docs/figures/report-page.png`` is its report page on a desktop and on a phone, ``own-result.png``
+what `dpaudit.AuditResult.plot` draws. Needs Chromium with its driver, selenium and Pillow.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import base64
 import io
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -19,11 +16,22 @@ from typing import Any
 from PIL import Image
 from selenium import webdriver
 
+import dpaudit
+
+FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 HEIGHT, GAP, BACKGROUND = 1760, 20, "#e8edf1"
 SCREENS = ((1000, "light"), (390, "dark"))
 
 
-def main(page: str, picture: str) -> None:
+def main() -> None:
+    result = dpaudit.audit("housing")
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page.html"
+        _picture(result.report(page), FIGURES / "report-page.png")
+    result.plot().savefig(FIGURES / "own-result.png", dpi=120)
+
+
+def _picture(page: Path, picture: Path) -> None:
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or "chromium"
     with tempfile.TemporaryDirectory() as profile:
@@ -33,7 +41,7 @@ def main(page: str, picture: str) -> None:
         service = webdriver.ChromeService(shutil.which("chromedriver") or "chromedriver")
         browser = webdriver.Chrome(options=options, service=service)
         try:
-            browser.get(Path(page).resolve().as_uri())
+            browser.get(page.as_uri())
             shots = [_shot(browser, width, scheme) for width, scheme in SCREENS]
         finally:
             browser.quit()
@@ -57,4 +65,4 @@ def _shot(browser: Any, width: int, scheme: str) -> Image.Image:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
