@@ -1,6 +1,7 @@
 """dpaudit: lower bounds on the privacy loss of differentially private training.
 
-These are the public names. None of them imports torch until something is trained.
+These are the public names. None of them imports torch until something is trained, and the
+descriptions of trainings and adversaries alone are loaded at once.
 """
 
 from __future__ import annotations
@@ -9,44 +10,40 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from dpaudit import adversaries, presets
 from dpaudit._version import __version__ as __version__
+from dpaudit.errors import DpauditError
+from dpaudit.mechanisms import (
+    DPSGD,
+    FixedBatches,
+    FixedInitialisation,
+    FreshInitialisation,
+    FullBatch,
+    Insertion,
+    PoissonBatches,
+    ReshuffledEpochs,
+)
+from dpaudit.privacy import Bound, Bounds, ThreatModel
 
 if TYPE_CHECKING:
-    from dpaudit import adversaries, presets
     from dpaudit.audits import AuditResult, Plan, audit, plan
     from dpaudit.checks import CheckResult, check_training
     from dpaudit.claims import Claim, ClaimTest, test_claim
-    from dpaudit.errors import DpauditError
     from dpaudit.live import LiveAudit, live_audit
     from dpaudit.lower_bounds import ErrorCounts, estimate, estimate_all, lower_bound, proven_curve
-    from dpaudit.mechanisms import (
-        DPSGD,
-        FixedBatches,
-        FixedInitialisation,
-        FreshInitialisation,
-        FullBatch,
-        Insertion,
-        PoissonBatches,
-        ReshuffledEpochs,
-    )
     from dpaudit.pipelines import check_pipeline
-    from dpaudit.privacy import Bound, Bounds, ThreatModel
     from dpaudit.scores import Scores, Store, read_scores, write_scores
     from dpaudit.trainings import GradientCanary, Predictions
     from dpaudit.upper_bounds import all_upper_bounds, noise_multiplier_for, upper_bound
 
-# package -> its public names. They are loaded on first use, so that ``import dpaudit`` is fast.
+# package -> its public names that are loaded on first use, because they import scipy or torch.
 _HOMES = {
     "audits": "AuditResult Plan audit plan",
     "checks": "CheckResult check_training",
     "claims": "Claim ClaimTest test_claim",
-    "errors": "DpauditError",
     "live": "LiveAudit live_audit",
     "lower_bounds": "ErrorCounts estimate estimate_all lower_bound proven_curve",
-    "mechanisms": "DPSGD FixedBatches FixedInitialisation FreshInitialisation FullBatch Insertion "
-    "PoissonBatches ReshuffledEpochs",
     "pipelines": "check_pipeline",
-    "privacy": "Bound Bounds ThreatModel",
     "scores": "Scores Store read_scores write_scores",
     "trainings": "GradientCanary Predictions",
     "upper_bounds": "all_upper_bounds noise_multiplier_for upper_bound",

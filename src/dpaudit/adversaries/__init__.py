@@ -2,15 +2,34 @@
 
 One file for each kind of canary: `dimensions` (a gradient in the hidden state threat model), `sums`
 (a gradient, and every iterate), `points` (examples) and `adaptive` (a new example at every step).
-What they may see is fixed by the types of `dpaudit.threat_models`. They are loaded on first use, so
-that an audit imports only its own.
+What they may see is fixed by the types of `dpaudit.threat_models`.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from dpaudit._loading import on_first_use
+from dpaudit._registry import Registry
+from dpaudit.adversaries.adaptive import AdaptivePoisoning, Canife
+from dpaudit.adversaries.blank import AdversarialSample, WorstCaseStart
+from dpaudit.adversaries.dimensions import (
+    RandomDimension,
+    RandomDirection,
+    SimulatedDimension,
+    StartDistribution,
+)
+from dpaudit.adversaries.points import (
+    ApiAccess,
+    ClipBackdoor,
+    FlippedLabel,
+    IntermediatePoisoning,
+    OneRunBlackBox,
+    RareFeature,
+    StaticPoisoning,
+)
+from dpaudit.adversaries.sums import (
+    DiracGradient,
+    GradientAttack,
+    MaliciousData,
+    OneRunWhiteBox,
+    OneShotIterates,
+)
 from dpaudit.threat_models import (
     AdaptedGradients,
     AdaptedPoints,
@@ -30,33 +49,6 @@ from dpaudit.threat_models import (
     StandardAdversary,
     StandardView,
 )
-
-if TYPE_CHECKING:
-    from dpaudit.adversaries.adaptive import AdaptivePoisoning, Canife
-    from dpaudit.adversaries.blank import AdversarialSample, WorstCaseStart
-    from dpaudit.adversaries.dimensions import (
-        RandomDimension,
-        RandomDirection,
-        SimulatedDimension,
-        StartDistribution,
-    )
-    from dpaudit.adversaries.points import (
-        ApiAccess,
-        ClipBackdoor,
-        FlippedLabel,
-        IntermediatePoisoning,
-        OneRunBlackBox,
-        RareFeature,
-        StaticPoisoning,
-    )
-    from dpaudit.adversaries.registry import ADVERSARIES, adversary
-    from dpaudit.adversaries.sums import (
-        DiracGradient,
-        GradientAttack,
-        MaliciousData,
-        OneRunWhiteBox,
-        OneShotIterates,
-    )
 
 __all__ = [
     "ADVERSARIES",
@@ -100,16 +92,43 @@ __all__ = [
     "adversary",
 ]
 
-if not TYPE_CHECKING:  # otherwise type checkers would accept every name
-    __getattr__, __dir__ = on_first_use(
-        __name__,
-        {
-            "adaptive": "AdaptivePoisoning Canife",
-            "blank": "AdversarialSample WorstCaseStart",
-            "dimensions": "RandomDimension RandomDirection SimulatedDimension StartDistribution",
-            "points": "ApiAccess ClipBackdoor FlippedLabel IntermediatePoisoning OneRunBlackBox "
-            "RareFeature StaticPoisoning",
-            "registry": "ADVERSARIES adversary",
-            "sums": "DiracGradient GradientAttack MaliciousData OneRunWhiteBox OneShotIterates",
-        },
-    )
+_SHIPPED: tuple[Adversary, ...] = (
+    RandomDimension(),
+    SimulatedDimension(),
+    RandomDirection(),
+    FlippedLabel(),
+    ClipBackdoor(),
+    ApiAccess(),
+    StaticPoisoning(),
+    IntermediatePoisoning(),
+    AdaptivePoisoning(),
+    GradientAttack(),
+    MaliciousData(),
+    Canife(),
+    DiracGradient(),
+    OneShotIterates(),
+    OneRunBlackBox(),
+    OneRunWhiteBox(),
+    RareFeature(),
+    StartDistribution(),
+    WorstCaseStart(),
+    AdversarialSample(),
+)
+
+ADVERSARIES: Registry[Adversary] = Registry(
+    "adversary",
+    "dpaudit.adversaries",
+    {shipped.name: shipped for shipped in _SHIPPED},
+    make=lambda kind: kind(),
+)
+"""Every adversary with its default settings. An entry point of another package names the class."""
+
+
+def adversary(name: str) -> Adversary:
+    """The adversary of that name, with its default settings.
+
+    Example:
+        >>> adversary("simulated-dimension")
+        SimulatedDimension(simulation='noiseless', ranking='per-step', simulations=4)
+    """
+    return ADVERSARIES[name]

@@ -1,46 +1,39 @@
 """Descriptions of the audited mechanisms. Nothing here trains or accounts."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from dpaudit._loading import on_first_use
-
-if TYPE_CHECKING:
-    from dpaudit.mechanisms.augmentation import Augmentation, FlipAndShift
-    from dpaudit.mechanisms.averaging import ExponentialAverage, UniformAverage, WeightAveraging
-    from dpaudit.mechanisms.batches import (
-        BatchPlan,
-        FixedBatches,
-        FullBatch,
-        PoissonBatches,
-        ReshuffledEpochs,
-    )
-    from dpaudit.mechanisms.clipping import (
-        AutomaticClipping,
-        Clipping,
-        FlatClipping,
-        NormalisedGradients,
-    )
-    from dpaudit.mechanisms.correlation import CorrelatedNoise
-    from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
-    from dpaudit.mechanisms.losses import cross_entropy, hinge, logistic, squared_error
-    from dpaudit.mechanisms.optimizers import (
-        SGD,
-        Adam,
-        ConstantRate,
-        LearningRateSchedule,
-        Optimizer,
-        WarmupDecay,
-    )
-    from dpaudit.mechanisms.smoothness import (
-        GivenLipschitz,
-        LinearModel,
-        SmoothLoss,
-        Smoothness,
-        SoftmaxHead,
-        UnclippedConvex,
-    )
+from dpaudit.mechanisms.augmentation import Augmentation, FlipAndShift
+from dpaudit.mechanisms.averaging import ExponentialAverage, UniformAverage, WeightAveraging
+from dpaudit.mechanisms.batches import (
+    BatchPlan,
+    FixedBatches,
+    FullBatch,
+    PoissonBatches,
+    ReshuffledEpochs,
+)
+from dpaudit.mechanisms.clipping import (
+    AutomaticClipping,
+    Clipping,
+    FlatClipping,
+    NormalisedGradients,
+)
+from dpaudit.mechanisms.correlation import CorrelatedNoise
+from dpaudit.mechanisms.dpsgd import DPSGD, FixedInitialisation, FreshInitialisation, Insertion
+from dpaudit.mechanisms.losses import cross_entropy, hinge, logistic, squared_error
+from dpaudit.mechanisms.optimizers import (
+    SGD,
+    Adam,
+    ConstantRate,
+    LearningRateSchedule,
+    Optimizer,
+    WarmupDecay,
+)
+from dpaudit.mechanisms.smoothness import (
+    GivenLipschitz,
+    LinearModel,
+    SmoothLoss,
+    Smoothness,
+    SoftmaxHead,
+    UnclippedConvex,
+)
 
 __all__ = [
     "DPSGD",
@@ -79,20 +72,3 @@ __all__ = [
     "logistic",
     "squared_error",
 ]
-
-if not TYPE_CHECKING:  # otherwise type checkers would accept every name
-    __getattr__, __dir__ = on_first_use(
-        __name__,
-        {
-            "augmentation": "Augmentation FlipAndShift",
-            "averaging": "ExponentialAverage UniformAverage WeightAveraging",
-            "batches": "BatchPlan FixedBatches FullBatch PoissonBatches ReshuffledEpochs",
-            "clipping": "AutomaticClipping Clipping FlatClipping NormalisedGradients",
-            "correlation": "CorrelatedNoise",
-            "dpsgd": "DPSGD FixedInitialisation FreshInitialisation Initialisation Insertion",
-            "losses": "cross_entropy hinge logistic squared_error",
-            "optimizers": "SGD Adam ConstantRate LearningRateSchedule Optimizer WarmupDecay",
-            "smoothness": "GivenLipschitz LinearModel SmoothLoss Smoothness SoftmaxHead "
-            "UnclippedConvex",
-        },
-    )

@@ -12,21 +12,21 @@ import copy
 import functools
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
-from typing import TYPE_CHECKING, Literal, cast, final
+from typing import TYPE_CHECKING, Any, Literal, cast, final
 
-from dpaudit import _validate, mechanisms
+from dpaudit import _validate
 from dpaudit.data import Examples
 from dpaudit.errors import InvalidInput
+from dpaudit.mechanisms.augmentation import Augmentation
+from dpaudit.mechanisms.averaging import WeightAveraging
 from dpaudit.mechanisms.batches import BatchPlan
 from dpaudit.mechanisms.clipping import Clipping, FlatClipping
+from dpaudit.mechanisms.correlation import CorrelatedNoise
 from dpaudit.mechanisms.optimizers import SGD, ConstantRate, LearningRateSchedule, Optimizer
 
 if TYPE_CHECKING:
     import torch
 
-    from dpaudit.mechanisms.augmentation import Augmentation
-    from dpaudit.mechanisms.averaging import WeightAveraging
-    from dpaudit.mechanisms.correlation import CorrelatedNoise
     from dpaudit.mechanisms.smoothness import Smoothness
 
 Phase = Literal["first", "last"]
@@ -165,7 +165,7 @@ class DPSGD:
             value = getattr(self, name)
             if value is None and name in _OPTIONAL:
                 continue
-            if not isinstance(value, getattr(mechanisms, kind)):
+            if not isinstance(value, kind):
                 raise InvalidInput(f"{name} must be {expected}, got {value!r}")
         _validate.integer(
             "steps", self.steps, at_least=1, at_most=MOST_STEPS, remedy="train for fewer steps"
@@ -227,21 +227,20 @@ _DESCRIBED_APART = ("initialisation", "name", "smoothness")
 _OPTIONAL = ("averaging", "augmentation", "correlation")
 """Settings that are `None` if the training has no such thing."""
 
-_KINDS = {
+_KINDS: dict[str, tuple[Any, str]] = {
     "batches": (
-        "BatchPlan",
+        BatchPlan,
         "FixedBatches(batch_size=...) or another plan of dpaudit.mechanisms",
     ),
-    "initialisation": ("Initialisation", "FixedInitialisation() or FreshInitialisation()"),
-    "optimizer": ("Optimizer", "SGD(), Adam() or another Optimizer of dpaudit.mechanisms"),
-    "schedule": ("LearningRateSchedule", "ConstantRate() or another LearningRateSchedule"),
-    "averaging": ("WeightAveraging", "None, ExponentialAverage() or another WeightAveraging"),
-    "clipping": ("Clipping", "FlatClipping() or another Clipping of dpaudit.mechanisms"),
-    "augmentation": ("Augmentation", "None, FlipAndShift() or another Augmentation"),
-    "correlation": ("CorrelatedNoise", "None or CorrelatedNoise.square_root(bands=...)"),
+    "initialisation": (Initialisation, "FixedInitialisation() or FreshInitialisation()"),
+    "optimizer": (Optimizer, "SGD(), Adam() or another Optimizer of dpaudit.mechanisms"),
+    "schedule": (LearningRateSchedule, "ConstantRate() or another LearningRateSchedule"),
+    "averaging": (WeightAveraging, "None, ExponentialAverage() or another WeightAveraging"),
+    "clipping": (Clipping, "FlatClipping() or another Clipping of dpaudit.mechanisms"),
+    "augmentation": (Augmentation, "None, FlipAndShift() or another Augmentation"),
+    "correlation": (CorrelatedNoise, "None or CorrelatedNoise.square_root(bands=...)"),
 }
-"""The types of settings that are easily mistaken for others, by their names in
-`dpaudit.mechanisms`, and what to give."""
+"""The types of settings that are easily mistaken for others, and what to give."""
 
 
 def _builder(
