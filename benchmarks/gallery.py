@@ -18,10 +18,10 @@ INTRODUCTION = """\
 <!-- Written by benchmarks/gallery.py; do not edit. -->
 # Gallery
 
-All figures of this project, with the command that makes each. A click enlarges a figure. The figures
-and tables of the paper are drawn from the numbers in `results/`; without `--scale full` the same
-command makes a small version on two CPU cores. [The paper, reproduced](reproduction.md) says what
-each figure shows.
+All figures of this project, with the command that makes each. A click enlarges a figure.
+The figures and tables of the paper are drawn from the numbers in `results/`; without `--scale full`
+the same command makes a small version on two CPU cores. [The paper, reproduced](reproduction.md)
+says what each figure shows.
 """
 
 # Figures of the documentation: file, title, command.
