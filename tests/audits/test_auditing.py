@@ -329,7 +329,7 @@ def test_half_of_the_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None
     assert broken.fresh_runs == 2000
     alone = quick(training, adversary=SimulatedDimension(), runs=1000, confirm=False)
     assert (alone.verdict, alone.fresh_runs) == ("violation", 0)
-    assert "Up to 5 %" in alone.sentence
+    assert "One test at 5 % decides" in alone.sentence
 
 
 def test_clipping_that_is_skipped_is_found_out() -> None:

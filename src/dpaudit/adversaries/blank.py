@@ -74,10 +74,12 @@ class WorstCaseStart(BlackBoxAdversary, ChoosesStart):
 
     def prepare(self, mechanism: DPSGD) -> DPSGD:
         """The same training from the model that the epochs give."""
+        from dpaudit.engine.checking import refuse_types
         from dpaudit.engine.starting_points import known_model
 
         examples = mechanism.data if self.examples is None else self.examples
         model = known_model(mechanism)
+        refuse_types(model)
         _train(model, mechanism, examples, epochs=self.epochs, learning_rate=self.learning_rate)
         return replace(
             mechanism,

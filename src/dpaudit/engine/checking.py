@@ -76,7 +76,7 @@ def _check(mechanism: DPSGD) -> Checked:
     model = known_model(mechanism)
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"build_model must return a torch.nn.Module, got {type(model).__name__}")
-    _refuse_types(model)
+    refuse_types(model)
     for name, layer in model.named_modules():
         reason = _refusal(layer)
         if reason is not None:
@@ -93,7 +93,7 @@ def _check(mechanism: DPSGD) -> Checked:
     return Checked(parameters=sum(p.numel() for p in trainable(model)), taps=taps, notices=notices)
 
 
-def _refuse_types(model: nn.Module) -> None:
+def refuse_types(model: nn.Module) -> None:
     """Raise `UnsupportedModel` unless the trained parameters are float32 or float64 numbers."""
     trained = 0
     for name, parameter in model.named_parameters():
