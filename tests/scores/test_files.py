@@ -208,8 +208,8 @@ def test_parquet_without_pyarrow_says_what_to_install(
 
 
 def test_unknown_format_and_unwritable_place(awkward: Scores, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="csv, parquet, got 'json'"):
-        read_scores(io.StringIO(""), format="json")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="csv, parquet, json, got 'xml'"):
+        read_scores(io.StringIO(""), format="xml")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="csv, parquet, got 'json'"):
         write_scores(awkward, tmp_path / "x", format="json")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="folder that is there"):

@@ -25,9 +25,10 @@ def estimate(
     scores: Annotated[
         str | None,
         typer.Argument(
-            metavar="SCORES.csv|.parquet|-",
+            metavar="SCORES.csv|.parquet|.json|-",
             help="A table with columns score and inserted (0 or 1), optionally run and canary; "
-            "- reads CSV from standard input. Higher scores must mean inserted.",
+            "or a JSON file of memaudit, PrivacyGuard or jax-privacy; - reads CSV from standard "
+            "input. Higher scores must mean inserted.",
         ),
     ] = None,
     delta: Annotated[float | None, option("Bound epsilon at this delta.")] = None,

@@ -18,11 +18,14 @@ from dpaudit import _validate
 from dpaudit._inputs import lines_of, open_input
 from dpaudit._outputs import CSV_HEADER, MARKER, check_output, write_whole
 from dpaudit.errors import DpauditError, InvalidInput, InvalidScores, MissingExtra
+from dpaudit.scores.reports import read_report
 from dpaudit.scores.table import OPTIONAL, REQUIRED, Scores
 
 Format = Literal["csv", "parquet"]
+Readable = Literal["csv", "parquet", "json"]
 
 _FORMATS = ("csv", "parquet")
+_READABLE = (*_FORMATS, "json")
 # So many different rows that all occur equally often are copies, not chance; and so are so many
 # consecutive rows, at least half of them different, that occur again in the same order.
 _MANY_VALUES = 20
@@ -32,19 +35,21 @@ _ROOM_OF_A_ROW = 70  # bytes
 
 
 def read_scores(
-    source: str | os.PathLike[str] | IO[str] | IO[bytes], *, format: Format | None = None
+    source: str | os.PathLike[str] | IO[str] | IO[bytes], *, format: Readable | None = None
 ) -> Scores:
-    """Read scores from a CSV or Parquet file, or from an open stream.
+    """Read scores from a CSV, Parquet or JSON file, or from an open stream.
 
     A CSV file has a header with the columns ``score`` and ``inserted`` (0 or 1, true or false) and
     may have ``run`` and ``canary`` (whole numbers); other columns are ignored. Numbers are written
-    with ASCII digits and without separators.
+    with ASCII digits and without separators. JSON is that of memaudit's report, of PrivacyGuard
+    (``train_scores`` and ``test_scores``) or of jax-privacy (``in_canary_scores`` and
+    ``out_canary_scores``).
 
     See also: `write_scores`, `dpaudit.scores.Scores`.
 
     Arguments:
         source: A path, or a text or binary stream such as `sys.stdin`, which is left open.
-        format: ``"csv"`` or ``"parquet"``; by default from the file's ending.
+        format: ``"csv"``, ``"parquet"`` or ``"json"``; by default from the file's ending.
 
     Example:
         >>> read_scores(io.StringIO("inserted,score\\n1,3.5\\n0,-0.25\\n"))
@@ -112,23 +117,25 @@ def write_scores(
         raise InvalidInput(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def _format_of(path: Path) -> Format:
-    return "parquet" if path.suffix.lower() in (".parquet", ".pq") else "csv"
+def _format_of(path: Path) -> Readable:
+    endings: dict[str, Readable] = {".parquet": "parquet", ".pq": "parquet", ".json": "json"}
+    return endings.get(path.suffix.lower(), "csv")
 
 
-def _read(stream: IO[str] | IO[bytes], format: Format, name: str) -> Scores:
-    if _validate.one_of("format", format, _FORMATS) == "parquet":
+def _read(stream: IO[str] | IO[bytes], format: Readable, name: str) -> Scores:
+    if _validate.one_of("format", format, _READABLE) == "parquet":
         return _read_parquet(stream, name)
+    read = read_report if format == "json" else _read_csv
     try:
         if isinstance(stream, io.TextIOBase) or isinstance(stream.read(0), str):
-            return _read_csv(stream, name)  # type: ignore[arg-type]
+            return read(stream, name)  # type: ignore[arg-type]
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")  # type: ignore[type-var]
         try:
-            return _read_csv(text, name)
+            return read(text, name)
         finally:
             text.detach()  # the stream belongs to the caller
     except UnicodeDecodeError as error:
-        raise InvalidScores(f"{name} is not a CSV file in UTF-8: {error.reason}") from None
+        raise InvalidScores(f"{name} is not {format.upper()} in UTF-8: {error.reason}") from None
 
 
 def _read_csv(stream: IO[str], name: str) -> Scores:
