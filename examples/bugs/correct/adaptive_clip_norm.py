@@ -14,8 +14,6 @@ from bugs._common import (
     BATCH,
     CLIP,
     RATE,
-    SIGMA,
-    STEPS,
     axis_canary,
     clip,
     generator,
@@ -25,7 +23,7 @@ from bugs._common import (
     show,
     start,
 )
-from bugs.noise_of_an_updated_clip_norm import adapted, claim
+from bugs.noise_of_an_updated_clip_norm import SIGMA, STEPS, adapted, claim
 
 canary = axis_canary()
 
