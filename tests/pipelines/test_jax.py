@@ -23,11 +23,13 @@ def names(findings):
     return {finding.rule.name for finding in findings}
 
 
-def jax_pipeline(rate=lambda count: 0.25, steps=lambda count: 5, prepare=lambda data: data):
+def poisson(count):
+    return batch_selection.CyclicPoissonSampling(sampling_prob=0.25, iterations=5)
+
+
+def jax_pipeline(strategy_for=poisson, prepare=lambda data: data):
     def train(data, seed):
-        strategy = batch_selection.CyclicPoissonSampling(
-            sampling_prob=rate(len(data)), iterations=steps(len(data))
-        )
+        strategy = strategy_for(len(data))
         noise = noise_addition.gaussian_privatizer(stddev=1.0, prng_key=seed)
         theta = jnp.zeros(3)
         state, data = noise.init(theta), prepare(data)
@@ -49,13 +51,47 @@ def test_correct_poisson_sampling_with_jax_privacy_has_no_finding():
     assert result["returned values"].verdict == "passed"
 
 
+ADDED = [
+    batch_selection.BallsInBinsSampling(cycle_length=4, iterations=8),
+    batch_selection.CyclicPoissonSampling(
+        sampling_prob=0.5,
+        iterations=8,
+        cycle_length=2,
+        partition_type=batch_selection.PartitionType.INDEPENDENT,
+    ),
+    batch_selection.BMinSepSampling(sampling_prob=0.3, iterations=8, min_sep=2),
+]
+"""Samplings for records that are added; only their rates are coupled."""
+
+FIXED = [
+    batch_selection.FixedBatchSampling(batch_size=5, iterations=4),
+    batch_selection.FixedBatchSampling(batch_size=5, iterations=4, replace=True),
+    batch_selection.CyclicPoissonSampling(sampling_prob=0.5, iterations=8, cycle_length=2),
+]
+"""Samplings for records that are replaced."""
+
+
+@pytest.mark.parametrize("strategy", [*ADDED, *FIXED], ids=lambda own: type(own).__name__)
+def test_other_samplings_of_jax_privacy_have_no_finding(strategy):
+    train, other = jax_pipeline(lambda count: strategy), DATA.copy()
+    other[-1] = 0
+    pairs = [(DATA, other)]
+    pairs += [with_and_without(DATA, place) for place in (-1, 0, 7)] * (strategy in ADDED)
+    for pair in pairs:
+        result = check_pipeline(train, pair)
+        assert result.passed
+        assert not result.warnings
+
+
 def test_rate_and_steps_from_the_number_of_records():
-    train = jax_pipeline(rate=lambda count: 5 / count, steps=lambda count: count // 4)
-    result = check_pipeline(train, with_and_without(DATA))
+    def settings(count):
+        return batch_selection.CyclicPoissonSampling(sampling_prob=5 / count, iterations=count // 4)
+
+    result = check_pipeline(jax_pipeline(settings), with_and_without(DATA))
     assert names(result.broken) == {"number of steps", "sampling rate"}
 
 
-def keras_pipeline(data, seed, poisson=False):
+def keras_pipeline(data, seed, poisson=False, shuffle=False):
     inputs, labels = data
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, kernel_initializer="zeros")])
     model = keras_api.make_private(
@@ -78,14 +114,16 @@ def keras_pipeline(data, seed, poisson=False):
         optimizer=keras.optimizers.SGD(1.0),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    model.fit(inputs, labels, batch_size=5, epochs=1, shuffle=False, verbose=0)
+    model.fit(inputs, labels, batch_size=5, epochs=1, shuffle=shuffle, verbose=0)
     return model
 
 
-def test_a_keras_training_with_a_replaced_record_has_no_finding():
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"poisson": True}])
+def test_a_keras_training_with_a_replaced_record_has_no_finding(options):
     labels, other = np.arange(20) % 2, DATA.copy()
     other[-1] = 0
-    result = check_pipeline(keras_pipeline, ((DATA, labels), (other, labels)))
+    train = functools.partial(keras_pipeline, **options)
+    result = check_pipeline(train, ((DATA, labels), (other, labels)))
     assert result.passed
     assert not result.warnings
 

@@ -1,7 +1,10 @@
 """Whole pipelines in plain NumPy, which say what they do, or are seen by their noise."""
 
+import functools
+
 import numpy as np
 import pytest
+from numpy.random import default_rng  # imported by name, so that it is not replaced
 
 from dpaudit import check_pipeline
 from dpaudit.errors import InvalidInput, TrainingFailed
@@ -75,6 +78,60 @@ def test_shuffled_batches_of_a_replaced_record_have_no_finding():
     result = check_pipeline(train, (DATA, other))
     assert result.passed
     assert not result.warnings
+
+
+def in_batches(data, seed, *, batches, coupled=True):
+    random, theta = (np.random.default_rng if coupled else default_rng)(seed), np.zeros(3)
+    for places in batches(random, data):
+        batch(places)
+        theta -= release(clipped(data[places]).sum(axis=0) + random.normal(0, 1.0, 3))
+    return theta
+
+
+SAMPLINGS = {
+    "Poisson": lambda random, data: [np.flatnonzero(random.random(len(data)) < 0.75) for _ in "12"],
+    "subsets": lambda random, data: [random.choice(len(data), 6, replace=False) for _ in "1234"],
+    "shuffled": lambda random, data: np.array_split(random.permutation(len(data)), 4),
+    "with replacement": lambda random, data: [random.choice(len(data), 6) for _ in "1234"],
+}
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+@pytest.mark.parametrize("place", [-1, 0, 11])
+def test_batches_of_a_generator_that_is_not_coupled_are_not_tested(name, place):
+    """The same seed gives partly the same batches with N and N + 1 records."""
+    train = functools.partial(in_batches, batches=SAMPLINGS[name], coupled=False)
+    result = check_pipeline(train, with_and_without(DATA, place))
+    assert not result.broken
+    assert not result.warnings
+    if result.calls > 2:  # by chance, all batches agree
+        assert "could not be coupled" in result["batches of other records"].explanation
+
+
+@pytest.mark.parametrize("name", ["subsets", "with replacement"])
+def test_batches_of_fixed_size_are_a_warning_for_an_added_record(name):
+    train = functools.partial(in_batches, batches=SAMPLINGS[name])
+    for place in range(4):
+        result = check_pipeline(train, with_and_without(DATA, place))
+        assert result.passed
+        assert names(result.warnings) == {"batches of other records"}
+    other = DATA.copy()
+    other[5] = 0
+    assert not check_pipeline(train, (DATA, other)).warnings
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_batches_that_the_data_decide_are_found(drawn):
+    """Deterministic batches, and drawn ones, whose order follows the number of records."""
+
+    def batches(random, data):
+        rest = random.permutation(len(data)) if drawn else np.arange(len(data))
+        return [rest[rest % 3 == (i + len(data)) % 3] for i in range(3)]
+
+    train = functools.partial(in_batches, batches=batches)
+    assert names(check_pipeline(train, with_and_without(DATA)).broken) == {
+        "batches of other records"
+    }
 
 
 def test_a_divisor_from_the_data_is_seen_in_the_noise_of_the_result():

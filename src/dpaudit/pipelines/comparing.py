@@ -32,7 +32,6 @@ from dpaudit.pipelines.recording import Recording, digest_of
 from dpaudit.trainings.scoring import as_array, named_leaves
 
 _CLOSE = 1e-9
-_UNCOUPLED = 0.5
 
 
 @final
@@ -47,6 +46,8 @@ class Comparison:
         again: One more run on the first one: what differs from itself is not compared.
         ratio: Noise of the result of the second run over that of the first one, if measured.
         delta: Delta of the epsilon of every finding.
+        coupled: Whether the batches of both runs are comparable: drawn by coupled draws, or not
+            random at all.
     """
 
     neighbours: Neighbours
@@ -55,6 +56,26 @@ class Comparison:
     again: Recording | None
     ratio: float | None
     delta: float
+    coupled: bool = True
+
+    @property
+    def moved(self) -> list[int]:
+        """How many of the other records differ between both runs, for each batch."""
+        extras = self.neighbours.extras
+        first, second = self.both(lambda run: [frozenset(batch) - extras for batch in run.batches])
+        return [len(a ^ b) for a, b in zip(first, second, strict=False)]
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the other records have the same order in both runs, cut into other batches."""
+        extras = self.neighbours.extras
+        first, second = self.both(
+            lambda run: [
+                number for batch in run.batches for number in batch if number not in extras
+            ]
+        )
+        length = min(len(first), len(second))
+        return bool(first[:length] == second[:length])
 
     def both(self, part: Callable[[Recording], Any]) -> tuple[Any, Any]:
         """The same part of both runs."""
@@ -198,9 +219,8 @@ def _result_noise(runs: Comparison) -> Outcome:
 
 def _batches(runs: Comparison) -> Outcome:
     """Which of the other records are in which batch."""
-    extras = runs.neighbours.extras
-    first, second = runs.both(lambda run: [frozenset(batch) - extras for batch in run.batches])
-    if not first or not second:
+    extras, moved = runs.neighbours.extras, runs.moved
+    if not moved:
         return not_tested(
             "The records of the batches are not known. Name them with "
             "dpaudit.pipelines.batch(places)."
@@ -208,26 +228,23 @@ def _batches(runs: Comparison) -> Outcome:
     rates = runs.series("sampling rate")
     if rates[0] != rates[1]:
         return not_tested("The sampling rate differs; repair that first.")
-    moved = [len(a ^ b) for a, b in zip(first, second, strict=False)]
     if not any(moved):
         return passed(measured=f"{len(moved):,} batches", allowed="the same records")
-    in_order = runs.both(lambda run: [i for batch in run.batches for i in batch if i not in extras])
-    length = min(map(len, in_order))
-    shifted = in_order[0][:length] == in_order[1][:length]
-    total = sum(len(a) + len(b) for a, b in zip(first, second, strict=False))
-    if not shifted and sum(moved) > _UNCOUPLED * total:
+    if not runs.coupled:
         return not_tested(
             "The batches could not be coupled: the sampling uses a generator that dpaudit does not "
             "know. Only its rate was compared."
         )
     place = next(step for step, count in enumerate(moved) if count)
-    own = [len(extras & set(batch)) for batch in runs.second.batches]
+    # With replacement, a record can be in a batch more than once.
+    own = [sum(number in extras for number in batch) for batch in runs.second.batches]
+    both = list(zip(moved, own, strict=False))
     seen: dict[str, Any] = {
         "measured": f"{max(moved)} of the other records in a batch, first in batch {place + 1:,}",
         "allowed": "none",
-        "epsilon": runs.moved_epsilon([sum(pair) for pair in zip(moved, own, strict=False)]),
+        "epsilon": runs.moved_epsilon([sum(pair) for pair in both]),
     }
-    if max(moved) <= len(extras) and not runs.neighbours.replaced:
+    if not runs.neighbours.replaced and all(n <= max(len(extras), k) for n, k in both):
         return warning(
             "Batches have a fixed size: a record that is added takes the place of another one, "
             "which moves to another batch. Records can be replaced with this sampling; for "
@@ -236,7 +253,7 @@ def _batches(runs: Comparison) -> Outcome:
         )
     return broken(
         "One more record shifts all later records to other batches."
-        if shifted
+        if runs.shifted
         else "One record decides which batch other records are in.",
         **seen,
     )

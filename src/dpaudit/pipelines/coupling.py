@@ -41,6 +41,7 @@ class Draws:
         ids: The numbers of the records, in the order of the data set.
         extras: The numbers of the records that only one data set has.
         seed: The seed of the run.
+        variant: Another number gives other draws about records, and leaves all other draws equal.
 
     Example:
         >>> first, second = (Draws(ids=np.arange(n), extras={4}, seed=0) for n in (4, 5))
@@ -50,8 +51,9 @@ class Draws:
         [0, 1, 2, 3, 4]
     """
 
-    def __init__(self, *, ids: Ids, extras: Collection[int], seed: int) -> None:
+    def __init__(self, *, ids: Ids, extras: Collection[int], seed: int, variant: int = 0) -> None:
         self.ids, self.extras, self.seed = ids, np.array(sorted(extras)), seed
+        self.variant = variant
         self._calls: Counter[object] = Counter()
 
     @property
@@ -64,13 +66,17 @@ class Draws:
         self._calls[stream] += 1
         return seed_of(self.seed, stream, self._calls[stream])
 
+    def key_of_records(self, *stream: object) -> int:
+        """The seed of the next draw about records."""
+        return self.key(self.variant, *stream)
+
     def numbers(self, size: int) -> Ids:
         """The numbers of the records, if so many are drawn for; otherwise their places."""
         return self.ids if size == self.count else np.arange(size)
 
     def uniform(self, stream: object, size: int, rest: tuple[int, ...] = ()) -> Array:
         """One uniform number (or an array of the shape ``rest``) for each record."""
-        return self.uniform_of(self.key("uniform", stream), self.numbers(size), rest)
+        return self.uniform_of(self.key_of_records("uniform", stream), self.numbers(size), rest)
 
     @staticmethod
     def uniform_of(key: int, numbers: Ids, rest: tuple[int, ...] = ()) -> Array:
@@ -82,7 +88,7 @@ class Draws:
     def permutation(self, stream: object, size: int) -> Ids:
         """A permutation of the places of ``size`` records."""
         numbers = self.numbers(size)
-        uniform = self.uniform_of(self.key("permutation", stream), np.arange(size))
+        uniform = self.uniform_of(self.key_of_records("permutation", stream), np.arange(size))
         order: list[int] = []
         for number, place in enumerate((uniform * np.arange(1, size + 1)).astype(int).tolist()):
             order.append(number)
@@ -98,7 +104,7 @@ class Draws:
 
     def indices(self, stream: object, size: int, chosen: int) -> Ids:
         """The places of ``chosen`` records out of ``size``, with replacement."""
-        random = np.random.Generator(np.random.Philox(self.key("indices", stream)))
+        random = np.random.Generator(np.random.Philox(self.key_of_records("indices", stream)))
         among, uniform = random.random(chosen), random.random(chosen)
         numbers = self.numbers(size)
         extras = np.intersect1d(numbers, self.extras) if size == self.count else np.empty(0)

@@ -97,8 +97,6 @@ def _observe_torch(recording: Recording, stack: ExitStack) -> None:
                 places = index if isinstance(index, list | tuple) else [index]
                 if all(isinstance(one, int | np.integer) for one in places):
                     recording.add_batch(number(self._dataset, int(one)) for one in places)
-                else:
-                    recording.unknown_batches = True
             return index
 
         return call
@@ -224,8 +222,6 @@ def _observe_jax_privacy(recording: Recording, stack: ExitStack) -> None:
             for indices in original(self, num_examples, *more, **options):
                 if whole:
                     recording.add_batch(draws.ids[np.asarray(indices)])
-                else:
-                    recording.unknown_batches = True
                 yield indices
 
         return call

@@ -105,7 +105,7 @@ class CoupledGenerator(np.random.Generator):
         if each is not None and np.ndim(n) == 0 and n == 1:
             return (self._draws.uniform(self._stream, *each) < p).astype(np.int64)
         if size is None and np.ndim(n) == 0 and np.ndim(p) == 0 and n == self._draws.count:
-            key = self._draws.key("poisson", self._stream)
+            key = self._draws.key_of_records("poisson", self._stream)
             self._recording.add("sampling rate", float(p))
             self._poisson = key, float(p), int(n)
             return int((self._draws.uniform_of(key, self._draws.ids) < p).sum())

@@ -58,7 +58,6 @@ class Recording:
         self.amplify, self.sizes = amplify, sizes
         self.series: defaultdict[str, list[Any]] = defaultdict(list)
         self.batches: list[tuple[int, ...]] = []
-        self.unknown_batches = False  # a loader whose records are not known
         self.contents: dict[tuple[int, int], str] = {}
         self._visits: Counter[int] = Counter()
         self.releases: list[Any] = []

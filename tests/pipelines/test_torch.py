@@ -1,0 +1,101 @@
+"""Whole pipelines in plain torch: a loader, an optimizer, and a private step written by hand."""
+
+import functools
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+from dpaudit import check_pipeline  # noqa: E402
+from dpaudit.pipelines import public, release, with_and_without  # noqa: E402
+
+INPUTS = torch.as_tensor(np.random.default_rng(1).normal(size=(24, 3)), dtype=torch.float32)
+DATA = INPUTS, torch.arange(24) % 2
+REPLACED = DATA, (torch.cat([INPUTS[:-1], torch.zeros(1, 3)]), DATA[1])
+
+
+def linear():
+    return nn.Linear(3, 2)
+
+
+def normalised():
+    return nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.Linear(3, 2))
+
+
+def one(rows):
+    return 1.0
+
+
+def train(data, seed, *, make=linear, rate=one, sigma=one, clip=one):
+    torch.manual_seed(seed)
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate(data[0]))
+    for inputs, labels in DataLoader(TensorDataset(*data), batch_size=6, shuffle=True):
+        model(inputs)  # running means of a batch normalisation follow the private batch
+        rows = []
+        for row, label in zip(inputs, labels, strict=True):
+            loss = nn.functional.cross_entropy(model.eval()(row[None]), label[None])
+            gradients = torch.autograd.grad(loss, [*model.parameters()])
+            rows.append(torch.cat([gradient.ravel() for gradient in gradients]))
+        model.train()
+        rows = torch.stack(rows)
+        norm, noise = clip(rows), sigma(data[0])
+        public(clip_norm=norm, noise_multiplier=noise)
+        clipped = rows * (norm / rows.norm(dim=1).clamp(min=norm))[:, None]
+        noisy = release(clipped.sum(dim=0) + noise * norm * torch.randn(rows.shape[1])) / 6
+        sizes = [parameter.numel() for parameter in model.parameters()]
+        for parameter, part in zip(model.parameters(), noisy.split(sizes), strict=True):
+            parameter.grad = part.view_as(parameter)
+        optimizer.step()
+    return model
+
+
+def names(findings):
+    return {finding.rule.name for finding in findings}
+
+
+def test_correct_shuffling_with_a_replaced_record_has_no_finding():
+    result = check_pipeline(train, REPLACED)
+    assert result.passed
+    assert not result.warnings
+    assert result["batches of other records"].verdict == "passed"
+    assert result["features of other records"].verdict == "passed"
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"rate": lambda inputs: 2 / len(inputs)}, "learning rate"),
+        ({"sigma": lambda inputs: 24 / len(inputs)}, "noise scale"),
+        ({"clip": lambda rows: float(rows.norm(dim=1).mean())}, "clip norm"),
+    ],
+)
+def test_a_quantity_that_the_data_decide_is_named_with_its_epsilon(options, rule):
+    result = check_pipeline(functools.partial(train, **options), with_and_without(DATA))
+    assert rule in names(result.broken)
+    assert result[rule].epsilon > 0
+
+
+def test_running_means_of_private_batches():
+    result = check_pipeline(functools.partial(train, make=normalised), REPLACED)
+    assert "buffers of the model" in names(result.broken)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_checkpoint_that_is_chosen_by_a_private_loss(label):
+    """The record that is added has a long row, so that it decides; one of its labels changes it."""
+
+    def chosen(data, seed):
+        models = [train(data, seed + number) for number in range(2)]
+        losses = [nn.functional.cross_entropy(model(data[0]), data[1]) for model in models]
+        return models[int(losses[1] < losses[0])]
+
+    pair = [
+        (torch.cat([INPUTS, torch.full((1, 3), 99.0)]), torch.tensor([*DATA[1], other]))
+        for other in (label, 1 - label)
+    ]
+    assert "returned values" in names(check_pipeline(chosen, pair).broken)
