@@ -35,7 +35,9 @@ def read_report(stream: IO[str], name: str) -> Scores:
     """
     text = stream.read(_LARGEST + 1)
     if len(text) > _LARGEST:
-        raise InvalidScores(f"{name} has more than {_LARGEST:,} characters; write the scores as CSV")
+        raise InvalidScores(
+            f"{name} has more than {_LARGEST:,} characters; write the scores as CSV"
+        )
     try:
         report = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -80,7 +82,9 @@ def _of_memaudit(rows: list[Any], name: str) -> tuple[list[float], list[float]]:
             f"{name} has no canary that was inserted once; a claim about one record needs "
             "repetitions of 1"
         )
-    return _numbers(sides[True], f"members of {name}"), _numbers(sides[False], f"controls of {name}")
+    return _numbers(sides[True], f"members of {name}"), _numbers(
+        sides[False], f"controls of {name}"
+    )
 
 
 def _numbers(values: Any, what: str) -> list[float]:
