@@ -28,7 +28,7 @@ from dpaudit.lower_bounds.joint_test import curve_refuted
 from dpaudit.lower_bounds.selection import Pilot
 from dpaudit.pipelines.scores import LearnedScore, Released
 from dpaudit.scores import Scores
-from dpaudit.trainings.run import inserted_in, training_seed
+from dpaudit.trainings.coins import inserted_in, training_seed
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "mathematics"))
 from families import Gaussian, RandomisedResponse, ScoreFamily

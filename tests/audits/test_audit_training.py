@@ -27,8 +27,8 @@ from dpaudit.errors import (
 from dpaudit.executors import InProcess
 from dpaudit.report.words import power_line
 from dpaudit.scores import Failure
+from dpaudit.trainings.coins import inserted_in, training_seed
 from dpaudit.trainings.probe import DeadCanary
-from dpaudit.trainings.run import inserted_in, training_seed
 
 PARAMETERS = 20
 CANARY = GradientCanary.draw(PARAMETERS, clip_norm=1.0, seed=1)

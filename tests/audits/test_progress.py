@@ -69,7 +69,7 @@ def test_a_labelled_bar_prints_lines_with_its_label_also_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("dpaudit.audits.bar.SECONDS_BETWEEN_LINES", 0.0)
     with Bar(label="F1c") as bar:
         bar.notice("begins")
         bar.begin(runs=10, done=2)
@@ -82,7 +82,7 @@ def test_a_stage_without_reports_is_shown_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.5)
+    monkeypatch.setattr("dpaudit.audits.bar.SECONDS_BETWEEN_LINES", 0.5)
     with Bar() as bar:
         bar.stage("crafting")
         time.sleep(2.5)  # no callback meanwhile, and nothing changes

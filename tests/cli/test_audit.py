@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from dpaudit import audit, plan
-from dpaudit.audits import progress
 from dpaudit.configuration import Settings
 from dpaudit.errors import StoreError
 from dpaudit.games import Game
@@ -44,7 +43,9 @@ def run(monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path) -> Run:
     monkeypatch.delenv("DPAUDIT_STORE", raising=False)
     monkeypatch.delenv("DPAUDIT_DATA", raising=False)
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", math.inf)  # machines may be slow
+    monkeypatch.setattr(
+        "dpaudit.audits.bar.SECONDS_BETWEEN_LINES", math.inf
+    )  # machines may be slow
     return run
 
 

@@ -17,7 +17,7 @@ from dpaudit.cli.audits import collect
 from dpaudit.errors import DpauditError, InvalidInput, StoreError
 from dpaudit.executors import EXECUTORS, Executor, Player
 from dpaudit.scores import ScoreBlock, Store
-from dpaudit.trainings.run import inserted_in
+from dpaudit.trainings.coins import inserted_in
 
 
 def test_without_options_this_machine_plays() -> None:

@@ -26,7 +26,7 @@ from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.presets import preset
 from dpaudit.scores import ScoreBlock, Store
 from dpaudit.testing import check_executor
-from dpaudit.trainings.run import training_seed
+from dpaudit.trainings.coins import training_seed
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")

@@ -158,7 +158,7 @@ def test_every_view_of_a_virtual_batch_is_in_memory(cases: dict[str, Any]) -> No
 def test_estimating_does_not_import_the_compiler_of_torch() -> None:
     code = """
 import sys
-from dpaudit.audits.games import MechanismGame
+from dpaudit.audits.mechanism_game import MechanismGame
 from dpaudit.engine import Speed
 MechanismGame("housing", runs=10, speed=Speed(device="cpu"))
 sys.exit(bool({"torch._dynamo", "sympy"} & set(sys.modules)))

@@ -40,7 +40,7 @@ from dpaudit.lower_bounds.gaussian_fit import chance_of_looking_closer
 from dpaudit.lower_bounds.prediction import expected_bound
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.scores import Failure, ScoreBlock, Scores
-from dpaudit.trainings.run import inserted_in
+from dpaudit.trainings.coins import inserted_in
 from dpaudit.upper_bounds import all_upper_bounds, upper_bound
 
 AuditVerdict = Verdict | Literal["no-claim", "unfinished"]

@@ -15,16 +15,16 @@ from typing import Any, final
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.audits.games import FunctionGame
+from dpaudit.audits.function_game import FunctionGame
 from dpaudit.audits.identity import sample_seed
 from dpaudit.errors import InvalidInput, TrainingFailed
 from dpaudit.executors import Lost, Notify, Player, PlayTile
 from dpaudit.pipelines.neighbours import Neighbours, copied, neighbours_of
 from dpaudit.pipelines.scores import LearnedScore, Released, UpdateLength
+from dpaudit.trainings.coins import training_seed
 from dpaudit.trainings.identity import name_of
 from dpaudit.trainings.importing import loaded
 from dpaudit.trainings.player import executor_of
-from dpaudit.trainings.run import training_seed
 from dpaudit.trainings.scoring import flat_parameters
 
 PILOT = 0.25

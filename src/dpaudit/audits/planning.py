@@ -18,7 +18,7 @@ from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._numbers import percent
 from dpaudit.audits.assessment import lower_methods
-from dpaudit.audits.games import MechanismGame
+from dpaudit.audits.mechanism_game import MechanismGame
 from dpaudit.claims import CONFIRMED, Claim, Policy
 from dpaudit.claims.power import power_of
 from dpaudit.curves import gaussian_epsilon

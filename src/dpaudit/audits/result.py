@@ -22,8 +22,6 @@ from dpaudit.audits.assessment import (
     repetition_notes,
     watcher_of,
 )
-from dpaudit.audits.curves import MOST_THRESHOLDS
-from dpaudit.audits.evidence import AuditEvidence, collect_evidence
 from dpaudit.audits.identity import Description, Question
 from dpaudit.claims import STRICT, Claim, ClaimTest
 from dpaudit.claims.risk import RiskTerms, risk_terms
@@ -33,13 +31,20 @@ from dpaudit.lower_bounds.diagnostics import with_failures
 from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.scores import AuditRecord, Failure, Scores
 from dpaudit.scores.store import scores_of
-from dpaudit.trainings.scoring import THREAT_MODELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dpaudit.audits.evidence import AuditEvidence
     from dpaudit.report import PageData
     from dpaudit.report.words import Statement
+
+THREAT_MODELS: Mapping[str, ThreatModel] = {
+    "parameters": ThreatModel.HIDDEN_STATE,
+    "predictions": ThreatModel.BLACK_BOX,
+    "private gradients": ThreatModel.STANDARD,
+}
+"""What an adversary of a user's training sees; of others only the user knows."""
 
 
 @final
@@ -240,15 +245,15 @@ class AuditResult:
         ]
         return "\n".join([*lines, bounds_in_words(self.final), "", self.sentence])
 
-    def evidence(
-        self, *, most_thresholds: int = MOST_THRESHOLDS, with_growth: bool = True
-    ) -> AuditEvidence:
+    def evidence(self, *, most_thresholds: int = 20_000, with_growth: bool = True) -> AuditEvidence:
         """The numbers behind figures and pages; see `dpaudit.report.figures`.
 
         Arguments:
             most_thresholds: Largest number of thresholds to include.
             with_growth: Whether to compute the bound against the number of runs.
         """
+        from dpaudit.audits.evidence import collect_evidence
+
         found = self.final
         return collect_evidence(
             found.scores,
@@ -263,7 +268,7 @@ class AuditResult:
             with_growth=with_growth,
         )
 
-    def page(self, *, most_thresholds: int = MOST_THRESHOLDS) -> PageData:
+    def page(self, *, most_thresholds: int = 20_000) -> PageData:
         """The data of the report page."""
         from dpaudit.report.pages import result_page
 
@@ -441,7 +446,7 @@ def read_result(
                 fresh=both,
                 watcher=watcher,
                 policy=policy,
-                threat_model=THREAT_MODELS.get(adversary),  # type: ignore[call-overload]
+                threat_model=THREAT_MODELS.get(adversary),
                 every_accountant=horizon == horizons[-1],
                 doubts=(*(doubts or constant_scores(scores)), *facts.get("broken", ())),
                 covers=str(facts.get("covers", "")),

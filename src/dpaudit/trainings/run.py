@@ -1,8 +1,6 @@
-"""One run of a user's training: its seed and its coins, its scores, or the failure as an output.
+"""One run of a user's training: its scores, or the failure as an output.
 
-Seed and coins of a run depend only on the audit's seed and the number of the run, not on the order
-of the runs, the number of processes or the number of runs. An exception of the training is a
-failure with its traceback, never a score.
+An exception of the training is a failure with its traceback, never a score.
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ from numpy.typing import NDArray
 
 from dpaudit._validate import said
 from dpaudit.scores import Failure, ScoreBlock
+from dpaudit.trainings.coins import Coins, inserted_in, training_seed
 from dpaudit.trainings.scoring import Kind, Scorer, UnscorableReturn
 
-Coins = NDArray[np.bool_]
 Train = Callable[[Any, Any, int], Any]
 
 
@@ -106,48 +104,6 @@ def traceback_of(error: BaseException) -> str:
     while frames and frames.tb_next and frames.tb_frame.f_code.co_filename.startswith(here):
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames))
-
-
-# Coins and seeds.
-
-_COINS, _SEEDS = 1, 2
-_BITS = 31
-
-
-def inserted_in(run: int, *, canaries: int, seed: int) -> NDArray[np.bool_]:
-    """Which canaries are inserted in this run.
-
-    A single canary is in exactly one run of each pair (0, 1), (2, 3), …, and a coin decides in
-    which one. Half of the runs have it, wherever the audit stops. Each of several canaries has a
-    fair coin, which the bounds for one run require.
-
-    Example:
-        >>> [bool(inserted_in(run, canaries=1, seed=0)[0]) for run in range(6)]
-        [False, True, False, True, False, True]
-    """
-    if canaries > 1:
-        return np.random.default_rng([seed, _COINS, run]).random(canaries) < 0.5
-    first = np.random.default_rng([seed, _COINS, run // 2]).random() < 0.5
-    return np.array([first == (run % 2 == 0)])
-
-
-def training_seed(run: int, *, seed: int) -> int:
-    """The seed passed to the training: below 2^31, and different in every run of an audit.
-
-    It is independent of the coins, so that it does not reveal them. Runs with the same seed would
-    have the same noise, and the statistics require independent runs.
-
-    Example:
-        >>> len({training_seed(run, seed=0) for run in range(1000)})
-        1000
-    """
-    start, odd = np.random.default_rng([seed, _SEEDS]).integers(0, 2**_BITS, 2).tolist()
-    mask = 2**_BITS - 1
-    # Each of these maps is a bijection of 31 bits, so different runs have different seeds.
-    mixed = (start + run * (odd | 1)) & mask
-    mixed = ((mixed ^ (mixed >> 15)) * 0x2C1B3C6D) & mask
-    mixed = ((mixed ^ (mixed >> 12)) * 0x297A2D39) & mask
-    return int(mixed ^ (mixed >> 15))
 
 
 # Changes of parameters that no canary tests, because they are made outside a private optimizer. An

@@ -25,7 +25,6 @@ from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._validate import said
 from dpaudit.errors import InvalidInput
-from dpaudit.privacy import ThreatModel
 from dpaudit.trainings.canary import CraftedCanary
 
 Kind = Literal["score", "parameters", "predictions", "private gradients", "own"]
@@ -158,15 +157,6 @@ _ADVERSARIES: dict[Kind, str] = {
     "private gradients": "adversary 'private gradients'",
     "own": "function given as adversary",
 }
-
-THREAT_MODELS: dict[Kind, ThreatModel | None] = {
-    "score": None,
-    "parameters": ThreatModel.HIDDEN_STATE,
-    "predictions": ThreatModel.BLACK_BOX,
-    "private gradients": ThreatModel.STANDARD,
-    "own": None,
-}
-"""What each adversary sees; `None` if only the user knows what the score was made of."""
 
 
 def canaries_of(canary: Any) -> int:
