@@ -287,45 +287,45 @@ def gpu(**sizes):
     measured["versions"] = {"torch": torch.__version__, "dpaudit": dpaudit.__version__}
     began = time.perf_counter()
 
-    def keep(name, result):
-        seconds = round(time.perf_counter() - began, 1)
-        measured[name] = result | {"finished_after_s": seconds}
+    @contextlib.contextmanager
+    def part(name):
+        """Keeps what is put into the yielded results, at once; a failure ends its part only."""
+        measured[name] = {}
+        try:
+            yield measured[name]
+        except Exception as error:
+            measured[name]["failed"] = f"{type(error).__name__}: {error}"[:500]
+        measured[name]["finished_after_s"] = round(time.perf_counter() - began, 1)
         print(name, json.dumps(measured[name]), flush=True)
-        folder = Path(os.environ.get("OUT", HERE))
-        (folder / "live_audits_gpu.json").write_text(json.dumps(measured, indent=1) + "\n")
-
-    common = {"device": device, "length": 64, **sizes}
-    for batch in (8,) if quick else (512, 2048):
-        few = 2 if quick else 10
-        timed = cost(few, few, batch=batch, device=device, clock=clock, seconds=15)
-        keep(f"convnet_{batch}", timed)
-    for name, lora, batch, pairs, steps in (
-        ("lora", True, 32, 8, 8),
-        ("gpt2_small", False, 16, 6, 3),
-    ):
-        batch, pairs, steps = (8, 2, 1) if quick else (batch, pairs, steps)
-        run_step, optimizer, loader = _language_model(
-            lora=lora, examples=16 * batch, batch=batch, **common
-        )
-        canaries = 200 if quick else 2000
-        timed = _cost(
-            run_step,
-            optimizer,
-            canaries=canaries,
-            pairs=pairs,
-            steps=steps,
-            clock=clock,
-            seconds=20,
-        )
-        keep(name, timed | {"batch": batch, "length": 64})
-        if lora:
-            keep("lora_training", _one_training(run_step, optimizer, loader, epochs=10, **common))
-        del run_step, optimizer, loader
+        target = Path(os.environ.get("OUT", HERE)) / "live_audits_gpu.json"
+        beside = target.with_suffix(".part")
+        beside.write_text(json.dumps(measured, indent=1) + "\n")
+        beside.replace(target)  # whole or not at all, if this process is killed
         gc.collect()
         torch.cuda.empty_cache()
 
+    timing = {"clock": clock, "pairs": 2 if quick else 40}
+    for batch in (8,) if quick else (512, 2048):
+        with part(f"convnet_{batch}") as results:
+            results |= cost(batch=batch, device=device, seconds=10, **timing)
+    for name, lora, batch in (("lora", True, 32), ("gpt2_small", False, 16)):
+        batch = 8 if quick else batch
+        with part(name) as results:
+            run_step, optimizer, loader = _language_model(
+                lora=lora, examples=16 * batch, batch=batch, device=device, length=64, **sizes
+            )
+            results |= {"batch": batch, "length": 64}
+            canaries, steps = (200, 1) if quick else (2000, 8)
+            results |= _cost(
+                run_step, optimizer, canaries=canaries, steps=steps, seconds=15, **timing
+            )
+        if lora and "failed" not in results:
+            with part("lora_training") as results:
+                results |= _one_training(run_step, optimizer, loader, epochs=10)
+        run_step = optimizer = loader = None
 
-def _one_training(run_step, optimizer, loader, *, epochs, **_):
+
+def _one_training(run_step, optimizer, loader, *, epochs):
     """A training that is watched from its first step to its last."""
     steps = epochs * len(loader)
     claim = dpaudit.Claim.from_dpsgd(noise_multiplier=NOISE, steps=steps, sampling_rate=RATE)

@@ -63,8 +63,9 @@ class StepBets:
     def log_growth(self, without: Array, inserted: Array) -> Array:
         """Logarithm of what each bet pays for equally many observations of both kinds."""
         pairs = min(len(without), len(inserted))
-        false_positives = (without[:pairs, None] > self.thresholds).sum(axis=0)
-        false_negatives = (inserted[:pairs, None] <= self.thresholds).sum(axis=0)
+        thresholds = self.thresholds[:, None]  # rows of observations are counted fastest
+        false_positives = np.count_nonzero(without[:pairs] > thresholds, axis=1)
+        false_negatives = np.count_nonzero(inserted[:pairs] <= thresholds, axis=1)
         counts = [
             pairs - false_positives,
             false_positives,

@@ -152,7 +152,7 @@ class LiveEvidence:
         for weight in np.unique(weights):  # one, but for clipping per layer
             # A canary of this length faces that much more noise.
             bets = step_bets(float(rate), float(noise_multiplier / weight))
-            of_weight = np.broadcast_to(weights == weight, observed.shape)
+            of_weight = weights == weight
             self.log_wealth += bets.log_growth(
                 observed[of_weight & ~self.coins] / weight,
                 observed[of_weight & self.coins] / weight,

@@ -101,8 +101,9 @@ class Coordinates:
                 )
                 order.append(here)
                 taken += len(here)
-        self._order = np.concatenate(order) if order else np.empty(0, dtype=np.int64)
         self._device = optimizer.params[0].device
+        self._order = np.concatenate(order) if order else np.empty(0, dtype=np.int64)
+        self._in_order = np.array_equal(self._order, np.arange(len(flat)))
 
     def read(self, tensors: Sequence[Any], *, summed: bool = False) -> Tensor:
         """The numbers at the coordinates, in double precision on the device of the first tensor.
@@ -114,11 +115,13 @@ class Coordinates:
         parts = []
         for part in self._parts:
             tensor = tensors[part.tensor]
-            numbers = part.where * 0.0 if tensor is None else _flat(tensor)[part.where]
-            parts.append(numbers.to(self._device))
-        values = torch.zeros(self._count, dtype=torch.float64, device=self._device)
-        if parts:
-            values[torch.as_tensor(self._order, device=self._device)] = torch.cat(parts).double()
+            numbers = part.where * 0.0 if tensor is None else _mine(tensor).take(part.where)
+            parts.append(numbers.detach().to(self._device))
+        values = torch.cat(parts).double() if parts else torch.empty(0, dtype=torch.float64)
+        if not self._in_order:
+            taken = values.to(self._device)
+            values = torch.zeros(self._count, dtype=torch.float64, device=self._device)
+            values[torch.as_tensor(self._order, device=self._device)] = taken
         if summed or self._sharded:
             torch.distributed.all_reduce(values)
         return values
@@ -143,10 +146,6 @@ def _mine(tensor: Any) -> Tensor:
     """A tensor, or the part of it that this process holds. Both share their memory with it."""
     local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return local
-
-
-def _flat(tensor: Any) -> Tensor:
-    return _mine(tensor).detach().reshape(-1)
 
 
 def _local(parameter: Any, where: Tensor) -> tuple[NDArray[np.bool_], Tensor]:
