@@ -103,15 +103,20 @@ def test_an_empty_store_has_no_page(run: Run) -> None:
 def test_many_audits_are_shown_as_they_were_stored(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = json.loads(run("--json")[1])["audits"]
-    with Store.open("dpaudit.sqlite") as store:
-        for record in store.audits():
+    with Store.open("many.sqlite") as store:
+        for seed, name in enumerate(("first", "second")):
+            scores = normal_scores(2.0, runs=100, seed=seed)
+            configuration = settings(runs=100, seed=seed)
+            record = store_audit(store, scores, configuration, name=name, finished=False)
+            record.annotate({"seconds": 12.5, "question": {"confirm": False}})
             record.finish(read_result(record).stored())
+    whole = json.loads(run("many.sqlite", "--json")[1])["audits"]
+    with Store.open("many.sqlite") as store:
         half = settings(runs=100, seed=4)
         store_audit(store, normal_scores(2.0, runs=50), half, name="half", finished=False)
     monkeypatch.setattr("dpaudit.cli.report._MOST_COMPUTED", 2)
     monkeypatch.setattr("dpaudit.report.pages.read_result", None)  # no scores are read
-    code, out, _ = run("--json")
+    code, out, _ = run("many.sqlite", "--json")
     stored, unfinished = json.loads(out)["audits"][:2], json.loads(out)["audits"][2]
     assert code == 0
     for name in ("audit", "verdict", "runs", "runs_asked"):

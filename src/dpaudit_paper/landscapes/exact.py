@@ -85,7 +85,7 @@ def pairs(
         ...     noise_multiplier=1, batch_size=1, steps=3, landscape=Threshold()
         ... )
         >>> [round(pair.delta(0), 4) for pair in pairs(process)]
-        [0.3829, 0.3637, 0.3599]
+        [0.3829, 0.3637, 0.3585]
     """
     if isinstance(process.landscape, ReadingWells):
         return process.landscape.pairs(process)

@@ -45,7 +45,7 @@ class MovingThreshold(BatchLandscapes):
 
     Example:
         >>> MovingThreshold(places=(4.9, 4.4)).at(3)
-        Threshold(at=4.4)
+        Threshold(at=4.4, away=True)
     """
 
     places: tuple[float, ...]

@@ -71,7 +71,7 @@ def advantage(process: LandscapeProcess, *, cells: int = 60) -> Array:
         ...     noise_multiplier=1, batch_size=1, steps=3, landscape=Constant()
         ... )
         >>> advantage(process).round(4).tolist()
-        [0.3829, 0.364, 0.3602]
+        [0.3829, 0.3637, 0.3585]
     """
     sigma, noise, reach = process.noise_multiplier, process.step_noise, process.reach
     width = min(sigma, noise) / cells
