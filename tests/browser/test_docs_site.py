@@ -25,8 +25,10 @@ PAGES = {
     "landscapes": "landscapes/",
     "coverage": "coverage/",
     "gallery": "gallery/",
-    "tutorial": "tutorials/opacus-bug/",
+    "tutorial": "tutorials/live-audit/",
     "tutorial-figure": "tutorials/main-figure/",
+    "tutorial-lora": "tutorials/lora/",
+    "tutorial-adversary": "tutorials/own-adversary/",
     "api": "api/",
     "api-page": "api/dpaudit.mechanisms.CorrelatedNoise/",
 }
