@@ -18,9 +18,9 @@ from dpaudit.claims.fixed_sample import dependent_p_value
 from dpaudit.errors import DpauditError
 from dpaudit.lower_bounds import ErrorCounts, Pilot, estimate
 from dpaudit.lower_bounds.dpsgd import (
-    DpsgdCurves,
     _composed,
     _one_step,
+    dpsgd_family,
     threshold_by_pilot,
 )
 from dpaudit.lower_bounds.joint_test import curve_refuted
@@ -137,7 +137,7 @@ def _dpsgd(rate: float, steps: int, noise: float) -> tuple[Any, ...]:
             )
         )
 
-    family = DpsgdCurves(((1.0, rate, steps),))
+    family = dpsgd_family(((1.0, rate, steps),))
 
     @cache
     def refuted(fp: int, fn: int, negatives: int, positives: int) -> bool:

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from dpaudit.curves import (
+    GAUSSIAN,
     Curve,
     Family,
-    GaussianCurves,
-    PairsAtDelta,
-    PairsAtEpsilon,
     gaussian_curve,
     gaussian_delta,
     pairs_family,
@@ -18,11 +16,11 @@ from dpaudit.curves import (
 from dpaudit.privacy import Question
 
 FAMILIES: list[tuple[Family, tuple[float, ...]]] = [
-    (PairsAtDelta(0.0), (0.5, 2.0, 6.0)),
-    (PairsAtDelta(0.02), (0.5, 2.0, 3.5)),
-    (PairsAtEpsilon(0.0), (0.1, 0.5, 0.9)),
-    (PairsAtEpsilon(1.0), (0.1, 0.5, 0.9)),
-    (GaussianCurves(), (0.5, 1.0, 4.0)),
+    (pairs_family(Question(delta=0.0)), (0.5, 2.0, 6.0)),
+    (pairs_family(Question(delta=0.02)), (0.5, 2.0, 3.5)),
+    (pairs_family(Question(epsilon=0.0)), (0.1, 0.5, 0.9)),
+    (pairs_family(Question(epsilon=1.0)), (0.1, 0.5, 0.9)),
+    (GAUSSIAN, (0.5, 1.0, 4.0)),
 ]
 each = pytest.mark.parametrize(("family", "parameters"), FAMILIES)
 
@@ -70,10 +68,8 @@ def test_a_curve_has_its_inverse_if_one_is_given() -> None:
 
 
 def test_what_a_parameter_says() -> None:
-    assert pairs_family(Question(delta=0.1)) == PairsAtDelta(0.1)
-    assert pairs_family(Question(epsilon=2.0)) == PairsAtEpsilon(2.0)
-    assert PairsAtDelta(0.1).answer(3.0, Question(delta=0.1)) == 3.0
-    assert GaussianCurves().answer(-1.0, Question(delta=0.1)) == 0.0
-    epsilon = GaussianCurves().answer(2.0, Question(delta=1e-3))
+    assert pairs_family(Question(delta=0.1)).answer(3.0, Question(delta=0.1)) == 3.0
+    assert GAUSSIAN.answer(-1.0, Question(delta=0.1)) == 0.0
+    epsilon = GAUSSIAN.answer(2.0, Question(delta=1e-3))
     assert float(gaussian_delta(epsilon, 2.0)) == pytest.approx(1e-3)
-    assert GaussianCurves().answer(2.0, Question(epsilon=epsilon)) == pytest.approx(1e-3)
+    assert GAUSSIAN.answer(2.0, Question(epsilon=epsilon)) == pytest.approx(1e-3)

@@ -14,11 +14,10 @@ References:
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -218,88 +217,61 @@ def approximate_curve(epsilon: float, delta: float) -> Curve:
     )
 
 
-class Family(ABC):
-    """Trade-off functions that fall as a parameter grows from 0; equal families have equal curves.
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Family:
+    """Trade-off functions that fall as a parameter grows from 0.
 
-    Subclasses are frozen dataclasses, so that tests can remember what they computed.
+    Arguments:
+        curve: The trade-off function of one parameter.
+        through: The smallest parameter whose curve allows two error rates; not above 0 if all do.
+        answer: The epsilon, or delta, of a mechanism that has the curve of one parameter.
+        highest: The largest parameter, whose curve allows everything.
+        pairs: What is asked, where the curves are those of (epsilon, delta)-DP.
     """
 
-    # The largest parameter, whose curve allows everything.
-    highest: ClassVar[float] = math.inf
-
-    @abstractmethod
-    def curve(self, parameter: float) -> Curve:
-        """The trade-off function of one parameter."""
-
-    @abstractmethod
-    def through(self, alpha: Array, beta: Array) -> Array:
-        """The smallest parameter whose curve allows both error rates; not above 0 if all do."""
-
-    @abstractmethod
-    def answer(self, parameter: float, question: Question) -> float:
-        """The epsilon, or delta, of a mechanism that has this curve."""
-
-
-@final
-@dataclass(frozen=True)
-class PairsAtDelta(Family):
-    """(epsilon, delta)-DP at one delta; the parameter is epsilon."""
-
-    delta: float
-
-    def curve(self, parameter: float) -> Curve:
-        return approximate_curve(parameter, self.delta)
-
-    def through(self, alpha: Array, beta: Array) -> Array:
-        return epsilon_of_errors(alpha, beta, self.delta)
-
-    def answer(self, parameter: float, question: Question) -> float:
-        return parameter
-
-
-@final
-@dataclass(frozen=True)
-class PairsAtEpsilon(Family):
-    """(epsilon, delta)-DP at one epsilon; the parameter is delta."""
-
-    epsilon: float
-    highest: ClassVar[float] = 1.0
-
-    def curve(self, parameter: float) -> Curve:
-        return approximate_curve(self.epsilon, parameter)
-
-    def through(self, alpha: Array, beta: Array) -> Array:
-        return delta_of_errors(alpha, beta, self.epsilon)
-
-    def answer(self, parameter: float, question: Question) -> float:
-        return parameter
-
-
-@final
-@dataclass(frozen=True)
-class GaussianCurves(Family):
-    """mu-GDP; the parameter is mu.
-
-    The epsilon, or delta, at which the curve is read may lie far beyond the error rates that were
-    observed. If the mechanism's trade-off function is not Gaussian, it is not a lower bound.
-    """
-
-    def curve(self, parameter: float) -> Curve:
-        return gaussian_curve(parameter)
-
-    def through(self, alpha: Array, beta: Array) -> Array:
-        # At a rate of 1 mu is minus infinity, which never is the largest.
-        return mu_of_errors(alpha, beta)
-
-    def answer(self, parameter: float, question: Question) -> float:
-        mu = max(parameter, 0.0)
-        if question.delta is not None:
-            return gaussian_epsilon(question.delta, mu)
-        return float(gaussian_delta(question.epsilon or 0.0, mu))
+    curve: Callable[[float], Curve]
+    through: Callable[[Array, Array], Array]
+    answer: Callable[[float, Question], float]
+    highest: float = math.inf
+    pairs: Question | None = None
 
 
 def pairs_family(question: Question) -> Family:
-    """The family of (epsilon, delta)-DP whose parameter is what is asked for."""
+    """(epsilon, delta)-DP; the parameter is the number that is asked for.
+
+    Example:
+        >>> family = pairs_family(Question(delta=0.1))
+        >>> float(family.through(np.array(0.2), np.array(0.3)).round(4))
+        1.0986
+    """
+    delta, epsilon = question.delta, question.epsilon or 0.0
+    if delta is not None:
+        return Family(
+            curve=lambda parameter: approximate_curve(parameter, delta),
+            through=lambda alpha, beta: epsilon_of_errors(alpha, beta, delta),
+            answer=lambda parameter, _: parameter,
+            pairs=question,
+        )
+    return Family(
+        curve=lambda parameter: approximate_curve(epsilon, parameter),
+        through=lambda alpha, beta: delta_of_errors(alpha, beta, epsilon),
+        answer=lambda parameter, _: parameter,
+        highest=1.0,
+        pairs=question,
+    )
+
+
+def _gaussian_answer(mu: float, question: Question) -> float:
     if question.delta is not None:
-        return PairsAtDelta(question.delta)
-    return PairsAtEpsilon(question.epsilon or 0.0)
+        return gaussian_epsilon(question.delta, mu)
+    return float(gaussian_delta(question.epsilon or 0.0, max(mu, 0.0)))
+
+
+# At a rate of 1 mu is minus infinity, which never is the largest.
+GAUSSIAN = Family(curve=gaussian_curve, through=mu_of_errors, answer=_gaussian_answer)
+"""mu-GDP; the parameter is mu.
+
+The epsilon, or delta, at which the curve is read may lie far beyond the error rates that were
+observed. If the mechanism's trade-off function is not Gaussian, it is not a lower bound.
+"""

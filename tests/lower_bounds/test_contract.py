@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import pytest
 
-from dpaudit.curves import Curve, Family, GaussianCurves
+from dpaudit.curves import GAUSSIAN, Family
 from dpaudit.lower_bounds import METHODS, Method, Reading, Request
 from dpaudit.privacy import Question
 from dpaudit.testing import check_lower_bound
@@ -19,28 +18,14 @@ def test_every_method_satisfies_the_contract(name: str) -> None:
     check_lower_bound(METHODS[name], audits=60)
 
 
-@dataclass(frozen=True)
-class _Shifted(Family):
-    """mu-GDP with an answer that is multiplied and shifted."""
-
-    factor: float = 1.0
-    shift: float = 0.0
-    gaussian: ClassVar[GaussianCurves] = GaussianCurves()
-
-    def curve(self, parameter: float) -> Curve:
-        return self.gaussian.curve(parameter)
-
-    def through(self, alpha, beta):  # type: ignore[no-untyped-def]
-        return self.gaussian.through(alpha, beta)
-
-    def answer(self, parameter: float, question: Question) -> float:
-        return self.factor * self.gaussian.answer(parameter, question) + self.shift
-
-
 def _flawed(factor: float, shift: float) -> Method:
-    return replace(
-        METHODS["gaussian-dp"], name="flawed", family=lambda question: _Shifted(factor, shift)
-    )
+    """gaussian-dp with an answer that is multiplied and shifted."""
+
+    def answer(mu: float, question: Question) -> float:
+        return factor * GAUSSIAN.answer(mu, question) + shift
+
+    family = replace(GAUSSIAN, answer=answer)
+    return replace(METHODS["gaussian-dp"], name="flawed", family=family)
 
 
 def test_the_contract_accepts_a_correct_method() -> None:

@@ -8,7 +8,7 @@ from dpaudit import Scores, estimate, upper_bound
 from dpaudit.curves import gaussian_delta, gaussian_epsilon, gaussian_tradeoff
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds import ErrorCounts
-from dpaudit.lower_bounds.dpsgd import DpsgdCurves, _composed, _one_step, _profile
+from dpaudit.lower_bounds.dpsgd import _composed, _one_step, _profile, dpsgd_family
 from dpaudit.lower_bounds.joint_test import curve_refuted
 from dpaudit.privacy import Question
 from dpaudit.upper_bounds.pld import PldAccountant
@@ -33,7 +33,7 @@ def scores(count, *, noise, seed=0, rate=0.1, steps=100):
 
 @pytest.mark.parametrize("noise", [0.5, 1.0, 4.0])
 def test_without_sampling_the_curve_is_nearly_gaussian_and_not_above(noise):
-    curve = DpsgdCurves(((1.0, 1.0, 9),)).curve(1 / noise)
+    curve = dpsgd_family(((1.0, 1.0, 9),)).curve(1 / noise)
     exact = gaussian_tradeoff(RATES, 3 / noise)
     assert (curve.tradeoff(RATES) <= exact + 1e-15).all()
     assert curve.tradeoff(RATES) == pytest.approx(exact, abs=1e-3)
@@ -41,7 +41,7 @@ def test_without_sampling_the_curve_is_nearly_gaussian_and_not_above(noise):
 
 @pytest.mark.parametrize(("rate", "steps", "noise"), [(0.1, 100, 0.94), (0.01, 1000, 0.6)])
 def test_the_curve_is_below_what_the_best_scores_attain(rate, steps, noise):
-    curve = DpsgdCurves(((1.0, rate, steps),)).curve(1 / noise)
+    curve = dpsgd_family(((1.0, rate, steps),)).curve(1 / noise)
     sample = scores(4000, noise=noise, rate=rate, steps=steps, seed=3)
     for threshold in np.quantile(sample.score, [0.3, 0.5, 0.7, 0.9]):
         alpha = (sample.other_scores > threshold).mean()
@@ -79,10 +79,10 @@ def test_composition_by_convolution_is_above_the_closed_form(steps):
 
 
 def test_equal_groups_are_one_group_and_unequal_noise_has_one_scale():
-    alone = DpsgdCurves(((3.0, 0.1, 100),)).curve(1.0)
-    halves = DpsgdCurves(((3.0, 0.1, 40), (3.0, 0.1, 60))).curve(1.0)
+    alone = dpsgd_family(((3.0, 0.1, 100),)).curve(1.0)
+    halves = dpsgd_family(((3.0, 0.1, 40), (3.0, 0.1, 60))).curve(1.0)
     assert halves.tradeoff(RATES) == pytest.approx(alone.tradeoff(RATES), abs=1e-9)
-    mixed = DpsgdCurves(((2.0, 1.0, 4), (1.0, 1.0, 1)))  # without sampling mu adds in squares
+    mixed = dpsgd_family(((2.0, 1.0, 4), (1.0, 1.0, 1)))  # without sampling mu adds in squares
     exact = gaussian_tradeoff(RATES, 2**0.5)
     assert mixed.curve(1.0).tradeoff(RATES) == pytest.approx(exact, abs=1e-3)
     assert mixed.answer(1.0, Question(delta=1e-5)) == pytest.approx(
@@ -104,7 +104,7 @@ def test_a_changing_history_has_a_tight_bound():
 
 
 def test_curves_fall_with_the_parameter_and_are_inverted():
-    family = DpsgdCurves(HISTORY)
+    family = dpsgd_family(HISTORY)
     curves = [family.curve(parameter) for parameter in (0.0, 1e-200, 0.1, 0.5, 1.0, 2.0, 5.0)]
     values = np.array([curve.tradeoff(RATES) for curve in curves])
     assert (np.diff(values, axis=0) <= 1e-12).all()
@@ -114,7 +114,7 @@ def test_curves_fall_with_the_parameter_and_are_inverted():
 
 
 def test_the_curve_through_error_rates_has_their_parameter():
-    family, alpha = DpsgdCurves(HISTORY), np.array([0.05, 0.3])
+    family, alpha = dpsgd_family(HISTORY), np.array([0.05, 0.3])
     beta = family.curve(0.8).tradeoff(alpha)
     assert family.through(alpha, beta) == pytest.approx([0.8, 0.8], rel=1e-3)
     assert family.through(np.array([0.5]), np.array([0.6])).tolist() == [0.0]
@@ -122,7 +122,7 @@ def test_the_curve_through_error_rates_has_their_parameter():
 
 def test_a_true_curve_is_refuted_as_rarely_as_stated():
     """By enumeration of all counts, at several thresholds of the best test."""
-    curve, size = DpsgdCurves(HISTORY).curve(1.0), 14
+    curve, size = dpsgd_family(HISTORY).curve(1.0), 14
     counts = range(size + 1)
     refuted = np.array(
         [

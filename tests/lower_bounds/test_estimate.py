@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dpaudit
 from dpaudit import Bound, ErrorCounts, Scores, estimate, estimate_all, lower_bound
-from dpaudit.curves import gaussian_epsilon
+from dpaudit.curves import GAUSSIAN, gaussian_epsilon
 from dpaudit.errors import DpauditError, InvalidInput, InvalidScores
 from dpaudit.lower_bounds import METHODS
 from dpaudit.lower_bounds.diagnostics import with_failures
@@ -62,7 +62,7 @@ def test_a_bound_carries_what_one_must_know(method):
     plain = bound.to_dict()
     assert plain["epsilon"] == bound.epsilon
     assert isinstance(plain["assumptions"], list)
-    assert ("mu" in plain) == METHODS[method].needs_positive_delta
+    assert ("mu" in plain) == (METHODS[method].family is GAUSSIAN)
     free = method in ("clopper-pearson", "profile")
     assert (bound.assumptions == ()) == free
 

@@ -7,12 +7,11 @@ from scipy.stats import binom
 
 from dpaudit import Claim, ErrorCounts
 from dpaudit.curves import (
+    GAUSSIAN,
     Curve,
-    GaussianCurves,
-    PairsAtDelta,
-    PairsAtEpsilon,
     approximate_curve,
     gaussian_curve,
+    pairs_family,
 )
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.joint_test import (
@@ -24,6 +23,7 @@ from dpaudit.lower_bounds.joint_test import (
     curve_p_value,
     curve_refuted,
 )
+from dpaudit.privacy import Question
 
 NEGATIVES, POSITIVES = 24, 31
 CURVES = {
@@ -74,9 +74,9 @@ def test_the_p_value_has_every_level_everywhere_on_the_curve(name: str) -> None:
 @pytest.mark.parametrize(
     ("family", "truths"),
     [
-        (GaussianCurves(), (0.0, 0.5, 1.0, 2.0, 3.5)),
-        (PairsAtDelta(0.02), (0.0, 0.5, 1.0, 2.5)),
-        (PairsAtEpsilon(0.5), (0.0, 0.1, 0.4, 0.8)),
+        (GAUSSIAN, (0.0, 0.5, 1.0, 2.0, 3.5)),
+        (pairs_family(Question(delta=0.02)), (0.0, 0.5, 1.0, 2.5)),
+        (pairs_family(Question(epsilon=0.5)), (0.0, 0.1, 0.4, 0.8)),
     ],
     ids=["mu", "epsilon", "delta"],
 )
@@ -228,7 +228,7 @@ def test_the_probability_of_a_region_is_a_sum_over_its_pairs() -> None:
 
 def test_no_error_at_all_is_the_closed_form() -> None:
     # At the corner of (epsilon, 0)-DP no error has probability (1 - c)^(2 n).
-    bound = at_one_threshold(counts_of(0, 0, 2250, 2250), PairsAtDelta(0.0), 0.05)
+    bound = at_one_threshold(counts_of(0, 0, 2250, 2250), pairs_family(Question(delta=0.0)), 0.05)
     corner = 1 - (0.05 - 5e-4) ** (1 / 4500)
     assert bound == pytest.approx(np.log(1 / corner - 1), abs=1e-3)
     assert bound >= 7.2
@@ -237,7 +237,7 @@ def test_no_error_at_all_is_the_closed_form() -> None:
 @pytest.mark.parametrize("each", [1, 2, 10, 10**4, 10**6, 10**7])
 def test_any_size_gives_a_bound_near_the_rates(each: int) -> None:
     errors = each // 10
-    mu = at_one_threshold(counts_of(errors, errors, each, each), GaussianCurves(), 0.05)
+    mu = at_one_threshold(counts_of(errors, errors, each, each), GAUSSIAN, 0.05)
     assert 0 <= mu < 2.563103
     if each >= 10**4:
         assert mu > 2.563103 - 8 / np.sqrt(each)
@@ -257,7 +257,7 @@ def test_binomial_p_values_at_every_size(trials: int) -> None:
 @pytest.mark.parametrize("size", [10**8, 10**12, 10**15])
 def test_many_scores_come_close_to_the_truth_from_below(size: int) -> None:
     truth = 2 * ndtri(0.75)
-    bound = at_one_threshold(counts_of(size // 4, size // 4, size, size), GaussianCurves(), 0.05)
+    bound = at_one_threshold(counts_of(size // 4, size // 4, size, size), GAUSSIAN, 0.05)
     assert truth - 20 / np.sqrt(size) - 3e-6 < bound < truth
 
 

@@ -10,7 +10,7 @@ from scipy.special import expit, gammaln, ndtr
 from scipy.stats import binom
 
 from dpaudit import Scores, estimate
-from dpaudit.curves import GaussianCurves, PairsAtDelta, PairsAtEpsilon
+from dpaudit.curves import GAUSSIAN, pairs_family
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds import Pilot
 from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, check_fair_coins, count_guesses
@@ -21,6 +21,7 @@ from dpaudit.lower_bounds.one_run import (
     one_run_epsilon,
     one_run_p_value,
 )
+from dpaudit.privacy import Question
 
 
 def binomial(trials: int, success: float) -> np.ndarray:
@@ -123,12 +124,12 @@ def test_no_false_claims_where_single_coins_are_revealed_and_the_rest_abstained_
 @pytest.mark.parametrize(
     ("family", "truth", "accuracies"),
     [
-        (PairsAtDelta(0.0), 1.0, {expit(1.0): 1.0}),
-        (PairsAtDelta(0.02), 0.5, {0.02 + 0.98 * expit(0.5): 1.0}),
-        (PairsAtEpsilon(0.5), 0.1, {0.1 + 0.9 * expit(0.5): 1.0}),
-        (GaussianCurves(), 1.0, {ndtr(0.5): 1.0}),
+        (pairs_family(Question(delta=0.0)), 1.0, {expit(1.0): 1.0}),
+        (pairs_family(Question(delta=0.02)), 0.5, {0.02 + 0.98 * expit(0.5): 1.0}),
+        (pairs_family(Question(epsilon=0.5)), 0.1, {0.1 + 0.9 * expit(0.5): 1.0}),
+        (GAUSSIAN, 1.0, {ndtr(0.5): 1.0}),
         # A common coin makes all canaries dependent, and each is still 1-GDP.
-        (GaussianCurves(), 1.0, {0.73: 0.8, 0.5: 0.2}),
+        (GAUSSIAN, 1.0, {0.73: 0.8, 0.5: 0.2}),
     ],
 )
 @pytest.mark.parametrize(("guesses", "canaries"), [(60, 60), (200, 500)])
@@ -141,7 +142,7 @@ def test_false_bounds_by_enumeration(family, truth, accuracies, guesses, canarie
         for accuracy, share in accuracies.items()
     )
     assert probability <= 0.05
-    if family == PairsAtDelta(0.0):
+    if family.pairs == Question(delta=0.0):
         assert probability > 0.02  # exact there, but for the discreteness
 
 

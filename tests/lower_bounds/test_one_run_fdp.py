@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import linprog
 from scipy.special import ndtr, ndtri
 
-from dpaudit.curves import GaussianCurves, gaussian_epsilon
+from dpaudit.curves import GAUSSIAN, gaussian_epsilon
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, count_guesses
 from dpaudit.lower_bounds.one_run import of_guesses
@@ -47,7 +47,7 @@ def test_bound_is_where_the_inequalities_allow_just_the_significance(
 ) -> None:
     # The recursion assumes which distribution is the worst; the linear program does not.
     significance = 0.1
-    mu = of_guesses(Guesses(correct, guesses, canaries), GaussianCurves(), significance)
+    mu = of_guesses(Guesses(correct, guesses, canaries), GAUSSIAN, significance)
     allowed = largest_probability(mu, correct, guesses, canaries)
     assert allowed == pytest.approx(significance, rel=0.03)
 
@@ -55,7 +55,7 @@ def test_bound_is_where_the_inequalities_allow_just_the_significance(
 def test_published_figure_with_the_guess_counts_it_was_made_from() -> None:
     # Normal quantiles, 10,000 a side, shift 1: jax-privacy's best threshold guesses 406 canaries,
     # 379 right, at a significance divided by the 386 corners of the convex hull.
-    mu = of_guesses(Guesses(379, 406, 20_000), GaussianCurves(), 0.05 / 386)
+    mu = of_guesses(Guesses(379, 406, 20_000), GAUSSIAN, 0.05 / 386)
     assert gaussian_epsilon(1e-6, mu) == pytest.approx(2.164749, abs=1e-6)
     quantiles = ndtri((np.arange(10_000) + 0.5) / 10_000)
     scores = np.r_[quantiles + 1, quantiles]
@@ -64,11 +64,9 @@ def test_published_figure_with_the_guess_counts_it_was_made_from() -> None:
 
 
 def test_bound_grows_with_right_guesses_and_with_the_significance() -> None:
-    by_correct = [of_guesses(Guesses(v, 100, 200), GaussianCurves(), 0.05) for v in range(101)]
+    by_correct = [of_guesses(Guesses(v, 100, 200), GAUSSIAN, 0.05) for v in range(101)]
     assert by_correct == sorted(by_correct)
-    by_level = [
-        of_guesses(Guesses(90, 100, 200), GaussianCurves(), s) for s in (1e-6, 1e-3, 0.05, 0.5)
-    ]
+    by_level = [of_guesses(Guesses(90, 100, 200), GAUSSIAN, s) for s in (1e-6, 1e-3, 0.05, 0.5)]
     assert by_level == sorted(by_level)
 
 
@@ -77,19 +75,19 @@ def test_few_certain_guesses_beat_many_likely_ones() -> None:
     def bound(cut: float) -> float:
         right, wrong = ndtr(0.5 - cut), ndtr(-0.5 - cut)
         guesses = round(20_000 * (right + wrong))
-        return of_guesses(Guesses(round(20_000 * right), guesses, 20_000), GaussianCurves(), 0.05)
+        return of_guesses(Guesses(round(20_000 * right), guesses, 20_000), GAUSSIAN, 0.05)
 
     assert bound(2.0) > 1.5 * bound(0.0) > 0
 
 
 def test_nothing_is_claimed_without_evidence() -> None:
     for counts in ((0, 0, 0), (0, 0, 10), (0, 10, 10), (5, 10, 10)):
-        assert of_guesses(Guesses(*counts), GaussianCurves(), 0.05) == 0.0
+        assert of_guesses(Guesses(*counts), GAUSSIAN, 0.05) == 0.0
     with pytest.raises(InvalidScores, match="correct <= guesses <= canaries"):
-        of_guesses(Guesses(3, 2, 10), GaussianCurves(), 0.05)
+        of_guesses(Guesses(3, 2, 10), GAUSSIAN, 0.05)
 
 
 def test_large_runs_are_finite() -> None:
     for counts in ((9500, 10_000, 20_000), (20_000, 20_000, 20_000), (999_990, 10**6, 10**6)):
-        mu = of_guesses(Guesses(*counts), GaussianCurves(), 0.05)
+        mu = of_guesses(Guesses(*counts), GAUSSIAN, 0.05)
         assert 0 < mu < 10

@@ -10,16 +10,17 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from dpaudit import Scores, estimate
-from dpaudit.curves import GaussianCurves, PairsAtDelta, PairsAtEpsilon
+from dpaudit.curves import GAUSSIAN, pairs_family
 from dpaudit.lower_bounds.diagnostics import INDEPENDENT_CANARIES
 from dpaudit.lower_bounds.guesses import Guesses
 from dpaudit.lower_bounds.one_run_independent import of_independent_guesses
+from dpaudit.privacy import Question
 
 
 @pytest.mark.parametrize(("guesses", "mu"), [(20, 0.5), (300, 1.0), (2000, 3.0)])
 def test_false_bounds_have_exactly_the_binomial_probability(guesses: int, mu: float) -> None:
     seen = [Guesses(correct, guesses, guesses) for correct in range(guesses + 1)]
-    bounds = np.array([of_independent_guesses(one, GaussianCurves(), 0.05) for one in seen])
+    bounds = np.array([of_independent_guesses(one, GAUSSIAN, 0.05) for one in seen])
     assert (np.diff(bounds) >= 0).all()
     false = binom.pmf(np.arange(guesses + 1), guesses, ndtr(mu / 2))[bounds > mu].sum()
     assert 0.01 < false <= 0.05
@@ -29,8 +30,8 @@ def test_false_bounds_have_exactly_the_binomial_probability(guesses: int, mu: fl
     ("family", "truth", "accuracy"),
     [
         # The corner of (epsilon, delta)-DP is where both error rates are (1 - delta) / (1 + e^eps).
-        (PairsAtDelta(0.02), 1.0, 1 - 0.98 / (1 + math.e)),
-        (PairsAtEpsilon(1.0), 0.1, 1 - 0.9 / (1 + math.e)),
+        (pairs_family(Question(delta=0.02)), 1.0, 1 - 0.98 / (1 + math.e)),
+        (pairs_family(Question(epsilon=1.0)), 0.1, 1 - 0.9 / (1 + math.e)),
     ],
 )
 def test_pairs_are_tested_at_the_corner_of_their_curve(family, truth, accuracy) -> None:

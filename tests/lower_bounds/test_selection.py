@@ -5,8 +5,9 @@ import pytest
 from scipy.special import ndtri
 
 from dpaudit import lower_bound
+from dpaudit.comparisons.rules import OnSameScores
 from dpaudit.errors import InvalidInput, InvalidScores
-from dpaudit.lower_bounds import Best, Bonferroni, ErrorCounts, Fixed, Pilot, Simultaneous
+from dpaudit.lower_bounds import ErrorCounts, Fixed, Pilot, Simultaneous
 from dpaudit.lower_bounds.counts import midpoints
 from dpaudit.lower_bounds.selection import threshold_rule
 
@@ -105,8 +106,8 @@ def test_fixed_reads_at_the_given_threshold():
         ("pilot", Pilot()),
         ("pilot=0.25", Pilot(share=0.25)),
         ("simultaneous", Simultaneous()),
-        ("bonferroni", Bonferroni()),
-        ("best", Best()),
+        ("bonferroni", OnSameScores("bonferroni")),
+        ("best", OnSameScores("best")),
         ("fixed 1.5", Fixed(value=1.5)),
         ("fixed=-2", Fixed(value=-2.0)),
     ],

@@ -21,7 +21,7 @@ from dpaudit.audits.assessment import lower_methods
 from dpaudit.audits.mechanism_game import MechanismGame
 from dpaudit.claims import CONFIRMED, Claim, Policy
 from dpaudit.claims.power import power_of
-from dpaudit.curves import gaussian_epsilon
+from dpaudit.curves import GAUSSIAN, gaussian_epsilon
 from dpaudit.errors import DpauditError, InvalidInput, TrainingFailed
 from dpaudit.executors import Executor, Lost, Player, PlayTile
 from dpaudit.lower_bounds import METHODS
@@ -188,7 +188,7 @@ def plan(
                     mu, scores=runs * canaries, delta=delta, confidence=confidence, method=method
                 )
                 for method in lower_methods(clustered=False)
-                if delta > 0 or not METHODS[method].needs_positive_delta
+                if delta > 0 or METHODS[method].family is not GAUSSIAN
             )
         ),
         runs=runs,

@@ -23,9 +23,8 @@ from dpaudit._roots import sign_change
 from dpaudit.claims.claim import Claim
 from dpaudit.claims.policy import STRICT, Policy
 from dpaudit.curves import mu_of_errors
-from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.diagnostics import Evidence, dependence_of
+from dpaudit.lower_bounds.diagnostics import Evidence, dependence_of, evidence_of
 from dpaudit.lower_bounds.estimating import estimate
 from dpaudit.lower_bounds.guesses import Guesses
 from dpaudit.lower_bounds.joint_test import curve_p_value, curve_refuted, distances
@@ -93,16 +92,11 @@ def errors_at_threshold(
     scores: Scores, claim: Claim, rule: Pilot | Fixed
 ) -> tuple[ErrorCounts, tuple[str, ...], tuple[str, ...]]:
     """The errors at the threshold that the rule chooses, what this assumes, and notes."""
-    inserted, others = scores.inserted_scores, scores.other_scores
-    if len(inserted) == 0 or len(others) == 0:
-        raise InvalidScores(
-            f"a claim's test needs scores of both kinds, got {len(inserted)} inserted and "
-            f"{len(others)} not"
-        )
+    evidence_of(scores)  # of both kinds
     growth = 1 / rule.share - 1 if isinstance(rule, Pilot) else 1.0
     counts = rule.choose(
-        inserted,
-        others,
+        scores.inserted_scores,
+        scores.other_scores,
         lambda pilot: _expected_distances(pilot, claim, growth),
         # A normal pilot places the threshold, but is too small to place mu.
         lambda rest: mu_of_errors(*rest.upper_rates(2 * _PLANNED)),

@@ -8,40 +8,38 @@ and guarantee nothing. `dpaudit.lower_bounds.selection` has the rules with a the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Literal, final
 
 import numpy as np
 
 from dpaudit._arrays import Array, Integers
 
-
-@final
-@dataclass(frozen=True)
-class Best:
-    """The best threshold on the same scores, uncorrected: the paper's rule."""
-
-    name: ClassVar[str] = "best"
-    assumptions: ClassVar[tuple[str, ...]] = (
-        "the threshold was fixed before the scores were seen (it was not: selection is not "
-        "accounted for)",
-    )
+_ASSUMED = {
+    "best": "the threshold was fixed before the scores were seen (it was not: selection is not "
+    "accounted for)",
+    "bonferroni": "the thresholds that the union bound runs over, the hull of the error counts, "
+    "are as good as fixed beforehand",
+}
 
 
 @final
 @dataclass(frozen=True)
-class Bonferroni:
-    """A union bound over the thresholds on the convex hull of the error counts.
+class OnSameScores:
+    """The best threshold on the same scores.
 
-    This is the rule of jax-privacy 2.0. The hull is found on the same scores, so the number of
-    thresholds it corrects for depends on them. `dpaudit.lower_bounds.Simultaneous` has no such
-    dependence and is as tight.
+    Arguments:
+        name: ``best``, uncorrected, is the paper's rule. ``bonferroni`` is that of jax-privacy 2.0:
+            a union bound over the thresholds on the convex hull of the error counts. The hull is
+            found on the same scores, so the number of thresholds it corrects for depends on them.
+            The rule ``simultaneous`` has no such dependence and is as tight.
     """
 
-    name: ClassVar[str] = "bonferroni"
-    assumptions: ClassVar[tuple[str, ...]] = (
-        "the thresholds that the union bound runs over, the hull of the error counts, "
-        "are as good as fixed beforehand",
-    )
+    name: Literal["best", "bonferroni"]
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What would have to be true for the bound to hold."""
+        return (_ASSUMED[self.name],)
 
 
 def hull_of(

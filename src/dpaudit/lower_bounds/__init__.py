@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from dpaudit._loading import on_first_use
 
 if TYPE_CHECKING:
-    from dpaudit.comparisons.rules import Best, Bonferroni
     from dpaudit.lower_bounds.counts import ErrorCounts
     from dpaudit.lower_bounds.estimating import estimate, estimate_all, lower_bound
     from dpaudit.lower_bounds.methods import Method, Reading, Request
@@ -22,8 +21,6 @@ __all__ = [
     "DEFAULT_METHODS",
     "METHODS",
     "RULES",
-    "Best",
-    "Bonferroni",
     "ErrorCounts",
     "Fixed",
     "Method",
@@ -47,7 +44,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept every name
             "estimating": "estimate estimate_all lower_bound",
             "methods": "Method Reading Request",
             "registry": "DEFAULT_METHODS METHODS",
-            "selection": "Best Bonferroni RULES Fixed Pilot Simultaneous ThresholdRule",
+            "selection": "RULES Fixed Pilot Simultaneous ThresholdRule",
             "simultaneous": "ProvenCurve proven_curve",
         },
     )

@@ -10,13 +10,13 @@ from typing import Any
 
 from dpaudit._arrays import Array
 from dpaudit.comparisons import bayesian, ratio
-from dpaudit.comparisons.rules import Bonferroni, hull_of
+from dpaudit.comparisons.rules import OnSameScores, hull_of
 from dpaudit.curves import Family
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.counts import ErrorCounts, middle_of_best
 from dpaudit.lower_bounds.diagnostics import Evidence
 from dpaudit.lower_bounds.methods import Method, Reading, Request, Test, counted
-from dpaudit.lower_bounds.selection import Fixed, Pilot, Simultaneous
+from dpaudit.lower_bounds.selection import Simultaneous
 from dpaudit.privacy import Question
 from dpaudit.scores.table import Scores
 
@@ -30,7 +30,7 @@ def at_best_threshold(scores: Scores, request: Request, rank: Rank) -> Reading:
     counts = ErrorCounts.sweep(scores.inserted_scores, scores.other_scores)
     if len(counts) == 0:
         return counted(scores, counts, None, 0.0, request)
-    if isinstance(request.rule, Bonferroni):
+    if request.rule.name == "bonferroni":
         counts = counts[
             hull_of(
                 counts.false_positives, counts.false_negatives, counts.negatives, counts.positives
@@ -64,7 +64,7 @@ def formula(function: Callable[..., Array]) -> Test:
                 "threshold 'simultaneous' needs a method built on bounds of both error rates, "
                 "clopper-pearson or gaussian-dp; use 'pilot'"
             )
-        if not isinstance(rule, Pilot | Fixed):
+        if isinstance(rule, OnSameScores):
             return at_best_threshold(evidence, request, rank)
         inserted, others = evidence.inserted_scores, evidence.other_scores
         counts = rule.choose(inserted, others, lambda pilot: rank(pilot, level))

@@ -26,26 +26,24 @@ FEWEST_TO_CHECK = 20
 
 
 def evidence_of(given: Any) -> Evidence:
-    """Scores or counts as they are, and a data frame as scores; anything else is refused."""
-    if isinstance(given, Scores | ErrorCounts):
+    """Counts, or scores of both kinds, as they are; a data frame as scores."""
+    if isinstance(given, ErrorCounts):
         return given
-    if is_frame(given):
-        return Scores.from_pandas(given)
-    raise InvalidInput(
-        "evidence must be Scores, ErrorCounts or a data frame with the columns score and inserted, "
-        f"got {type(given).__name__}; make a table with Scores.from_samples(inserted, not_inserted)"
-    )
-
-
-def check_both_kinds(scores: Scores) -> None:
-    """Refuse scores that are all inserted or all not inserted."""
-    inserted = int(scores.inserted.sum())
-    if inserted == 0 or inserted == len(scores):
-        kind = "not inserted" if inserted == 0 else "inserted"
-        raise InvalidScores(
-            f"all {len(scores)} scores are of canaries that were {kind}; a bound compares scores "
-            "with and without the canary and needs at least one of each"
+    if not isinstance(given, Scores):
+        if is_frame(given):
+            return evidence_of(Scores.from_pandas(given))
+        raise InvalidInput(
+            "evidence must be Scores, ErrorCounts or a data frame with the columns score and "
+            f"inserted, got {type(given).__name__}; make a table with "
+            "Scores.from_samples(inserted, not_inserted)"
         )
+    if given.inserted.all() or not given.inserted.any():
+        kind = "inserted" if given.inserted.any() else "not inserted"
+        raise InvalidScores(
+            f"all {len(given)} scores are of canaries that were {kind}; an audit compares scores "
+            "of both kinds, with and without the canary, and needs at least one of each"
+        )
+    return given
 
 
 def dependence_of(scores: Scores) -> tuple[tuple[str, ...], tuple[str, ...]]:

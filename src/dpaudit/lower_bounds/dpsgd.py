@@ -30,9 +30,8 @@ import math
 import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import ClassVar, final
+from dataclasses import replace
+from functools import lru_cache, partial
 
 import numpy as np
 from scipy.fft import next_fast_len
@@ -56,8 +55,9 @@ _TANGENTS, _SMALLEST, _MOST_EPSILON = 400, 1e-9, 60.0
 _POINTS = 2**13
 _TAIL, _EPS = 1e-15, sys.float_info.epsilon
 _LEAST_NOISE, _MOST_NOISE = 0.2, 1e6
+_HIGHEST = 1 / _LEAST_NOISE
 # The pilot chooses among these parameters, 2 % apart; one with 13 % less is `_FEWER` places before.
-_MEMBERS = np.geomspace(0.05, 1 / _LEAST_NOISE, 234).tolist()
+_MEMBERS = np.geomspace(0.05, _HIGHEST, 234).tolist()
 _FEWER = 7
 _ALPHA = ndtr(np.linspace(-4.5, 4.5, 400))
 
@@ -66,9 +66,7 @@ Group = tuple[float, float, int]
 """Noise, sampling rate and number of equal steps."""
 
 
-@final
-@dataclass(frozen=True)
-class DpsgdCurves(Family):
+def dpsgd_family(history: Sequence[Group]) -> Family:
     """DP-SGD with Poisson sampling, for a record that is added, with one unknown scale of noise.
 
     The parameter is 1 over the noise multiplier of the steps with the least noise.
@@ -78,49 +76,42 @@ class DpsgdCurves(Family):
             sampling) and number of steps.
 
     Example:
-        >>> family = DpsgdCurves(((1.0, 0.1, 100),))
+        >>> family = dpsgd_family(((1.0, 0.1, 100),))
         >>> float(family.curve(1.0).tradeoff(np.array(0.05)).round(3))
         0.662
     """
+    if not history:
+        raise InvalidInput("history must have at least one group of steps, got none")
+    for noise, rate, steps in history:
+        _validate.positive("noise of a history", noise)
+        _validate.between("sampling_rate", rate, 0, 1, closed_high=True)
+        _validate.integer("steps", steps, at_least=1)
+    least = min(noise for noise, _, _ in history)
+    relative = tuple((noise / least, rate, steps) for noise, rate, steps in history)
 
-    history: tuple[Group, ...]
-    highest: ClassVar[float] = 1 / _LEAST_NOISE
-
-    def __post_init__(self) -> None:
-        if not self.history:
-            raise InvalidInput("history must have at least one group of steps, got none")
-        for noise, rate, steps in self.history:
-            _validate.positive("noise of a history", noise)
-            _validate.between("sampling_rate", rate, 0, 1, closed_high=True)
-            _validate.integer("steps", steps, at_least=1)
-        least = min(noise for noise, _, _ in self.history)
-        relative = tuple((noise / least, rate, steps) for noise, rate, steps in self.history)
-        object.__setattr__(self, "history", relative)
-
-    def curve(self, parameter: float) -> Curve:
-        return _curve(self.history, parameter)
-
-    def through(self, alpha: Array, beta: Array) -> Array:
+    def through(alpha: Array, beta: Array) -> Array:
         def smallest(alpha: float, beta: float) -> float:
             def excess(parameter: float) -> float:
-                return beta - float(self.curve(parameter).tradeoff(np.array(alpha)))
+                return beta - float(_curve(relative, parameter).tradeoff(np.array(alpha)))
 
             return 0.0 if excess(0.0) >= 0 else sign_change(excess, 0.0, 1.0, tolerance=1e-6)[0]
 
         pairs = zip(np.atleast_1d(alpha), np.atleast_1d(beta), strict=True)
         return np.array([smallest(float(rate), float(other)) for rate, other in pairs])
 
-    def answer(self, parameter: float, question: Question) -> float:
+    def answer(parameter: float, question: Question) -> float:
         if parameter <= 1 / _MOST_NOISE:
             return 0.0
         parts = [
             NoisySteps(noise_multiplier=noise / parameter, steps=steps, sampling_rate=rate)
-            for noise, rate, steps in self.history
+            for noise, rate, steps in relative
         ]
         curve = coarse_profile(parts)
         if question.delta is not None:
             return curve.epsilon_from_below(question.delta)
         return curve.delta_from_below(question.epsilon or 0.0)
+
+    return Family(curve=partial(_curve, relative), through=through, answer=answer, highest=_HIGHEST)
 
 
 @lru_cache(maxsize=512)
@@ -128,7 +119,7 @@ def _curve(history: tuple[Group, ...], parameter: float) -> Curve:
     """The pessimistic trade-off function: the upper envelope of tangents, a polygon."""
     if parameter <= 0:  # no leak
         return Curve(tradeoff=lambda alpha: np.asarray(1 - np.asarray(alpha, dtype=float)))
-    if parameter >= DpsgdCurves.highest:  # allows everything, so that no bound is larger
+    if parameter >= _HIGHEST:  # allows everything, so that no bound is larger
         return Curve(tradeoff=lambda alpha: np.zeros_like(np.asarray(alpha, dtype=float)))
     # Less noise leaks more, so a limit is on the safe side.
     groups = [(min(noise / parameter, _MOST_NOISE), rate, steps) for noise, rate, steps in history]
@@ -262,7 +253,7 @@ def _composed(parts: Sequence[tuple[int, Array, int]]) -> tuple[int, Array]:
 
 
 def threshold_by_pilot(
-    inserted: Array, not_inserted: Array, family: DpsgdCurves, *, rest: tuple[int, int]
+    inserted: Array, not_inserted: Array, family: Family, *, rest: tuple[int, int]
 ) -> float:
     """The threshold that the pilot's scores recommend for the rest.
 
@@ -280,20 +271,16 @@ def threshold_by_pilot(
     below = np.sort(not_inserted)
     places = np.searchsorted(below, inserted, "left") + np.searchsorted(below, inserted, "right")
     area = float(places.mean()) / (2 * len(below))
-    member = bisect_left(range(len(_MEMBERS) - 1), area, key=lambda place: _area(family, place))
+
+    def area_of(member: float) -> float:
+        return float(np.trapezoid(1 - family.curve(member).tradeoff(_ALPHA), _ALPHA))
+
+    member = bisect_left(_MEMBERS[:-1], area, key=area_of)
     share = 1 - _share_above(family, member, *rest)
     return float(np.quantile(np.concatenate([inserted, not_inserted]), share))
 
 
-@lru_cache(maxsize=1024)
-def _area(family: DpsgdCurves, member: int) -> float:
-    """The area under the curve (ROC) of a member of the family."""
-    power = 1 - family.curve(_MEMBERS[member]).tradeoff(_ALPHA)
-    return float(np.trapezoid(power, _ALPHA))
-
-
-@lru_cache(maxsize=1024)
-def _share_above(family: DpsgdCurves, member: int, positives: int, negatives: int) -> float:
+def _share_above(family: Family, member: int, positives: int, negatives: int) -> float:
     """The share of all scores above the threshold at which a member shows its noise best."""
     beta = family.curve(_MEMBERS[member]).tradeoff(_ALPHA)
     expected = ErrorCounts(
@@ -315,9 +302,9 @@ def dpsgd(history: Sequence[Group]) -> Method:
     """The method of this family: one threshold, chosen by a pilot, and the joint test.
 
     Arguments:
-        history: Groups of equal steps, as in `DpsgdCurves`.
+        history: Groups of equal steps, as in `dpsgd_family`.
     """
-    family = DpsgdCurves(tuple(history))
+    family = dpsgd_family(history)
 
     def test(evidence: Evidence, _: Family, request: Request) -> Reading:
         rule = request.rule
@@ -341,15 +328,15 @@ def dpsgd(history: Sequence[Group]) -> Method:
         noise = {"noise_multiplier": 1 / parameter if parameter > 0 else None}
         return replace(reading, details={**noise, **reading.details})
 
-    steps = sum(steps for _, _, steps in family.history)
-    rates = sorted({rate for _, rate, _ in family.history})
+    steps = sum(steps for _, _, steps in history)
+    rates = sorted({rate for _, rate, _ in history})
     sampling = " and ".join(f"{rate:g}" for rate in rates) if len(rates) < 3 else "as stated"
-    changing = " of unequal noise, as stated" if len(family.history) > 1 else ""
+    changing = " of unequal noise, as stated" if len(history) > 1 else ""
     assumed = f"the mechanism is DP-SGD with sampling rate {sampling} and {steps:,} steps{changing}"
     return Method(
         name="dpsgd",
         test=test,
-        family=lambda question: family,
+        family=family,
         assumptions=(assumed, INDEPENDENT_SCORES),
         reads_counts=True,
     )

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import ArrayLike
 
 from dpaudit.errors import DpauditError, InvalidInput
-from dpaudit.lower_bounds.diagnostics import Evidence, check_both_kinds, evidence_of
+from dpaudit.lower_bounds.diagnostics import Evidence, evidence_of
 from dpaudit.lower_bounds.methods import Method, Request
 from dpaudit.lower_bounds.registry import DEFAULT_METHODS, METHODS
-from dpaudit.lower_bounds.selection import ThresholdRule
-from dpaudit.privacy import Bound, Bounds, Unavailable
+from dpaudit.lower_bounds.selection import ThresholdRule, threshold_rule
+from dpaudit.privacy import Bound, Bounds, Question, Unavailable
 from dpaudit.scores.table import Scores
 
 if TYPE_CHECKING:
@@ -86,15 +86,13 @@ def estimate(
     arguments as in `lower_bound`. The threshold behind counts was chosen elsewhere, so
     ``threshold`` does not apply to them, and methods that need the scores refuse them.
     """
-    request = Request.asking(
-        delta=delta, epsilon=epsilon, threshold=threshold, confidence=confidence, seed=seed
-    )
+    question, rule = Question(delta=delta, epsilon=epsilon), threshold_rule(threshold, seed=seed)
+    request = Request(question=question, rule=rule, confidence=confidence, seed=seed)
     given = {"sampling_rate": sampling_rate, "steps": steps, "history": history}
     names = [name for name, value in given.items() if value is not None]
     if names and method != "dpsgd":
         raise InvalidInput(f"{names[0]} is for method 'dpsgd', got method {method!r}")
-    groups = _history(sampling_rate, steps, history)
-    return _method(method, groups).bound(evidence_of(evidence), request)
+    return _method(method, sampling_rate, steps, history).bound(evidence, request)
 
 
 def claimed_history(settings: Mapping[str, float]) -> list[Group] | None:
@@ -108,27 +106,18 @@ def claimed_history(settings: Mapping[str, float]) -> list[Group] | None:
     return None if rate is None or steps is None or rate >= 1 else [(1.0, rate, int(steps))]
 
 
-def _history(
-    rate: float | None, steps: int | None, history: Sequence[Group] | None
-) -> Sequence[Group] | None:
-    """The steps of the mechanism, as groups of equal ones; `None` if nothing is given."""
-    if rate is None and steps is None:
-        return history
-    if history is not None or rate is None or steps is None:
-        raise InvalidInput(
-            "method 'dpsgd' needs sampling_rate (1 without sampling) and steps, or history instead "
-            f"of both; got sampling_rate={rate!r}, steps={steps!r} and history={history!r}"
-        )
-    return [(1.0, rate, steps)]
-
-
-def _method(name: str, history: Sequence[Group] | None) -> Method:
+def _method(
+    name: str, rate: float | None, steps: int | None, history: Sequence[Group] | None
+) -> Method:
     if not isinstance(name, str) or name != "dpsgd":
         return METHODS[name]  # which refuses what is not the name of a method
-    if history is None:
+    if rate is not None and steps is not None and history is None:
+        history = [(1.0, rate, steps)]
+    elif rate is not None or steps is not None or history is None:
         raise InvalidInput(
-            "method 'dpsgd' needs sampling_rate (1 without sampling) and steps: it bounds the "
-            "noise of DP-SGD with known ones"
+            "method 'dpsgd' bounds the noise of DP-SGD with a known mechanism: it needs "
+            "sampling_rate (1 without sampling) and steps, or history instead of both; got "
+            f"sampling_rate={rate!r}, steps={steps!r} and history={history!r}"
         )
     from dpaudit.lower_bounds.dpsgd import dpsgd  # imports dp-accounting
 
@@ -157,19 +146,17 @@ def estimate_all(
 
     Arguments that no method could work with, such as a delta of 2, raise an error.
     """
-    request = Request.asking(
-        delta=delta, epsilon=epsilon, threshold=threshold, confidence=confidence, seed=seed
-    )
-    evidence, groups = evidence_of(evidence), _history(sampling_rate, steps, history)
+    question, rule = Question(delta=delta, epsilon=epsilon), threshold_rule(threshold, seed=seed)
+    request = Request(question=question, rule=rule, confidence=confidence, seed=seed)
+    evidence, mechanism = evidence_of(evidence), (sampling_rate, steps, history)
     if methods is None:
-        methods = DEFAULT_METHODS if groups is None else ("dpsgd", "clopper-pearson")
+        known = any(setting is not None for setting in mechanism)
+        methods = ("dpsgd", "clopper-pearson") if known else DEFAULT_METHODS
     if isinstance(methods, str) or not isinstance(methods, Iterable):
         raise InvalidInput(f"methods must be a list of names of methods, got {methods!r}")
-    if isinstance(evidence, Scores):
-        check_both_kinds(evidence)
     bounds: list[Bound] = []
     unavailable: list[Unavailable] = []
-    for name, method in [(name, _method(name, groups)) for name in methods]:
+    for name, method in [(name, _method(name, *mechanism)) for name in methods]:
         try:
             bounds.append(method.bound(evidence, request))
         except DpauditError as error:

@@ -147,33 +147,17 @@ def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -
         family: The curve of each parameter.
         significance: Error probability of the bound.
     """
-    return _at_one_threshold(_observed(counts), family, significance)
-
-
-def distances(counts: ErrorCounts, curve: Curve) -> Array:
-    """About how far the counts at each threshold lie below the curve, in standard deviations."""
-    alpha = ndtr(np.linspace(-6, 6, 300))
-    alpha = np.concatenate([alpha, curve.inverse(alpha)])
-    u = _transformed(counts.negatives * alpha, counts.negatives)
-    v = _transformed(counts.positives * curve.tradeoff(alpha), counts.positives)
-    x = _transformed(counts.false_positives, counts.negatives)[:, None]
-    y = _transformed(counts.false_negatives, counts.positives)[:, None]
-    return np.asarray(np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0)).min(axis=1))
-
-
-@lru_cache(maxsize=4096)
-def _at_one_threshold(observed: _Observed, family: Family, significance: float) -> float:
-    """`at_one_threshold`, remembered: audits of few scores often have the same counts."""
-    gamma = significance * _SHARE
+    observed, gamma = _observed(counts), significance * _SHARE
     level = -float(ndtri(min(significance, 0.49)))
     distance, ordering = observed.distance(family.curve(0.0)), 0.0
     if distance > level:
-
-        def nearer(parameter: float) -> float:
-            return level - observed.distance(family.curve(parameter))
-
-        start = min(1.0, family.highest)
-        ordering, distance = sign_change(nearer, 0.0, start, tolerance=1e-7)[1], level
+        ordering = sign_change(
+            lambda parameter: level - observed.distance(family.curve(parameter)),
+            0.0,
+            min(1.0, family.highest),
+            tolerance=1e-7,
+        )[1]
+        distance = level
     # A smaller parameter is farther away; it costs tightness only.
     while ordering > 0 and not observed.is_as_far(family.curve(ordering), distance - _SLACK):
         ordering = ordering * 0.999 if ordering > 1e-6 else 0.0
@@ -200,6 +184,17 @@ def _at_one_threshold(observed: _Observed, family: Family, significance: float) 
         bound, step = max(bound * (1 - step), 0.0), 2 * step
         bound = bound if step < 1 else 0.0
     return bound
+
+
+def distances(counts: ErrorCounts, curve: Curve) -> Array:
+    """About how far the counts at each threshold lie below the curve, in standard deviations."""
+    alpha = ndtr(np.linspace(-6, 6, 300))
+    alpha = np.concatenate([alpha, curve.inverse(alpha)])
+    u = _transformed(counts.negatives * alpha, counts.negatives)
+    v = _transformed(counts.positives * curve.tradeoff(alpha), counts.positives)
+    x = _transformed(counts.false_positives, counts.negatives)[:, None]
+    y = _transformed(counts.false_negatives, counts.positives)[:, None]
+    return np.asarray(np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0)).min(axis=1))
 
 
 @final
@@ -391,10 +386,12 @@ class _Observed:
         alpha = left[:, None] + (right - left)[:, None] * share
         beta = np.clip(curve.tradeoff(alpha), _TINY, 1 - 1e-16)
         alpha = np.clip(alpha, _TINY, 1 - 1e-16)
-        first, _last = beta[:, 1:2], beta[:, -1:]
+        first = beta[:, 1:2]
+        old = np.stack([alpha[:, :1], first])
+        change = np.stack([alpha[:, :-1], beta[:, 1:]]) - old
         with np.errstate(all="ignore"):  # pieces with a rate of 0 or 1 may give NaN
-            x = _logit_change(alpha[:, :1], alpha[:, :-1])
-            y = _logit_change(first, beta[:, 1:])
+            # Differences of logits, right where the rates hardly differ.
+            x, y = np.log1p(change / old) - np.log1p(-change / (1 - old))
             slope, place = y[:, -1:] / x[:, -1:], x / x[:, -1:]
             start = _moved(first, (y - slope * x).min(axis=1, keepdims=True))
             y = slope * x
@@ -407,12 +404,6 @@ class _Observed:
             growth += self.positives * np.log1p(start * np.expm1(y))
             chord = (1 - place) * logs[0] + place * (logs[1] + growth[:, -1:])
             return np.asarray(np.exp((chord - growth).max(axis=1)) * (1 + _ROUNDING))
-
-
-def _logit_change(old: Array, new: Array) -> Array:
-    """The difference of two logits, right where the rates hardly differ."""
-    change = new - old
-    return np.asarray(np.log1p(change / old) - np.log1p(-change / (1 - old)))
 
 
 def _moved(rate: Array, change: Array) -> Array:

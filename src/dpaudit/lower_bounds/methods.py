@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit._arrays import Array
-from dpaudit.curves import Family, GaussianCurves, pairs_family
+from dpaudit.comparisons.rules import OnSameScores
+from dpaudit.curves import GAUSSIAN, Family, pairs_family
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.diagnostics import (
@@ -29,8 +29,8 @@ from dpaudit.lower_bounds.diagnostics import (
     GAUSSIAN_TRADE_OFF,
     INDEPENDENT_CANARIES,
     Evidence,
-    check_both_kinds,
     dependence_of,
+    evidence_of,
     wrong_way,
 )
 from dpaudit.lower_bounds.joint_test import at_one_threshold
@@ -39,7 +39,6 @@ from dpaudit.lower_bounds.selection import (
     Pilot,
     Simultaneous,
     ThresholdRule,
-    threshold_rule,
 )
 from dpaudit.privacy import Bound, Guarantee, Question
 from dpaudit.scores.table import Scores
@@ -57,38 +56,21 @@ class Request:
 
     Arguments:
         question: What is bounded.
-        confidence: Probability that the bound holds.
         rule: How the threshold is chosen.
+        confidence: Probability that the bound holds.
         seed: Random seed of the pilot, where the rule has none.
+        significance: The accepted probability that the bound is false.
     """
 
     question: Question
-    confidence: float
     rule: ThresholdRule
+    confidence: float = 0.95
     seed: int = 0
+    significance: float = field(init=False, repr=False)
 
-    @property
-    def significance(self) -> float:
-        """The accepted probability that the bound is false."""
-        return 1 - self.confidence
-
-    @classmethod
-    def asking(
-        cls,
-        *,
-        delta: float | None = None,
-        epsilon: float | None = None,
-        threshold: str | ThresholdRule = "pilot",
-        confidence: float = 0.95,
-        seed: int = 0,
-    ) -> Request:
-        """The request that the arguments of `dpaudit.estimate` describe."""
-        return cls(
-            question=Question(delta=delta, epsilon=epsilon),
-            confidence=_validate.confidence(confidence),
-            rule=threshold_rule(threshold, seed=seed),
-            seed=_validate.integer("seed", seed),
-        )
+    def __post_init__(self) -> None:
+        _validate.integer("seed", self.seed)
+        object.__setattr__(self, "significance", 1 - _validate.confidence(self.confidence))
 
 
 @final
@@ -125,7 +107,7 @@ class Method:
     Arguments:
         name: Its name.
         test: The test that refutes curves.
-        family: The family of curves that a question asks about.
+        family: The family of curves, or a function from what is asked to the family.
         assumptions: What must be true for the bound to hold.
         guarantee: In which sense the stated confidence holds.
         reads_counts: Whether the four counts are enough.
@@ -134,33 +116,26 @@ class Method:
 
     name: str
     test: Test
-    family: Callable[[Question], Family] = pairs_family
+    family: Family | Callable[[Question], Family] = pairs_family
     assumptions: tuple[str, ...] = ()
     guarantee: Guarantee = "confidence"
     reads_counts: bool = False
     paper: str = ""
 
-    @property
-    def needs_positive_delta(self) -> bool:
-        """Whether epsilon is infinite at delta 0, as for every Gaussian trade-off function."""
-        return self.family is gaussian_family
-
-    def bound(self, evidence: Evidence, request: Request) -> Bound:
+    def bound(self, evidence: Evidence | Any, request: Request) -> Bound:
         """The bound that the evidence supports."""
-        question = request.question
-        if self.needs_positive_delta and question.delta == 0:
+        evidence, question = evidence_of(evidence), request.question
+        family = self.family if isinstance(self.family, Family) else self.family(question)
+        if family is GAUSSIAN and question.delta == 0:
             raise InvalidInput(
                 f"delta must be above 0 for {self.name}, got 0: a Gaussian trade-off function has "
                 "an infinite epsilon there; use clopper-pearson"
             )
-        if isinstance(evidence, Scores):
-            check_both_kinds(evidence)
-        elif not self.reads_counts:
+        if isinstance(evidence, ErrorCounts) and not self.reads_counts:
             raise InvalidInput(
                 f"method {self.name!r} needs the scores, not only the four counts; "
                 "use clopper-pearson or gaussian-dp"
             )
-        family = self.family(question)
         reading = self.test(evidence, family, request)
         value = family.answer(max(reading.parameter, 0.0), question)
         return Bound(
@@ -173,15 +148,10 @@ class Method:
             guarantee=self.guarantee if reading.has_theorem else "none",
             assumptions=(*self.assumptions, *reading.assumptions),
             sample_size=reading.sample_size,
-            mu=max(reading.parameter, 0.0) if isinstance(family, GaussianCurves) else None,
+            mu=max(reading.parameter, 0.0) if family is GAUSSIAN else None,
             notes=reading.notes if value > 0 or reading.notes else (NO_LEAK,),
             details=reading.details,
         )
-
-
-def gaussian_family(question: Question) -> Family:
-    """mu-GDP, whatever is asked."""
-    return GaussianCurves()
 
 
 def at_threshold(
@@ -206,22 +176,19 @@ def at_threshold(
         counts = ErrorCounts.sweep(inserted, others)
         parameter, place = at_every_threshold(counts, family, level)
         return counted(evidence, counts, place, parameter, request)
-    if not isinstance(rule, Pilot | Fixed):
+    if isinstance(rule, OnSameScores):
         from dpaudit.lower_bounds.compared import at_best_threshold
 
-        def rank(counts: ErrorCounts, significance: float) -> Array:
-            return family.through(*counts.upper_rates(significance))
-
-        return at_best_threshold(evidence, request, rank)
-
-    def merit(pilot: ErrorCounts) -> Array:
-        return family.through(*pilot.upper_rates(level / caution))
-
-    def foreseen_merit(rest: ErrorCounts) -> Array:
+        return at_best_threshold(
+            evidence, request, lambda counts, level: family.through(*counts.upper_rates(level))
+        )
+    counts = rule.choose(
+        inserted,
+        others,
+        lambda pilot: family.through(*pilot.upper_rates(level / caution)),
         # The joint test spends nearly all of the level on the rate that limits the bound.
-        return np.maximum(family.through(*rest.upper_rates(2 * level)), 0)
-
-    counts = rule.choose(inserted, others, merit, foreseen_merit)
+        lambda rest: np.maximum(family.through(*rest.upper_rates(2 * level)), 0),
+    )
     return counted(evidence, counts, 0, at_one_threshold(counts, family, level), request)
 
 
@@ -229,16 +196,25 @@ def counted(
     evidence: Evidence, counts: ErrorCounts, place: int | None, parameter: float, request: Request
 ) -> Reading:
     """The reading at one of the thresholds, with its four counts; `None` if there is none."""
+    details: dict[str, Any] = {}
+    if place is not None:
+        fp, fn = int(counts.false_positives[place]), int(counts.false_negatives[place])
+        details = {
+            "true_positives": counts.positives - fn,
+            "false_negatives": fn,
+            "false_positives": fp,
+            "true_negatives": counts.negatives - fp,
+        }
+    sample_size = counts.negatives + counts.positives
     if isinstance(evidence, ErrorCounts):
         return Reading(
             parameter=parameter,
-            sample_size=counts.sample_size,
+            sample_size=sample_size,
             assumptions=Fixed.assumptions,
-            details=counts.four(0),
+            details=details,
         )
     rule = request.rule
     dependence, notes = dependence_of(evidence)
-    details: dict[str, Any] = {"threshold_rule": rule.name}
     if place is None:
         notes = (
             "nothing can be claimed: all scores are equal, so no threshold separates them",
@@ -246,18 +222,17 @@ def counted(
         )
     else:
         threshold = float(counts.thresholds[place])
-        details["threshold"] = threshold if np.isfinite(threshold) else None
-        details |= counts.four(place)
+        details = {"threshold": threshold if np.isfinite(threshold) else None, **details}
         if parameter <= 0 and not notes:
             notes = (NO_LEAK,)
         notes = (*notes, *wrong_way(evidence))
     return Reading(
         parameter=parameter,
-        sample_size=counts.sample_size,
+        sample_size=sample_size,
         assumptions=(*rule.assumptions, *dependence),
         notes=notes,
-        details=details,
-        has_theorem=isinstance(rule, Pilot | Fixed | Simultaneous),
+        details={"threshold_rule": rule.name, **details},
+        has_theorem=not isinstance(rule, OnSameScores),
     )
 
 
@@ -346,17 +321,17 @@ _NORMAL_SCORES = "scores are normal with the same variance with and without the 
 CLOPPER_PEARSON = Method(
     name="clopper-pearson", test=at_threshold, reads_counts=True, paper="Jagielski et al. 2020")
 GAUSSIAN_DP = Method(
-    name="gaussian-dp", test=partial(at_threshold, caution=100.0), family=gaussian_family,
+    name="gaussian-dp", test=partial(at_threshold, caution=100.0), family=GAUSSIAN,
     assumptions=(GAUSSIAN_TRADE_OFF,), reads_counts=True, paper="Nasr et al. 2023")
 PROFILE = Method(name="profile", test=band)
 GAUSSIAN_FIT = Method(
-    name="gaussian-fit", test=means, family=gaussian_family,
+    name="gaussian-fit", test=means, family=GAUSSIAN,
     assumptions=(GAUSSIAN_TRADE_OFF, _NORMAL_SCORES))
 ONE_RUN = Method(
     name="one-run", test=guesses_of_one_run, assumptions=(FAIR_COINS,), paper="Steinke et al. 2023")
 ONE_RUN_FDP = Method(
-    name="one-run-fdp", test=guesses_of_one_run, family=gaussian_family,
+    name="one-run-fdp", test=guesses_of_one_run, family=GAUSSIAN,
     assumptions=(FAIR_COINS, GAUSSIAN_TRADE_OFF), paper="Mahloujifar et al. 2025")
 ONE_RUN_INDEPENDENT = Method(
-    name="one-run-independent", test=independent_guesses, family=gaussian_family,
+    name="one-run-independent", test=independent_guesses, family=GAUSSIAN,
     assumptions=(FAIR_COINS, INDEPENDENT_CANARIES, GAUSSIAN_TRADE_OFF), paper="Xiang et al. 2025")

@@ -59,14 +59,7 @@ from scipy.special import betainc, betaincinv, expit, gammaln, logit, ndtri
 from dpaudit import _validate
 from dpaudit._arrays import Array, Integers
 from dpaudit._roots import sign_change
-from dpaudit.curves import (
-    Curve,
-    Family,
-    GaussianCurves,
-    PairsAtDelta,
-    PairsAtEpsilon,
-    gaussian_curve,
-)
+from dpaudit.curves import GAUSSIAN, Curve, Family, gaussian_curve
 from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, best_plan, candidate_plans
 
 
@@ -81,24 +74,24 @@ def of_guesses(guesses: Guesses, family: Family, significance: float) -> float:
         family: The curve of each parameter.
         significance: Error probability of the bound.
     """
-    match family:
-        case PairsAtEpsilon(epsilon):
-            return one_run_delta(guesses, epsilon=epsilon, significance=significance)
-        case PairsAtDelta(delta) if guesses.canaries * delta <= 0.02:
-            return one_run_epsilon(guesses, delta=delta, significance=significance)
-        case PairsAtDelta():
-            return largest_refuted(family, guesses, significance=significance, tolerance=1e-10)
-    return largest_refuted(family, guesses, significance=significance, tolerance=1e-12)
+    pairs = family.pairs
+    if pairs is None:
+        return largest_refuted(family, guesses, significance=significance, tolerance=1e-12)
+    if pairs.delta is None:
+        return one_run_delta(guesses, epsilon=pairs.epsilon or 0.0, significance=significance)
+    if guesses.canaries * pairs.delta <= 0.02:
+        return one_run_epsilon(guesses, delta=pairs.delta, significance=significance)
+    return largest_refuted(family, guesses, significance=significance, tolerance=1e-10)
 
 
 def plan_for(
     family: Family, scores: Array, coins: Integers, remaining: int, *, significance: float
 ) -> GuessPlan:
     """How many of the remaining canaries to guess, from the pilot's scores and coins."""
-    if isinstance(family, GaussianCurves):
+    if family is GAUSSIAN:
         return choose_gaussian_guesses(scores, coins, remaining, significance=significance)
     # Any plan is valid; if delta is asked for, the plan is for delta 0.
-    delta = family.delta if isinstance(family, PairsAtDelta) else 0.0
+    delta = 0.0 if family.pairs is None else family.pairs.delta or 0.0
     return choose_guesses(scores, coins, remaining, delta=delta, significance=significance)
 
 
@@ -303,7 +296,7 @@ def choose_gaussian_guesses(
         plans,
         ceilings=np.where(plans.correct == 0, 0.0, np.where(wrong == 0, np.inf, ceilings)),
         refutes=lambda seen, mu: guesses_refute(gaussian_curve(mu), seen, significance),
-        bound=lambda seen: of_guesses(seen, GaussianCurves(), significance),
+        bound=lambda seen: of_guesses(seen, GAUSSIAN, significance),
     )
 
 

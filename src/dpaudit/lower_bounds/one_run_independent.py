@@ -36,11 +36,13 @@ def of_independent_guesses(guesses: Guesses, family: Family, significance: float
     """The largest parameter of a family of symmetric curves that independent guesses refute.
 
     Example:
-        >>> from dpaudit.curves import GaussianCurves, PairsAtDelta
+        >>> from dpaudit.curves import GAUSSIAN, pairs_family
+        >>> from dpaudit.privacy import Question
         >>> guesses = Guesses(692, 1000, 1000)
-        >>> round(of_independent_guesses(guesses, GaussianCurves(), 0.05), 3)
+        >>> round(of_independent_guesses(guesses, GAUSSIAN, 0.05), 3)
         0.864
-        >>> round(of_independent_guesses(guesses, PairsAtDelta(1e-5), 0.05), 3)
+        >>> family = pairs_family(Question(delta=1e-5))
+        >>> round(of_independent_guesses(guesses, family, 0.05), 3)
         0.695
     """
     wrong = upper_rate(guesses.guesses - guesses.correct, guesses.guesses, significance)

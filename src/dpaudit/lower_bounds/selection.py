@@ -23,7 +23,7 @@ from scipy.special import bdtrik, fdtr, fdtrc, ndtr
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
-from dpaudit.comparisons.rules import Best, Bonferroni
+from dpaudit.comparisons.rules import OnSameScores
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts, middle_of_best
 from dpaudit.lower_bounds.diagnostics import FEWEST_TO_CHECK, normality_p_value, unit_of
@@ -137,7 +137,7 @@ class Simultaneous:
     assumptions: ClassVar[tuple[str, ...]] = ()
 
 
-ThresholdRule = Pilot | Fixed | Simultaneous | Best | Bonferroni
+ThresholdRule = Pilot | Fixed | Simultaneous | OnSameScores
 
 RULES = ("pilot", "simultaneous", "bonferroni", "best", "fixed=VALUE")
 
@@ -154,23 +154,19 @@ def threshold_rule(rule: str | ThresholdRule, *, seed: int = 0) -> ThresholdRule
     if isinstance(rule, ThresholdRule):
         return rule
     word, _, argument = str(rule).strip().replace(" ", "=", 1).partition("=")
-    plain: dict[str, ThresholdRule] = {
-        each.name: each for each in (Simultaneous(), Bonferroni(), Best())
-    }
-    if word in plain and not argument:
-        return plain[word]
-    if word == "pilot":
-        return Pilot(share=_number(argument), seed=seed) if argument else Pilot(seed=seed)
-    if word == "fixed" and argument:
-        return Fixed(value=_number(argument))
-    raise InvalidInput(f"threshold must be one of {', '.join(RULES)}, got {rule!r}")
-
-
-def _number(text: str) -> float:
     try:
-        return float(text)
+        number = float(argument or "nan")
     except ValueError:
-        raise InvalidInput(f"threshold needs a number after '=', got {text!r}") from None
+        raise InvalidInput(f"threshold needs a number after '=', got {argument!r}") from None
+    if word == "pilot":
+        return Pilot(share=number, seed=seed) if argument else Pilot(seed=seed)
+    if word == "fixed" and argument:
+        return Fixed(value=number)
+    if word == "simultaneous" and not argument:
+        return Simultaneous()
+    if word in ("best", "bonferroni") and not argument:
+        return OnSameScores("best" if word == "best" else "bonferroni")
+    raise InvalidInput(f"threshold must be one of {', '.join(RULES)}, got {rule!r}")
 
 
 def foreseen(
@@ -191,7 +187,14 @@ def foreseen(
         return None
     unit = unit_of(inserted, not_inserted)
     inserted, not_inserted = inserted / unit, not_inserted / unit
-    spread_in, spread_out = _spreads(inserted, not_inserted)
+    # Standard deviations; their common value where an F-test does not tell them apart.
+    variances = float(inserted.var(ddof=1)), float(not_inserted.var(ddof=1))
+    degrees = len(inserted) - 1, len(not_inserted) - 1
+    if min(variances) > 0:
+        ratio = variances[0] / variances[1]
+        if 2 * min(fdtr(*degrees, ratio), fdtrc(*degrees, ratio)) > _SIGNIFICANCE:
+            variances = (float(np.average(variances, weights=degrees)),) * 2
+    spread_in, spread_out = np.sqrt(variances).tolist()
     if not (0 < spread_in < np.inf and 0 < spread_out < np.inf):
         return None
     mean_in, mean_out = float(inserted.mean()), float(not_inserted.mean())
@@ -211,15 +214,3 @@ def foreseen(
         )
         for false_positives, false_negatives in errors
     ]
-
-
-def _spreads(inserted: Array, not_inserted: Array) -> tuple[float, float]:
-    """Standard deviations; their common value where an F-test does not tell them apart."""
-    variances = float(inserted.var(ddof=1)), float(not_inserted.var(ddof=1))
-    degrees = len(inserted) - 1, len(not_inserted) - 1
-    if min(variances) > 0:
-        ratio = variances[0] / variances[1]
-        if 2 * min(fdtr(*degrees, ratio), fdtrc(*degrees, ratio)) > _SIGNIFICANCE:
-            pooled = float(np.average(variances, weights=degrees))
-            variances = pooled, pooled
-    return float(np.sqrt(variances[0])), float(np.sqrt(variances[1]))

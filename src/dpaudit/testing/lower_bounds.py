@@ -10,6 +10,8 @@ from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import DpauditError, InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.methods import Method, Request
+from dpaudit.lower_bounds.selection import threshold_rule
+from dpaudit.privacy import Question
 from dpaudit.scores import Scores
 from dpaudit.testing._requiring import requiring
 
@@ -107,7 +109,12 @@ def check_false_bounds(method: Method, mu: float, audits: int, random: np.random
 
 
 def _request(threshold: str = "pilot", confidence: float = 0.95, seed: int = 0) -> Request:
-    return Request.asking(delta=_DELTA, threshold=threshold, confidence=confidence, seed=seed)
+    return Request(
+        question=Question(delta=_DELTA),
+        rule=threshold_rule(threshold, seed=seed),
+        confidence=confidence,
+        seed=seed,
+    )
 
 
 def _scores(mu: float, each: int, random: np.random.Generator) -> Scores:
