@@ -60,13 +60,14 @@ class TestJax:
     pytest.importorskip("optax")
 
     def test_the_page_runs(self, capsys):
-        """All blocks of the page on JAX, one after the other."""
+        """All blocks of the section on JAX, one after the other."""
         pytest.importorskip("jax_privacy")
-        page = (EXAMPLES.parent / "docs" / "jax.md").read_text(encoding="utf8")
-        blocks = re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+        page = (EXAMPLES.parent / "docs" / "libraries.md").read_text(encoding="utf8")
+        section = page.partition("\n## JAX\n")[2].partition("\n## ")[0]
+        blocks = re.findall(r"^```python\n(.*?)^```", section, flags=re.MULTILINE | re.DOTALL)
         assert len(blocks) > 5
         names: dict = {}
-        exec(compile("\n".join(blocks), "docs/jax.md", "exec"), names)
+        exec(compile("\n".join(blocks), "docs/libraries.md", "exec"), names)
         assert names["result"].runs == 20
         assert names["claim_of"](names["config"], every_step=True).mu == pytest.approx(4**0.5 / 2)
 
