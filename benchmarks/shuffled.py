@@ -86,7 +86,7 @@ def cell(sigma: float, steps: int) -> dict[str, float]:
 
 
 def write_page(cells) -> None:
-    """The table of docs/units.md; shown values above the Poisson claim are bold."""
+    """The table of docs/pipeline.md; shown values above the Poisson claim are bold."""
 
     def of(row, name):
         return f"**{row[name]:.2f}**" if row[name] > row["poisson"] else f"{row[name]:.2f}"
@@ -100,7 +100,7 @@ def write_page(cells) -> None:
         shown_here = f"{of(row, 'others zero')} | {of(row, 'others against')}"
         settings = f"{row['sigma']:g} | {row['steps']:,}"
         lines.append(f"| {settings} | {row['poisson']:.2f} | {shown_here} | {row['proven']:.2f} |")
-    page = Path(__file__).resolve().parents[1] / "docs" / "units.md"
+    page = Path(__file__).resolve().parents[1] / "docs" / "pipeline.md"
     start, end = "<!-- table of benchmarks/shuffled.py -->\n", "<!-- end -->"
     text = page.read_text()
     head, rest = text.split(start)

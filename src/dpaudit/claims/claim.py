@@ -198,7 +198,7 @@ class Claim:
         place, a sum moves by up to 2 C, and the claim is that of half the noise multiplier.
 
         No accountant for Poisson sampling is true of shuffled epochs: at sigma 0.5 and 1,000 steps
-        of one epoch it may claim less than a tenth of what an audit shows, see docs/units.md.
+        of one epoch it may claim less than a tenth of what an audit shows, see docs/pipeline.md.
 
         Paper: Chua et al. (ICML 2024) and Annamalai et al. (arXiv 2411.10614).
 
