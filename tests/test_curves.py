@@ -64,7 +64,6 @@ def test_the_complement_keeps_its_digits_where_one_minus_x_has_lost_them() -> No
 def test_a_curve_has_its_inverse_if_one_is_given() -> None:
     curve = Curve(tradeoff=lambda a: (1 - a) ** 2, inverse=lambda b: 1 - np.sqrt(b))
     assert curve.inverse(curve.tradeoff(np.array(0.3))) == pytest.approx(0.3)
-    assert curve.at_complement(0.3) == pytest.approx(0.09)
 
 
 def test_what_a_parameter_says() -> None:

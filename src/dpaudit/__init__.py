@@ -36,13 +36,15 @@ if TYPE_CHECKING:
     from dpaudit.trainings import GradientCanary, Predictions
     from dpaudit.upper_bounds import all_upper_bounds, noise_multiplier_for, upper_bound
 
-# package -> its public names that are loaded on first use, because they import scipy or torch.
+# package or module -> its names that are loaded on first use, because they import scipy or torch.
 _HOMES = {
     "audits": "AuditResult Plan audit plan",
     "checks": "CheckResult check_training",
     "claims": "Claim ClaimTest test_claim",
     "live": "LiveAudit live_audit",
-    "lower_bounds": "ErrorCounts estimate estimate_all lower_bound proven_curve",
+    "lower_bounds.counts": "ErrorCounts",
+    "lower_bounds.estimating": "estimate estimate_all lower_bound",
+    "lower_bounds.simultaneous": "proven_curve",
     "pipelines": "check_pipeline",
     "scores": "Scores Store read_scores write_scores",
     "trainings": "GradientCanary Predictions",

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -175,43 +175,34 @@ class Curve:
 
     Arguments:
         tradeoff: The smallest false-negative rate at each false-positive rate.
-        inverse: The smallest false-positive rate at each false-negative rate. By default the
-            function is its own inverse, as it is for a mechanism that protects both neighbours
-            alike.
+        inverse: The smallest false-positive rate at each false-negative rate: the same function
+            if the mechanism protects both neighbours alike.
         kinks: False-positive rates at which the function has a kink.
-        at_complement: ``tradeoff(1 - x)`` of one number, accurate where x is small.
+        at_complement: ``tradeoff(1 - x)`` of one number, accurate where x is small; `None` where
+            ``tradeoff`` itself must do.
     """
 
     tradeoff: Callable[[Array], Array]
-    inverse: Callable[[Array], Array] = None  # type: ignore[assignment]  # filled in below
+    inverse: Callable[[Array], Array]
     kinks: tuple[float, ...] = ()
-    at_complement: Callable[[float], float] = None  # type: ignore[assignment]  # filled in below
-
-    def __post_init__(self) -> None:
-        if self.inverse is None:
-            object.__setattr__(self, "inverse", self.tradeoff)
-        if self.at_complement is None:
-            object.__setattr__(self, "at_complement", partial(_at_complement, self.tradeoff))
-
-
-def _at_complement(tradeoff: Callable[[float], Any], x: float) -> float:
-    """``tradeoff(1 - x)``; a function of the module, so that claims can be pickled."""
-    return float(tradeoff(1 - x))
+    at_complement: Callable[[float], float] | None = None
 
 
 def gaussian_curve(mu: float) -> Curve:
     """The trade-off function of mu-GDP."""
+    tradeoff = partial(gaussian_tradeoff, mu=mu)
     return Curve(
-        tradeoff=lambda alpha: gaussian_tradeoff(alpha, mu),
-        at_complement=lambda x: float(ndtr(ndtri(x) - mu)),
+        tradeoff=tradeoff, inverse=tradeoff, at_complement=lambda x: float(ndtr(ndtri(x) - mu))
     )
 
 
 def approximate_curve(epsilon: float, delta: float) -> Curve:
     """The trade-off function of (epsilon, delta)-DP."""
     growth = math.exp(min(epsilon, 700.0))
+    tradeoff = partial(approximate_tradeoff, epsilon=epsilon, delta=delta)
     return Curve(
-        tradeoff=lambda alpha: approximate_tradeoff(alpha, epsilon, delta),
+        tradeoff=tradeoff,
+        inverse=tradeoff,
         kinks=((1 - delta) / (1 + growth),),
         at_complement=lambda x: max(0.0, 1 - delta - growth * (1 - x), (x - delta) / growth),
     )

@@ -14,6 +14,7 @@ from dpaudit.curves import (
     pairs_family,
 )
 from dpaudit.errors import InvalidInput
+from dpaudit.lower_bounds.counts import upper_rate
 from dpaudit.lower_bounds.joint_test import (
     _LADDER,
     _at_most,
@@ -92,7 +93,13 @@ def test_bounds_exceed_the_truth_with_at_most_their_level(family, truths) -> Non
 
 
 def largest_on_a_dense_grid(observed, region, curve: Curve, gamma: float) -> float:
-    highest, other = observed.limits(gamma / 2)
+    highest, other = (
+        float(upper_rate(errors, trials, gamma / 2))
+        for errors, trials in (
+            (observed.false_positives, observed.negatives),
+            (observed.false_negatives, observed.positives),
+        )
+    )
     lowest = float(curve.inverse(np.array(other)))
     if lowest >= highest:
         return 0.0
@@ -271,7 +278,7 @@ def test_counts_beyond_what_floats_hold_are_refused() -> None:
 def test_a_curve_may_have_many_kinks() -> None:
     claim = Claim.from_dpsgd(noise_multiplier=1.0, steps=20, sampling_rate=0.1)
     assert len(claim.curve.kinks) > 20
-    without = Curve(tradeoff=claim.tradeoff)
+    without = Curve(tradeoff=claim.tradeoff, inverse=claim.tradeoff)
     for x, y in ((20, 30), (100, 60)):
         counts = counts_of(x, y, 500, 500)
         p_value = curve_p_value(counts, claim.curve)

@@ -302,7 +302,8 @@ class Claim:
     @cached_property
     def curve(self) -> Curve:
         """The trade-off function with its kinks, for the joint test."""
-        return Curve(tradeoff=self.tradeoff, kinks=kinks_of(self.epsilons, self.deltas))
+        kinks = kinks_of(self.epsilons, self.deltas)
+        return Curve(tradeoff=self.tradeoff, inverse=self.tradeoff, kinks=kinks)
 
     def tradeoff(self, alpha: ArrayLike) -> Array:
         """The smallest false-negative rate that the claim allows at each false-positive rate."""

@@ -275,7 +275,11 @@ def _interpolated(claim: Claim) -> Curve:
     """The claim's trade-off function from a table: fast enough to be evaluated a million times."""
     rates = np.concatenate([[0.0], ndtr(np.linspace(-9.0, 9.0, 1001)), [1.0]])
     values = claim.tradeoff(rates)
-    return Curve(tradeoff=lambda alpha: np.interp(alpha, rates, values))
+
+    def tradeoff(alpha: Array) -> Array:
+        return np.interp(alpha, rates, values)
+
+    return Curve(tradeoff=tradeoff, inverse=tradeoff)
 
 
 @final

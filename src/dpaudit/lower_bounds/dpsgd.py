@@ -40,7 +40,7 @@ from scipy.special import ndtr
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
-from dpaudit.curves import Curve, Family, gaussian_delta
+from dpaudit.curves import Curve, Family, approximate_curve, gaussian_delta
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.diagnostics import INDEPENDENT_SCORES, Evidence
@@ -118,9 +118,9 @@ def dpsgd_family(history: Sequence[Group]) -> Family:
 def _curve(history: tuple[Group, ...], parameter: float) -> Curve:
     """The pessimistic trade-off function: the upper envelope of tangents, a polygon."""
     if parameter <= 0:  # no leak
-        return Curve(tradeoff=lambda alpha: np.asarray(1 - np.asarray(alpha, dtype=float)))
+        return approximate_curve(0.0, 0.0)
     if parameter >= _HIGHEST:  # allows everything, so that no bound is larger
-        return Curve(tradeoff=lambda alpha: np.zeros_like(np.asarray(alpha, dtype=float)))
+        return approximate_curve(0.0, 1.0)
     # Less noise leaks more, so a limit is on the safe side.
     groups = [(min(noise / parameter, _MOST_NOISE), rate, steps) for noise, rate, steps in history]
     epsilons, deltas = _profile(groups)

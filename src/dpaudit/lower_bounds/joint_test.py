@@ -60,7 +60,7 @@ from scipy.special import bdtr, betaincc, ndtr, ndtri
 from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
 from dpaudit.curves import Curve, Family
-from dpaudit.lower_bounds.counts import ErrorCounts, upper_rate
+from dpaudit.lower_bounds.counts import ErrorCounts
 
 # Up to here scipy's bdtr is right to 2e-9; at 1e8 trials it is wrong by 0.1, past 2**31 it is NaN.
 _MOST_TRIALS_OF_BDTR = 10**6
@@ -110,10 +110,13 @@ def curve_p_value(counts: ErrorCounts, curve: Curve) -> float:
     rungs = 0
     for least, gamma in _LADDER:
         rungs += 1
-        largest, alpha = observed.searched(region, curve, gamma)
+        limits = counts.upper_rates(gamma)
+        largest, _ = observed.searched(region, curve, limits)
         if largest * _ROUND_UP + gamma >= least:
             break
-    proven = observed.proven_supremum(region, curve, alpha, max(largest * _ROUND_UP, gamma / 1e3))
+    proven, step = max(largest * _ROUND_UP, gamma / 1e3), 1e-4
+    while proven < 1 and not observed.proven(region, curve, limits, proven):
+        proven, step = proven * (1 + step), 2 * step
     # The smallest level at which the test refutes with the gamma of that level. What is proven with
     # one gamma holds with every larger one.
     levels = (max(least, proven + gamma) for least, gamma in _LADDER[:rungs])
@@ -136,7 +139,7 @@ def curve_refuted(counts: ErrorCounts, curve: Curve, significance: float) -> boo
     if region is None:
         return significance >= 1
     gamma = next(gamma for least, gamma in _LADDER if significance >= least)
-    return observed.refutes(region, curve, gamma, significance)
+    return observed.proven(region, curve, counts.upper_rates(gamma), significance - gamma)
 
 
 def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -> float:
@@ -166,10 +169,11 @@ def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -
     if distance <= _SLACK:
         return 0.0
     region = observed.region(family.curve(ordering), distance - _SLACK)
+    limits = counts.upper_rates(gamma)
 
     @lru_cache
     def excess(parameter: float) -> float:
-        p_value = observed.searched(region, family.curve(parameter), gamma)[0] * _ROUND_UP + gamma
+        p_value = observed.searched(region, family.curve(parameter), limits)[0] * _ROUND_UP + gamma
         return float(np.log(min(1.0, p_value) / significance))
 
     low = 0.93 * ordering
@@ -178,9 +182,9 @@ def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -
         if excess(low) > 0:
             return 0.0
     high = min(1.03 * ordering + 1e-3, family.highest)
-    bound = sign_change(excess, low, high, tolerance=1e-6)[0]
-    step = 1e-6
-    while bound > 0 and not observed.refutes(region, family.curve(bound), gamma, significance):
+    bound, step = sign_change(excess, low, high, tolerance=1e-6)[0], 1e-6
+    left = significance - gamma
+    while bound > 0 and not observed.proven(region, family.curve(bound), limits, left):
         bound, step = max(bound * (1 - step), 0.0), 2 * step
         bound = bound if step < 1 else 0.0
     return bound
@@ -198,26 +202,23 @@ def distances(counts: ErrorCounts, curve: Curve) -> Array:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Observed:
-    """The counts at one threshold, and how unlikely they are under a curve."""
+    """The counts at one threshold, and how unlikely they are under a curve.
+
+    ``highest`` and ``other`` are rates of both errors above which the counts have no weight.
+    """
 
     false_positives: int
     false_negatives: int
     negatives: int
     positives: int
-
-    @lru_cache(maxsize=8)  # noqa: B019  # every step of a search asks for the same few
-    def limits(self, tail: float) -> tuple[float, float]:
-        """Upper confidence limits on both rates, each false with probability ``tail``."""
-        return (
-            float(upper_rate(self.false_positives, self.negatives, tail)),
-            float(upper_rate(self.false_negatives, self.positives, tail)),
-        )
+    highest: float
+    other: float
 
     def points(self, curve: Curve) -> Array:
         """False-positive rates of points near the counts; dense in either coordinate."""
-        highest, other = self.limits(1e-14)
+        highest, other = self.highest, self.other
         here = _even(float(curve.inverse(np.array(other))), highest, _POINTS)
         there = _even(float(curve.tradeoff(np.array(highest))), other, _POINTS)
         alpha = np.concatenate([here, curve.inverse(there), curve.kinks])
@@ -278,11 +279,10 @@ class _Observed:
 
     def region(self, curve: Curve, distance: float) -> Region:
         """The counts at least so far below the curve, and some more."""
-        highest, other = self.limits(1e-14)
-        lowest = float(curve.inverse(np.array(min(1.0, 1.2 * other))))
-        spread = 8 * np.sqrt(self.negatives * np.array([lowest, highest])) + 8
+        lowest = float(curve.inverse(np.array(min(1.0, 1.2 * self.other))))
+        spread = 8 * np.sqrt(self.negatives * np.array([lowest, self.highest])) + 8
         first = max(0, int(self.negatives * lowest * 0.8 - spread[0]))
-        last = min(self.negatives, int(self.negatives * highest + spread[1]))
+        last = min(self.negatives, int(self.negatives * self.highest + spread[1]))
         rows = np.unique(np.linspace(first, last, _ROWS).astype(np.int64))
         alpha = self.points(curve)
         u = _transformed(self.negatives * alpha, self.negatives)
@@ -313,13 +313,15 @@ class _Observed:
         share = np.diff(below, axis=1, prepend=0.0)
         return np.asarray((share * _at_most(ys, self.positives, beta[:, None])).sum(axis=1))
 
-    def searched(self, region: Region, curve: Curve, gamma: float) -> tuple[float, Array]:
-        """The largest probability found on the part of the curve not excluded by gamma.
+    def searched(
+        self, region: Region, curve: Curve, limits: tuple[Array, Array]
+    ) -> tuple[float, Array]:
+        """The largest probability found on the part of the curve below both upper limits.
 
         Returns:
             The probability, and the false-positive rates where it was computed, ascending.
         """
-        highest, other = self.limits(gamma / 2)
+        highest, other = (float(limit.item()) for limit in limits)
         lowest = float(curve.inverse(np.array(other)))
         if lowest >= highest:
             return 0.0, np.empty(0)
@@ -339,39 +341,31 @@ class _Observed:
             alpha = np.sort(np.linspace(alpha[ends[0]], alpha[ends[1]], 7).ravel())
         return largest, np.unique(np.concatenate(everywhere))
 
-    def proven_supremum(self, region: Region, curve: Curve, alpha: Array, supposed: float) -> float:
-        """A number, ``supposed`` or larger, that the probability is proven not to exceed."""
-        step = 1e-4
-        while supposed < 1 and not self.proven(region, curve, alpha, supposed):
-            supposed, step = supposed * (1 + step), 2 * step
-        return min(1.0, supposed)
-
-    def refutes(self, region: Region, curve: Curve, gamma: float, significance: float) -> bool:
-        """Whether the p-value is proven to be at most ``significance``."""
-        largest, alpha = self.searched(region, curve, gamma)
-        left = significance - gamma
-        return largest * _ROUND_UP <= left and self.proven(region, curve, alpha, left)
-
-    def proven(self, region: Region, curve: Curve, alpha: Array, limit: float) -> bool:
-        """Whether the region's probability is proven to be at most ``limit`` on the curve.
+    def proven(
+        self, region: Region, curve: Curve, limits: tuple[Array, Array], highest: float
+    ) -> bool:
+        """Whether the region's probability is proven to be at most ``highest``.
 
         Arguments:
             region: The region.
             curve: The trade-off function.
-            alpha: False-positive rates, ascending; the proof is for the range between their ends.
-            limit: The number that the probability must not exceed.
+            limits: Upper limits on both rates; the proof is for the part of the curve below both.
+            highest: The number that the probability must not exceed.
         """
+        largest, alpha = self.searched(region, curve, limits)
+        if largest * _ROUND_UP > highest:
+            return False
         left, right = alpha[:-1], alpha[1:]
         while 0 < len(left) <= _MOST_PIECES:
-            larger = ~(self.interpolated(region, curve, left, right) <= limit)  # or NaN
+            larger = ~(self.interpolated(region, curve, left, right) <= highest)  # or NaN
             left, right = left[larger], right[larger]
             # At the corner of both smaller rates the probability is at least as large.
             corners = self.probability(region, left, curve.tradeoff(right))
-            larger = ~(corners * (1 + _ROUNDING) <= limit)
+            larger = ~(corners * (1 + _ROUNDING) <= highest)
             left, right = left[larger], right[larger]
             middle = (left + right) / 2
             values = self.probability(region, middle, curve.tradeoff(middle))
-            if (values > limit).any() or (middle <= left).any():
+            if (values > highest).any() or (middle <= left).any():
                 return False
             left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
         return len(left) == 0
@@ -393,11 +387,14 @@ class _Observed:
             # Differences of logits, right where the rates hardly differ.
             x, y = np.log1p(change / old) - np.log1p(-change / (1 - old))
             slope, place = y[:, -1:] / x[:, -1:], x / x[:, -1:]
-            start = _moved(first, (y - slope * x).min(axis=1, keepdims=True))
+            shift = (y - slope * x).min(axis=1, keepdims=True)
             y = slope * x
+            # Beta at both ends of the segment: the rates whose logits are larger by so much.
+            shift = np.concatenate([shift, shift + y[:, -1:]], axis=1)
+            start, end = np.split(first * np.exp(shift) / (1 + first * np.expm1(shift)), 2, axis=1)
             ends = (
                 self.probability(region, alpha[:, 0], start[:, 0]),
-                self.probability(region, alpha[:, -2], _moved(start, y[:, -1:])[:, 0]),
+                self.probability(region, alpha[:, -2], end[:, 0]),
             )
             logs = [np.log(np.maximum(end, _TINY))[:, None] for end in ends]
             growth = self.negatives * np.log1p(alpha[:, :1] * np.expm1(x))
@@ -406,17 +403,15 @@ class _Observed:
             return np.asarray(np.exp((chord - growth).max(axis=1)) * (1 + _ROUNDING))
 
 
-def _moved(rate: Array, change: Array) -> Array:
-    """The rate whose logit is larger by ``change``."""
-    return np.asarray(rate * np.exp(change) / (1 + rate * np.expm1(change)))
-
-
 def _observed(counts: ErrorCounts) -> _Observed:
+    highest, other = counts.upper_rates(2e-14)
     return _Observed(
         false_positives=int(counts.false_positives[0]),
         false_negatives=int(counts.false_negatives[0]),
         negatives=counts.negatives,
         positives=counts.positives,
+        highest=float(highest.item()),
+        other=float(other.item()),
     )
 
 

@@ -105,8 +105,9 @@ def guesses_refute(curve: Curve, seen: Guesses, significance: float) -> bool:
     right = significance * correct / canaries
     wrong = significance * (guesses - correct) / canaries
     everything = guesses / canaries
+    at_complement = curve.at_complement or (lambda x: float(curve.tradeoff(np.array(1 - x))))
     for i in range(correct - 1, -1, -1):
-        least = curve.at_complement(right)
+        least = at_complement(right)
         if least <= wrong:
             return False  # the inequality holds without more mass, here and at every smaller i
         right += i / (guesses - i) * (least - wrong)

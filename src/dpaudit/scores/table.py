@@ -100,16 +100,16 @@ class Scores:
     @property
     def clustered(self) -> bool:
         """Whether some run has more than one canary, so that rows are not independent."""
-        return self.runs < len(self)
+        return self.runs < len(self.run)
 
     def where(self, rows: NDArray[np.bool_]) -> Scores:
         """The rows that a boolean mask selects."""
-        columns = {
-            name: getattr(self, name)[rows] for name in ("score", "inserted", "run", "canary")
-        }
-        for column in columns.values():
-            column.flags.writeable = False  # the new table need not copy it
-        return Scores(**columns)
+        return Scores(
+            score=self.score[rows],
+            inserted=self.inserted[rows],
+            run=self.run[rows],
+            canary=self.canary[rows],
+        )
 
     @classmethod
     def from_samples(cls, inserted: ArrayLike, not_inserted: ArrayLike) -> Scores:
@@ -235,12 +235,6 @@ def _one_dimension(name: str, column: ArrayLike) -> NDArray[Any]:
     return given
 
 
-def _own(given: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    """The array in its final type, copied unless it is already read-only."""
-    fixed = given.dtype == dtype and given.flags.owndata and not given.flags.writeable
-    return given if fixed else given.astype(dtype)
-
-
 def numbers(column: ArrayLike, name: str = "score") -> Array:
     """Finite or infinite numbers as an array of floats; anything else is refused."""
     try:
@@ -249,7 +243,7 @@ def numbers(column: ArrayLike, name: str = "score") -> Array:
             given.dtype.kind == "O" and all(isinstance(one, Real | Decimal) for one in given)
         ):
             raise InvalidScores(f"{name} must be an array of numbers, got {given.dtype} values")
-        values = _own(given, np.dtype(np.float64))
+        values = given.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, InvalidScores):
             raise
@@ -282,9 +276,7 @@ def _refuse_repeated_pairs(run: Integers, canary: Integers) -> None:
 def labels(column: ArrayLike) -> NDArray[np.bool_]:
     """Booleans, or 0 and 1, as an array of booleans; anything else is refused."""
     given = _one_dimension("inserted", column)
-    if given.dtype == np.bool_:
-        return _own(given, np.dtype(np.bool_))
-    if not (np.issubdtype(given.dtype, np.number) or len(given) == 0):
+    if given.dtype.kind not in "biufc" and len(given):
         raise InvalidScores(f"inserted must hold booleans or 0 and 1, got {given.dtype} values")
     wrong = np.flatnonzero((given != 0) & (given != 1))
     if len(wrong):
@@ -299,7 +291,7 @@ def whole(name: str, column: ArrayLike) -> Integers:
     """Whole numbers as an array; anything else is refused."""
     given = _one_dimension(name, column)
     if np.issubdtype(given.dtype, np.integer) or len(given) == 0:
-        return _own(given, np.dtype(np.int64))
+        return given.astype(np.int64)
     raise InvalidScores(f"{name} must hold whole numbers, got {given.dtype} values")
 
 
