@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import beta
+from tables import put_table
 
 import dpaudit
 
@@ -100,11 +101,7 @@ def write_page(cells) -> None:
         shown_here = f"{of(row, 'others zero')} | {of(row, 'others against')}"
         settings = f"{row['sigma']:g} | {row['steps']:,}"
         lines.append(f"| {settings} | {row['poisson']:.2f} | {shown_here} | {row['proven']:.2f} |")
-    page = Path(__file__).resolve().parents[1] / "docs" / "pipeline.md"
-    start, end = "<!-- table of benchmarks/shuffled.py -->\n", "<!-- end -->"
-    text = page.read_text()
-    head, rest = text.split(start)
-    page.write_text(head + start + "\n".join(lines) + "\n" + end + rest.split(end, 1)[1])
+    put_table("pipeline.md", "shuffled.py", lines)
 
 
 def main() -> None:

@@ -64,6 +64,8 @@ def test_a_user_with_all_records_needs_a_claim_for_a_user():
     claim = Claim.from_mu(1.0)  # of one record; the user has two
     with pytest.raises(InvalidInput, match="claim must be for the unit"):
         audit(gaussian(1.0), neighbours=pair, claim=claim, runs=400)
+    with pytest.raises(InvalidInput, match="for a user with 2 records"):
+        audit(gaussian(1.0), neighbours=pair, claim=claim.per("user", records=1), runs=400)
     result = audit(gaussian(1.0), neighbours=pair, claim=claim.per("user"), runs=800)
     assert result.verdict == "violation"
 

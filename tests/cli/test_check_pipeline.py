@@ -7,6 +7,7 @@ import sys
 import pytest
 
 TRAINING = """
+import functools
 import numpy as np
 from dpaudit.pipelines import public, release
 
@@ -24,6 +25,8 @@ def train(data, seed, divisor=None):
 
 def constant(data, seed):
     return train(data, seed, divisor=5)
+
+partial = functools.partial(train, divisor=5)
 """
 
 
@@ -49,6 +52,10 @@ def test_a_divisor_from_the_data_ends_with_1(run):
     findings = {one["rule"]: one for one in json.loads(done.stdout)["findings"]}
     assert findings["divisor"]["verdict"] == "broken"
     assert findings["divisor"]["epsilon"] > 1
+
+
+def test_data_sets_beside_a_function_of_another_module(run):
+    assert run("mine.py:partial").returncode == 0
 
 
 def test_a_constant_ends_with_0_and_writes_junit(run, tmp_path):

@@ -57,6 +57,14 @@ def test_a_user_who_is_added_with_all_records(places):
     assert names(found.broken) == {"divisor"}
 
 
+def test_missing_values_are_equal_to_themselves():
+    data = DATA.copy()
+    data[3, 1] = np.nan
+    assert neighbours_of(with_and_without(data)).words == "record 23 of 24 is added"
+    with pytest.raises(InvalidInput, match="at least one record"):
+        with_and_without(data, [])
+
+
 def test_a_user_who_is_replaced():
     other = DATA.copy()
     other[[2, 9]] = 0
@@ -215,6 +223,7 @@ def test_a_pipeline_that_shows_no_step_is_not_tested():
         ({"neighbours": DATA}, "neighbours must be a pair"),
         ({"neighbours": (DATA, DATA[:20])}, "differ in one record"),
         ({"neighbours": (DATA, DATA + 1)}, "differ in one record, got 24"),
+        ({"neighbours": (DATA, DATA)}, "two equal data sets"),
         ({"data": DATA[:1]}, "at least two records"),
         ({"data": 3}, "number of records"),
     ],

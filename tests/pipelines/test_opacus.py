@@ -81,6 +81,13 @@ def test_every_quantity_of_opacus_571_is_named_with_its_epsilon():
     assert result["number of steps"].measured == "5 and 10"
     assert result["number of steps"].epsilon == float("inf")
     assert result["divisor"].measured == "64 and 32"
+    assert "No finite epsilon holds for these data sets." in result.note
+
+
+def test_a_divisor_alone_leaves_a_claim_of_at_least_its_own_epsilon():
+    result = check_pipeline(pipeline(8), with_and_without(records(35)))
+    assert names(result.broken) == {"divisor"}
+    assert "must be at least 10.56 at delta 1e-05" in result.note
 
 
 def test_a_record_of_zeros_is_found_too():
@@ -202,3 +209,4 @@ def test_opacus_571_is_suspected_after_20_trainings_and_confirmed_within_60():
     )
     assert result.verdict == "violation"
     assert result.runs == 20
+    assert result.test.p_value <= 1e-5

@@ -81,6 +81,20 @@ def test_a_unit_is_part_of_the_claim():
         claim.per("user")
 
 
+def test_a_claim_for_users_of_some_size_is_not_tested_with_larger_ones():
+    claim = Claim.from_mu(2 * math.sqrt(STEPS) / SIGMA).per("user", records=2)
+    assert Claim.from_dict(claim.to_dict()) == claim
+    assert claim.description.endswith("per user with at most 2 records")
+    canary = GradientCanary.draw(PARAMETERS, clip_norm=1.0, records=4, unit="user")
+    with pytest.raises(InvalidInput, match="for a user with 4 records"):
+        dpaudit.audit(train, canary=canary, claim=claim, runs=300, workers=1)
+    canary = GradientCanary.draw(PARAMETERS, clip_norm=1.0, records=2, unit="user")
+    result = dpaudit.audit(train, canary=canary, claim=claim, runs=300, workers=1)
+    assert result.verdict == "consistent"
+    with pytest.raises(InvalidInput, match="what owns 2 records"):
+        CLAIM.per("record", records=2)
+
+
 def test_shuffled_epochs_have_no_amplification():
     claim = Claim.from_shuffled(noise_multiplier=2.0, epochs=4)
     assert claim.mu == 1.0

@@ -89,7 +89,8 @@ class FunctionGame(Game):
         self._reader: Executor = self._executor if elsewhere else InProcess()
         try:
             facts = self._ask(self._player, DESCRIBE, lambda text: None)
-            self._code, self._crafted, self.unit = facts.code, facts.crafted, facts.unit
+            self._code, self._crafted = facts.code, facts.crafted
+            self.unit, self.records = facts.unit, facts.records
             runs = _validate.runs(runs, canaries=facts.canaries)
         except BaseException:
             self.close()

@@ -52,6 +52,9 @@ class Game(ABC):
     unit = "record"
     """What the canary is: a record, or a user or client with several."""
 
+    records = 1
+    """How many records enter together."""
+
     facts: Mapping[str, Any] = {}
     """What the first trainings showed: ``adversary``, ``doubts`` and ``covers``."""
 

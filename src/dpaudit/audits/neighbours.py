@@ -144,7 +144,7 @@ def neighbours_game(
         isolated=isolated,
         capacity=capacity,
     )
-    game.unit = pair.unit
+    game.unit, game.records = pair.unit, len(pair.extras)
     return game
 
 

@@ -489,6 +489,11 @@ def _check_claim(game: Game, question: Question, *, anyway: bool) -> Claim | Non
             f"{claim.unit}: use claim.per({game.unit!r}) if that is what is claimed, or a canary "
             f"drawn with unit={claim.unit!r}"
         )
+    if claim is not None and claim.records is not None and game.records > claim.records:
+        raise InvalidInput(
+            f"claim must be for a {game.unit} with {game.records} records, which the canary has; "
+            f"got {claim!r}"
+        )
     if claim is None or anyway:
         return claim
     needed = runs_to_refute(

@@ -53,6 +53,7 @@ class Claim:
         settings: The arguments from which the claim was made, if they say all of it.
         unit: What neighbouring data sets differ by: a ``record``, or a ``user`` with all records, a
             ``client``; see `per`.
+        records: The most records that a unit may have under this claim; any number by default.
 
     Example:
         >>> Claim.from_mu(1.0)
@@ -71,6 +72,7 @@ class Claim:
     mechanism: bool = False
     settings: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
     unit: str = "record"
+    records: int | None = None
 
     def __post_init__(self) -> None:
         if self.mu is not None and not self.epsilons and not self.deltas:
@@ -113,23 +115,36 @@ class Claim:
         if self.pair is None:
             return None
         alone = Claim.from_points([self.pair])
-        return alone if self.unit == "record" else alone.per(self.unit)
+        return alone if self.unit == "record" else alone.per(self.unit, records=self.records)
 
-    def per(self, unit: str) -> Claim:
+    def per(self, unit: str, *, records: int | None = None) -> Claim:
         """The same claim for another unit of privacy, such as a user with all records.
 
-        An audit refuses a canary of another unit than the claim's.
+        An audit refuses a canary of another unit than the claim's, or with more records.
+
+        Arguments:
+            unit: A word, such as ``"user"`` or ``"client"``.
+            records: The largest number of records of a user, if the claim depends on it, as by
+                group privacy; any number by default.
 
         Example:
             >>> Claim.from_mu(1.0).per("user")
             Claim(1-GDP per user)
+            >>> Claim.from_mu(4.0).per("user", records=4)
+            Claim(4-GDP per user with at most 4 records)
         """
         unit = _validate.name_of_unit(unit)
+        if records is not None:
+            _validate.integer("records", records, at_least=1)
+            if unit == "record":
+                raise InvalidInput(f"unit must say what owns {records} records, got 'record'")
         if self.unit not in ("record", unit):
             raise InvalidInput(f"unit must be {self.unit!r}, which this claim has, got {unit!r}")
         if unit == self.unit:
             return self
-        return dataclasses.replace(self, unit=unit, description=f"{self.description} per {unit}")
+        size = "" if records is None else f" with at most {counted(records, 'record')}"
+        described = f"{self.description} per {unit}{size}"
+        return dataclasses.replace(self, unit=unit, records=records, description=described)
 
     @classmethod
     def from_points(cls, points: Iterable[tuple[float, float]]) -> Claim:

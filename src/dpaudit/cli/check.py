@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -275,13 +274,13 @@ class Checker(Player):
         from dpaudit.pipelines import check_pipeline
         from dpaudit.trainings.importing import load
 
-        module = sys.modules.get(getattr(function, "__module__", ""))
+        beside = load("MODULE:FUNCTION", f"{self.train.rpartition(':')[0]}:__dict__")
         data: dict[str, Any] = {}
         if self.neighbours is not None:
             data["neighbours"] = load("--neighbours", self.neighbours)
         else:
             for name in ("neighbours", "data"):
-                given = getattr(module, name, None)
+                given = beside.get(name)
                 if given is not None and not data:
                     data[name] = given() if callable(given) else given
         if not data:

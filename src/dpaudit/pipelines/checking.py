@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import sys
 import warnings
 from collections.abc import Callable
@@ -105,11 +106,24 @@ def check_pipeline(
             name = finding.rule.name
             if name not in findings or _rank(finding) < _rank(findings[name]):
                 findings[name] = finding
-    return CheckResult(
+    result = CheckResult(
         findings=tuple(findings.values()),
         calls=runner.calls,
         false_alarm=0.0,
         note=f"{', '.join(pair.words for pair in pairs)}. {runner.seen}",
+    )
+    return replace(result, note=f"{result.note} {_least_claim(result, delta)}".strip())
+
+
+def _least_claim(result: CheckResult, delta: float) -> str:
+    """What the findings leave of a claim, whatever an accountant says."""
+    cost = max((finding.epsilon or 0.0 for finding in result.broken), default=0.0)
+    if cost == math.inf:
+        return "No finite epsilon holds for these data sets."
+    return (
+        f"A claim for these data sets must be at least {cost:.2f} at delta {delta:g}."
+        if cost
+        else ""
     )
 
 

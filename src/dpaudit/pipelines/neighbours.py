@@ -88,7 +88,9 @@ def neighbours_of(given: Any, *, unit: str = "record", name: str = "neighbours")
             raise InvalidInput(
                 f"{name} of the same size must differ in one record, got {len(places)} that differ"
             )
-        places, done = places or [larger - 1], "replaced"
+        if not places:
+            raise InvalidInput(f"{name} must differ in a record, got two equal data sets")
+        done = "replaced"
         ids = (_ids_with(places, larger),) * 2
     else:
         added = sizes[1] > sizes[0]
@@ -132,6 +134,8 @@ def with_and_without(data: Any, record: int | Sequence[int] = -1) -> Callable[[]
         (2, 3)
     """
     count = records_of(data)
+    if np.size(record) == 0:
+        raise InvalidInput("record must name at least one record, got none")
     for place in np.atleast_1d(record):
         if not -count <= place < count:
             raise InvalidInput(f"record must be in {-count} to {count - 1}, got {place}")
@@ -260,6 +264,8 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
     try:
-        return bool(np.array_equal(np.asarray(a), np.asarray(b)))
+        both = np.asarray(a), np.asarray(b)
+        missing = all(array.dtype.kind in "fc" for array in both)  # NaN stands for a missing value
+        return bool(np.array_equal(*both, equal_nan=missing))
     except Exception:
         return a is b or bool(a == b)

@@ -39,6 +39,7 @@ MOST = 1 << 20
 """Of more numbers a fixed random subset is used for distances and projections."""
 
 _FEW_VALUES = 12
+_AT_ONCE = 1 << 22  # numbers whose features are computed together
 _TINY = 1e-300
 
 
@@ -132,8 +133,14 @@ class LearnedScore:
                 f"the results must have the same shape in all runs, got {shape[0]} numbers in "
                 f"{len(released.norms)} arrays, after {own[0]} in {self.tensors} in the pilot"
             )
-        features = _features(released, self.mean, self.direction, self.values)
-        return float(((features - self.shift) / self.scale) @ self.weights[:-1] + self.weights[-1])
+        return float(self.of_rows(released.vector[None], released.norms[None])[0])
+
+    def of_rows(self, vectors: Array, norms: Array) -> Array:
+        """The scores of many results: their numbers and the norms of their arrays, a row each."""
+        features = _features(vectors, norms, self.mean, self.direction, self.values)
+        scaled = (features - self.shift) / self.scale
+        scores: Array = scaled @ self.weights[:-1] + self.weights[-1]
+        return scores
 
     @classmethod
     def learn(
@@ -155,7 +162,7 @@ class LearnedScore:
             True
         """
         labels = np.asarray(second, dtype=bool)
-        shapes = {(len(one.vector), len(one.norms)) for one in results}
+        shapes = {(len(result.vector), len(result.norms)) for result in results}
         if len(shapes) != 1:
             raise InvalidInput(
                 "the results must have the same shape in all runs; for a result of varying length "
@@ -168,17 +175,16 @@ class LearnedScore:
                     "the pilot must have at least two results of each data set in each half, got "
                     f"{int(labels.sum())} and {int((~labels).sum())}; use more runs"
                 )
-        vectors = np.stack([one.vector for one in results])
+        vectors = np.stack([result.vector for result in results])
         values, mean = _few_values(vectors), vectors.mean(axis=0)
-        table = np.stack(
-            [
-                _features(one, mean, other, values)
-                for half, other in (
-                    (half, _direction(vectors[~half], labels[~half])) for half in (halves, ~halves)
-                )
-                for one in np.array(results, dtype=object)[half]
-            ]
-        )
+        norms = np.stack([result.norms for result in results])
+        rows = max(1, _AT_ONCE // vectors.shape[1])
+        tables = []
+        for half in (halves, ~halves):
+            other, runs = _direction(vectors[~half], labels[~half]), np.flatnonzero(half)
+            for few in np.split(runs, range(rows, len(runs), rows)):
+                tables.append(_features(vectors[few], norms[few], mean, other, values))
+        table = np.vstack(tables)
         labels = np.concatenate([labels[halves], labels[~halves]])
         shift, scale = table.mean(axis=0), table.std(axis=0)
         scale = np.where(scale > 0, scale, 1.0)
@@ -196,20 +202,28 @@ class LearnedScore:
 
 
 def _features(
-    released: Released, mean: Array, direction: Array, values: tuple[tuple[float, ...], ...]
+    vectors: Array,
+    norms: Array,
+    mean: Array,
+    direction: Array,
+    values: tuple[tuple[float, ...], ...],
 ) -> Array:
-    vector = np.nan_to_num(released.vector, posinf=1e300, neginf=-1e300)
+    """One row of features for each result."""
+    away = np.nan_to_num(vectors, posinf=1e300, neginf=-1e300) - mean
     with np.errstate(over="ignore"):
-        away = float(np.linalg.norm(vector - mean))
-        lengths = np.concatenate([released.norms, [np.linalg.norm(released.norms), away]])
-        norms = np.log(lengths + _TINY)
-    parts = [np.clip(norms, -700, 700), np.array([float((vector - mean) @ direction)])]
-    if len(vector) <= FEW:
-        near = np.clip(vector - mean, -1e100, 1e100)
+        norms = np.column_stack(
+            [norms, np.linalg.norm(norms, axis=1), np.linalg.norm(away, axis=1)]
+        )
+    parts = [np.clip(np.log(norms + _TINY), -700, 700), (away @ direction)[:, None]]
+    if vectors.shape[1] <= FEW:
+        near = np.clip(away, -1e100, 1e100)
         parts += [near, near**2]
-        for place, own in enumerate(values):
-            parts.append((vector[place] == np.array(own)).astype(np.float64))
-    return np.concatenate(parts)
+        parts += [
+            (column[:, None] == np.array(own)).astype(np.float64)
+            for column, own in zip(vectors.T, values, strict=True)
+            if own
+        ]
+    return np.hstack(parts)
 
 
 def _direction(vectors: Array, labels: Any) -> Array:
@@ -219,12 +233,16 @@ def _direction(vectors: Array, labels: Any) -> Array:
 
 
 def _few_values(vectors: Array) -> tuple[tuple[float, ...], ...]:
-    """For each number its values in the pilot, if they are few and repeat."""
+    """For each number the values that it often has in the pilot, such as flags and categories."""
     if vectors.shape[1] > FEW:
         return ()
-    found = [np.unique(column) for column in vectors.T]
-    few = min(_FEW_VALUES, len(vectors) // 4)
-    return tuple(tuple(own.tolist()) if len(own) <= few else () for own in found)
+    few, often = min(_FEW_VALUES, len(vectors) // 4), max(2, len(vectors) // 50)
+    chosen = []
+    for column in vectors.T:
+        values, counts = np.unique(column, return_counts=True)
+        most = np.argsort(-counts, kind="stable")[:few]
+        chosen.append(tuple(np.sort(values[most[counts[most] >= often]]).tolist()))
+    return tuple(chosen)
 
 
 def _logistic(table: Array, labels: Any, *, strong: int) -> Array:

@@ -38,6 +38,7 @@ class TrainingFacts:
         canaries: Canaries per run.
         names: Names of the canaries, if they are tested one by one.
         unit: What a canary is: a record, or a user or client with several.
+        records: How many records a canary has.
         crafted: Whether the canaries are crafted gradients, so that rules can be checked.
     """
 
@@ -47,6 +48,7 @@ class TrainingFacts:
     canaries: int
     names: tuple[str, ...]
     unit: str
+    records: int
     crafted: bool
 
     @classmethod
@@ -60,6 +62,7 @@ class TrainingFacts:
             canaries=job.scorer.canaries,
             names=names_of(canary),
             unit=getattr(canary, "unit", "record"),
+            records=getattr(canary, "records", 1),
             crafted=isinstance(canary, CraftedCanary),
         )
 
