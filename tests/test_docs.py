@@ -108,7 +108,7 @@ def test_the_page_on_bounds_lists_every_lower_bound_threshold_rule_and_accountan
 
 
 def test_the_page_on_trainings_lists_every_preset_and_setting_and_adversaries_that_exist():
-    page = (ROOT / "docs" / "trainings.md").read_text(encoding="utf8")
+    page = (ROOT / "docs" / "your-training.md").read_text(encoding="utf8")
     shown = [name for row in table(page, "preset") for name in names_in(row[0])]
     assert sorted(shown) == sorted(PRESETS)
     kinds = (Optimizer, LearningRateSchedule, WeightAveraging, Clipping, Augmentation)
