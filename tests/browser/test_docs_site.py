@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 MATERIAL = {"light": "default", "dark": "slate"}
 PAGES = {
     "home": "",
-    "installing": "installing/",
     "notation": "notation/",
     "landscapes": "landscapes/",
     "coverage": "coverage/",
