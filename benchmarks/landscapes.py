@@ -37,7 +37,7 @@ from dpaudit_paper.landscapes import (
 
 ROOT = Path(__file__).parent.parent
 NUMBERS = ROOT / "benchmarks" / "landscapes.json"
-PAGES = [ROOT / "docs" / name for name in ("landscapes.md", "differences-from-the-paper.md")]
+PAGES = [ROOT / "docs" / name for name in ("landscapes.md", "reproduction-numbers.md")]
 
 DELTA = 1e-5
 BATCHES = (1, 2, 4, 8, 16)
