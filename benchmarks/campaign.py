@@ -301,7 +301,7 @@ def _judged(code: int | str, arguments: list[str], output: str, errors: str) -> 
     if "Traceback" in errors and "in a worker process" not in errors.lower():
         return [["traceback", arguments, errors[-300:]]]
     if arguments[0] in ("audit", "check") and code in (0, 1, 3) and arguments[-1] != "--help":
-        upper = output.upper()
+        upper = output.replace("\0", "").upper()  # also in UTF-16
         if (
             not any(word.upper() in upper for word in VERDICTS)
             and "junit=/dev/stdout" not in output

@@ -7,11 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import dpaudit
 from dpaudit._outputs import MARKER, ROOM, check_outputs, is_ours, write_text, write_whole
 from dpaudit.errors import InvalidInput
 from dpaudit.scores import Scores, Store, read_scores, write_scores
+
+
+def train(canary: object, inserted: object, seed: int) -> float:
+    return 3.0 * inserted + float(np.random.default_rng(seed).normal())  # type: ignore[operator]
+
 
 SCORES = Scores.from_samples([3.0, 2.0], [0.1, 0.3])
 
@@ -33,6 +40,31 @@ def test_files_of_dpaudit_and_empty_ones_are_replaced(tmp_path: Path) -> None:
         assert is_ours(path)
         write_scores(SCORES, path)
         assert len(read_scores(path)) == len(SCORES)
+
+
+def test_a_table_with_the_columns_of_dpaudit_is_the_users(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("score,inserted,run,canary\n1.5,1,0,0\n")
+    with pytest.raises(InvalidInput, match="not written by dpaudit"):
+        write_scores(SCORES, path)
+    write_scores(SCORES, path, overwrite=True)
+    write_scores(SCORES, path)
+
+
+def test_receipts_and_plans_replace_no_file_of_the_users(tmp_path: Path) -> None:
+    own, store = tmp_path / "own.json", tmp_path / "a.sqlite"
+    own.write_text("{}")
+    plan = dpaudit.receipts.register(train, claim=dpaudit.Claim.from_mu(1.0), runs=4)
+    dpaudit.audit(train, claim=dpaudit.Claim.from_mu(1.0), runs=40, store=store)
+    with Store.open(store) as opened:
+        receipt = dpaudit.receipts.receipt_of(opened.audits()[0])
+    for made in (plan, receipt):
+        for path in (own, store):
+            with pytest.raises(InvalidInput, match="path"):
+                made.write(path)
+        made.write(tmp_path / "new.json")
+        made.write(tmp_path / "new.json")
+    assert own.read_text() == "{}"
 
 
 def test_a_table_of_the_users_is_not_replaced(tmp_path: Path) -> None:

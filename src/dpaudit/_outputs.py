@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from dpaudit import _validate
 from dpaudit._validate import shown
 from dpaudit.errors import InvalidInput
 
@@ -31,13 +32,13 @@ MARKER = "written by dpaudit, which may replace this file"
 _FORMATS = (b'"format":"dpaudit-receipt"', b'"format":"dpaudit-plan"')
 """The marker of receipts and plans, whose text is fixed by their digest."""
 
-CSV_HEADER = "score,inserted,run,canary\n"
-"""The marker of a CSV file, whose readers expect nothing but its columns."""
+CSV_HEADER = '"score",inserted,run,canary\n'
+"""The marker of a CSV file is the quoted name: programs quote either all names or none."""
 
 ROOM = 1_000_000
 """Bytes that must be free for an output, unless more are asked for."""
 
-_OPENED = re.compile(r"/dev/(stdin|stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
+_OPENED = re.compile(r"/dev/(stdin|stdout|stderr|fd/\d+)|/proc/self/fd/\d+")
 _STREAMS = {"stdin": 0, "stdout": 1, "stderr": 2}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -88,14 +89,19 @@ def check_output(name: str, path: Path, *, overwrite: bool = False, room: int = 
         room: Bytes that it may need.
     """
     place = f"{name} must be a file that can be written, got {shown(str(path))}"
-    if _descriptor(path) is not None:
-        return
     try:
+        opened = _descriptor(path)
         target = Path(os.path.realpath(path))
-        mode = target.stat().st_mode if target.exists() else None
+        if opened is not None:
+            os.write(opened, b"")  # raises where it is closed, or open for reading only
+        mode = target.stat().st_mode if opened is None and target.exists() else None
         loops = target.is_symlink()
-    except (OSError, ValueError) as error:  # a name that is too long, a null byte
+    except (OSError, OverflowError, ValueError) as error:  # a name that is too long, a null byte
         raise InvalidInput(f"{place}: {error}") from None
+    if opened is not None:
+        if _is_database(target):
+            raise InvalidInput(f"{place}, which is a store or another database")
+        return
     if loops:
         raise InvalidInput(f"{place}: it is a link to itself")
     if not target.parent.is_dir():
@@ -192,6 +198,24 @@ def write_text(path: Path, text: str) -> None:
     write_whole(path, lambda stream: stream.write(content))
 
 
+def write_output(
+    path: str | os.PathLike[str], content: str | bytes, *, name: str = "path", overwrite: bool
+) -> Path:
+    """Write an output of the user's by the rule above; give its path.
+
+    Arguments:
+        path: The file.
+        content: What it will contain; text is written as UTF-8.
+        name: Its option or argument, for messages.
+        overwrite: Whether a file that dpaudit did not write may be replaced.
+    """
+    target = Path(_validate.path(name, path))
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+    check_output(name, target, overwrite=overwrite, room=len(data))
+    write_whole(target, lambda stream: stream.write(data))
+    return target
+
+
 @contextlib.contextmanager
 def _draft(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """A new file beside the target, open for writing; it is removed if it is not renamed."""
@@ -216,7 +240,7 @@ def _descriptor(path: Path) -> int | None:
 
 def _is_special(path: Path) -> bool:
     """Whether this is a pipe or a device."""
-    return path.exists() and not path.is_file()
+    return os.path.exists(path) and not path.is_file()  # noqa: PTH110 - of a forbidden folder, too
 
 
 def _of_device(path: Path) -> int:

@@ -45,6 +45,16 @@ def printable(text: str) -> str:
     return re.sub(r"(^|\n)([ \t]*)::", r"\1\2: :", shown).replace("##[", "## [")
 
 
+def unobeyed(text: str) -> str:
+    r"""The JSON text, of the same content, without a command of GitHub Actions such as ##[error].
+
+    Example:
+        >>> unobeyed('{"name": "##[error]lie"}')
+        '{"name": "#\\u0023[error]lie"}'
+    """
+    return text.replace("##[", "#\\u0023[")
+
+
 def said(error: BaseException) -> str:
     """The type and the message of an exception, whatever its ``str`` does.
 

@@ -77,7 +77,7 @@ def run(tmp_path, monkeypatch, run):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "trained_here", raising=False)
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr("dpaudit.cli.check._executor", InProcess)  # a process takes a second
+    monkeypatch.setattr("dpaudit.cli._child._executor", InProcess)  # a process takes a second
     return partial(run, "check")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +26,16 @@ def train(canary, inserted, seed):
     noise = np.random.default_rng(seed).normal(0.0, 0.05, canary.parameters)
     return -(canary.clipped_sum(inserted) + noise)
 """
+PIPELINE = """
+def neighbours():
+    return [1.0, 2.0, 3.0], [1.0, 2.0]
+
+
+def train(data, seed):
+    return sum(data) + seed % 7
+"""
 AUDIT = ("audit", "mine.py:train", "--noise-multiplier=1", "--steps=1", "--runs=40")
+PAIR = ("audit", "pipeline.py:train", "--neighbours=neighbours.py:neighbours")
 
 
 def dpaudit(*arguments: str, cwd: Path, **settings: Any) -> subprocess.CompletedProcess[str]:
@@ -39,6 +50,9 @@ def dpaudit(*arguments: str, cwd: Path, **settings: Any) -> subprocess.Completed
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
     (tmp_path / "mine.py").write_text(TRAINING)
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    (tmp_path / "neighbours.py").write_text(PIPELINE)
+    (tmp_path / "a.toml").write_text("steps = 5\n")
     random = np.random.default_rng(0)
     scores = Scores.from_samples(random.normal(1, 1, 200), random.normal(0, 1, 200))
     write_scores(scores, tmp_path / "scores.csv")
@@ -61,6 +75,19 @@ def here(tmp_path: Path) -> Path:
         ((*AUDIT, "--scores-out=own.parquet"), "--scores-out"),
         ((*AUDIT, "--junit=own.parquet"), "--junit"),
         (("check", "mine.py:train", "--noise-multiplier=1", "--junit=mine.py"), "--junit"),
+        ((*PAIR, "--claimed-epsilon=8", "--junit=neighbours.py", "--overwrite"), "--junit"),
+        (("check", "--pipeline", *PAIR[1:], "--sarif=neighbours.py", "--overwrite"), "--sarif"),
+        (("audit", "a.toml", "--junit=a.toml", "--overwrite"), "--junit"),
+        (("plan", "a.toml", "--register=a.toml", "--overwrite"), "--register"),
+        (("plan", "--training=mine.py:train", "--register=mine.py", "--overwrite"), "--register"),
+        (("document", "none.json", "--scores=scores.csv", "--out=scores.csv"), "--out"),
+        (("document", "none.json", "--signer=a.toml", "--out=a.toml", "--overwrite"), "--out"),
+        ((*AUDIT, "--junit=/dev/fd/77"), "--junit"),
+        ((*AUDIT, "--junit=/dev/fd/99999999999999999999"), "--junit"),
+        ((*AUDIT, "--junit=/dev/stdin"), "--junit"),
+        ((*AUDIT, "--junit=/proc/1/fd/1"), "--junit"),
+        # This descriptor is that of the store, once it is open.
+        (("show", "--receipt=/proc/self/fd/3"), "--receipt"),
     ],
 )
 def test_no_file_is_lost_and_nothing_is_trained(
@@ -75,6 +102,33 @@ def test_no_file_is_lost_and_nothing_is_trained(
     assert ended.stderr.count("\n") == 1
     after = {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()}
     assert after == before
+
+
+def test_the_room_that_the_scores_need_is_checked_before(here: Path) -> None:
+    limit = (4_000_000, 4_000_000)
+    ended = dpaudit(
+        *AUDIT, "--runs=100000", "--scores-out=a.csv", cwd=here,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert "--scores-out" in ended.stderr
+    assert "full" in ended.stderr
+
+
+def test_a_plan_of_a_training_that_ends_its_process_is_no_success(here: Path) -> None:
+    (here / "ends.py").write_text("import os\n\n\ndef train(*_):\n    os._exit(0)\n")
+    ended = dpaudit("plan", "--training=ends.py:train", "--claimed-epsilon=1", cwd=here)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "ended its process" in ended.stderr
+
+
+def test_no_text_of_json_is_a_command_of_the_log(here: Path) -> None:
+    name = "##[error]stolen"
+    ended = dpaudit(*AUDIT, "--name", name, "--json", "--sarif=/dev/stdout", cwd=here)
+    assert "##[" not in ended.stdout
+    first, end = json.JSONDecoder().raw_decode(ended.stdout)
+    assert first["name"] == name
+    assert json.loads(ended.stdout[end:])["runs"][0]["results"][0]["ruleId"] == name
 
 
 def test_an_output_that_fails_hides_neither_the_verdict_nor_the_other_outputs(here: Path) -> None:
@@ -131,9 +185,11 @@ def test_inputs_that_never_end_are_refused(here: Path) -> None:
         assert ended.returncode == 2, (place, ended.stderr)
         assert ended.stderr.count("\n") == 1
     os.mkfifo(here / "pipe.toml")
+    (here / "loop.py").symlink_to("loop.py")
     for place in ("pipe.toml", "pipe:train", "loop.py:train"):
-        ended = dpaudit("audit", place, cwd=here)
-        assert ended.returncode == 2, (place, ended.stderr)
+        for command in ("audit", "check"):
+            ended = dpaudit(command, place, "--noise-multiplier=1", cwd=here)
+            assert ended.returncode == 2, (place, ended.stderr)
 
 
 def test_pipes_that_are_open_are_read(here: Path) -> None:

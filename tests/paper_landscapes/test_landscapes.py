@@ -125,6 +125,10 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     giant.write_text(f"position,gradient\n0,{'9' * 200_000}\n")
     with pytest.raises(InvalidInput, match="cannot be read"):
         from_file(giant, process())
+    with (tmp_path / "sparse.csv").open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(InvalidInput, match="at most 16,000,000 bytes"):
+        from_file(tmp_path / "sparse.csv", process())
 
 
 def test_a_period_longer_than_the_process_is_refused():

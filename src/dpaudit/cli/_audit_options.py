@@ -12,8 +12,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from dpaudit.cli._options import Json, option, option_name, optional
-from dpaudit.configuration import Settings, read_settings
+from dpaudit.cli._options import option, option_name, optional
+from dpaudit.configuration import Settings
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import EXECUTORS, Executor
 
@@ -60,32 +60,6 @@ SETTINGS: dict[str, Any] = {
     if _FIELDS[name]["option"]
 }
 """The options that fill the fields of `Settings`, in the order of the help."""
-
-
-def takes_settings(**further: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Turn a command that takes complete settings into one that takes all options above.
-
-    The command receives checked settings (options over the file over the preset), ``json``, the
-    executor, and the further options.
-
-    Arguments:
-        further: Options of this command only, each `None` by default.
-    """
-    options = {"config": Config, **SETTINGS, **further, "executor": None, "json": Json}
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def with_options(
-            *, config: Path | None, json: bool, executor: Executor | None, **given: Any
-        ) -> None:
-            from_file = Settings() if config is None else read_settings(config)
-            others = {name: given.pop(name) for name in further}
-            settings = Settings(**given).over(from_file).resolved()
-            command(settings, json=json, executor=executor, **others)
-
-        return takes_executor(with_signature(with_options, options, {"json": False}))
-
-    return decorate
 
 
 # --- Where trainings run. ------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpaudit._outputs import check_output, write_text
+from dpaudit._outputs import write_output
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
@@ -45,8 +45,7 @@ def outcome_files(
         from dpaudit.report.ci import to_junit, to_sarif
 
         text = (to_junit if name == "--junit" else to_sarif)(outcomes())
-        check_output(name, path, overwrite=overwrite, room=len(text))
-        write_text(path, text)
+        write_output(path, text, name=name, overwrite=overwrite)
 
     files = (("--junit", junit), ("--sarif", sarif))
     return {name: partial(write, name, path) for name, path in files if path is not None}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpaudit._outputs import ROOM, check_outputs
+from dpaudit._validate import shown
+from dpaudit.configuration import store_path
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import DETECT, LEAST_POWER
 
@@ -66,19 +71,38 @@ Overwrite = Annotated[
 ]
 
 
-def files_named(options: dict[str, str | None]) -> dict[str, Path]:
-    """The files that options name, such as those of ``FILE.py:function`` and ``module:object``.
+def check_files(given: Mapping[str, Any], *outputs: str, room: int = ROOM) -> None:
+    """Raise `InvalidInput` for outputs of a command that could not be written, or destroy a file.
+
+    Every other value that names a file is an input, which is never replaced.
 
     Arguments:
-        options: The values of options by their names.
+        given: All values of the command by its parameters.
+        outputs: The parameters that name files to be written.
+        room: Bytes that each of them may need.
     """
-    files = {}
-    for name, value in options.items():
-        place = (value or "").rpartition(":")[0] or value or ""
-        file = Path(place if place.endswith((".py", ".toml")) else place.replace(".", "/") + ".py")
-        if file.is_file():
-            files[name] = file
-    return files
+    inputs = {"the store": store_path(given["store"])} if "store" in given else {}
+    for name, value in given.items():
+        if name not in outputs:
+            inputs |= {f"the input {shown(str(file))}": file for file in _files_in(value)}
+    check_outputs(
+        {option_name(name): given[name] for name in outputs},
+        inputs=inputs,
+        overwrite=given["overwrite"],
+        room=room,
+    )
+
+
+def _files_in(value: Any) -> Iterator[str]:
+    """The files that a value names, also as ``FILE.py:function`` or ``module:object``."""
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _files_in(one)
+    elif isinstance(value, str | Path):
+        module = str(value).rpartition(":")[0]
+        for file in (str(value), module, module.replace(".", "/") + ".py"):
+            if os.path.isfile(file):  # noqa: PTH113 - a value may be too long for a name
+                yield file
 
 
 # --- The claim. ----------------------------------------------------------------------------------

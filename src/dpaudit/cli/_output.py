@@ -21,7 +21,7 @@ from rich.text import Text
 
 from dpaudit._loading import uncollected
 from dpaudit._numbers import counted, decimals, percent
-from dpaudit._validate import printable
+from dpaudit._validate import printable, unobeyed
 from dpaudit.cli._exit import Unwritten
 from dpaudit.errors import DpauditError
 from dpaudit.privacy import Bound, Unavailable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object on standard output, and nothing else. Infinity becomes "inf"."""
-    sys.stdout.write(json.dumps(_plain(value), indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(unobeyed(json.dumps(_plain(value), indent=2, allow_nan=False)) + "\n")
 
 
 _NARROWEST, _USUAL = 20, 80  # columns of a terminal
@@ -371,6 +371,19 @@ def print_side_by_side(
     print_bounds(screen, bounds, title, unavailable=unavailable, leading=leading, hide=hide)
 
 
+@contextlib.contextmanager
+def writing(name: str) -> Iterator[None]:
+    """Let an error of writing end the command with its own code, `Unwritten`.
+
+    Arguments:
+        name: The option that names the file.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise Unwritten(f"{name}: cannot be written: {error.strerror or error}") from error
+
+
 def print_then_write(show: Callable[[], object], files: Mapping[str, Callable[[], object]]) -> None:
     """Print the verdict, then write every file; an output that fails stops none of the others.
 
@@ -387,10 +400,9 @@ def print_then_write(show: Callable[[], object], files: Mapping[str, Callable[[]
     problems = []
     for name, write in files.items():
         try:
-            write()
-        except OSError as error:
-            problems.append(f"{name}: cannot be written: {error.strerror or error}")
-        except DpauditError as error:
+            with writing(name):
+                write()
+        except (Unwritten, DpauditError) as error:
             problems.append(str(error))
     if problems:
         raise Unwritten("; ".join(problems)) from unprinted

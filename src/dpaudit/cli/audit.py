@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpaudit._loading import uncollected
-from dpaudit._outputs import check_outputs
+from dpaudit._outputs import ROOM
 from dpaudit.cli import _audit_options as option
 from dpaudit.cli._audit_options import takes_executor, with_signature
 from dpaudit.cli._ci import outcome_files, outcome_of_audit
@@ -26,8 +26,8 @@ from dpaudit.cli._options import (
     PairOnly,
     SamplingRate,
     Sarif,
+    check_files,
     claim_from,
-    files_named,
     option_name,
     optional,
 )
@@ -36,6 +36,7 @@ from dpaudit.cli.receipts import IncludeScores, PlanToName, ReceiptOut, write_re
 from dpaudit.configuration import Settings, read_settings, store_path
 from dpaudit.errors import InvalidInput
 from dpaudit.scores import Store, write_scores
+from dpaudit.scores.files import ROOM_OF_A_ROW
 
 if TYPE_CHECKING:
     from dpaudit.executors import Executor
@@ -151,7 +152,7 @@ def audit(
     if receipt is None and registered is not None:
         raise InvalidInput(f"--registered needs --receipt, got {str(registered)!r} alone")
     settings = Settings(**{name: given.pop(name) for name in option.SETTINGS})
-    read = {"TRAINING": training, "--canary": given["canary"], "--adversary": settings.adversary}
+    first = training
     if training is not None and training.endswith(".toml"):
         settings, training = settings.over(read_settings(Path(training))), None
     function = training is not None and ":" in training
@@ -172,10 +173,12 @@ def audit(
                     f"{given[name]!r} for the preset {settings.preset}; leave it out"
                 )
     scores_out, where = settings.scores_out, store_path(settings.store)
-    check_outputs(  # before hours of training
-        {"--junit": junit, "--sarif": sarif, "--scores-out": scores_out, "--receipt": receipt},
-        inputs={"--store": where, "--registered": registered, **files_named(read)},
-        overwrite=overwrite,
+    files = {"junit": junit, "sarif": sarif, "scores_out": scores_out, "receipt": receipt}
+    read = {**vars(settings), **given, "training": first, "registered": registered}
+    check_files(  # before hours of training
+        {**read, **files, "overwrite": overwrite},
+        *files,
+        room=ROOM + ROOM_OF_A_ROW * (settings.runs or 0) * (settings.canaries or 1),
     )
     with progress_shown(store=where, quiet=json) as progress:
         with uncollected():
@@ -206,22 +209,23 @@ def audit(
         )
     code = decided(result.verdict)
     place = training if function else None
-    files = outcome_files(
+    writers = outcome_files(
         lambda: [outcome_of_audit(result, place)], junit=junit, sarif=sarif, overwrite=overwrite
     )
     if scores_out is not None:
-        files["--scores-out"] = lambda: write_scores(result.scores, scores_out, overwrite=overwrite)
-    if receipt is not None:
-        files["--receipt"] = lambda: _write_receipt(
-            result.audit, where, receipt, include_scores=include_scores, plan=planned
+        writers["--scores-out"] = lambda: write_scores(
+            result.scores, scores_out, overwrite=overwrite
         )
+    if receipt is not None:
+        asked = {"include_scores": include_scores, "plan": planned, "overwrite": overwrite}
+        writers["--receipt"] = lambda: _write_receipt(result.audit, where, receipt, **asked)
     print_then_write(
         lambda: (
             print_json({**result.to_dict(), "store": where})
             if json
             else print_result(result, where=where, all_bounds=given["all_bounds"])
         ),
-        files,
+        writers,
     )
     raise typer.Exit(code)
 

@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from dpaudit._numbers import decimals
-from dpaudit._outputs import check_outputs
 from dpaudit._validate import printable
 from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
 from dpaudit.cli._exit import decided
@@ -25,6 +24,7 @@ from dpaudit.cli._options import (
     Overwrite,
     PairOnly,
     SamplingRate,
+    check_files,
     claim_from,
     option,
 )
@@ -95,11 +95,9 @@ def show(
 
     The exit code is that of the verdict, as for dpaudit audit.
     """
+    check_files(locals(), "receipt")
     from dpaudit.audits import read_result  # slow to import
 
-    check_outputs(
-        {"--receipt": receipt}, inputs={"--store": store_path(store)}, overwrite=overwrite
-    )
     claim = None
     if pair_only or any(
         one is not None for one in (claimed_epsilon, noise_multiplier, steps, sampling_rate)
@@ -126,7 +124,7 @@ def show(
             files: dict[str, Callable[[], object]] = {}
             if receipt is not None:
                 files["--receipt"] = lambda: write_receipt(
-                    record, receipt, include_scores=include_scores, **asked
+                    record, receipt, include_scores=include_scores, overwrite=overwrite, **asked
                 )
             print_then_write(
                 lambda: (

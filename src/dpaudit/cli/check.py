@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,17 +13,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dpaudit._outputs import check_outputs
+from dpaudit.cli._child import in_child
 from dpaudit.cli._ci import outcome_files, outcomes_of_check
 from dpaudit.cli._exit import decided
-from dpaudit.cli._options import Json, Junit, Overwrite, Sarif, files_named, option
+from dpaudit.cli._options import Json, Junit, Overwrite, Sarif, check_files, option, option_name
 from dpaudit.cli._output import by_text, console, print_json, print_then_write
-from dpaudit.errors import InvalidInput, TrainingFailed
-from dpaudit.executors import LocalProcesses, Lost, Notify, Player, PlayTile
+from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dpaudit.checks import CheckResult, Finding
-    from dpaudit.executors import Executor
     from dpaudit.report.ci import Outcome
 
 
@@ -149,69 +148,22 @@ def check(
     [bold]dpaudit check my_training:private_step --step --clip-norm 1[/]
     [bold]  --noise-multiplier 1.1 --parameters 1000[/]
     """
-    check_outputs(
-        {"--junit": junit, "--sarif": sarif},
-        inputs=files_named({"MODULE:FUNCTION": train, "--canary": canary}),
-        overwrite=overwrite,
-    )
-    if step and steps is not None:
-        raise InvalidInput(
-            f"--steps cannot be used with --step, got {steps}; a private step is one step"
-        )
-    if step and canary is not None:
-        raise InvalidInput(f"--canary cannot be used with --step, got {canary}")
-    if batch_size is not None and not step:
-        raise InvalidInput(
-            f"--batch-size needs --step, got {batch_size}; a training decides its own batch size"
-        )
-    settings = {
-        "noise_multiplier": noise_multiplier,
-        "runs": 16 if runs is None else runs,
-        "seed": seed,
-        "finite_gradients": finite_gradients,
-        "fixed_batch_size": fixed_batch_size,
-        "public_transform": public_transform,
-    }
-    of_steps = {
-        "--noise-multiplier": noise_multiplier,
-        "--clip-norm": clip_norm,
-        "--parameters": parameters,
-        "--canary": canary,
-        "--steps": steps,
-        "--runs": runs,
-        "--step": step or None,
-        "--batch-size": batch_size,
-        "--finite-gradients": finite_gradients or None,
-        "--fixed-batch-size": fixed_batch_size or None,
-        "--public-transform": public_transform or None,
-    }
-    if pipeline:
-        for name, value in of_steps.items():
-            if value is not None:
-                raise InvalidInput(f"{name} cannot be used with --pipeline, got {value}")
-    elif neighbours is not None:
-        raise InvalidInput(f"--neighbours needs --pipeline, got {neighbours}")
-    elif noise_multiplier is None:
+    given = locals()
+    check_files(given, "junit", "sarif")
+    kind = "--pipeline" if pipeline else "--step" if step else "a training"
+    for name, value in given.items():
+        if value is not None and value is not False and kind not in _OF.get(name, (kind,)):
+            if kind == "a training":
+                raise InvalidInput(f"{option_name(name)} needs {_OF[name][0]}, got {value}")
+            raise InvalidInput(f"{option_name(name)} cannot be used with {kind}, got {value}")
+    if noise_multiplier is None and not pipeline:
         raise InvalidInput(
             "--noise-multiplier is needed: the standard deviation of the noise over C"
         )
-    checker = Checker(
-        train=train,
-        canary=canary,
-        step=step,
-        clip_norm=clip_norm,
-        parameters=parameters,
-        batch_size=batch_size,
-        steps=steps,
-        settings=settings,
-        pipeline=pipeline,
-        neighbours=neighbours,
-    )
-    # In another process: what the training prints, and how it ends, cannot be taken for a verdict.
-    ((_, returned),) = _executor().play(checker, [0], lambda text: None)
-    if isinstance(returned, Lost):
-        raise TrainingFailed(f"{train} ended its process: {returned.reason}")
-    result, outcomes = returned
+    others = ("pipeline", "step", "all_rules", "junit", "sarif", "overwrite", "json")
+    asked = {name: value for name, value in given.items() if name not in others}
+    run = {"--pipeline": _check_pipeline, "--step": _check_step}.get(kind, _check_training)
+    result, outcomes = in_child(train, partial(_checked, run, **asked))
     broken = "violation" if result.broken else "inconclusive"
     code = decided("consistent" if result.passed else broken)
     print_then_write(
@@ -225,113 +177,97 @@ def check(
     raise typer.Exit(code)
 
 
-def _executor() -> Executor:
-    return LocalProcesses(workers=1, attempts=1)
+_STEPS = ("--step", "a training")
+_OF = {
+    "neighbours": ("--pipeline",),
+    "batch_size": ("--step",),
+    "canary": ("a training",),
+    "steps": ("a training",),
+    **dict.fromkeys(("noise_multiplier", "clip_norm", "parameters", "runs"), _STEPS),
+    **dict.fromkeys(("finite_gradients", "fixed_batch_size", "public_transform"), _STEPS),
+}
+"""What an option is for; the others are for everything that is checked."""
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Checker(Player):
-    """Imports a training and checks it; its only tile gives the result and its outcomes for CI.
+def _checked(
+    check: Callable[..., CheckResult], train: str, **asked: Any
+) -> tuple[CheckResult, list[Outcome]]:
+    """The result of a check and its outcomes for CI, in a process that imports the training."""
+    from dpaudit.trainings.importing import load
 
-    Arguments:
-        train: Module and function.
-        canary: Module and object of the canary; by default beside the function.
-        step: Whether the function is a private step.
-        clip_norm: Claimed clip norm; by default that of the canary.
-        parameters: Number of parameters; by default that of the canary.
-        batch_size: Examples in a batch of a private step.
-        steps: Number of steps of the training.
-        settings: Further arguments of the check.
-        pipeline: Whether the function is a whole pipeline.
-        neighbours: Module and function of the data sets of a pipeline.
-    """
+    function = load("MODULE:FUNCTION", train)
+    given = {name: value for name, value in asked.items() if value is not None}
+    result = check(function, train, **given)
+    return result, outcomes_of_check(result, function)
 
-    train: str
-    canary: str | None
-    step: bool
-    clip_norm: float | None
-    parameters: int | None
-    batch_size: int | None
-    steps: int | None
-    settings: dict[str, Any]
-    pipeline: bool = False
-    neighbours: str | None = None
 
-    def open(self) -> PlayTile:
-        """Nothing is shared: there is one tile."""
-        return lambda tile, notify: self._check(notify)
+def _check_pipeline(
+    function: Any, train: str, *, seed: int, neighbours: str | None = None, **_: bool
+) -> CheckResult:
+    """The check of a whole pipeline, on the data sets that are given or beside the function."""
+    from dpaudit.pipelines import check_pipeline
+    from dpaudit.trainings.importing import load
 
-    def _check(self, notify: Notify) -> tuple[CheckResult, list[Outcome]]:
-        from dpaudit.trainings.importing import load
+    if neighbours is not None:
+        return check_pipeline(function, load("--neighbours", neighbours), seed=seed)
+    beside = load("MODULE:FUNCTION", f"{train.rpartition(':')[0]}:__dict__")
+    for name in ("neighbours", "data"):
+        if (data := beside.get(name)) is not None:
+            data = data() if callable(data) else data
+            return check_pipeline(function, **{name: data}, seed=seed)
+    raise InvalidInput(
+        f"--neighbours is needed: {train} has neither 'neighbours' nor 'data' beside it; give "
+        "MODULE:FUNCTION, a function that returns the two data sets (D, D1)"
+    )
 
-        function = load("MODULE:FUNCTION", self.train)
-        result = self._pipeline(function, notify) if self.pipeline else self._result(function)
-        return result, outcomes_of_check(result, function)
 
-    def _pipeline(self, function: Any, notify: Notify) -> CheckResult:
-        """The check of a whole pipeline, on the data sets that are given or beside the function."""
-        from dpaudit.pipelines import check_pipeline
-        from dpaudit.trainings.importing import load
+def _check_step(
+    function: Any, train: str, *, clip_norm: float | None = None, **asked: Any
+) -> CheckResult:
+    from dpaudit.checks import check_step
 
-        beside = load("MODULE:FUNCTION", f"{self.train.rpartition(':')[0]}:__dict__")
-        data: dict[str, Any] = {}
-        if self.neighbours is not None:
-            data["neighbours"] = load("--neighbours", self.neighbours)
-        else:
-            for name in ("neighbours", "data"):
-                given = beside.get(name)
-                if given is not None and not data:
-                    data[name] = given() if callable(given) else given
-        if not data:
-            raise InvalidInput(
-                f"--neighbours is needed: {self.train} has neither 'neighbours' nor 'data' beside "
-                "it; give MODULE:FUNCTION, a function that returns the two data sets (D, D1)"
-            )
-        return check_pipeline(function, **data, seed=self.settings["seed"], notify=notify)
+    return check_step(function, clip_norm=_given("--clip-norm", clip_norm), **asked)
 
-    def _result(self, function: Any) -> CheckResult:
-        from dpaudit.checks import check_step, check_training
-        from dpaudit.integrations import integration_of
-        from dpaudit.trainings import GradientCanary
-        from dpaudit.trainings.importing import canary_beside
 
-        clip_norm, parameters, settings = self.clip_norm, self.parameters, self.settings
-        if self.step:
-            return check_step(
-                function,
-                clip_norm=_given("--clip-norm", clip_norm),
-                parameters=1000 if parameters is None else parameters,
-                batch_size=16 if self.batch_size is None else self.batch_size,
-                **settings,
-            )
-        if not callable(function):
-            self._refuse_unused(type(function).__name__)
-            if isinstance(function, int | float | str | bytes):
-                raise InvalidInput(
-                    f"MODULE:FUNCTION must be a function train(canary, inserted, seed) or an "
-                    f"optimizer, got {function!r}"
-                )
-            return integration_of(function).check(function, clip_norm=clip_norm, **settings)
-        canary = canary_beside(function) if self.canary is None else _canary(self.canary)
-        if not (hasattr(canary, "clip_norm") and hasattr(canary, "parameters")):
-            canary = GradientCanary.draw(
-                _given("--parameters, or --canary,", parameters),
-                clip_norm=_given("--clip-norm, or --canary,", clip_norm),
-            )
-        _agree("--clip-norm", clip_norm, canary.clip_norm)
-        _agree("--parameters", parameters, canary.parameters)
-        return check_training(function, canary, steps=self.steps, **settings)
+def _check_training(
+    function: Any,
+    train: str,
+    *,
+    canary: str | None = None,
+    clip_norm: float | None = None,
+    parameters: int | None = None,
+    steps: int | None = None,
+    **settings: Any,
+) -> CheckResult:
+    from dpaudit.checks import check_training
+    from dpaudit.integrations import integration_of
+    from dpaudit.trainings import GradientCanary
+    from dpaudit.trainings.importing import canary_beside
 
-    def _refuse_unused(self, kind: str) -> None:
-        """Options of trainings have no effect on the private step of an optimizer."""
-        given = {"--canary": self.canary, "--parameters": self.parameters, "--steps": self.steps}
-        for name, value in given.items():
+    if not callable(function):
+        kind = type(function).__name__
+        for name, value in (("canary", canary), ("parameters", parameters), ("steps", steps)):
             if value is not None:
                 raise InvalidInput(
-                    f"{name} is {value}, but {self.train} is a {kind}, whose private step is "
-                    f"checked by itself; leave {name} out, or give a function that trains"
+                    f"{option_name(name)} is {value}, but {train} is a {kind}, whose private step "
+                    f"is checked by itself; leave {option_name(name)} out, or give a function that "
+                    "trains"
                 )
+        if isinstance(function, int | float | str | bytes):
+            raise InvalidInput(
+                f"MODULE:FUNCTION must be a function train(canary, inserted, seed) or an "
+                f"optimizer, got {function!r}"
+            )
+        return integration_of(function).check(function, clip_norm=clip_norm, **settings)
+    inserted = canary_beside(function) if canary is None else _canary(canary)
+    if not (hasattr(inserted, "clip_norm") and hasattr(inserted, "parameters")):
+        inserted = GradientCanary.draw(
+            _given("--parameters, or --canary,", parameters),
+            clip_norm=_given("--clip-norm, or --canary,", clip_norm),
+        )
+    _agree("--clip-norm", clip_norm, inserted.clip_norm)
+    _agree("--parameters", parameters, inserted.parameters)
+    return check_training(function, inserted, steps=steps, **settings)
 
 
 def _canary(where: str) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +13,24 @@ from rich.text import Text
 
 from dpaudit._loading import uncollected
 from dpaudit._numbers import decimals
-from dpaudit._outputs import check_output
 from dpaudit.cli import _audit_options as option
-from dpaudit.cli._audit_options import with_signature
-from dpaudit.cli._exit import Unwritten
-from dpaudit.cli._options import claim_from, option_name, optional
-from dpaudit.cli._output import console, print_json, user_code
-from dpaudit.configuration import Settings
+from dpaudit.cli._child import in_child
+from dpaudit.cli._options import (
+    Json,
+    Overwrite,
+    check_files,
+    claim_from,
+    option_name,
+    optional,
+)
+from dpaudit.cli._output import console, print_json, print_then_write
+from dpaudit.configuration import Settings, read_settings
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import DETECT, LEAST_POWER
 
 if TYPE_CHECKING:
-    from dpaudit.executors import Executor
+    from dpaudit.audits import TrainingPlan
+    from dpaudit.receipts import RegisteredPlan
 
 OWN: dict[str, Any] = {
     "training": optional(
@@ -57,11 +64,12 @@ OWN: dict[str, Any] = {
     ),
 }
 REGISTER = optional(Path, "Write the planned audit to this file before its first run.", "PLAN.json")
-_SHARED = ("noise_multiplier", "steps", "delta", "seed", "json")
-"""Options of a preset's plan that also describe the plan of a user's training."""
-
 _TAKEN_OVER = ("store", "name", "scores_out")
 """Options that change nothing in a plan, but only in the command that it prints."""
+
+_OUTPUT = ("register", "overwrite", "json")
+_SHARED = ("noise_multiplier", "steps", "delta", "seed", *_TAKEN_OVER, *_OUTPUT)
+"""Options of a preset's plan that also describe the plan of a user's training."""
 
 
 def plan(**given: Any) -> None:
@@ -82,121 +90,121 @@ def plan(**given: Any) -> None:
     [bold]dpaudit plan --runs 5000 --register plan.json[/]
     [bold]dpaudit audit --runs 5000 --registered plan.json --receipt a.json[/]
     """
+    check_files(given, "register")
+    show, registered = (_of_preset if given["training"] is None else _of_training)(given)
+    files = {}
+    if registered is not None:
+        path, overwrite = given["register"], given["overwrite"]
+        files["--register"] = lambda: registered.write(path, overwrite=overwrite)
+    print_then_write(show, files)
+
+
+Planned = tuple[Callable[[], None], "RegisteredPlan | None"]
+"""What prints a plan, and the audit to register, if it is asked for."""
+
+
+def _of_preset(given: dict[str, Any]) -> Planned:
+    """The plan for a preset."""
+    _refuse(given, OWN, "needs --training")
+    settings = Settings(**{name: given[name] for name in option.SETTINGS})
+    if given["config"] is not None:
+        settings = settings.over(read_settings(given["config"]))
+    settings = settings.resolved()
+    with uncollected():
+        from dpaudit.audits import plan as predict
+
+        arguments = settings.arguments()
+    executor = option.make_executor(**{name: given[name] for name in option.EXECUTION})
+    found = predict(**arguments, executor=executor)
+    registered = None
     if given["register"] is not None:
-        check_output("--register", Path(given["register"]))
-    own = {name: given.pop(name) for name in OWN}
-    if own["training"] is None:
-        used = [name for name, value in own.items() if value is not None]
-        if used:
-            raise InvalidInput(f"{option_name(used[0])} needs --training, got {own[used[0]]!r}")
-        config = [] if given["config"] is None else [str(given["config"])]
-        _plan(**given, command=_command(["audit", *config], given))
-        return
-    for name, value in given.items():
-        if (
-            value is not None
-            and value is not False
-            and name
-            not in (
-                *_SHARED,
-                *_TAKEN_OVER,
-                "register",
-            )
-        ):
-            raise InvalidInput(f"{option_name(name)} cannot be used with --training, got {value!r}")
-    kept = {name: given[name] for name in _TAKEN_OVER}
-    register = given["register"]
-    _plan_training(**own, **{name: given[name] for name in _SHARED}, kept=kept, register=register)
+        from dpaudit.receipts import register
+
+        training = arguments.pop("mechanism")
+        registered = register(training, horizons=settings.horizons or None, **arguments)
+    config = [] if given["config"] is None else [str(given["config"])]
+    command = _command(["audit", *config], given)
+
+    def show() -> None:
+        if given["json"]:
+            print_json({**found.to_dict(), "command": command})
+        else:
+            _print_plan(found, f"{settings.preset} by {settings.adversary}")
+            _print_command(command)
+
+    return show, registered
 
 
-def _plan_training(
-    training: str,
-    *,
-    detect: str | None,
-    power: float | None,
-    pilot: int | None,
-    canary: str | None,
-    claimed_epsilon: float | None,
-    sampling_rate: float | None,
-    noise_multiplier: float | None,
-    steps: int | None,
-    delta: float | None,
-    seed: int | None,
-    json: bool,
-    kept: Mapping[str, str | None],
-    register: Path | None,
-) -> None:
+def _of_training(given: dict[str, Any]) -> Planned:
+    """The plan for a user's training."""
     from dpaudit._numbers import duration
+
+    others = [name for name in given if name not in (*OWN, *_SHARED)]
+    _refuse(given, others, "cannot be used with --training")
+    training, given["detect"] = given["training"], _fraction(given["detect"])
+    claim = claim_from(
+        given["claimed_epsilon"],
+        1e-5 if given["delta"] is None else given["delta"],
+        given["noise_multiplier"],
+        given["steps"],
+        given["sampling_rate"],
+        pair_only=False,
+    )
+    asked = {name: given[name] for name in ("detect", "power", "seed") if given[name] is not None}
+    pilot = {} if given["pilot"] is None else {"pilot": given["pilot"]}
+    call = partial(_planned, training, given["canary"], claim=claim, **asked, **pilot)
+    found, registered = in_child(training, call), None
+    if given["register"] is not None:
+        from dpaudit.receipts import register
+        from dpaudit.trainings.importing import Named
+
+        if found.runs is None:
+            raise InvalidInput(
+                "--register needs a number of runs to plan, and no number of runs makes this audit "
+                f"powerful enough; got {str(given['register'])!r}"
+            )
+        asked |= {} if given["delta"] is None else {"delta": given["delta"]}
+        canary = None if given["canary"] is None else Named("--canary", given["canary"])
+        function = Named("--training", training)
+        registered = register(function, canary=canary, claim=claim, runs=found.runs, **asked)
+    options = {**given, "runs": found.runs, "training": None, "pilot": None}
+    command = None if found.runs is None else _command(["audit", training], options)
+
+    def show() -> None:
+        if given["json"]:
+            described = {"training": training, "claim": claim.description}
+            print_json({**described, **found.to_dict(), "command": command})
+            return
+        screen = console()
+        screen.print(f"{training}: {claim.description}", style="bold", markup=False)
+        screen.print(found.sentence, markup=False)
+        if found.seconds is not None:
+            screen.print(f"About {duration(max(found.seconds, 1))}, one training after the other.")
+        _print_command(command)
+
+    return show, registered
+
+
+def _refuse(given: Mapping[str, Any], names: Iterable[str], why: str) -> None:
+    for name in names:
+        if given[name] is not None and given[name] is not False:
+            raise InvalidInput(f"{option_name(name)} {why}, got {given[name]!r}")
+
+
+def _planned(training: str, canary: str | None, **asked: Any) -> TrainingPlan:
+    """The plan for a training, in a process that imports it."""
     from dpaudit.audits import plan_training
     from dpaudit.trainings.importing import canary_beside, load
 
-    claim = claim_from(
-        claimed_epsilon,
-        1e-5 if delta is None else delta,
-        noise_multiplier,
-        steps,
-        sampling_rate,
-        pair_only=False,
-    )
-    others: dict[str, Any] = {"seed": seed}
-    with user_code():
-        function = load("--training", training)
-        found = plan_training(
-            function,
-            claim=claim,
-            canary=canary_beside(function) if canary is None else load("--canary", canary),
-            detect=_fraction(detect),
-            power=LEAST_POWER if power is None else power,
-            pilot=6 if pilot is None else pilot,
-            **{name: value for name, value in others.items() if value is not None},
-        )
-        if register is not None:
-            if found.runs is None:
-                raise InvalidInput(
-                    f"--register needs a number of runs to plan, and no number of runs "
-                    f"makes this audit powerful enough; got {str(register)!r}"
-                )
-            canary_object = canary_beside(function) if canary is None else load("--canary", canary)
-            asked = {"delta": delta, "detect": None if detect is None else found.detect}
-            asked |= {"power": power, **others}
-            _write_plan(
-                register,
-                training=function,
-                canary=canary_object,
-                claim=claim,
-                runs=found.runs,
-                **{name: value for name, value in asked.items() if value is not None},
-            )
-    options = {
-        "runs": found.runs,
-        "canary": canary,
-        "claimed_epsilon": claimed_epsilon,
-        "delta": delta,
-        "noise_multiplier": noise_multiplier,
-        "steps": steps,
-        "sampling_rate": sampling_rate,
-        "detect": None if detect is None else found.detect,
-        "power": power,
-        **others,
-        **kept,
-    }
-    command = None if found.runs is None else _command(["audit", training], options)
-    if json:
-        described = {"training": training, "claim": claim.description}
-        print_json({**described, **found.to_dict(), "command": command})
-        return
-    screen = console()
-    screen.print(f"{training}: {claim.description}", style="bold", markup=False)
-    screen.print(found.sentence, markup=False)
-    if found.seconds is not None:
-        screen.print(f"About {duration(max(found.seconds, 1))}, one training after the other.")
-    _print_command(command)
+    function = load("--training", training)
+    inserted = canary_beside(function) if canary is None else load("--canary", canary)
+    return plan_training(function, canary=inserted, **asked)
 
 
-def _fraction(detect: str | None) -> float:
+def _fraction(detect: str | None) -> float | None:
     """The number in ``noise=0.5``."""
     try:
-        return DETECT if detect is None else float(detect.removeprefix("noise="))
+        return None if detect is None else float(detect.removeprefix("noise="))
     except ValueError:
         raise InvalidInput(
             f"--detect must be noise=F with a number F between 0 and 1, got {detect!r}"
@@ -208,7 +216,7 @@ def _command(words: list[str], options: Mapping[str, Any]) -> str:
     given = {
         option_name(name): str(value)
         for name, value in options.items()
-        if value is not None and name not in ("config", "json", "register")
+        if value is not None and name not in ("config", *_OUTPUT)
     }
     return shlex.join(["dpaudit", *words, *itertools.chain(*given.items())])
 
@@ -216,42 +224,6 @@ def _command(words: list[str], options: Mapping[str, Any]) -> str:
 def _print_command(command: str | None) -> None:
     if command is not None:
         console().print(Text(f"To run it: {command}"), soft_wrap=True)
-
-
-def _write_plan(path: Path, **arguments: Any) -> None:
-    """Write the plan of an audit with these arguments of `dpaudit.audit`."""
-    from dpaudit.receipts import register
-
-    try:
-        register(**arguments).write(path)
-    except OSError as error:
-        raise Unwritten(f"--register: cannot write {path}: {error.strerror}") from error
-
-
-@option.takes_settings(command=str, register=REGISTER)
-def _plan(
-    settings: Settings,
-    *,
-    json: bool,
-    executor: Executor | None,
-    command: str,
-    register: Path | None,
-) -> None:
-    """Predict an audit of a preset."""
-    with uncollected():
-        from dpaudit.audits import plan as predict
-
-        arguments = settings.arguments()
-    found = predict(**arguments, executor=executor)
-    if register is not None:
-        own = dict(arguments)
-        training = own.pop("mechanism")
-        _write_plan(register, training=training, horizons=settings.horizons or None, **own)
-    if json:
-        print_json({**found.to_dict(), "command": command})
-    else:
-        _print_plan(found, f"{settings.preset} by {settings.adversary}")
-        _print_command(command)
 
 
 def _print_plan(found: Any, title: str) -> None:
@@ -289,9 +261,14 @@ def _size(count: int) -> str:
     return f"{mebibytes:.0f} MiB" if mebibytes < 1024 else f"{mebibytes / 1024:.1f} GiB"
 
 
-_of_preset = {
-    name: option.taken_over(name) if name in _TAKEN_OVER else kind
-    for name, kind in _plan.__annotations__.items()
-    if name not in ("command", "return")
+_OPTIONS = {
+    **OWN,
+    "config": option.Config,
+    **option.SETTINGS,
+    **{name: option.taken_over(name) for name in _TAKEN_OVER},
+    "register": REGISTER,
+    "overwrite": Overwrite,
+    **option.EXECUTION,
+    "json": Json,
 }
-with_signature(plan, OWN | _of_preset, {"json": False})
+option.with_signature(plan, _OPTIONS, {"overwrite": False, "json": False})

@@ -10,11 +10,11 @@ import typer
 
 from dpaudit import _validate
 from dpaudit._numbers import decimals
-from dpaudit._outputs import check_outputs, write_text, write_whole
+from dpaudit._outputs import write_output
 from dpaudit._validate import printable
-from dpaudit.cli._exit import Unwritten, decided
-from dpaudit.cli._options import Json, Overwrite, option
-from dpaudit.cli._output import console, print_json
+from dpaudit.cli._exit import decided
+from dpaudit.cli._options import Json, Overwrite, check_files, option
+from dpaudit.cli._output import console, print_json, writing
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -153,6 +153,7 @@ def document(
 
     [bold]dpaudit document audit.receipt.json --kind pdf --out audit.pdf[/]
     """
+    check_files(locals(), "out")
     from dpaudit.receipts import verify as check
     from dpaudit.receipts.documents import DOCUMENTS
     from dpaudit.receipts.printing import pdf_of
@@ -160,7 +161,6 @@ def document(
     _validate.one_of("--kind", kind, (*DOCUMENTS, "pdf"))
     if out is None and kind == "pdf":
         raise InvalidInput("--out is needed for a PDF, such as --out audit.pdf")
-    check_outputs({"--out": out}, inputs={"RECEIPT": receipt}, overwrite=overwrite)
     checked = check(receipt, scores=scores or (), signer=signer)
     if checked.outcome != "consistent":
         raise InvalidInput(
@@ -168,14 +168,10 @@ def document(
             "see dpaudit verify"
         )
     text = DOCUMENTS["page" if kind == "pdf" else kind](checked)
-    try:
-        if out is not None and kind == "pdf":
-            content = pdf_of(text)
-            write_whole(out, lambda stream: stream.write(content))
-        elif out is not None:
-            write_text(out, text)
-    except OSError as error:
-        raise Unwritten(f"--out: cannot write {out}: {error.strerror}") from error
+    if out is not None:
+        with writing("--out"):
+            content = pdf_of(text) if kind == "pdf" else text
+            write_output(out, content, name="--out", overwrite=overwrite)
     if json:
         written = None if out is None else str(out)
         body = text if out is None else None
@@ -216,19 +212,8 @@ def _number(value: Any) -> str:
     return str(value)
 
 
-def write_receipt(
-    record: Any,
-    path: Path,
-    *,
-    include_scores: bool | None = None,
-    plan: str | None = None,
-    **asked: Any,
-) -> None:
-    """Write the receipt of a stored audit; `Unwritten` if the file cannot be written."""
+def write_receipt(record: Any, path: Path, *, overwrite: bool, **asked: Any) -> None:
+    """Write the receipt of a stored audit."""
     from dpaudit.receipts import receipt_of
 
-    made = receipt_of(record, include_scores=include_scores, plan=plan, **asked)
-    try:
-        made.write(path)
-    except OSError as error:
-        raise Unwritten(f"--receipt: cannot write {path}: {error.strerror}") from error
+    receipt_of(record, **asked).write(path, overwrite=overwrite)

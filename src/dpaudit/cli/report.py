@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpaudit._numbers import decimals
-from dpaudit._outputs import check_outputs
 from dpaudit._validate import printable
 from dpaudit.cli._audit_options import ReadConfidence, ReadDelta, StoreToRead
-from dpaudit.cli._exit import Unwritten
-from dpaudit.cli._options import Json, Overwrite, option
-from dpaudit.cli._output import print_json
+from dpaudit.cli._options import Json, Overwrite, check_files, option
+from dpaudit.cli._output import print_json, writing
 from dpaudit.configuration import store_path
 from dpaudit.errors import StoreError
 from dpaudit.scores import AuditRecord, Store
@@ -64,36 +62,27 @@ def report(
 
     [bold]dpaudit report audits.sqlite[/]
     """
-    from dpaudit.report.rendering import ROOM_OF_A_PAGE, write_page  # slow to import
+    check_files(locals(), "out", room=5_000_000)  # a page is smaller
+    from dpaudit.report import write_page  # slow to import
 
-    stores = dict.fromkeys((store_path(store), *(audits or [])))
-    check_outputs(
-        {"--out": out},
-        inputs={f"the store {where}": where for where in stores},
-        overwrite=overwrite,
-        room=ROOM_OF_A_PAGE,
-    )
     pages = _pages(audits or [], store, delta=delta, confidence=confidence)
     name = f"audit-{pages[0].identity[:8]}.html" if len(pages) == 1 else "audits.html"
-    try:
-        written = write_page(pages, out or Path(name), overwrite=overwrite).resolve()
-    except OSError as error:
-        raise Unwritten(f"--out: cannot write {out or name}: {error.strerror or error}") from error
-    if json:
-        print_json(
-            {
-                "page": str(written),
-                "bytes": written.stat().st_size,
-                "audits": [_entry(page) for page in pages],
-            }
-        )
-    else:
+    target = out or Path(name)
+    if not json:
         only = pages[0] if len(pages) == 1 else None
         for page in pages[:_MOST_PRINTED]:
             print(printable(f"{page.title}: {page.sentence}" if page is only else _line(page)))
         if len(pages) > _MOST_PRINTED:
             print(f"... and {len(pages) - _MOST_PRINTED:,} more audits, all in the page.")
-        print(f"Written to {written} ({written.stat().st_size / 1e6:.2f} MB).")
+    with writing("--out"):
+        write_page(pages, target, overwrite=overwrite)
+    written = target.resolve()
+    size = written.stat().st_size
+    if json:
+        entries = [_entry(page) for page in pages]
+        print_json({"page": str(written), "bytes": size, "audits": entries})
+    else:
+        print(printable(f"Written to {written} ({size / 1e6:.2f} MB)."))
     if show:
         webbrowser.open(written.as_uri())
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeVar, final
 import numpy as np
 
 from dpaudit._inputs import open_input
-from dpaudit._outputs import write_text
+from dpaudit._outputs import write_output
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.scores import Failure, Scores
 from dpaudit.scores.store import canonical_json
@@ -252,11 +252,14 @@ class Receipt:
         """The canonical JSON text: sorted keys, no spaces, one line."""
         return canonical_json(as_plain(self)) + "\n"
 
-    def write(self, path: str | Path) -> Path:
-        """Write the canonical text to a file, whole or not at all."""
-        target = Path(path)
-        write_text(target, self.text())
-        return target
+    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the canonical text to a file, whole or not at all.
+
+        Arguments:
+            path: The file; an existing one that dpaudit did not write is refused.
+            overwrite: Replace any existing file.
+        """
+        return write_output(path, self.text(), overwrite=overwrite)
 
 
 # ---- text and digests ------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, final
 
-from dpaudit._outputs import write_text
+from dpaudit._outputs import write_output
 from dpaudit._version import __version__
 from dpaudit.audits.assessment import policy_of
 from dpaudit.audits.games import game_of
@@ -31,6 +31,7 @@ from dpaudit.receipts.form import (
     typed,
 )
 from dpaudit.scores.store import canonical_json
+from dpaudit.trainings.importing import Named
 
 FORMAT, VERSION = "dpaudit-plan", 1
 
@@ -70,11 +71,14 @@ class RegisteredPlan:
         del plain["digest"]
         return text_digest(plain)
 
-    def write(self, path: str | Path) -> Path:
-        """Write the canonical text to a file, whole or not at all."""
-        target = Path(path)
-        write_text(target, canonical_json(as_plain(self)) + "\n")
-        return target
+    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the canonical text to a file, whole or not at all.
+
+        Arguments:
+            path: The file; an existing one that dpaudit did not write is refused.
+            overwrite: Replace any existing file.
+        """
+        return write_output(path, canonical_json(as_plain(self)) + "\n", overwrite=overwrite)
 
 
 def register(
@@ -123,9 +127,11 @@ def register(
         **{name: chosen[name] for name in names},
         workers=None,
         timeout=None,
-        isolated=None,
+        # A training that is named is imported in a process of its own, which its end cannot end.
+        isolated=isinstance(training, Named) or None,
         capacity=None,
     )
+    game.close()
     policy = policy_of(game.description, question)
     plan = RegisteredPlan(
         dpaudit=__version__,

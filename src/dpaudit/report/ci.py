@@ -14,7 +14,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from dpaudit._outputs import MARKER
-from dpaudit._validate import printable
+from dpaudit._validate import printable, unobeyed
 from dpaudit._version import __version__
 
 Level = Literal["passed", "failed", "skipped"]
@@ -110,7 +110,7 @@ def to_sarif(outcomes: Sequence[Outcome]) -> str:
         "properties": {"comment": MARKER},
         "runs": [run],
     }
-    return json.dumps(log, indent=2) + "\n"
+    return unobeyed(json.dumps(log, indent=2)) + "\n"
 
 
 def _result(outcome: Outcome) -> dict[str, Any]:

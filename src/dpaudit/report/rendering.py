@@ -15,9 +15,8 @@ from typing import Any, final
 
 import numpy as np
 
-from dpaudit import _validate
 from dpaudit._numbers import decimals, percent
-from dpaudit._outputs import MARKER, check_output, write_text
+from dpaudit._outputs import MARKER, write_output
 from dpaudit._version import __version__
 from dpaudit.audits.curves import MOST_THRESHOLDS, SMALLEST_RATE
 from dpaudit.audits.evidence import AuditEvidence
@@ -33,9 +32,6 @@ from dpaudit.report.words import (
     verdict_word,
 )
 
-ROOM_OF_A_PAGE = 5_000_000
-"""Bytes; a page is smaller."""
-
 
 def write_page(
     pages: PageData | Sequence[PageData], path: str | os.PathLike[str], *, overwrite: bool = False
@@ -49,11 +45,8 @@ def write_page(
         path: The file to write; an existing one that dpaudit did not write is refused.
         overwrite: Replace any existing file.
     """
-    target = Path(_validate.path("path", path))
-    check_output("path", target, overwrite=overwrite, room=ROOM_OF_A_PAGE)
     text = render_page([pages] if isinstance(pages, PageData) else pages)
-    write_text(target, text)
-    return target
+    return write_output(path, text, overwrite=overwrite)
 
 
 def render_page(pages: Sequence[PageData]) -> str:

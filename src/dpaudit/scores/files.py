@@ -31,7 +31,8 @@ _READABLE = (*_FORMATS, "json")
 _MANY_VALUES = 20
 _CHUNK = 65_536  # rows converted at once: fast, and little memory beside the result
 _MOST_ROWS = 200_000_000
-_ROOM_OF_A_ROW = 70  # bytes
+ROOM_OF_A_ROW = 70
+"""Bytes of a file that a score may need."""
 
 
 def read_scores(
@@ -101,7 +102,7 @@ def write_scores(
         >>> with TemporaryDirectory() as folder:
         ...     write_scores(Scores.from_samples([1 / 3], [-0.1]), Path(folder, "scores.csv"))
         ...     print(Path(folder, "scores.csv").read_text())
-        score,inserted,run,canary
+        "score",inserted,run,canary
         0.3333333333333333,1,0,0
         -0.1,0,1,0
     """
@@ -110,7 +111,7 @@ def write_scores(
     path = Path(_validate.path("path", path))
     chosen = _validate.one_of("format", format or _format_of(path), _FORMATS)
     write = _write_parquet if chosen == "parquet" else _write_csv
-    check_output("path", path, overwrite=overwrite, room=_ROOM_OF_A_ROW * len(scores))
+    check_output("path", path, overwrite=overwrite, room=ROOM_OF_A_ROW * len(scores))
     try:
         write_whole(path, lambda stream: write(scores, stream))
     except OSError as error:

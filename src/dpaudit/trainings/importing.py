@@ -96,7 +96,7 @@ def canary_beside(train: Any) -> Any:
 
 
 def _file(name: str, folder: Path, file: str) -> Any:
-    path = (folder / file).resolve()
+    path = Path(os.path.realpath(folder / file))  # resolve() raises where links form a loop
     if not path.is_file():
         raise InvalidInput(f"{name}: there is no file {file} in {folder}")
     module = _import(name, path.stem, str(path.parent))

@@ -12,6 +12,7 @@ so a step that can reach its target erases the noise of the step before.
 from __future__ import annotations
 
 import csv
+import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
+from dpaudit._inputs import read_text
 from dpaudit.errors import InvalidInput
 from dpaudit_paper.landscapes.process import Landscape, LandscapeProcess, decision_point
 
@@ -153,8 +155,8 @@ def from_file(path: str | Path, process: LandscapeProcess) -> PiecewiseLinear:
         process: Its batch size B bounds the gradients, which are sums of B clipped ones.
     """
     try:
-        with Path(path).open(newline="", encoding="utf-8") as stream:
-            rows = [row for row in csv.reader(stream) if row and not row[0].startswith("#")]
+        lines = csv.reader(io.StringIO(read_text(Path(path)), newline=""))
+        rows = [row for row in lines if row and not row[0].startswith("#")]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(
             f"landscape file {str(path)!r} cannot be read ({error}); give a CSV file with "
