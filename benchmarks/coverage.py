@@ -39,7 +39,9 @@ def main() -> None:
     parser.add_argument(
         "--only", choices=("bounds", "claims", "cells", "alarms"), help="keep the other results"
     )
-    parser.add_argument("--test", default="", help="with --only cells: only those of this test")
+    parser.add_argument(
+        "--test", default="", help="with --only cells or alarms: only those of this test or family"
+    )
     parser.add_argument("--page-only", action="store_true", help="render the stored results")
     parser.add_argument("--stored", type=Path, default=STORED, help="where the results are kept")
     parser.add_argument("--page", type=Path, default=PAGE)
@@ -62,7 +64,10 @@ def main() -> None:
             }[arguments.only]
             spent = stored.core_seconds + results.core_seconds
             new = {name: getattr(results, name) for name in names}
-            if arguments.test:
+            if arguments.test and arguments.only == "alarms":
+                rest = [row for row in stored.alarms if row.scores != arguments.test]
+                new = {"alarms": [*rest, *results.alarms]}
+            elif arguments.test:
                 measured = {(row.table, row.test, row.scores) for row in results.cells}
                 rest = [r for r in stored.cells if (r.table, r.test, r.scores) not in measured]
                 new = {"cells": add_up_cells([*rest, *results.cells])}
@@ -85,7 +90,7 @@ def measure(
     if only in (None, "cells"):
         tasks += cell_tasks(test=test)
     if only in (None, "alarms"):
-        tasks += alarm_tasks()
+        tasks += alarm_tasks(test=test)
     rows: list[Row] = []
     claims: list[ClaimRow] = []
     cells: list[CellRow] = []

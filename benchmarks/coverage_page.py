@@ -127,15 +127,16 @@ The others are valid for any dependence. False claims in per cent:
 """
 
 ALARM_WORDS = """\
-A violation ends builds, so a p-value of 0.05 only raises a suspicion
-([the rule](choosing-a-bound.md#suspicion-and-violation)). The table has the share of simulated
-audits in which the first runs (with `anytime`, the runs so far) made the claim suspected, and in
-which the rule called a violation. `whole` are audits of a training function with the coins, seeds,
-sizes and stages of `dpaudit.audit`; every 400th was also played by it, with the same verdict. The
-other rows draw scores. `confirmed` tests twice as many fresh runs at 0.02; `strict` has
-no fresh runs and needs a p-value of 0.001; `anytime` looks after every pair and needs a wealth of
-1,000. The claim is 1-GDP, and (1, 0)-DP for randomised response. Where it is met exactly, at most
-0.1 % of audits may end in a violation; three standard errors are 0.07 % of 20,000 audits.
+A violation ends builds, so a p-value of 0.05 only raises a suspicion ([the
+rule](choosing-a-bound.md#suspicion-and-violation)). The table has the share of simulated audits in
+which the first runs (with `anytime`, the runs so far) made the claim suspected, and in which the
+rule called a violation. `whole` are audits of a training function with the coins, seeds, sizes and
+stages of `dpaudit.audit`; every 400th was also played by it, with the same verdict. The other rows
+draw scores. The `learned score` is that of audits with `neighbours`: 48 pilot runs train it, the
+first runs and the fresh ones test it. `confirmed` tests twice as many fresh runs at 0.02; `strict`
+has no fresh runs and needs a p-value of 0.001; `anytime` looks after every pair and needs a wealth
+of 1,000. The claim is 1-GDP, and (1, 0)-DP for randomised response. Where it is met exactly, at
+most 0.1 % of audits may end in a violation; three standard errors are 0.07 % of 20,000 audits.
 """
 
 GAUSSIAN_WORDS = """\

@@ -75,5 +75,24 @@ def test_strategies_of_flower_are_checked_over_several_rounds():
     for wrong in (
         module.check(module.fixed, weights=[1.0] * 7 + [7.0]),
         module.check(module.adaptive),  # its clip norm changes between clipping and noise
+        module.check(module.adaptive_at_clients, mod=module.adaptiveclipping_mod),
+        module.check(module.fixed, weights=[1.0] * 6),  # two of eight clients drop out
     ):
         assert wrong.broken
+    assert not module.check(module.fixed_at_clients, mod=module.fixedclipping_mod).broken
+
+
+def test_local_noise_and_sums_of_secure_aggregation_are_checked():
+    pytest.importorskip("flwr")
+    module = example("flower_strategies")
+    assert module.check_local().passed
+    assert module.check_secure_sum().passed
+    names = [finding.rule.name for finding in module.check_secure_sum(share=0.7).broken]
+    assert names == ["noise size"]
+
+
+def test_a_client_of_flower_shows_nine_tenths_of_the_claimed_mu():
+    pytest.importorskip("flwr")
+    result = example("flower_clients").audit(runs=1000)
+    (bound,) = (own for own in result.final.lower if own.method == "gaussian-fit")
+    assert 0.9 * result.test.claim.mu <= bound.mu <= result.test.claim.mu

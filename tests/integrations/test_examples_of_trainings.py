@@ -151,6 +151,20 @@ class TestKeras:
         assert claim.mu == pytest.approx(module.STEPS**0.5 / 2)
 
 
+class TestShuffledEpochs:
+    """One canary in each epoch, at a random place; without it, an empty place shows."""
+
+    def test_a_poisson_claim_is_refuted_in_100_trainings(self):
+        module = example("shuffled_training")
+        assert module.audit(module.POISSON, runs=100).verdict == "violation"
+
+    def test_what_is_proven_for_shuffling_is_kept(self):
+        module = example("shuffled_training")
+        result = module.audit(module.SHUFFLED, runs=200)
+        assert result.verdict == "consistent"
+        assert result.test.p_value > 0.05
+
+
 class TestFederatedAveraging:
     """The same audit without any library."""
 
@@ -158,3 +172,8 @@ class TestFederatedAveraging:
     def test_audit(self, true_share, verdict):
         module = example("federated_clients")
         assert module.audit(runs=200, true_share=true_share).verdict == verdict
+
+    def test_a_client_in_every_round_shows_nine_tenths_of_the_claimed_mu(self):
+        result = example("federated_clients").audit(runs=2000)
+        (bound,) = (own for own in result.final.lower if own.method == "gaussian-fit")
+        assert 0.9 * result.test.claim.mu <= bound.mu <= result.test.claim.mu

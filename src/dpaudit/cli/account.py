@@ -94,6 +94,9 @@ def account(
     Smallest noise for an epsilon:
     [bold]dpaudit account --target-epsilon 8 --steps 1000 --delta 1e-5[/]
 
+    Two shuffled epochs, without amplification: a record is in one step of each:
+    [bold]dpaudit account --noise-multiplier 2 --steps 2 --delta 1e-5[/]
+
     One release with Gaussian noise, such as local privacy; the classical formula for its noise is
     proven up to epsilon 1 only:
     [bold]dpaudit account --gaussian-mechanism 0.484 --sensitivity 1 --delta 1e-5[/]
