@@ -1,8 +1,8 @@
 """Mechanisms of the papers of DP-Sniper and StatDP, attacked with our learned score.
 
-python benchmarks/mechanisms.py [--save] [--runs 20000000]
+python benchmarks/mechanisms.py [--save] [--runs 60000000]
 
-Every mechanism runs on the neighbouring inputs that DP-Sniper's own search found. 400,000 further
+Every mechanism runs on the neighbouring inputs that DP-Sniper's own search found. A million further
 runs train the score, the others give a lower bound on epsilon at delta 0 with 95 % confidence. The
 other columns are what the reference results of DP-Sniper's evaluation say (eth-sri/dp-sniper,
 eval_sp2021/reference-results, regression and the first run of StatDP; confidence 90 %, with 10.7
@@ -23,7 +23,7 @@ from tables import put_table
 import dpaudit
 from dpaudit.pipelines.scores import LearnedScore, Released
 
-RUNS, PILOT, BLOCK, CLAIM = 20_000_000, 400_000, 50_000, 0.1
+RUNS, PILOT, BLOCK, CLAIM = 60_000_000, 1_000_000, 50_000, 0.1
 Mechanism = Callable[[np.ndarray, int, np.random.Generator], np.ndarray]
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import dpaudit
-from dpaudit import executors, lower_bounds, models, testing, upper_bounds
+from dpaudit import executors, lower_bounds, models, testing, trainings, upper_bounds
 
 
 def test_public_names():
@@ -17,7 +17,7 @@ def test_public_names():
     assert set(PUBLIC) <= set(dir(dpaudit))
 
 
-LOADED_ON_FIRST_USE = [executors, lower_bounds, models, testing, upper_bounds]
+LOADED_ON_FIRST_USE = [executors, lower_bounds, models, testing, trainings, upper_bounds]
 
 
 @pytest.mark.parametrize("package", LOADED_ON_FIRST_USE)

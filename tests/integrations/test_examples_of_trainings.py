@@ -151,6 +151,26 @@ class TestKeras:
         assert claim.mu == pytest.approx(module.STEPS**0.5 / 2)
 
 
+@pytest.mark.filterwarnings("ignore")
+class TestUsers:
+    """A user with four records, who is added for real."""
+
+    pytest.importorskip("jax_privacy")
+    pytest.importorskip("opacus")
+
+    def test_users_who_are_clipped_as_a_whole_keep_the_claim(self):
+        module = example("users")
+        result = module.audit(module.train_jax, runs=100)
+        assert result.verdict != "violation"
+        assert result.test.p_value > 0.05
+
+    def test_accounting_per_record_is_found_within_50_trainings(self):
+        module = example("users")
+        result = module.audit(module.train_opacus, runs=16)
+        assert result.verdict == "violation"
+        assert result.runs + result.fresh_runs <= 50
+
+
 class TestShuffledEpochs:
     """One canary in each epoch, at a random place; without it, an empty place shows."""
 

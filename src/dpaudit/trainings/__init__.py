@@ -6,7 +6,7 @@
 - ``probe``: whether the canary is alive, before the other runs.
 - ``player``: runs as tiles of an executor.
 - ``identity``: the digest of the user's code.
-- ``rows_model``: a model whose per-example gradients are the examples.
+- ``rows``: a model whose per-example gradients are the examples.
 - ``shell``: trainings that are programs; ``importing``: trainings by name.
 
 `dpaudit.audits` audits them, with the same steps as the trainings that dpaudit runs itself. The
@@ -21,7 +21,7 @@ from dpaudit._loading import on_first_use
 
 if TYPE_CHECKING:
     from dpaudit.trainings.canary import DirectionCanary, GradientCanary, hard_example, rare_feature
-    from dpaudit.trainings.rows_model import rows_model
+    from dpaudit.trainings.rows import rows_model
     from dpaudit.trainings.scoring import Predictions, PrivateGradients
     from dpaudit.trainings.shell import command
 
@@ -41,7 +41,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept every name
         __name__,
         {
             "canary": "DirectionCanary GradientCanary hard_example rare_feature",
-            "rows_model": "rows_model",
+            "rows": "rows_model",
             "scoring": "Predictions PrivateGradients",
             "shell": "command",
         },
