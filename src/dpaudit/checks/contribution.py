@@ -566,6 +566,7 @@ _COMPANIONS = 256
 _MOST_NUMBERS = 1 << 24
 _SHORT, _LONG = 1e-3, 1e3  # times C
 _TOLERATED = 0.01
+_UNCHANGED = 1e-5  # a mean over a batch of B rescales by 1 / B
 
 
 def _zero_gradient(measured: Measurements) -> Outcome:
@@ -585,9 +586,19 @@ def _zero_gradient(measured: Measurements) -> Outcome:
             "leak, but it hides this rule: draw the noise from a generator of its own.",
             **seen,
         )
+    factor = _rescaling(measured)
+    if abs(factor - 1) < _UNCHANGED:
+        return broken(
+            "An example with a zero gradient changes what others contribute, and not the noise.",
+            cause="The weight of an example, or its group, depends on its place in the batch.",
+            remedy="Give every example a weight of its own, and scale the noise by the largest "
+            "weight.",
+            seen_in="weights of clients in federated averaging",
+            **seen,
+        )
+    about = f", by a factor of about {factor:.4g}" if np.isfinite(factor) else ""
     return broken(
-        "An example with a zero gradient rescales all the others and the noise"
-        f"{_rescaling(measured)}.",
+        f"An example with a zero gradient rescales all the others and the noise{about}.",
         cause="The noisy sum is divided by the actual number of examples in the batch, so one more "
         "example rescales the noise and all other gradients.",
         remedy="Divide by the expected batch size, a constant; with Poisson sampling that is "
@@ -600,16 +611,16 @@ def _zero_gradient(measured: Measurements) -> Outcome:
     )
 
 
-def _rescaling(measured: Measurements) -> str:
-    """By how much the noise is rescaled, B / (B + 1) for a mean, from two seeds."""
+def _rescaling(measured: Measurements) -> float:
+    """By how much the noise is rescaled, B / (B + 1) for a mean, from two seeds; or NaN."""
     if not measured.noise_is_there:
-        return ""
+        return np.nan
     zeros = np.zeros(measured.subject.parameters)
     with_example = measured.subject.output(zeros, measured.seeds[1], measured.steps)
     between = measured.noise()[1] - measured.noise()[0]
     other = (with_example - measured.quiet)[measured.watched] - between
     rescaled = other - measured.presence[measured.watched]
-    return f", by a factor of about {1 + float(rescaled @ between / (between @ between)):.4g}"
+    return 1 + float(rescaled @ between / (between @ between))
 
 
 def _long_gradients(measured: Measurements) -> Outcome:

@@ -712,6 +712,8 @@ def one_step(measured: Measurements) -> str:
 
 def other_examples(measured: Measurements) -> str:
     """Further examples can be put beside the canary."""
+    if measured.subject.local:
+        return "One row is a whole batch, so that no other examples can be added."
     if measured.subject.records == 1 or "step" in measured.subject.kinds:
         return ""
     return "All rows of the canary belong to one user, so that no other examples can be added."

@@ -196,6 +196,11 @@ class Subject(abc.ABC):
         """Run the user's code once."""
 
     @property
+    def local(self) -> bool:
+        """Whether one row is a whole batch."""
+        return False
+
+    @property
     def places_per_step(self) -> int | None:
         """How often the crafted gradient is read in one step, if that is the same in each."""
         counts = {read / steps for steps, read in self.reads.items()}
@@ -308,7 +313,7 @@ class StepSubject(Subject):
     def __post_init__(self) -> None:
         self.kinds = frozenset({"step", "several steps"} if self.rounds else {"step"})
         self.steps_can_vary = bool(self.rounds)
-        if self.batch_size == 1:
+        if self.local:
             self.declared |= {"fixed_batch_size"}
         drawn = np.random.default_rng(20_250_101)
         others = drawn.standard_normal((self.batch_size - 1, self.parameters))
@@ -317,13 +322,18 @@ class StepSubject(Subject):
         norms = np.geomspace(0.1, 10, self.batch_size - 1)[:, None]
         self._others = others * self.clip_norm * norms
 
+    @property
+    def local(self) -> bool:
+        """Whether one row is a whole batch, as in local privacy."""
+        return self.batch_size == 1
+
     def call(self, canary: ShapedCanary, inserted: bool, seed: int, steps: int) -> Any:
         split = round(canary.place * len(self._others))
         before, after = self._others[:split], self._others[split:]
         batches = []
         for _ in range(steps):
             crafted = canary.rows(inserted)
-            if self.batch_size == 1 and not len(crafted):
+            if self.local and not len(crafted):
                 crafted = np.zeros((1, self.parameters))  # local: an absent example is zero
             batches.append(np.vstack([before, crafted, after]))
         weights: tuple[Array, ...] = ()
