@@ -48,6 +48,18 @@ def test_noise_that_depends_on_the_number_of_records(adversary):
     assert result.verdict == "violation"
 
 
+def test_a_check_names_the_cause_in_the_report(tmp_path):
+    result = audit(
+        divided, "length", neighbours=PAIR, claim=Claim.from_mu(1.0), runs=80, check=True
+    )
+    assert result.verdict == "violation"
+    words = "finds the rule 'noise of the result' broken: The noise of the result is 2 times"
+    assert words in " ".join(result.test.doubts)
+    page = tmp_path / "audit.html"
+    result.report(page)
+    assert "noise of the result" in page.read_text()
+
+
 def test_a_score_of_the_user_sees_the_words_and_the_result():
     seen = []
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import platform
-from collections.abc import Sequence
-from typing import Any, final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, final
 
 from dpaudit import _validate
 from dpaudit.audits.games import Game, Results
@@ -34,6 +34,9 @@ from dpaudit.trainings.player import CHECK, DESCRIBE, PROBE, TrainingPlayer, exe
 from dpaudit.trainings.probe import DeadCanary, Liveness
 from dpaudit.trainings.run import failed_run
 
+if TYPE_CHECKING:
+    from dpaudit.checks import CheckResult
+
 
 @final
 class FunctionGame(Game):
@@ -54,6 +57,9 @@ class FunctionGame(Game):
     """
 
     needs_claim = True
+
+    rules: Callable[[Any, Any], CheckResult] | None = None
+    """What `check` calls with the training and the canary, in place of `check_training`."""
 
     def __init__(
         self,
@@ -124,12 +130,14 @@ class FunctionGame(Game):
 
     def check(self, claim: Claim, notify: Notify) -> tuple[str, ...]:
         """`dpaudit check`, for crafted canaries and a claim of noise in every step."""
-        claimed = claim.to_dict().get("settings") or {}
-        noise, steps = claimed.get("noise_multiplier"), claimed.get("steps")
-        if noise is None or claimed.get("sampling_rate") is not None or not self._crafted:
-            return ()
-        check = functools.partial(broken_rules, noise_multiplier=noise, steps=steps)
-        player = dataclasses.replace(self._player, check=check)
+        rules = self.rules
+        if rules is None:
+            claimed = claim.to_dict().get("settings") or {}
+            noise, steps = claimed.get("noise_multiplier"), claimed.get("steps")
+            if noise is None or claimed.get("sampling_rate") is not None or not self._crafted:
+                return ()
+            rules = functools.partial(check_of, noise_multiplier=noise, steps=steps)
+        player = dataclasses.replace(self._player, check=functools.partial(broken_rules, rules))
         broken: tuple[str, ...] = self._ask(player, CHECK, notify)
         return broken
 
@@ -175,14 +183,19 @@ class FunctionGame(Game):
         self._code.require_unedited()
 
 
-def broken_rules(
-    train: Any, canary: Any, notify: Notify, *, noise_multiplier: float, steps: int | None
-) -> tuple[str, ...]:
-    """The rules of private training that ``dpaudit check`` finds broken, as sentences."""
+def check_of(train: Any, canary: Any, **claimed: Any) -> CheckResult:
+    """`dpaudit check` of a training with a crafted canary."""
     from dpaudit.checks import check_training
 
+    return check_training(train, canary, **claimed)
+
+
+def broken_rules(
+    check: Callable[[Any, Any], CheckResult], train: Any, canary: Any, notify: Notify
+) -> tuple[str, ...]:
+    """The rules that ``dpaudit check`` finds broken, as sentences."""
     try:
-        result = check_training(train, canary, noise_multiplier=noise_multiplier, steps=steps)
+        result = check(train, canary)
     except DpauditError as error:
         notify(f"dpaudit check could not run: {str(error).splitlines()[0]}")
         return ()

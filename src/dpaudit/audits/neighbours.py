@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from dpaudit.trainings.identity import name_of
 from dpaudit.trainings.importing import loaded
 from dpaudit.trainings.player import executor_of
 from dpaudit.trainings.scoring import flat_parameters
+
+if TYPE_CHECKING:
+    from dpaudit.checks import CheckResult
 
 PILOT = 0.25
 """Share of the runs that train the learned score. They test nothing."""
@@ -55,6 +58,13 @@ class OnNeighbours:
     def __call__(self, canary: Any, inserted: Any, seed: int) -> Any:
         data = self.neighbours.second if inserted else self.neighbours.first
         return self.train(copied(data), seed)
+
+
+def check_of(training: OnNeighbours, canary: Any) -> CheckResult:
+    """`dpaudit check --pipeline` of the pair."""
+    from dpaudit.pipelines import check_pipeline
+
+    return check_pipeline(training.train, training.neighbours)
 
 
 def neighbours_game(
@@ -144,7 +154,7 @@ def neighbours_game(
         isolated=isolated,
         capacity=capacity,
     )
-    game.unit, game.records = pair.unit, len(pair.extras)
+    game.unit, game.records, game.rules = pair.unit, len(pair.extras), check_of
     return game
 
 

@@ -142,8 +142,9 @@ def audit(
         max_runs: Largest number of runs, fresh ones included.
         time_limit: Seconds after which no fresh runs are begun or continued.
         anyway: Play even if this many runs cannot refute the claim, whatever their scores.
-        check: For a function, run `dpaudit.check_training` first, where canary and claim allow it;
-            the verdict of a training that breaks a rule cannot be ``consistent``.
+        check: For a function, run `dpaudit.check_training` first, where canary and claim allow it,
+            or `dpaudit.check_pipeline` with ``neighbours``; the verdict of a training that breaks a
+            rule cannot be ``consistent``.
         detect: Noise of this fraction of the claimed noise must be detectable for the verdict
             ``consistent``; 0.5 means noise that is halved by mistake.
         power: Probability with which such noise must be detected.
