@@ -32,7 +32,7 @@ from dpaudit.claims.anytime import AnytimeTest
 from dpaudit.curves import gaussian_epsilon
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results" / "tools.json"
+RESULTS = HERE / "tools.json"
 
 DELTA, CONFIDENCE = 1e-5, 0.95
 SIZES, REPETITIONS = (125, 500, 2000, 8000), 5  # scores a side

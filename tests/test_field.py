@@ -100,3 +100,23 @@ def test_an_adapter_runs(tmp_path):
     kit.main(str(ROOT / "field" / "adapters" / "optax.py"), str(tmp_path / "cases.json"))
     cases = json.loads((tmp_path / "cases.json").read_text())
     assert [case["status"] for case in cases] == ["kept", "broken"]
+
+
+def test_a_tool_has_found_a_bug_at_the_sizes_at_which_it_finds_it_often():
+    def rows(found, shown):
+        cells = {
+            size: {"found": f, "shown": s}
+            for size, f, s in zip(("1", "2"), found, shown, strict=True)
+        }
+        return [cells] * 5
+
+    assert page._cell(rows((False, True), (1.0, 2.0)), [1, 2], True) == "2; 2.00"
+    assert page._cell(rows((True, False), (3.0, 2.0)), [1, 2], True) == "1 only; 3.00"
+    assert page._cell(rows((False, False), (None, None)), [1, 2], True) == "not found"
+    assert page._cell(rows((True, False), (3.0, 2.0)), [1, 2], False) == "5 of 10 alarms; 3.00"
+
+
+def test_the_page_is_what_the_results_say(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "PAGE", tmp_path / "field.md")
+    page.write()
+    assert (tmp_path / "field.md").read_text() == (ROOT / "docs" / "field.md").read_text()

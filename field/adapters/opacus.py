@@ -9,6 +9,7 @@ from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import (
 )
 from opacus.optimizers import (
     AdaClipDPOptimizer,
+    DistributedDPOptimizer,
     DPOptimizer,
     DPOptimizerFastGradientClipping,
     DPPerLayerOptimizer,
@@ -59,6 +60,27 @@ def flat_step():
 @case("several physical batches for one logical batch", claims="noise multiplier 1, clip norm 1")
 def virtual_batches():
     return check_step(step_with(flat_clipping, parts=3))
+
+
+@case(
+    "distributed optimizer (DPDDP), one process of gloo", claims="noise multiplier 1, clip norm 1"
+)
+def distributed():
+    def optimizer(sgd, generator):
+        return DistributedDPOptimizer(
+            sgd,
+            noise_multiplier=SIGMA,
+            max_grad_norm=CLIP,
+            expected_batch_size=BATCH,
+            generator=generator,
+        )
+
+    alone = {"store": torch.distributed.HashStore(), "rank": 0, "world_size": 1}
+    torch.distributed.init_process_group("gloo", **alone)
+    try:
+        return check_step(step_with(optimizer))
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 @case("clipping per layer", claims="noise multiplier 1, clip norms of total length 1")
