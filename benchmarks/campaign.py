@@ -96,6 +96,9 @@ import numpy as np
 def train(canary, inserted, seed):
     return 3.0 * inserted + np.random.default_rng(seed).normal()
 
+def pipeline(data, seed):
+    return sum(data) + np.random.default_rng(seed).normal()
+
 def step(*_, **__):
     return None
 """
@@ -108,7 +111,7 @@ def cases(folder: Path) -> Iterator[list[str]]:
     from dpaudit.cli import COMMANDS, app
 
     group: Any = get_command(app)
-    pick = random.Random(13)
+    pick = random.Random(35)
     places = _files(folder)
     for name in COMMANDS:
         base = [word.format(**places) for word in BASE.get(name, [])]
@@ -300,6 +303,8 @@ def _judged(code: int | str, arguments: list[str], output: str, errors: str) -> 
         return [[code, arguments, errors[-300:]]]
     if "Traceback" in errors and "in a worker process" not in errors.lower():
         return [["traceback", arguments, errors[-300:]]]
+    if code == 0 and not output.strip():
+        return [["success without output", arguments]]
     if arguments[0] in ("audit", "check") and code in (0, 1, 3) and arguments[-1] != "--help":
         upper = output.replace("\0", "").upper()  # also in UTF-16
         if (
@@ -312,7 +317,7 @@ def _judged(code: int | str, arguments: list[str], output: str, errors: str) -> 
 
 def _precious(folder: Path) -> dict[str, str]:
     """Digests of the files that no command may change."""
-    names = ("mine.py", "canary.py", "own.xml", "own.csv", "own.parquet", "a.toml")
+    names = ("mine.py", "canary.py", "pair.py", "own.xml", "own.csv", "own.parquet", "a.toml")
     return {
         name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
         for name in names
@@ -325,6 +330,7 @@ def _furnish(folder: Path) -> None:
     _files(folder)
     (folder / "mine.py").write_text(TRAINING)
     (folder / "canary.py").write_text("value = 3\n")
+    (folder / "pair.py").write_text("def pair():\n    return [1.0, 2.0], [1.0]\n")
     (folder / "own.xml").write_text("<precious/>")
     (folder / "own.csv").write_text("score,inserted\n1,1\n")
     (folder / "own.parquet").write_bytes(b"PAR1 precious PAR1")
@@ -358,6 +364,10 @@ AUDIT = [
     "audit", "mine.py:train", "--claimed-epsilon=8", "--runs=4", "--anyway", "--no-check",
     "--store=new.sqlite", "--canary=canary.py:value",
 ]  # fmt: skip
+PAIR = [
+    "audit", "mine.py:pipeline", "--neighbours=pair.py:pair", "--claimed-epsilon=8", "--runs=20",
+    "--anyway", "--store=new.sqlite",
+]  # fmt: skip
 CHECK = ["check", "mine.py:step", "--step", "--noise-multiplier=1", "--clip-norm=1"]
 
 TARGETS = (
@@ -365,7 +375,8 @@ TARGETS = (
     "own.csv", "own.parquet", "scores.csv", "to-store", "to-training", "hard", "loop", "folder",
     "no/such/folder/file", "", ".", "..", "/", "/dev/full", "/dev/null", "/dev/zero", "pipe",
     "/proc/self/mem", "/proc/version", "/sys/file", "a" * 300, "empty", "mine.py/file",
-    "./mine.py", "folder/../mine.py", "binary",
+    "./mine.py", "folder/../mine.py", "binary", "pair.py", "/dev/stdin", "/dev/fd/77",
+    "/dev/fd/99999999999999999999", "/proc/1/fd/1",
 )  # fmt: skip
 
 
@@ -380,18 +391,17 @@ def outputs() -> dict[str, Any]:
         (["report", "--store=audits.sqlite"], "--out"),
         (["show", "--store=audits.sqlite"], "--receipt"),
         (["plan", "--runs=4"], "--register"),
+        (["plan", "--training=mine.py:train", "--claimed-epsilon=8"], "--register"),
+        (PAIR, "--junit"), (PAIR, "--scores-out"), (["check", "--pipeline", *PAIR[1:3]], "--sarif"),
     ]  # fmt: skip
     for command, option in writers:
         for target in TARGETS:
             for more in ([], ["--overwrite"]):
-                if more and (
-                    command[0] == "plan"
-                    or target in ("binary", "own.xml", "own.csv", "own.parquet", "scores.csv")
-                ):
+                words = {part for word in command for part in word.replace("=", ":").split(":")}
+                real = "mine.py" if target in ("to-training", "hard") else Path(target).name
+                own = real in ("binary", "scores.csv") or real in precious
+                if more and own and real not in words:
                     continue  # this is what --overwrite is for
-                # A hard link is a name of its own: its file may be replaced if asked to.
-                if more and target == "hard":
-                    continue
                 arguments = [*command, f"{option}={target}", *more]
                 code, printed, errors = _child(arguments)
                 counts["commands"] += 1
@@ -557,6 +567,11 @@ HOSTILE_TRAININGS = {
     "threads": "import threading, time\ndef train(c, i, s):\n"
                "    threading.Thread(target=time.sleep, args=(30,), daemon=True).start()\n"
                "    return 1.0 * i + s % 7",
+    "exits later": "import os, threading, time\n"
+                   "threading.Timer(1, lambda: os._exit(0)).start()\n"
+                   "def train(c, i, s):\n    time.sleep(0.3)\n    return 1.0 * i + s % 7",
+    "exits at the end": "import atexit, os\natexit.register(os._exit, 0)\n"
+                        "def train(c, i, s): return 1.0 * i + s % 7",
     "alarm": "import signal\ndef train(c, i, s):\n    signal.alarm(1)\n    return 1.0 * i",
     **{f"returns {text}": f"import numpy as np\ndef train(c, i, s): return {text}" for text in (
         "None", "'x'", "b'x'", "object()", "[]", "{}", "[[1], [1, 2]]", "float('nan')",
@@ -581,6 +596,7 @@ def trainings() -> dict[str, Any]:
             ["audit", f"{file}:train", "--claimed-epsilon=8", "--runs=4", "--anyway",
              "--store=:memory:", "--workers=2"],
             ["check", f"{file}:train", "--noise-multiplier=1", "--clip-norm=1", "--parameters=3"],
+            ["plan", f"--training={file}:train", "--claimed-epsilon=8"],
         ):  # fmt: skip
             code, printed, errors = _child(arguments)
             counts["commands"] += 1

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dpaudit
-from dpaudit import _validate
+from dpaudit import _validate, receipts
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.scores import Scores, Store, read_scores, write_scores
 from dpaudit.trainings import DirectionCanary, GradientCanary, command
@@ -116,6 +116,17 @@ CALLS: list[tuple[str, Callable[[Any], Any], tuple[Any, ...]]] = [
     ),
     ("final parameters", gradient().score, (["a"] * 5, None, [[1], [1, 2]], [1.0], Loud())),
     ("inserted", gradient().rows, ("x", None, 2, 0.5, [True, False], Loud())),
+    ("path", receipts.verify, (3, None, b"x", "", Loud())),
+    ("paths", receipts.combine, (3, None, [], ["a"], "ab", Loud())),
+    ("record", receipts.receipt_of, (3, None, "x", Loud())),
+    ("record", dpaudit.audits.read_result, (3, None, "x", Loud())),
+    ("training|function", receipts.register, (3, None, Loud())),
+    (
+        "claim",
+        lambda v: dpaudit.audits.plan_training(train, claim=v),
+        (3, None, "x", 1.0, Loud()),
+    ),
+    ("pages", lambda v: dpaudit.report.write_page(v, "x.html"), (3, None, [], [3], "x", Loud())),
     (
         "tensors",
         lambda v: GradientCanary.per_tensor(v, clip_norm=1.0),

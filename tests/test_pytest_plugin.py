@@ -113,3 +113,15 @@ def test_a_suite_with_good_and_bad_trainings(tmp_path):
     assert "steps is needed" in messages["test_steps_unknown"]
     assert "claim" in messages["test_without_a_claim"]
     assert "sigma" in messages["test_misspelt"]
+
+
+def test_a_page_that_cannot_be_written_hides_no_verdict(tmp_path):
+    (tmp_path / "test_it.py").write_text(SUITE)
+    (tmp_path / "reports").write_text("a file, and no folder")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "violation"]
+    command += ["--dpaudit-reports=reports", "test_it.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    for name in ("test_violation", "test_live_violation"):
+        assert f"{name} - Failed: dpaudit: Violation: claimed" in done.stdout
+    assert "report: none, " in done.stdout
+    assert (tmp_path / "reports").read_text() == "a file, and no folder"

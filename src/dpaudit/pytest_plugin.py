@@ -194,11 +194,11 @@ def _claim(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _report(result: AuditResult, page: Path) -> str:
-    """Where the page is, or why there is none."""
-    from dpaudit.errors import MissingExtra
+    """Where the page is, or why there is none: the verdict is the failure, and not the page."""
+    from dpaudit.errors import DpauditError
 
-    page.parent.mkdir(parents=True, exist_ok=True)
     try:
+        page.parent.mkdir(parents=True, exist_ok=True)
         return str(result.report(page))
-    except MissingExtra as error:
-        return str(error)
+    except (DpauditError, OSError) as error:
+        return f"none, {error}"

@@ -11,6 +11,7 @@ import pytest
 
 from dpaudit.errors import StoreError
 from dpaudit.scores import Failure, ScoreBlock, Store
+from dpaudit.scores.tiles import pack, unpack
 
 SETTINGS = {"mechanism": {"steps": 250, "noise_multiplier": 4}, "runs": 64, "seed": 0}
 
@@ -134,6 +135,27 @@ def test_long_failures_are_cut() -> None:
     assert failure.error.startswith("first")
     assert failure.error.endswith("last")
     assert len(failure.traceback) <= 4_000
+
+
+@pytest.mark.parametrize("sign", ["x", "\n", "💥", "\udcff", "\x00"])
+def test_a_failure_after_the_first_hundred_takes_at_most_2_kB(sign: str, tmp_path: Path) -> None:
+    def size(*runs: int) -> int:
+        with Store.open(tmp_path / f"{len(runs)}") as store:
+            record = store.begin("one", SETTINGS, {})
+            record.add_tiles([(run, failure(run)) for run in runs])
+            (pages,) = store.rows(
+                "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+            )
+            return int(pages[0])
+
+    def failure(run: int) -> Failure:
+        text = sign * 10**5
+        return Failure(run=run, inserted=1, canaries=1, error=text, traceback=text)
+
+    assert len(pack(failure(1_000))) <= 1_700
+    if sign != "\n":  # whose rows are two on a page of 4,096 bytes
+        assert size(*range(1_100)) - size(*range(100)) <= 1_000 * 2_000
+    assert unpack(pack(failure(1_000))) == failure(1_000)
 
 
 def test_text_that_is_not_unicode_can_be_stored(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dpaudit import _validate
 from dpaudit.audits.identity import Description, Sample
 from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
@@ -116,7 +117,9 @@ def game_of(training: Any, adversary: Any = None, **options: Any) -> Game:
         kind, other = FunctionGame, OF_MECHANISMS
     for name in sorted(other & given.keys()):
         what = "a training function" if own else "a DPSGD or a preset"
-        raise InvalidInput(f"{name} cannot be given for {what}, got {given[name]!r}; leave it out")
+        raise InvalidInput(
+            f"{name} cannot be given for {what}, got {_validate.shown(given[name])}; leave it out"
+        )
     return kind(training, adversary, **given)
 
 

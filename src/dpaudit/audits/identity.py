@@ -318,6 +318,11 @@ class Description:
     @classmethod
     def of(cls, record: AuditRecord) -> Description:
         """The description of a stored audit; `StoreError` if dpaudit cannot read it."""
+        if not isinstance(record, AuditRecord):
+            raise InvalidInput(
+                "record must be an audit in a store, such as Store.open(path).audits()[-1], got "
+                f"{_validate.shown(record)}"
+            )
         try:
             return cls.from_dict(record.configuration)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -404,11 +409,13 @@ def claim_to_test(claim: Claim | None, claimed_epsilon: float | None, delta: flo
     _validate.delta(delta)
     if claim is not None and claimed_epsilon is not None:
         raise InvalidInput(
-            f"give claim or claimed_epsilon, not both; got {claim!r} and {claimed_epsilon!r}"
+            "give claim or claimed_epsilon, not both; "
+            f"got {_validate.shown(claim)} and {_validate.shown(claimed_epsilon)}"
         )
     if claim is not None and not isinstance(claim, Claim):
         raise InvalidInput(
-            f"claim must be a Claim such as Claim.from_dpsgd(...), got {claim!r}; for an "
+            "claim must be a Claim such as Claim.from_dpsgd(...), "
+            f"got {_validate.shown(claim)}; for an "
             "epsilon use claimed_epsilon"
         )
     return claim if claimed_epsilon is None else Claim.from_epsilon(claimed_epsilon, delta)

@@ -80,7 +80,7 @@ class MechanismGame(Game):
         if not isinstance(adversary, Adversary):
             raise InvalidInput(
                 "adversary must be an Adversary such as SimulatedDimension(), or its name, got "
-                f"{adversary!r}"
+                f"{_validate.shown(adversary)}"
             )
         canaries = _validate.integer("canaries", canaries, at_least=1)
         runs = _validate.runs(runs, canaries=canaries)

@@ -101,7 +101,8 @@ def neighbours_game(
     train, adversary = loaded(train), loaded(adversary)
     if not callable(train):
         raise InvalidInput(
-            f"with neighbours, training must be a function train(data, seed), got {train!r}"
+            "with neighbours, training must be a function train(data, seed), "
+            f"got {_validate.shown(train)}"
         )
     try:
         inspect.signature(train).bind(None, 0)
@@ -140,7 +141,7 @@ def neighbours_game(
     elif not callable(adversary):
         raise InvalidInput(
             "adversary must be 'learned', 'length' or a function of (words, returned) with "
-            f"neighbours, got {adversary!r}"
+            f"neighbours, got {_validate.shown(adversary)}"
         )
     game = FunctionGame(
         training,

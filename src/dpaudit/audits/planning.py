@@ -416,6 +416,10 @@ def plan_training(
         >>> plan_training(train, claim=Claim.from_mu(1.0)).runs in range(20, 400)
         True
     """
+    if not isinstance(claim, Claim):
+        raise InvalidInput(
+            f"claim must be a Claim, such as Claim.from_mu(1.0), got {_validate.shown(claim)}"
+        )
     _validate.between("detect", detect, 0, 1)
     _validate.between("power", power, 0, 1)
     pilot = _validate.integer("pilot", pilot, at_least=3)

@@ -121,7 +121,9 @@ def check_training(
                 f"canary must have {name}, as a GradientCanary has, got {type(canary).__name__}"
             )
     if not callable(train):
-        raise InvalidInput(f"train must be a function train(canary, inserted, seed), got {train!r}")
+        raise InvalidInput(
+            f"train must be a function train(canary, inserted, seed), got {_validate.shown(train)}"
+        )
     subject = TrainingSubject(
         train=train,
         parameters=_validate.integer("canary.parameters", canary.parameters, at_least=1),
@@ -213,7 +215,8 @@ def check_step(
     """
     if not callable(private_step):
         raise InvalidInput(
-            f"private_step must be a function private_step(gradients, seed), got {private_step!r}"
+            "private_step must be a function private_step(gradients, seed), "
+            f"got {_validate.shown(private_step)}"
         )
     records = _validate.integer("records", records, at_least=1)
     rounds = 0 if rounds is None else _validate.integer("rounds", rounds, at_least=2)

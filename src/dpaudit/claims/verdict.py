@@ -448,7 +448,9 @@ def judge(
         'violation'
     """
     if not isinstance(claim, Claim):
-        raise InvalidInput(f"claim must be a Claim, got {claim!r}; see Claim.from_epsilon")
+        raise InvalidInput(
+            f"claim must be a Claim, got {_validate.shown(claim)}; see Claim.from_epsilon"
+        )
     rule = threshold_rule(threshold, seed=seed)
     if not isinstance(rule, Pilot | Fixed):
         raise InvalidInput(

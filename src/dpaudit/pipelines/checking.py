@@ -144,7 +144,9 @@ def _rank(finding: Finding) -> tuple[int, float]:
 
 def _check_function(train: object) -> None:
     if not callable(train):
-        raise InvalidInput(f"train must be a function train(data, seed), got {train!r}")
+        raise InvalidInput(
+            f"train must be a function train(data, seed), got {_validate.shown(train)}"
+        )
     try:
         inspect.signature(train).bind(None, 0)
     except TypeError as error:

@@ -37,6 +37,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
 
+from dpaudit import _validate
 from dpaudit.claims import Claim
 from dpaudit.claims.policy import STRICT
 from dpaudit.errors import InvalidInput
@@ -127,8 +128,10 @@ def combine(paths: Sequence[str | Path]) -> Combined:
     Arguments:
         paths: The receipts, each with its scores and, if it is signed, its ``.sig`` beside it.
     """
-    if len(paths) < 2:
-        raise InvalidInput(f"paths must name at least two receipts, got {len(paths)}")
+    if not isinstance(paths, list | tuple) or len(paths) < 2:
+        raise InvalidInput(
+            f"paths must be a list of at least two receipts, got {_validate.shown(paths)}"
+        )
     receipts, signed = [], []
     for path in paths:
         result = verify(path)

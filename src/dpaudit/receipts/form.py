@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 
+from dpaudit import _validate
 from dpaudit._inputs import open_input
 from dpaudit._outputs import write_output
 from dpaudit.errors import DpauditError, InvalidInput
@@ -366,7 +367,7 @@ def read_receipt(path: str | Path) -> Receipt:
 
 def read_bytes(path: str | Path) -> bytes:
     """The content of a file of a stranger, if it is not too large."""
-    file = Path(path)
+    file = Path(_validate.path("path", path))
     try:
         with open_input(file, pipes=True) as stream:
             content = stream.read(LARGEST_FILE + 1)

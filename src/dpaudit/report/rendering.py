@@ -15,6 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
+from dpaudit import _validate
 from dpaudit._numbers import decimals, percent
 from dpaudit._outputs import MARKER, write_output
 from dpaudit._version import __version__
@@ -51,8 +52,11 @@ def write_page(
 
 def render_page(pages: Sequence[PageData]) -> str:
     """The HTML of one page."""
-    if not pages:
-        raise InvalidInput("pages must hold at least one audit, got none")
+    if not isinstance(pages, list | tuple) or not pages or not isinstance(pages[0], PageData):
+        raise InvalidInput(
+            "pages must hold at least one audit, such as result.page(), got "
+            f"{_validate.shown(pages)}"
+        )
     keys = _keys(pages)
     brief = len(pages) > MOST_FULL_REPORTS
     views = [_view(page, key, brief=brief) for page, key in zip(pages, keys, strict=True)]

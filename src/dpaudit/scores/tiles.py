@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit._arrays import Array, Integers
+from dpaudit._validate import printable
 from dpaudit.errors import InvalidScores
 from dpaudit.scores.table import Scores, labels, numbers, store_columns, whole
 
-_LONGEST_ERROR, _LONGEST_TRACEBACK = 1_000, 4_000
+_WHOLE_FAILURES = 100
+"""Failed runs from this number on keep less: a million of them must not fill a disk."""
 
 
 @final
@@ -98,8 +100,12 @@ class Failure:
     traceback: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "error", _cut(self.error, _LONGEST_ERROR))
-        object.__setattr__(self, "traceback", _cut(self.traceback, _LONGEST_TRACEBACK))
+        for name, first, later in (("error", 1_000, 200), ("traceback", 4_000, 500)):
+            text = getattr(self, name)
+            if self.run >= _WHOLE_FAILURES:  # in signs that take one byte
+                text = printable(text).encode("ascii", "backslashreplace").decode()
+            longest = first if self.run < _WHOLE_FAILURES else later
+            object.__setattr__(self, name, _cut(text, longest))
 
     def to_dict(self) -> dict[str, Any]:
         """The failure as plain data."""
@@ -164,5 +170,5 @@ def _cut(text: str, longest: int) -> str:
     text = text.encode("utf8", "backslashreplace").decode("utf8")
     if len(text) <= longest:
         return text
-    half = longest // 2 - 20
-    return f"{text[:half]} … {len(text) - 2 * half} characters … {text[-half:]}"
+    half = longest // 2 - 25
+    return f"{text[:half]} ... {len(text) - 2 * half} characters ... {text[-half:]}"

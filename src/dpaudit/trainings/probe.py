@@ -23,6 +23,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._validate import said
 from dpaudit.errors import DpauditError, InvalidInput
@@ -105,7 +106,9 @@ class Liveness:
 def check_function(train: object, canary: object) -> None:
     """Refuse a function that cannot be called, or that ignores its arguments, before training."""
     if not callable(train):
-        raise InvalidInput(f"train must be a function of (canary, inserted, seed), got {train!r}")
+        raise InvalidInput(
+            f"train must be a function of (canary, inserted, seed), got {_validate.shown(train)}"
+        )
     name = getattr(train, "__qualname__", type(train).__name__)
     try:
         inspect.signature(train).bind(None, True, 0)
