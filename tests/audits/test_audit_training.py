@@ -19,6 +19,7 @@ from dpaudit import Claim, GradientCanary, Predictions, Store, ThreatModel
 from dpaudit.audits import read_result
 from dpaudit.audits.identity import sample_seed
 from dpaudit.errors import (
+    DeadCanary,
     DpauditError,
     InvalidInput,
     StoreError,
@@ -28,7 +29,6 @@ from dpaudit.executors import InProcess
 from dpaudit.report.words import power_line
 from dpaudit.scores import Failure
 from dpaudit.trainings.coins import inserted_in, training_seed
-from dpaudit.trainings.probe import DeadCanary
 
 PARAMETERS = 20
 CANARY = GradientCanary.draw(PARAMETERS, clip_norm=1.0, seed=1)

@@ -19,6 +19,7 @@ import torch
 import dpaudit.engine.noise
 from dpaudit.adversaries import RandomDimension, SimulatedDimension
 from dpaudit.audits import Description, Progress, audit, read_result
+from dpaudit.claims import Claim
 from dpaudit.engine import Speed
 from dpaudit.errors import InvalidInput, InvalidScores, StoreError, TrainingFailed
 from dpaudit.mechanisms.batches import PoissonBatches, ReshuffledEpochs
@@ -39,6 +40,8 @@ def quick(training: DPSGD | None = None, **settings: object) -> object:
 @final
 class Recorder(Progress):
     """Records its calls; may stop the audit as Ctrl-C does."""
+
+    wants_bounds = True
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.told: list[tuple[str, object]] = []
@@ -62,10 +65,6 @@ class Recorder(Progress):
 
     def stop(self) -> None:
         self.told.append(("stop", None))
-
-    @property
-    def wants_bounds(self) -> bool:
-        return True
 
 
 def test_one_canary_is_in_exactly_half_of_the_runs() -> None:
@@ -226,6 +225,10 @@ def test_a_finished_audit_is_played_again_unless_its_reuse_is_asked_for(tmp_path
     assert (again.resumed, again.audit != first.audit) == (0, True)
     read = quick(store=store, name="mine", reuse=True)
     assert (read.resumed, read.audit) == (200, again.audit)
+    stricter = quick(store=store, name="mine", reuse=True, claim=Claim.from_mu(0.01), anyway=True)
+    assert stricter.test is not None
+    assert (stricter.resumed, stricter.fresh_runs) == (200, 0)
+    assert stricter.test.claim == Claim.from_mu(0.01)
     assert quick(store=store, name="other", reuse=True).resumed == 0
     with Store.open(store) as opened:
         assert [record.name for record in opened.audits()] == ["mine", "mine", "other"]

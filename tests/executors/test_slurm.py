@@ -11,8 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from dpaudit import audit
+from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import EXECUTORS, Lost, Player
 from dpaudit.executors.slurm_array import _Tiles, collect_tiles
@@ -57,6 +60,19 @@ def test_contract_with_the_debug_executor(tmp_path: Path) -> None:
             return inner.play(player, tiles, notify)
 
     check_executor(Fresh())
+
+
+def noisy(canary: object, inserted: bool, seed: int) -> float:
+    return inserted + np.random.default_rng(seed).normal()
+
+
+def test_a_training_function_has_the_same_scores_in_jobs(tmp_path: Path) -> None:
+    """The result of the first job holds tiles, and is read from a file."""
+    asked: dict[str, Any] = {"claim": Claim.from_mu(1.0), "runs": 20}
+    executor = slurm(tmp_path, cluster="debug", tiles_per_job=20)
+    in_jobs, here = audit(noisy, executor=executor, **asked), audit(noisy, **asked)
+    assert np.array_equal(in_jobs.scores.score, here.scores.score)
+    assert in_jobs.adversary == here.adversary == "score"
 
 
 @pytest.mark.slow

@@ -12,8 +12,9 @@ import pytest
 
 import dpaudit
 from dpaudit import Claim, GradientCanary, Store, audit
+from dpaudit.errors import CodeChanged
 from dpaudit.trainings import command
-from dpaudit.trainings.identity import CodeChanged, code_digest, is_users
+from dpaudit.trainings.identity import code_digest, is_users
 from dpaudit.trainings.importing import load
 from dpaudit.trainings.run import Job
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpaudit import GradientCanary, Predictions
-from dpaudit.errors import InvalidInput
-from dpaudit.trainings.scoring import Scorer, UnscorableReturn, flat_parameters
+from dpaudit.errors import InvalidInput, UnscorableReturn
+from dpaudit.trainings.scoring import Scorer, flat_parameters
 
 VALUES = np.arange(9.0)
 

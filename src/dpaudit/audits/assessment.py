@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpaudit._arrays import Array
 from dpaudit._numbers import percent
 from dpaudit.audits.identity import Description, Question
 from dpaudit.claims import (
@@ -29,7 +27,7 @@ from dpaudit.claims import (
     judge,
     unconfirmed,
 )
-from dpaudit.claims.anytime import AnytimeTest, anytime_bounds
+from dpaudit.claims.anytime import anytime_bounds
 from dpaudit.claims.power import Power
 from dpaudit.curves import gaussian_mu
 from dpaudit.errors import InvalidScores
@@ -42,6 +40,9 @@ from dpaudit.privacy import Bound, Bounds, ThreatModel
 from dpaudit.scores import Failure, ScoreBlock, Scores
 from dpaudit.trainings.coins import inserted_in
 from dpaudit.upper_bounds import all_upper_bounds, upper_bound
+
+if TYPE_CHECKING:
+    from dpaudit.audits.watching import Watcher
 
 AuditVerdict = Verdict | Literal["no-claim", "unfinished"]
 """The verdicts of every audit.
@@ -97,8 +98,6 @@ class Assessment:
         upper_bounds: All upper bounds, or a function that computes them when they are first used,
             because some accountants take seconds.
         test: The test of the claim; `None` if nothing is claimed.
-        attainable: The bound to expect if the canary leaks all that is claimed; `None` if nothing
-            finite is claimed.
         covers: The part of the model that the canaries test, in words; empty if it is not known.
         failed: Number of failed runs, which lower bounds count as lowest scores.
     """
@@ -110,7 +109,6 @@ class Assessment:
     least_upper: Bound
     upper_bounds: Bounds | Callable[[], Bounds]
     test: ClaimTest | None
-    attainable: float | None
     covers: str = ""
     failed: int = 0
 
@@ -125,6 +123,19 @@ class Assessment:
         """The accountants' upper bounds, or the claimed one."""
         bounds = self.upper_bounds
         return bounds if isinstance(bounds, Bounds) else bounds()
+
+    @cached_property
+    def attainable(self) -> float | None:
+        """The bound to expect if the canary leaks all that is claimed, if that is finite."""
+        least = self.least_upper
+        if self.test is None or least.delta == 0 or not 0 < least.epsilon < float("inf"):
+            return None
+        return expected_bound(
+            gaussian_mu(least.epsilon, least.delta),
+            scores=len(self.scores),
+            delta=least.delta,
+            confidence=self.leading.confidence or 0.95,
+        ).epsilon
 
     @property
     def power(self) -> Power | None:
@@ -239,8 +250,8 @@ def assess(
         history: Of a live audit: its steps, as groups of equal noise, rate and number. The first
             lower bound is on one factor of all their noise.
     """
-    own, delta, confidence = description.claim(horizon), question.delta, question.confidence
-    claim = question.claim or own
+    delta, confidence = question.delta, question.confidence
+    claim = question.claim or description.claim(horizon)
     threat_model = description.threat_model or threat_model
     bounds_of = partial(_upper_bounds, description, claim, horizon, delta)
     sampled = (
@@ -254,10 +265,20 @@ def assess(
         # A failure is an output too: bounds and tests count it as a lowest score.
         counted = with_failures(scores, failures)
         asked: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": description.seed}
-        methods = LIVE_METHODS if description.live else lower_methods(clustered=scores.clustered)
+        methods: tuple[str, ...] = LIVE_METHODS
+        if not description.live:
+            methods = METHODS_OF_AUDITS + (METHODS_OF_ONE_RUN if scores.clustered else ())
         if history is None and claim is not None:
             history = claimed_history(claim.settings)
-        lower = lower_bounds(counted, methods=methods, history=history, **asked)
+        if history is not None:  # the family that the claim names comes first, if it is sampled
+            others = (name for name in methods if name != "clopper-pearson")
+            methods = ("dpsgd", "clopper-pearson", *others)
+        lower = estimate_all(counted, methods=methods, history=history, **asked)
+        everywhere = estimate(counted, method="clopper-pearson", threshold="simultaneous", **asked)
+        names = [bound.method for bound in lower]
+        place = names.index("clopper-pearson") + 1 if "clopper-pearson" in names else 0
+        both = (*lower.bounds[:place], everywhere, *lower.bounds[place:])
+        lower = replace(lower, bounds=both)
     else:
         lower = anytime_bounds(watcher.test, delta=delta, confidence=confidence)
     test: ClaimTest | None = None
@@ -276,10 +297,6 @@ def assess(
             doubts=(*doubts, *failure_doubts(scores, failures)),
             along_the_way=e_value,
         )
-    attainable = None
-    if test is not None and delta > 0 and 0 < least.epsilon < float("inf"):
-        mu, size = gaussian_mu(least.epsilon, delta), len(scores)
-        attainable = expected_bound(mu, scores=size, delta=delta, confidence=confidence).epsilon
     return Assessment(
         horizon=horizon,
         threat_model=threat_model,
@@ -288,7 +305,6 @@ def assess(
         least_upper=least,
         upper_bounds=partial(bounds_of, every=True) if every_accountant and not sampled else known,
         test=test,
-        attainable=attainable,
         covers=covers,
         failed=len(failures),
     )
@@ -347,92 +363,14 @@ def _evidence(
     return evidence
 
 
-def lower_methods(*, clustered: bool) -> tuple[str, ...]:
-    """The methods by which an audit is read."""
-    for_any = ("gaussian-dp", "clopper-pearson", "gaussian-fit")
-    return (*for_any, "one-run", "one-run-fdp") if clustered else for_any
+METHODS_OF_AUDITS = ("gaussian-dp", "clopper-pearson", "gaussian-fit")
+"""The methods by which every audit is read."""
 
+METHODS_OF_ONE_RUN = ("one-run", "one-run-fdp")
+"""Further methods, for several canaries in a run."""
 
 LIVE_METHODS = ("gaussian-dp", "clopper-pearson", "one-run", "one-run-fdp")
 """A live audit keeps the order of its scores only, which no fit can read."""
-
-
-def lower_bounds(
-    scores: Scores,
-    *,
-    methods: tuple[str, ...],
-    delta: float,
-    confidence: float,
-    seed: int,
-    history: Sequence[tuple[float, float, int]] | None = None,
-) -> Bounds:
-    """The lower bounds of an audit; the family that the claim names first, if it is sampled."""
-    asked: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": seed}
-    if history is not None:
-        others = (name for name in methods if name != "clopper-pearson")
-        methods = ("dpsgd", "clopper-pearson", *others)
-    bounds = estimate_all(scores, methods=methods, history=history, **asked)
-    everywhere = estimate(scores, method="clopper-pearson", threshold="simultaneous", **asked)
-    names = [bound.method for bound in bounds]
-    second = names.index("clopper-pearson") + 1 if "clopper-pearson" in names else 0
-    return replace(bounds, bounds=(*bounds.bounds[:second], everywhere, *bounds.bounds[second:]))
-
-
-@final
-class Watcher:
-    """Feeds an anytime-valid test with runs in the order of their numbers.
-
-    If the order in which processes finish decided, another number of workers could stop the audit
-    elsewhere. A step is two runs, one with and one without the canary; or one run, each of whose
-    canaries has a fair coin. Canaries with names have bets each, and the mean of their wealth
-    decides.
-
-    Arguments:
-        description: The audit.
-        claim: The claim that is tested.
-        policy: The levels of the test.
-    """
-
-    def __init__(self, description: Description, claim: Claim, policy: Policy) -> None:
-        names, canaries = description.names, description.canaries
-        self.test = AnytimeTest(
-            claim,
-            confidence=1 - policy.prove,
-            names=names,
-            canaries=1 if names else canaries,
-            together=not claim.mechanism,
-        )
-        self._paired = description.coin == "half"
-        self._canaries, self._seed = canaries, description.sample(0).seed
-        self._waiting: dict[int, tuple[Array, NDArray[np.bool_]]] = {}
-        self.runs = 0
-        """Number of runs that the test has used; runs that wait for their pair do not count."""
-
-    @property
-    def refuted(self) -> bool:
-        """Whether a violation is proven."""
-        return self.test.refuted
-
-    def see(self, result: ScoreBlock | Failure) -> None:
-        """Feed a finished tile. A failed run counts as lowest scores."""
-        if isinstance(result, Failure):
-            coins = inserted_in(result.run, canaries=self._canaries, seed=self._seed)
-            self._waiting[result.run] = np.full(self._canaries, -np.inf), coins
-        else:
-            last = result.horizon == result.horizon.max()
-            for run in np.unique(result.run).tolist():
-                rows = last & (result.run == run)
-                self._waiting[run] = result.score[rows], result.inserted[rows]
-        together = 2 if self._paired else 1
-        while not self.refuted and all(self.runs + i in self._waiting for i in range(together)):
-            runs = [self._waiting.pop(self.runs + i) for i in range(together)]
-            scores = np.concatenate([score for score, _ in runs])
-            coins = np.concatenate([coin for _, coin in runs]).astype(bool)
-            if self._paired:
-                self.test.add(scores[coins], scores[~coins])
-            else:
-                self.test.add_coins(scores, coins)
-            self.runs += together
 
 
 def watcher_of(
@@ -442,6 +380,8 @@ def watcher_of(
     claim = question.claim or description.claim(max(description.horizons, default=0))
     if claim is None or not description.until_violation:
         return None
+    from dpaudit.audits.watching import Watcher  # few audits are watched
+
     watcher = Watcher(description, claim, policy_of(description, question))
     for tile in tiles:
         watcher.see(tile)
@@ -498,7 +438,7 @@ def _failed_and_others(
 
 
 def constant_scores(scores: Scores) -> tuple[str, ...]:
-    """A reason to doubt the verdict if no score depends on the seed of its run."""
+    """A reason to doubt the verdict if scores do not depend on the seed of their run."""
     groups = [
         scores.score[(scores.canary == canary) & (scores.inserted == inserted)]
         for canary in np.unique(scores.canary)[:50]
@@ -506,18 +446,13 @@ def constant_scores(scores: Scores) -> tuple[str, ...]:
     ]
     if scores.runs < 8:
         return ()
-    if any(len(group) > 1 and (group != group[0]).any() for group in groups):
-        return _repeated_draws(groups)
-    return (
-        "All runs with the canary have the same score, and so have all runs without it: the "
-        "training adds no noise, it does not draw its noise from its seed, or the score is too "
-        "coarse.",
-    )
-
-
-def _repeated_draws(groups: list[Array]) -> tuple[str, ...]:
-    """A reason to doubt the verdict if most scores repeat others, and are not just rounded."""
-    for group in groups:
+    if all(len(group) < 2 or (group == group[0]).all() for group in groups):
+        return (
+            "All runs with the canary have the same score, and so have all runs without it: the "
+            "training adds no noise, it does not draw its noise from its seed, or the score is too "
+            "coarse.",
+        )
+    for group in groups:  # most scores repeat others, and are not just rounded
         different = np.unique(group[np.isfinite(group)])
         if len(group) < 8 or not 2 < len(different) <= len(group) / 2:
             continue

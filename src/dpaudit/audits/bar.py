@@ -51,6 +51,7 @@ class Bar(Progress):
         state = self._state
         state.runs, state.done, state.resumed, state.began = runs, done, done, time.perf_counter()
         self._show()
+        self.wants_bounds = runs > 0 and not isinstance(self._display, _Lines)
 
     def stage(self, name: str) -> None:
         if name != self._state.stage:
@@ -76,10 +77,6 @@ class Bar(Progress):
         if self._display is not None:
             self._display.stop()
             self._display = None
-
-    @property
-    def wants_bounds(self) -> bool:
-        return self._state.runs > 0 and not isinstance(self._display, _Lines)
 
     def _shown(self) -> Any:
         if self._display is None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from dpaudit import _validate
-from dpaudit.audits.games import Game, Results
+from dpaudit.audits.game import Game, Results
 from dpaudit.audits.identity import (
     AS_RETURNED,
     DescribedAdversary,
@@ -18,7 +18,7 @@ from dpaudit.audits.identity import (
     Sample,
 )
 from dpaudit.claims import Claim
-from dpaudit.errors import DpauditError, TrainingFailed
+from dpaudit.errors import DeadCanary, DpauditError, TrainingFailed
 from dpaudit.executors import (
     Capacity,
     Executor,
@@ -31,7 +31,7 @@ from dpaudit.executors import (
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.trainings.importing import Named
 from dpaudit.trainings.player import CHECK, DESCRIBE, PROBE, TrainingPlayer, executor_of
-from dpaudit.trainings.probe import DeadCanary, Liveness
+from dpaudit.trainings.probe import Liveness
 from dpaudit.trainings.run import failed_run
 
 if TYPE_CHECKING:
@@ -162,18 +162,18 @@ class FunctionGame(Game):
             first = dataclasses.replace(player, runs=tuple(tiles))
             ((_, shown),) = executor.play(first, [PROBE], notify)
             if isinstance(shown, Lost):
-                found = Liveness(results={tiles[0]: lost(tiles[0], shown)})
+                played, liveness = {tiles[0]: lost(tiles[0], shown)}, Liveness()
             else:
-                found = Liveness.from_dict(shown)
-            if found.problem:
-                raise DeadCanary(found.problem)
-            if found.kind is not None:
+                liveness = Liveness(**shown)
+                played = dict(liveness.results)
+            if liveness.problem:
+                raise DeadCanary(liveness.problem)
+            if liveness.kind is not None:
                 self.facts = {
-                    "adversary": found.kind,
-                    "doubts": list(found.doubts),
-                    "covers": found.covers,
+                    "adversary": liveness.kind,
+                    "doubts": list(liveness.doubts),
+                    "covers": liveness.covers,
                 }
-            played = found.results
         if self.facts.get("adversary", "own") != "own":
             player = dataclasses.replace(player, adversary=self.facts["adversary"])
         yield from played.items()

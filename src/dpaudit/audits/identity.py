@@ -7,6 +7,7 @@ verdict requires (`Question`). The same scores can be asked any question.
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -477,9 +478,35 @@ _LOSS_EXAMPLES = 32
 
 def describe(prepared: Prepared, *, until_violation: bool = False) -> Description:
     """The description of a game of dpaudit's own that is ready to play. Needs torch."""
-    game, speed = prepared.game, prepared.speed
+    game, speed, mechanism = prepared.game, prepared.speed, prepared.game.mechanism
+    data, smoothness = mechanism.data, mechanism.smoothness
+    further = {
+        name: _parts(value) if dataclasses.is_dataclass(value) else value
+        for name, value in mechanism.further_settings().items()
+    }
+    if smoothness is not None:
+        # Where the settings do not meet the assumption, there is no such bound.
+        with contextlib.suppress(InvalidInput):
+            constant = smoothness.step_lipschitz(mechanism)
+            further["step_lipschitz"] = {
+                "constant": constant,
+                "assumption": smoothness.assumption,
+            }
     return Description(
-        mechanism=_mechanism(game.mechanism),
+        mechanism=DescribedMechanism(
+            name=mechanism.name,
+            model=_model(mechanism),
+            loss=_function(mechanism.loss),
+            data=DescribedData(name=data.name, examples=len(data), fingerprint=data.fingerprint),
+            batches=_parts(mechanism.batches),
+            sampling_rate=mechanism.sampling_rate,
+            steps=mechanism.steps,
+            learning_rate=float(mechanism.learning_rate),
+            clip_norm=float(mechanism.clip_norm),
+            noise_multiplier=float(mechanism.noise_multiplier),
+            initialisation=_parts(mechanism.initialisation),
+            further=further,
+        ),
         adversary=_adversary(game.adversary, game.canaries),
         insertion=game.insertion,
         runs=game.runs,
@@ -495,39 +522,6 @@ def describe(prepared: Prepared, *, until_violation: bool = False) -> Descriptio
             convolutions=speed.convolutions,
         ),
     )
-
-
-def _mechanism(mechanism: DPSGD) -> DescribedMechanism:
-    data = mechanism.data
-    return DescribedMechanism(
-        name=mechanism.name,
-        model=_model(mechanism),
-        loss=_function(mechanism.loss),
-        data=DescribedData(name=data.name, examples=len(data), fingerprint=data.fingerprint),
-        batches=_parts(mechanism.batches),
-        sampling_rate=mechanism.sampling_rate,
-        steps=mechanism.steps,
-        learning_rate=float(mechanism.learning_rate),
-        clip_norm=float(mechanism.clip_norm),
-        noise_multiplier=float(mechanism.noise_multiplier),
-        initialisation=_parts(mechanism.initialisation),
-        further={
-            name: _parts(value) if dataclasses.is_dataclass(value) else value
-            for name, value in mechanism.further_settings().items()
-        }
-        | ({} if (known := _step_lipschitz(mechanism)) is None else {"step_lipschitz": known}),
-    )
-
-
-def _step_lipschitz(mechanism: DPSGD) -> dict[str, Any] | None:
-    """The Lipschitz constant of the updates and its reason; `None` if none is known."""
-    if mechanism.smoothness is None:
-        return None
-    try:
-        constant = mechanism.smoothness.step_lipschitz(mechanism)
-    except InvalidInput:  # the settings do not meet the assumption: no such bound
-        return None
-    return {"constant": constant, "assumption": mechanism.smoothness.assumption}
 
 
 def _model(mechanism: DPSGD) -> DescribedModel:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from dpaudit import _validate
 from dpaudit.adversaries.crafting import audited_mechanism
-from dpaudit.audits.games import Game, Results
+from dpaudit.audits.game import Game, Results
 from dpaudit.audits.identity import Description, Sample, describe
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import Capacity, Executor, Notify
@@ -126,7 +126,7 @@ class MechanismGame(Game):
     def executor(self, tiles: int) -> Executor:
         from dpaudit.games import executor_for
 
-        return executor_for(self.prepared, range(self.prepared.tiles - tiles))
+        return executor_for(self.prepared, tiles)
 
     def play(
         self, sample: Sample, tiles: Sequence[int], executor: Executor, notify: Notify

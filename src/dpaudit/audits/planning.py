@@ -17,12 +17,18 @@ import numpy as np
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._numbers import percent
-from dpaudit.audits.assessment import lower_methods
+from dpaudit.audits.assessment import METHODS_OF_AUDITS
 from dpaudit.audits.mechanism_game import MechanismGame
 from dpaudit.claims import CONFIRMED, Claim, Policy
 from dpaudit.claims.power import power_of
 from dpaudit.curves import GAUSSIAN, gaussian_epsilon
-from dpaudit.errors import DpauditError, InvalidInput, TrainingFailed
+from dpaudit.errors import (
+    DeadCanary,
+    DpauditError,
+    InvalidInput,
+    TrainingFailed,
+    UnscorableReturn,
+)
 from dpaudit.executors import Executor, Lost, Player, PlayTile
 from dpaudit.lower_bounds import METHODS
 from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
@@ -31,9 +37,10 @@ from dpaudit.mechanisms.final_model import noise_of_released_model
 from dpaudit.mechanisms.optimizers import SGD
 from dpaudit.privacy import DETECT, LEAST_POWER, Bound, Bounds, ThreatModel
 from dpaudit.threat_models import Adversary
-from dpaudit.trainings.probe import DeadCanary, check_function
+from dpaudit.trainings.canary import CraftedCanary
+from dpaudit.trainings.probe import check_function
 from dpaudit.trainings.run import Job, Train, traceback_of
-from dpaudit.trainings.scoring import AdversaryLike, Scorer, UnscorableReturn, names_of
+from dpaudit.trainings.scoring import AdversaryLike, Scorer
 from dpaudit.upper_bounds import upper_bound
 
 if TYPE_CHECKING:
@@ -187,7 +194,7 @@ def plan(
                 expected_bound(
                     mu, scores=runs * canaries, delta=delta, confidence=confidence, method=method
                 )
-                for method in lower_methods(clustered=False)
+                for method in METHODS_OF_AUDITS
                 if delta > 0 or METHODS[method].family is not GAUSSIAN
             )
         ),
@@ -424,7 +431,7 @@ def plan_training(
     _validate.between("power", power, 0, 1)
     pilot = _validate.integer("pilot", pilot, at_least=3)
     check_function(train, canary)
-    names = names_of(canary)
+    names = canary.names if isinstance(canary, CraftedCanary) else ()
     job = Job(
         train=train,
         scorer=Scorer(canary=canary, adversary=adversary, initial=initial),

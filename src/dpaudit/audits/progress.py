@@ -14,6 +14,9 @@ class Progress:
     Every method does nothing here: a subclass implements those that it shows.
     """
 
+    wants_bounds = False
+    """Whether the bound so far should be computed."""
+
     def __enter__(self) -> Self:
         return self
 
@@ -40,11 +43,6 @@ class Progress:
 
     def stop(self) -> None:
         """Playing has ended, with or without an error."""
-
-    @property
-    def wants_bounds(self) -> bool:
-        """Whether the bound so far should be computed."""
-        return False
 
 
 @final

@@ -1,10 +1,10 @@
-"""The result of an audit: from its stored scores, and from them alone."""
+"""The result of an audit: from its scores, and from them alone."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,18 +24,18 @@ from dpaudit.audits.assessment import (
 )
 from dpaudit.audits.identity import Description, Question
 from dpaudit.claims import STRICT, Claim, ClaimTest
-from dpaudit.claims.risk import RiskTerms, risk_terms
 from dpaudit.errors import InvalidInput, StoreError, TrainingFailed
 from dpaudit.lower_bounds import ProvenCurve
 from dpaudit.lower_bounds.diagnostics import with_failures
 from dpaudit.privacy import Bound, Bounds, ThreatModel
-from dpaudit.scores import AuditRecord, Failure, Scores
+from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Scores
 from dpaudit.scores.store import scores_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dpaudit.audits.evidence import AuditEvidence
+    from dpaudit.claims.risk import RiskTerms
     from dpaudit.report import PageData
     from dpaudit.report.words import Statement
 
@@ -70,7 +70,7 @@ class AuditResult:
         seconds: Duration of this call.
         device: Device used.
         resumed: Number of runs that were in the store already.
-        call: The command that was called.
+        call: The command that was called; empty for a call in Python.
         notices: Further remarks for the user.
     """
 
@@ -178,6 +178,18 @@ class AuditResult:
         return self.least_upper.epsilon if claim is None else claim.epsilon(self.delta)
 
     @property
+    def called(self) -> str:
+        """The command that was called, or the call in Python as far as it is known."""
+        description, question = self.description, self.question
+        if self.call or description.live:
+            return self.call
+        claim = "" if question.claim is None else f"claim={question.claim!r}, "
+        return (
+            f"dpaudit.audit({description.mechanism.name.rpartition(':')[2]}, ..., {claim}"
+            f"runs={description.runs}, seed={description.seed}, delta={question.delta!r})"
+        )
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """The notes of the claim's test and the notices."""
         from dpaudit.report.words import claim_notes
@@ -204,6 +216,8 @@ class AuditResult:
     @cached_property
     def risk(self) -> tuple[RiskTerms, ...]:
         """What the claim allows and what was shown, for readers who do not think in epsilon."""
+        from dpaudit.claims.risk import risk_terms
+
         return risk_terms(
             None if self.test is None else self.test.claim,
             with_failures(self.scores, self.failures),
@@ -334,7 +348,7 @@ class AuditResult:
             "notices": list(self.notices),
             "notes": list(self.notes),
             "horizons": [assessment.to_dict() for assessment in self.horizons[:-1]],
-            "call": self.call,
+            "call": self.called,
             "configuration": self.configuration,
         }
 
@@ -387,10 +401,7 @@ def read_result(
     confidence: float | None = None,
     detect: float | None = None,
     power: float | None = None,
-    seconds: float | None = None,
-    device: str = "",
     resumed: int = 0,
-    notices: tuple[str, ...] = (),
 ) -> AuditResult:
     """What the scores of a stored audit show; while runs are missing, what they show so far.
 
@@ -402,40 +413,81 @@ def read_result(
         confidence: Confidence of each lower bound; by default that of the audit.
         detect: Noise of this fraction of the claimed noise must be detectable for ``consistent``.
         power: Probability with which such noise must be detected.
-        seconds: Duration of the caller's work; by default the stored duration.
-        device: Device used; by default the devices of all sessions.
         resumed: Number of runs that were in the store before.
-        notices: Further remarks for the user.
     """
-    description, facts = Description.of(record), record.summary
+    description, facts, tiles = Description.of(record), record.summary, record.tiles()
     asked: dict[str, Any] = {"claim": claim, "delta": delta, "confidence": confidence}
     asked |= {"detect": detect, "power": power}
     question = Question.from_dict(facts.get("question", {}))
-    policy = STRICT if claim is not None and question.confirm else None
     question = replace(question, **{key: v for key, v in asked.items() if v is not None})
-    tiles = record.tiles()
-    tables, failures = scores_of(tiles.values()), _failures(tiles.values())
-    if not tables:
-        _refuse_empty(record, failures)
-    watcher = watcher_of(description, question, tiles.values())
+    if not tiles:
+        raise StoreError(
+            f"audit {record.label} has no scores yet: it was stopped before its first runs were "
+            "stored; repeat the command that started it to resume it"
+        )
+    return result_of(
+        description,
+        question,
+        tiles.values(),
+        record.tiles(1).values(),
+        facts,
+        other_claim=claim is not None,
+        audit=record.id,
+        name=record.name,
+        device=", ".join(dict.fromkeys(one["device"] for one in record.versions)),
+        resumed=resumed,
+    )
+
+
+def result_of(
+    description: Description,
+    question: Question,
+    tiles: Iterable[ScoreBlock | Failure],
+    fresh: Iterable[ScoreBlock | Failure],
+    facts: Mapping[str, Any],
+    *,
+    other_claim: bool = False,
+    audit: str,
+    name: str | None,
+    device: str,
+    resumed: int,
+) -> AuditResult:
+    """What the scores of an audit show; while runs are missing, what they show so far.
+
+    Arguments:
+        description: The audit.
+        question: What is asked of its scores.
+        tiles: The runs that were asked for, in the order of their numbers.
+        fresh: The runs that confirm a suspicion, also in that order.
+        facts: What the first trainings showed, and other remarks.
+        other_claim: Whether the claim is not that of the audit: the fresh runs, and the e-process
+            of a live audit, were for that one.
+        audit: The identity of the audit.
+        name: Its name.
+        device: Device used.
+        resumed: Number of runs that were in the store before.
+    """
+    first, second = list(tiles), [] if other_claim or not question.confirm else list(fresh)
+    policy = STRICT if other_claim and question.confirm else None
+    tables, fresh_tables = scores_of(first) or {0: Scores.concat([])}, scores_of(second)
+    watcher = watcher_of(description, question, first)
     stopped_at = watcher.runs if watcher is not None and watcher.refuted else None
     used = description.runs if stopped_at is None else stopped_at
-    failures = tuple(failure for failure in failures if failure.run < used)
-    again = record.tiles(1).values() if policy is None and question.confirm else ()
-    fresh = scores_of(again), _failures(again)
+    failures = tuple(one for one in first if isinstance(one, Failure) and one.run < used)
+    fresh_failures = tuple(one for one in second if isinstance(one, Failure))
     sample, horizons = description.sample(1), tuple(tables)
     live = facts.get("live", {})
     # A single scoring rule is known from the description; otherwise the first training decided.
     adversary = str(facts.get("adversary") or description.adversary.name)
     assessments, doubts, played = [], tuple(facts.get("doubts", ())), 0
     for horizon, table in tables.items():
-        scores = table.where(table.run < used)
+        scores = table if stopped_at is None else table.where(table.run < used)
         _check_both_groups(scores, failures)
-        counted = _counted(record, scores, failures, used)
+        counted = _counted(audit, scores, failures, used)
         both: tuple[Scores, Sequence[Failure]] | None = None
-        if horizon in fresh[0]:
-            played = _counted(record, fresh[0][horizon], fresh[1], sample.runs)
-            both = (fresh[0][horizon], fresh[1]) if played == sample.runs else None
+        if horizon in fresh_tables:
+            played = _counted(audit, fresh_tables[horizon], fresh_failures, sample.runs)
+            both = (fresh_tables[horizon], fresh_failures) if played == sample.runs else None
         assessments.append(
             assess(
                 description,
@@ -450,15 +502,14 @@ def read_result(
                 every_accountant=horizon == horizons[-1],
                 doubts=(*(doubts or constant_scores(scores)), *facts.get("broken", ())),
                 covers=str(facts.get("covers", "")),
-                # The e-process along the way was against the claim of the audit.
-                e_value=live.get("e_value") if claim is None else None,
+                e_value=None if other_claim else live.get("e_value"),
                 history=live.get("history"),
             )
         )
     final = assessments[-1].scores
     return AuditResult(
-        audit=record.id,
-        name=record.name,
+        audit=audit,
+        name=name,
         description=description,
         question=question,
         horizons=tuple(assessments),
@@ -468,12 +519,11 @@ def read_result(
         failures=failures,
         adversary=adversary,
         stopped_at=stopped_at,
-        seconds=float(facts.get("seconds", 0.0)) if seconds is None else seconds,
-        device=device or ", ".join(dict.fromkeys(one["device"] for one in record.versions)),
+        seconds=float(facts.get("seconds", 0.0)),
+        device=device,
         resumed=resumed,
         call=str(facts.get("call", "")),
         notices=(
-            *notices,
             *live.get("notices", ()),
             *failure_notes(final, failures),
             *repetition_notes(final),
@@ -481,30 +531,16 @@ def read_result(
     )
 
 
-def _failures(tiles: Any) -> tuple[Failure, ...]:
-    failures = (tile for tile in tiles if isinstance(tile, Failure))
-    return tuple(sorted(failures, key=lambda failure: failure.run))
-
-
-def _counted(record: AuditRecord, scores: Scores, failures: Sequence[Failure], most: int) -> int:
+def _counted(audit: str, scores: Scores, failures: Sequence[Failure], most: int) -> int:
     """The number of runs with a score or a failure; `StoreError` if a run counts twice."""
     count = scores.runs + len(failures)
     failed = {failure.run for failure in failures}
     if count > most or (failed and np.isin(scores.run, list(failed)).any()):
         raise StoreError(
-            f"audit {record.label} has {scores.runs:,} runs with scores and {len(failures):,} "
-            f"failed runs, but {most:,} in all; the store {record.store.path} is damaged"
+            f"audit {audit[:8]} has {scores.runs:,} runs with scores and {len(failures):,} failed "
+            f"runs, but {most:,} in all; its store is damaged"
         )
     return count
-
-
-def _refuse_empty(record: AuditRecord, failures: tuple[Failure, ...]) -> None:
-    if failures:
-        _check_both_groups(Scores(score=np.empty(0), inserted=np.empty(0, dtype=bool)), failures)
-    raise StoreError(
-        f"audit {record.label} has no scores yet: it was stopped before its first runs were "
-        "stored; repeat the command that started it to resume it"
-    )
 
 
 def _check_both_groups(scores: Scores, failures: Sequence[Failure]) -> None:

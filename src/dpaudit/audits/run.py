@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import secrets
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, final
 
@@ -25,10 +26,11 @@ import numpy as np
 from dpaudit import _validate
 from dpaudit._version import __version__
 from dpaudit.audits.assessment import policy_of, watcher_of
-from dpaudit.audits.games import Game, game_of
+from dpaudit.audits.game import Game
+from dpaudit.audits.games import game_of
 from dpaudit.audits.identity import CONFIRMING, Description, Question, Sample, claim_to_test
 from dpaudit.audits.progress import Progress, default_progress
-from dpaudit.audits.result import AuditResult, read_result
+from dpaudit.audits.result import AuditResult, result_of
 from dpaudit.claims import Claim
 from dpaudit.claims.verdict import runs_to_refute
 from dpaudit.errors import DpauditError, InvalidInput, StoreError, TrainingFailed
@@ -36,6 +38,7 @@ from dpaudit.executors import Executor, Notify
 from dpaudit.lower_bounds import estimate
 from dpaudit.privacy import DETECT, LEAST_POWER
 from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Store
+from dpaudit.scores.store import scores_of
 
 if TYPE_CHECKING:
     from dpaudit.engine import Speed
@@ -153,14 +156,15 @@ def audit(
         name: The name of the audit in the store.
         store: A file, or an open `dpaudit.Store`, in which results are kept. The same call resumes
             an interrupted audit of the same code. Without a store nothing is kept.
-        reuse: Read a finished audit of the same name and settings, in place of playing it again.
+        reuse: Read a finished audit of the same name and settings, in place of playing it again;
+            another claim than its own is tested as `read_result` does.
         speed: Device, precision and other settings of a `DPSGD` that do not affect privacy.
         workers: Number of processes that call a function at the same time.
         timeout: Seconds after which a function is stopped; the run counts as failed.
         isolated: Whether a single worker of a function has a process of its own.
         progress: Progress callback; by default a bar in notebooks, and none elsewhere.
         executor: Schedules the tiles; by default processes of this machine.
-        call: The command that was called, for the report; by default this call.
+        call: The command that was called, for the report; empty for this call.
 
     Example:
         >>> import numpy as np
@@ -175,17 +179,24 @@ def audit(
     began = time.perf_counter()
     question = Question(
         claim=claim_to_test(claim, claimed_epsilon, delta),
-        delta=float(_validate.delta(delta)),
-        confidence=float(_validate.confidence(confidence)),
-        detect=_validate.between("detect", detect, 0, 1),
-        power=_validate.between("power", power, 0, 1, closed_low=True),
+        delta=delta,
+        confidence=confidence,
+        detect=detect,
+        power=power,
         confirm=bool(confirm),
     )
     _validate.one_of("on_error", on_error, ("record", "stop"))
-    limits = _Limits(max_runs, time_limit, began)
+    if max_runs is not None:
+        _validate.integer("max_runs", max_runs, at_least=1)
+    if time_limit is not None:
+        _validate.positive("time_limit", time_limit)
     name = _validate.label("name", name)
-    _check_kind("progress", progress, Progress, "an object of a class derived from Progress")
-    _check_kind("executor", executor, Executor, "an Executor such as LocalProcesses(workers=2)")
+    for what, given, kind, wanted in (
+        ("progress", progress, Progress, "an object of a class derived from Progress"),
+        ("executor", executor, Executor, "an Executor such as LocalProcesses(workers=2)"),
+    ):
+        if given is not None and not isinstance(given, kind):
+            raise InvalidInput(f"{what} must be {wanted}, got {_validate.shown(given)}")
     if not isinstance(store, Store | None):
         store = _validate.path("store", store)
     with default_progress() if progress is None else progress as shown, ExitStack() as stack:
@@ -220,41 +231,59 @@ def audit(
         if executor is not None:
             stack.enter_context(executor)
         claimed = _check_claim(game, question, anyway=anyway)
-        if not isinstance(store, Store):  # a store that the user opened stays open
-            # Not before everything is checked.
-            store = stack.enter_context(Store.open(":memory:" if store is None else store))
-        record = begin(store, name, game, reuse=reuse)
+        if store is not None and not isinstance(store, Store):  # an open one stays open
+            store = stack.enter_context(Store.open(store))  # not before everything is checked
+        record = None if store is None else begin(store, name, game, reuse=reuse)
+        other_claim = False
+        if record is not None and record.finished is not None:
+            other_claim = question.claim != Question.from_dict(record.summary["question"]).claim
         player = _Player(
-            game, record, question, shown, notify, on_error=on_error, executor=executor
+            game=game,
+            record=record,
+            question=question,
+            progress=shown,
+            notify=notify,
+            stop=on_error == "stop",
+            executor=executor,
+            audit=secrets.token_hex(8) if record is None else record.id,
+            facts={} if record is None else record.summary,
+            tiles=({}, {}) if record is None else (record.tiles(0), record.tiles(1)),
+            other_claim=other_claim,
+            max_runs=max_runs,
+            time_limit=time_limit,
+            began=began,
         )
-        called = call or _call(game.description, question)
-        record.annotate({"question": question.to_dict(), "call": called})
-        if check and claimed is not None and "broken" not in record.summary:
+        if record is not None:
+            record.annotate({"question": question.to_dict()})
+        player.learn({"call": call})
+        if check and claimed is not None and "broken" not in player.facts:
             shown.stage("checking rules")
-            record.annotate({"broken": game.check(claimed, notify)})
+            player.learn({"broken": game.check(claimed, notify)})
         player.play(game.description.sample(0))
-        result = read_result(record)
-        if result.test is not None and result.test.to_confirm and question.confirm:
-            sample = game.description.sample(1)
-            if limits.allow(sample, result.runs, time.perf_counter() - began):
-                shown.notice(
-                    f"suspected (p = {result.test.p_value:.2g}): {sample.runs:,} fresh runs decide"
-                )
-                player.play(sample, limits)
         shown.stage("bounds")
-        result = read_result(
-            record,
-            seconds=time.perf_counter() - began,
-            device=game.device,
-            resumed=player.resumed,
-            notices=tuple(notices),
-        )
+        result = player.result(name)
+        test = result.final.test
+        if test is not None and test.to_confirm and question.confirm:
+            sample = game.description.sample(1)
+            if player.may_confirm(sample, result.runs):
+                shown.notice(
+                    f"suspected (p = {test.p_value:.2g}): {sample.runs:,} fresh runs decide"
+                )
+                player.play(sample)
+                shown.stage("bounds")
+                result = player.result(name)
         if not result.finished:  # no verdict while runs have neither a score nor a failure
             raise DpauditError(
                 f"{result.runs:,} of {result.asked:,} runs have a score or a recorded failure; "
                 "repeat the same call to play the others"
             )
-        record.finish(result.stored())
+        result = replace(
+            result,
+            seconds=time.perf_counter() - began,
+            notices=(*notices, *result.notices),
+        )
+        if record is not None:
+            record.finish(result.stored())
         return result
 
 
@@ -294,75 +323,111 @@ def begin(store: Store, name: str | None, game: Game, *, reuse: bool = False) ->
 
 
 @final
+@dataclass(kw_only=True)
 class _Player:
-    """Plays the samples of one audit and stores their tiles as they come.
+    """Plays the samples of one audit, and stores their tiles as they come.
 
     Arguments:
         game: What is played.
-        record: Where tiles are stored.
+        record: Where tiles and facts are stored; `None` if they are not.
         question: What is asked of the scores.
         progress: Progress callback.
         notify: Passes one line to the user.
-        on_error: ``stop`` raises the failure of a run.
+        stop: Whether to raise the failure of a run.
         executor: Schedules the tiles; by default that of the game.
+        audit: The identity of the audit.
+        facts: What is known about it.
+        tiles: The tiles of both phases that are in the store, later with those that are played.
+        other_claim: Whether a finished audit is read again with another claim than its own.
+        max_runs: Largest number of runs, fresh ones included.
+        time_limit: Seconds after which no fresh runs are begun or continued.
+        began: When the audit began.
+        resumed: Number of runs that were in the store.
     """
 
-    def __init__(
-        self,
-        game: Game,
-        record: AuditRecord,
-        question: Question,
-        progress: Progress,
-        notify: Notify,
-        *,
-        on_error: str,
-        executor: Executor | None,
-    ) -> None:
-        self._game, self._record, self._question = game, record, question
-        self._progress, self._stop, self._executor = progress, on_error == "stop", executor
-        self._waiting: list[tuple[int, ScoreBlock | Failure]] = []
-        self._written = self._shown = time.perf_counter()
-        self._notify = notify
-        self.resumed = 0
+    game: Game
+    record: AuditRecord | None
+    question: Question
+    progress: Progress
+    notify: Notify
+    stop: bool
+    executor: Executor | None
+    audit: str
+    facts: dict[str, Any]
+    tiles: tuple[dict[int, ScoreBlock | Failure], ...]
+    other_claim: bool
+    max_runs: int | None
+    time_limit: float | None
+    began: float
+    resumed: int = 0
+    _waiting: list[tuple[int, ScoreBlock | Failure]] = field(default_factory=list)
+    _written: float = field(default_factory=time.perf_counter)
+    _shown: float = field(default_factory=time.perf_counter)
 
-    def play(self, sample: Sample, limits: _Limits | None = None) -> None:
+    def learn(self, facts: Mapping[str, Any]) -> None:
+        """Add facts about the audit; a finished one, which is read again, keeps its own."""
+        if self.record is not None:
+            self.record.annotate(facts)
+        if self.record is None or self.record.finished is None:
+            self.facts |= facts
+
+    def result(self, name: str | None) -> AuditResult:
+        """What the tiles show."""
+        tiles, fresh = ([tile for _, tile in sorted(one.items())] for one in self.tiles)
+        return result_of(
+            self.game.description,
+            self.question,
+            tiles,
+            fresh,
+            self.facts,
+            other_claim=self.other_claim,
+            audit=self.audit,
+            name=name,
+            device=self.game.device,
+            resumed=self.resumed,
+        )
+
+    def may_confirm(self, sample: Sample, runs: int) -> bool:
+        """Whether fresh runs may be played after so many runs: they take time in proportion."""
+        seconds = time.perf_counter() - self.began
+        if self.max_runs is not None and runs + sample.runs > self.max_runs:
+            return False
+        return self.time_limit is None or (1 + CONFIRMING) * seconds <= self.time_limit
+
+    def play(self, sample: Sample) -> None:
         """Play the tiles of a sample that the store lacks, until a violation is proven."""
-        game, record, progress = self._game, self._record, self._progress
-        done = record.finished_tiles(sample.phase)
-        missing = [tile for tile in sample.tiles if tile not in done]
-        resumed = sum(len(sample.runs_of(tile)) for tile in done)
+        game, record, progress = self.game, self.record, self.progress
+        tiles = self.tiles[sample.phase]
+        missing = [tile for tile in sample.tiles if tile not in tiles]
+        resumed = sum(len(sample.runs_of(tile)) for tile in tiles)
         self.resumed += resumed
-        if resumed and record.finished is None:
-            self._notify(
+        if resumed and record is not None and record.finished is None:
+            self.notify(
                 f"audit {record.label} of {record.created} is resumed: {resumed:,} of "
                 f"{sample.runs:,} runs are stored"
             )
-        watcher = watcher_of(game.description, self._question, record.tiles().values())
+        watcher = watcher_of(game.description, self.question, self.tiles[0].values())
         progress.stage("training" if sample.phase == 0 else "confirming")
         progress.begin(runs=sample.runs, done=resumed)
         if not missing or (watcher is not None and watcher.refuted):
             return
-        executor = self._executor or game.executor(len(missing))
-        executor.label = f"{record.id}-{sample.phase}"
+        executor = self.executor or game.executor(len(missing))
+        executor.label = f"{self.audit}-{sample.phase}"
         progress.watch(executor.status)
         if "scipy.stats" not in sys.modules:  # bounds need it; training is outside of Python's lock
             threading.Thread(target=import_module, args=("scipy.stats",), daemon=True).start()
-        failures = _FailurePolicy(
-            record.tiles(sample.phase).values(),
-            single=game.description.canaries == 1,
-            stop=self._stop,
-        )
-        results = game.play(sample, missing, executor, self._notify)
+        single = game.description.canaries == 1
+        failures = _FailurePolicy(tiles.values(), single=single, stop=self.stop)
+        results = game.play(sample, missing, executor, self.notify)
         facts = None
         with contextlib.closing(results) as played, ExitStack() as stack:
-            stack.callback(self._write, sample.phase)
+            if record is not None:
+                stack.callback(self._write, record, sample.phase)
             for tile, result in played:
                 if game.facts is not facts:  # the first trainings have shown them
                     facts = game.facts
-                    record.annotate(facts)
-                self._waiting += failures.released(tile, result)
-                if time.perf_counter() - self._written > _SECONDS_AT_RISK:
-                    self._write(sample.phase)
+                    self.learn(facts)
+                self._keep(sample.phase, failures.released(tile, result))
                 progress.advance(len(sample.runs_of(tile)))
                 if watcher is not None:
                     watcher.see(result)
@@ -370,51 +435,37 @@ class _Player:
                         return
                 elif progress.wants_bounds:
                     self._show_bound(sample.phase)
-                if limits is not None and limits.over:
+                seconds = time.perf_counter() - self.began
+                if sample.phase and self.time_limit is not None and seconds > self.time_limit:
                     return
-            self._waiting += failures.rest()
+            for waiting in failures.waiting.values():
+                self._keep(sample.phase, waiting)
 
-    def _write(self, phase: int) -> None:
-        """Store what is finished; a commit waits for the disk, so that it is not done for each."""
+    def _keep(self, phase: int, results: Sequence[tuple[int, ScoreBlock | Failure]]) -> None:
+        """Keep finished tiles; a commit waits for the disk, so that it is not done for each."""
+        self.tiles[phase].update(results)
+        if self.record is not None:
+            self._waiting += results
+            if time.perf_counter() - self._written > _SECONDS_AT_RISK:
+                self._write(self.record, phase)
+
+    def _write(self, record: AuditRecord, phase: int) -> None:
+        """Store what is kept."""
         waiting, self._waiting = self._waiting, []
         if waiting:
-            self._record.add_tiles(waiting, phase)
+            record.add_tiles(waiting, phase)
         self._written = time.perf_counter()
 
     def _show_bound(self, phase: int) -> None:
         """Report the bound so far, every few seconds."""
         if time.perf_counter() - self._shown < SECONDS_BETWEEN_BOUNDS:
             return
-        self._write(phase)
-        with contextlib.suppress(DpauditError):  # too early: one group has no score yet
-            scores = self._record.scores(phase=phase)
-            bound = estimate(scores, delta=self._question.delta, method="gaussian-dp")
-            self._progress.bound(bound.epsilon)
+        tables = scores_of(self.tiles[phase].values())
+        with contextlib.suppress(DpauditError, ValueError):  # too early: a group has no score yet
+            scores = tables[max(tables)]
+            bound = estimate(scores, delta=self.question.delta, method="gaussian-dp")
+            self.progress.bound(bound.epsilon)
         self._shown = time.perf_counter()
-
-
-@final
-class _Limits:
-    """What the confirmation may cost."""
-
-    def __init__(self, max_runs: int | None, time_limit: float | None, began: float) -> None:
-        if max_runs is not None:
-            _validate.integer("max_runs", max_runs, at_least=1)
-        if time_limit is not None:
-            _validate.positive("time_limit", time_limit)
-        self._max_runs, self._time_limit, self._began = max_runs, time_limit, began
-
-    @property
-    def over(self) -> bool:
-        """Whether the time is over."""
-        elapsed = time.perf_counter() - self._began
-        return self._time_limit is not None and elapsed > self._time_limit
-
-    def allow(self, sample: Sample, runs: int, seconds: float) -> bool:
-        """Whether fresh runs fit: so many after so many runs, which took so many seconds."""
-        if self._max_runs is not None and runs + sample.runs > self._max_runs:
-            return False
-        return self._time_limit is None or (1 + CONFIRMING) * seconds <= self._time_limit
 
 
 @final
@@ -433,7 +484,8 @@ class _FailurePolicy:
 
     def __init__(self, stored: Any, *, single: bool, stop: bool) -> None:
         self._stop, self._single = stop, single
-        self._waiting: defaultdict[bool | None, list[tuple[int, Any]]] = defaultdict(list)
+        self.waiting: defaultdict[bool | None, list[tuple[int, Any]]] = defaultdict(list)
+        """The failures that are not released yet, of each group."""
         blocks = [tile for tile in stored if isinstance(tile, ScoreBlock)]
         self._succeeded = {group for block in blocks for group in self._groups(block.inserted)}
 
@@ -445,14 +497,14 @@ class _FailurePolicy:
         if isinstance(result, ScoreBlock):
             groups = self._groups(result.inserted)
             self._succeeded |= groups
-            return [(tile, result), *(one for g in groups for one in self._waiting.pop(g, []))]
+            return [(tile, result), *(one for g in groups for one in self.waiting.pop(g, []))]
         if self._stop:
             raise TrainingFailed(f"run {tile} failed with {result.error}\n{result.traceback}")
         (group,) = self._groups(result.inserted)
         if group in self._succeeded:
             return [(tile, result)]
-        self._waiting[group].append((tile, result))
-        if len(self._waiting[group]) >= PATIENCE:
+        self.waiting[group].append((tile, result))
+        if len(self.waiting[group]) >= PATIENCE:
             which = {True: "with the canary ", False: "without the canary ", None: ""}[group]
             array = (
                 f" ('inserted' is an array of {result.canaries} coins, one for each canary)"
@@ -464,15 +516,6 @@ class _FailurePolicy:
                 f"{result.error}{array}\n{result.traceback}"
             )
         return []
-
-    def rest(self) -> list[tuple[int, Any]]:
-        """The failures that are not stored when all runs are done."""
-        return [result for waiting in self._waiting.values() for result in waiting]
-
-
-def _check_kind(name: str, value: object, kind: type, wanted: str) -> None:
-    if value is not None and not isinstance(value, kind):
-        raise InvalidInput(f"{name} must be {wanted}, got {_validate.shown(value)}")
 
 
 def _check_claim(game: Game, question: Question, *, anyway: bool) -> Claim | None:
@@ -516,13 +559,4 @@ def _check_claim(game: Game, question: Question, *, anyway: bool) -> Claim | Non
         f"runs must be large enough to refute the claim, {claim.description}, got "
         f"{description.runs:,}: even perfect scores of so many could not; {remedy}, or play them "
         "anyway (anyway=True, --anyway)"
-    )
-
-
-def _call(description: Description, question: Question) -> str:
-    """The call in Python, as far as it is known."""
-    claim = "" if question.claim is None else f"claim={question.claim!r}, "
-    return (
-        f"dpaudit.audit({description.mechanism.name.rpartition(':')[2]}, ..., {claim}"
-        f"runs={description.runs}, seed={description.seed}, delta={question.delta!r})"
     )

@@ -166,7 +166,7 @@ def collect(
     [bold]dpaudit collect /shared/me/dpaudit-slurm --store audits.sqlite[/]
     """
     from dpaudit.audits import Description  # slow to import
-    from dpaudit.audits.games import check_tile
+    from dpaudit.audits.game import check_tile
     from dpaudit.executors.slurm_array import collect_tiles, folders_of_tiles
 
     where = store_path(store)

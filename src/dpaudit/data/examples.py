@@ -49,16 +49,20 @@ class Examples:
     name: str = "custom"
 
     def __post_init__(self) -> None:
-        features = _features(self.features)
+        features, targets = _array("features", self.features), self.targets
+        if features.dtype == np.int64 and isinstance(self.features, np.ndarray):
+            features = np.ascontiguousarray(features)
+        else:
+            features = _floats("features", features)
         if self.classes is not None:
             object.__setattr__(
                 self, "classes", _validate.integer("classes", self.classes, at_least=2)
             )
-            targets = _labels(self.targets, self.classes)
-        elif self.targets is None:
+            targets = _labels(targets, self.classes)
+        elif targets is None:
             targets = np.zeros((len(features), 0), dtype=np.float32)
         else:
-            targets = _finite("targets", _floats("targets", self.targets))
+            targets = _floats("targets", targets)
         if len(features) != len(targets):
             raise InvalidInput(
                 f"features and targets must have one length, got {len(features)} and {len(targets)}"
@@ -139,27 +143,16 @@ def _array(name: str, given: ArrayLike) -> NDArray[Any]:
         raise InvalidInput(f"{name} must be a table with rows of one length: {error}") from None
 
 
-def _features(given: ArrayLike) -> NDArray[Any]:
-    array = _array("features", given)
-    if array.dtype == np.int64 and isinstance(given, np.ndarray):
-        features: NDArray[Any] = np.ascontiguousarray(array)
-    else:
-        features = _floats("features", array)
-    return _finite("features", features)
-
-
 def _floats(name: str, given: ArrayLike) -> NDArray[np.float32]:
+    """Finite numbers in float32."""
     array = _array(name, given)
     if array.ndim == 0:
         raise InvalidInput(f"{name} must have an axis of examples, got a single number")
     try:
-        with np.errstate(over="ignore"):  # too large for float32: reported as infinite later
-            return np.ascontiguousarray(array, dtype=np.float32)
+        with np.errstate(over="ignore"):  # too large for float32: infinite, and reported below
+            values = np.ascontiguousarray(array, dtype=np.float32)
     except (TypeError, ValueError):
         raise InvalidInput(f"{name} must be numbers, got {array.dtype} values") from None
-
-
-def _finite(name: str, values: NDArray[Any]) -> NDArray[Any]:
     # All values are finite if both extremes are, and finding those takes no extra memory.
     if values.size and not np.isfinite([values.min(), values.max()]).all():
         bad = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import threading
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, final
@@ -81,30 +80,6 @@ class Status:
     in_flight: int = 0
     retries: int = 0
     lost_nodes: int = 0
-
-
-@final
-class Attempts:
-    """Decides whether a tile whose worker died is played again.
-
-    Arguments:
-        most: Number of times that a tile is tried.
-        status: Counts the retries.
-        notify: Told about each retry.
-    """
-
-    def __init__(self, most: int, status: Status, notify: Notify) -> None:
-        self._most, self._status, self._notify = most, status, notify
-        self._failed = Counter[int]()
-
-    def failed(self, tile: int, reason: str) -> Lost | None:
-        """The result after the last attempt; `None` if the tile is to be played again."""
-        self._failed[tile] += 1
-        if self._failed[tile] == self._most:
-            return Lost(reason=reason, attempts=self._most)
-        self._status.retries += 1
-        self._notify(f"tile {tile}: {reason}; it is played again")
-        return None
 
 
 @final

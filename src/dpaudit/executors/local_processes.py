@@ -19,16 +19,10 @@ from typing import Any, Self, final
 
 from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.executors._attempts import Attempts
 from dpaudit.executors._ending import kill_descendants
 from dpaudit.executors._worker import Setup
-from dpaudit.executors.base import (
-    Attempts,
-    Capacity,
-    Executor,
-    Notify,
-    Player,
-    check_pickles,
-)
+from dpaudit.executors.base import Capacity, Executor, Notify, Player, check_pickles
 
 _POLL = 1.0
 """Seconds after which a worker that ended without closing its socket is noticed."""

@@ -11,7 +11,8 @@ from typing import Any, final
 
 from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput, MissingExtra
-from dpaudit.executors.base import Attempts, Capacity, Executor, Notify, Player, PlayTile
+from dpaudit.executors._attempts import Attempts
+from dpaudit.executors.base import Capacity, Executor, Notify, Player, PlayTile
 
 _SECONDS_BETWEEN_LOOKS = 2.0
 """How often the cluster is asked for its machines, which may come and go."""

@@ -9,6 +9,7 @@ are data: a line of JSON with the audit, the tile and the notices, then the pack
 
 from __future__ import annotations
 
+import base64
 import builtins
 import contextlib
 import json
@@ -33,6 +34,7 @@ from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.scores.tiles import pack, unpack
 
 _PLAYER, _ENDING = "player.pickle", ".tile"
+_PACKED = "packed tile"
 
 
 @final
@@ -218,10 +220,21 @@ def _encoded(file: Path, tile: int, result: Any, notices: Sequence[str]) -> byte
     elif isinstance(result, Exception):
         kind, payload = "error", json.dumps([type(result).__name__, str(result)]).encode()
     else:
-        payload = json.dumps(result).encode()
+        payload = json.dumps(result, default=_as_text).encode()
     played_on = getattr(result, "played_on", "")
     head = {"audit": file.parent.name, "tile": tile, "kind": kind, "notices": list(notices)}
     return json.dumps({**head, "played_on": played_on}).encode() + b"\n" + payload
+
+
+def _as_text(tile: object) -> dict[str, str]:
+    """A tile inside of a result that is written as JSON."""
+    if not isinstance(tile, ScoreBlock | Failure):
+        raise TypeError(f"a {type(tile).__name__} is no result of a job")
+    return {_PACKED: base64.b64encode(pack(tile)).decode()}
+
+
+def _with_tiles(plain: dict[str, Any]) -> Any:
+    return unpack(base64.b64decode(plain[_PACKED])) if plain.keys() == {_PACKED} else plain
 
 
 def _read(file: Path, tile: int) -> tuple[Any, list[str]]:
@@ -237,7 +250,7 @@ def _read(file: Path, tile: int) -> tuple[Any, list[str]]:
             if isinstance(result, ScoreBlock):
                 result = replace(result, played_on=str(head["played_on"]))
         else:
-            result = json.loads(payload)
+            result = json.loads(payload, object_hook=_with_tiles)
     except (OSError, InvalidScores, ValueError, TypeError, KeyError) as error:
         raise DpauditError(
             f"cannot read the result {file}: {error}; delete it and repeat"

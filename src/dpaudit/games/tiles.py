@@ -244,9 +244,14 @@ def _on_device(canaries: Canaries, device: torch.device) -> Canaries:
     return replace(canaries, **tensors)  # type: ignore[type-var]
 
 
-def executor_for(prepared: Prepared, done: Collection[int] = ()) -> Executor:
-    """Local processes, as many as the settled speed has; this process for a single one."""
-    workers = min(prepared.speed.workers or 1, prepared.tiles - len(done))
+def executor_for(prepared: Prepared, tiles: int | None = None) -> Executor:
+    """Local processes, as many as the settled speed has; this process for a single one.
+
+    Arguments:
+        prepared: The game.
+        tiles: Number of tiles to play; by default all.
+    """
+    workers = min(prepared.speed.workers or 1, prepared.tiles if tiles is None else tiles)
     if workers < 2:
         return InProcess()
     from dpaudit.executors import LocalProcesses
@@ -287,7 +292,7 @@ def play(
     for notice in prepared.checked.notices:
         report(notice)
     tiles = [tile for tile in range(prepared.tiles) if tile not in frozenset(done)]
-    executor = executor_for(prepared, done) if executor is None else executor
+    executor = executor_for(prepared, len(tiles)) if executor is None else executor
     lost: dict[int, Lost] = {}
     for tile, result in executor.play(prepared, tiles, report):
         if not isinstance(result, Lost):

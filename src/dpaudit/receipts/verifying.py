@@ -18,7 +18,7 @@ import numpy as np
 from dpaudit._numbers import counted
 from dpaudit._version import __version__
 from dpaudit.audits import Description
-from dpaudit.audits.games import coins_of
+from dpaudit.audits.game import coins_of
 from dpaudit.errors import DpauditError, MissingExtra
 from dpaudit.receipts.form import (
     Given,

@@ -224,7 +224,7 @@ def record_page(
 
 def _repeat(result: AuditResult, store: str = "") -> tuple[Snippet, ...]:
     """The call that played the audit, and the command that writes its page."""
-    snippets = [Snippet(caption="The call", text=result.call)] if result.call else []
+    snippets = [Snippet(caption="The call", text=result.called)] if result.called else []
     if store:
         leading = result.leading
         page = ["dpaudit", "report", result.audit[:8], "--store", store]

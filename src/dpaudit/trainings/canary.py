@@ -159,10 +159,11 @@ class CraftedCanary(abc.ABC):
         texts = isinstance(self.names, tuple | list) and all(
             isinstance(name, str) for name in self.names
         )
-        if not texts or len(self.names) not in (0, self.count):
+        different = texts and len(set(self.names)) == len(self.names)
+        if not different or len(self.names) not in (0, self.count):
             raise InvalidInput(
-                f"names must be a text for each of the {self.count} canaries, or none, got "
-                f"{_validate.shown(self.names)}"
+                f"names must be a text for each of the {self.count} canaries, all different, or "
+                f"none, got {_validate.shown(self.names)}"
             )
 
     def _flat(self, name: str, values: ArrayLike) -> Array:

@@ -45,17 +45,13 @@ from typing import Any, final
 
 import numpy as np
 
-from dpaudit.errors import InvalidInput
+from dpaudit.errors import CodeChanged, InvalidInput
 from dpaudit.trainings.scoring import as_array
 from dpaudit.trainings.shell import CommandTraining
 
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _GENERATORS = {"numpy.Generator", "numpy.RandomState", "torch.Generator", "random.Random"}
 _LARGEST_FILE = 1 << 28  # bytes that are read; of a larger file, its size and date are used
-
-
-class CodeChanged(InvalidInput):
-    """Runs would be mixed with those of other code."""
 
 
 @final
@@ -290,7 +286,7 @@ class _Reader:
             self._done[once] = values
             if not is_module:
                 self.hold(f"{module}.{name}", value)
-            elif _is_users_module(value):
+            elif is_users(_attribute(value, "__file__")):
                 place = self._module(value).removeprefix(_MODULE)
                 self._globals(vars(value), place, names)
 
@@ -372,16 +368,16 @@ _OF_CODE = (
 _OF_ARGUMENTS = ("argcount", "posonlyargcount", "kwonlyargcount")
 
 
-def _code_digest(code: CodeType) -> str:
-    """The bytecode of a function or a module, without names of files and numbers of lines."""
-    return _hashed(*(_text(getattr(code, f"co_{name}")) for name in _OF_CODE + _OF_ARGUMENTS))
+def _code_digest(value: Any) -> str:
+    """The bytecode of a function or a module, without names of files and numbers of lines.
 
-
-def _text(value: Any) -> str:
+    Of its constants, what distinguishes them from others.
+    """
     if isinstance(value, CodeType):
-        return _code_digest(value)
+        names = _OF_CODE + _OF_ARGUMENTS
+        return _hashed(*(_code_digest(getattr(value, f"co_{name}")) for name in names))
     if isinstance(value, tuple | frozenset):
-        texts = [_text(member) for member in value]
+        texts = [_code_digest(member) for member in value]
         return f"tuple {texts}" if isinstance(value, tuple) else f"set {sorted(texts)}"
     return repr(value)
 
@@ -444,8 +440,10 @@ def _file_digest(file: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def is_users(file: str) -> bool:
+def is_users(file: str | None) -> bool:
     """Whether a file is the user's: not of Python, an installed package or dpaudit."""
+    if file is None:  # of a module without a file
+        return False
     place = Path(file).resolve()
     installed = {"site-packages", "dist-packages"} & set(place.parts)
     own = Path(__file__).resolve().parents[1], Path(sysconfig.get_path("stdlib")).resolve()
@@ -475,12 +473,8 @@ def _is_users_name(name: str | None) -> bool:
     ``__main__`` is another one.
     """
     module = sys.modules.get(name or "")
-    return _plain_name(name or "") == "__main__" or module is None or _is_users_module(module)
-
-
-def _is_users_module(module: object) -> bool:
-    file = _attribute(module, "__file__")
-    return file is not None and is_users(file)
+    main = _plain_name(name or "") == "__main__"
+    return main or module is None or is_users(_attribute(module, "__file__"))
 
 
 def _attribute(module: object, name: str) -> Any:

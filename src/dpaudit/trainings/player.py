@@ -17,7 +17,7 @@ from dpaudit.trainings.identity import CodeDigest, code_digest, name_of
 from dpaudit.trainings.importing import canary_beside, loaded
 from dpaudit.trainings.probe import check_function, probe
 from dpaudit.trainings.run import Job
-from dpaudit.trainings.scoring import Scorer, names_of
+from dpaudit.trainings.scoring import Scorer
 
 DESCRIBE, CHECK, PROBE = -1, -2, -3
 """The tiles before the runs: a `TrainingFacts`, the broken rules, and a `Liveness` as a dict."""
@@ -51,21 +51,6 @@ class TrainingFacts:
     records: int
     crafted: bool
 
-    @classmethod
-    def of(cls, job: Job) -> TrainingFacts:
-        """The facts of a job, in the process that has its code."""
-        canary, adversary = job.scorer.canary, job.scorer.adversary
-        return cls(
-            name=name_of(job.train),
-            adversary=name_of(adversary) if callable(adversary) else adversary or "",
-            code=code_digest(job.train, **job.held),
-            canaries=job.scorer.canaries,
-            names=names_of(canary),
-            unit=getattr(canary, "unit", "record"),
-            records=getattr(canary, "records", 1),
-            crafted=isinstance(canary, CraftedCanary),
-        )
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -95,29 +80,38 @@ class TrainingPlayer(Player):
 
     def open(self) -> PlayTile:
         """Import the training, and compare its code. The runs share nothing else."""
-        job = self._job()
-        here = self.code and self.code.require_here(job.train, **job.held)
-
-        def play(tile: int, notify: Notify) -> Any:
-            if tile == DESCRIBE:
-                return TrainingFacts.of(job)
-            if tile == CHECK:
-                return self.check(job.train, job.scorer.canary, notify)  # type: ignore[misc]
-            # Plain data, because jobs elsewhere write it to a file.
-            result = probe(job, self.runs).to_dict() if tile == PROBE else job.play(tile)
-            if here is not None:
-                here.require_unedited()
-            return result
-
-        return play
-
-    def _job(self) -> Job:
         train, adversary = loaded(self.train), loaded(self.adversary)
         canary = canary_beside(train) if self.canary is None else loaded(self.canary)
         check_function(train, canary)
         adversary = adversary() if isinstance(adversary, type) else adversary
         scorer = Scorer(canary=canary, adversary=adversary, initial=self.initial)
-        return Job(train=train, scorer=scorer, seed=self.seed)
+        job = Job(train=train, scorer=scorer, seed=self.seed)
+        held = {"canary": canary, "initial": scorer.initial}  # what decides the scores, too
+        if callable(adversary):
+            held["adversary"] = adversary
+        here = self.code and self.code.require_here(train, **held)
+
+        def play(tile: int, notify: Notify) -> Any:
+            if tile == DESCRIBE:
+                return TrainingFacts(
+                    name=name_of(train),
+                    adversary=name_of(adversary) if callable(adversary) else adversary or "",
+                    code=code_digest(train, **held),
+                    canaries=scorer.canaries,
+                    names=tuple(canary.names) if isinstance(canary, CraftedCanary) else (),
+                    unit=getattr(canary, "unit", "record"),
+                    records=getattr(canary, "records", 1),
+                    crafted=isinstance(canary, CraftedCanary),
+                )
+            if tile == CHECK:
+                return self.check(train, canary, notify)  # type: ignore[misc]
+            # Plain data and tiles, because jobs elsewhere write them to a file.
+            result = vars(probe(job, self.runs)) if tile == PROBE else job.play(tile)
+            if here is not None:
+                here.require_unedited()
+            return result
+
+        return play
 
 
 def executor_of(workers: int, *, timeout: float | None = None, isolated: bool = False) -> Executor:

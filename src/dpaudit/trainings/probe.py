@@ -15,9 +15,8 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -26,12 +25,16 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._validate import said
-from dpaudit.errors import DpauditError, InvalidInput
+from dpaudit.errors import InvalidInput, UnscorableReturn
 from dpaudit.scores import Failure, ScoreBlock
-from dpaudit.scores.tiles import pack, unpack
 from dpaudit.trainings.canary import CraftedCanary, DirectionCanary, GradientCanary
 from dpaudit.trainings.run import Job, collecting
-from dpaudit.trainings.scoring import Kind, UnscorableReturn, coverage_of, flat_parameters
+from dpaudit.trainings.scoring import (
+    Kind,
+    coverage_of,
+    flat_parameters,
+    parameters_of,
+)
 from dpaudit.trainings.shell import CommandTraining
 
 MOST_PAIRS = 5
@@ -68,10 +71,6 @@ _ELSEWHERE = 1e-3
 """Below this share of the largest movement, the canary's own coordinate did not move."""
 
 
-class DeadCanary(DpauditError):
-    """The canary has no effect on the result, or not where the score looks."""
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
 class Liveness:
@@ -79,28 +78,17 @@ class Liveness:
 
     Arguments:
         kind: The adversary that scores this training; `None` if all trainings failed.
-        results: The runs of the audit that were played on the way.
+        results: The runs of the audit that were played on the way, after their numbers.
         problem: Why the training cannot be audited; empty if it can.
         doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
         covers: What the canaries test, in words; empty if that is not known.
     """
 
     kind: Kind | None = None
-    results: dict[int, ScoreBlock | Failure] = field(default_factory=dict)
+    results: Sequence[tuple[int, ScoreBlock | Failure]] = ()
     problem: str = ""
-    doubts: tuple[str, ...] = ()
+    doubts: Sequence[str] = ()
     covers: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, which a job on another machine can write."""
-        packed = {str(run): b64encode(pack(one)).decode() for run, one in self.results.items()}
-        return {**vars(self), "results": packed, "doubts": list(self.doubts)}
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Liveness:
-        """Read what `to_dict` wrote."""
-        results = {int(run): unpack(b64decode(text)) for run, text in plain["results"].items()}
-        return cls(**{**plain, "results": results, "doubts": tuple(plain["doubts"])})
 
 
 def check_function(train: object, canary: object) -> None:
@@ -182,6 +170,7 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
     """
     results: dict[int, ScoreBlock | Failure] = {}
     silent, failed, error, kind = 0, 0, "", None
+    alive, problem, doubts, further = False, "", list[str](), ""
     with collecting() as uncovered:
         for run in runs:
             coins = job.coins(run)
@@ -200,48 +189,34 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
                 except (Exception, SystemExit) as raised:
                     failed, error = failed + 1, said(raised)
                 else:
-                    if not first.same_as(twin):
-                        problem, doubts, covers = _of_pair(job, run, runs, first, twin, results)
-                        return Liveness(
-                            kind=kind,
-                            results=results,
-                            problem=problem,
-                            doubts=(*uncovered, *doubts),
-                            covers=covers,
-                        )
+                    alive = not first.same_as(twin)
+                    if alive:
+                        break
                     silent += 1
             if MOST_PAIRS in (silent, failed):
                 break
-    dead = silent == MOST_PAIRS or (silent > 0 and not failed)
+        if alive:
+            problem = _misplaced(job, coins, first, twin)
+            if not problem:
+                seeds = _seed_doubt(job, run, runs, first, twin, results)
+                doubts.append(seeds)
+                if seeds == SAME_FOR_ALL_SEEDS and not _rises(coins, first, twin):
+                    problem = f"{SAME_FOR_ALL_SEEDS} The canary does not raise the score either."
+            if not problem and kind == "parameters":
+                spread = spread_contribution(job, run) if len(runs) >= _WORTH_SPREADING else None
+                doubts.append(spread_doubt(spread))
+                further = spread_coverage(job.scorer.canary, spread)
+        else:
+            if silent == MOST_PAIRS or (silent > 0 and not failed):
+                problem = _silent(silent)
+            doubts.append(NOT_CHECKED.format(error=error) if error else "")
     return Liveness(
         kind=kind,
-        results=results,
-        problem=_silent(silent) if dead else "",
-        doubts=(*uncovered, *([NOT_CHECKED.format(error=error)] if error else [])),
-        covers="" if kind is None else coverage_of(job.scorer.canary),
+        results=list(results.items()),
+        problem=problem,
+        doubts=[*uncovered, *(doubt for doubt in doubts if doubt)],
+        covers="" if kind is None else coverage_of(job.scorer.canary) + further,
     )
-
-
-def _of_pair(
-    job: Job,
-    run: int,
-    runs: Sequence[int],
-    first: _Training,
-    twin: _Training,
-    results: dict[int, ScoreBlock | Failure],
-) -> tuple[str, list[str], str]:
-    """The problem, the doubts and the coverage by a pair that differs: the canary is alive."""
-    coins, doubts, covers = job.coins(run), list[str](), coverage_of(job.scorer.canary)
-    problem = _misplaced(job, coins, first, twin)
-    if not problem:
-        doubts.append(_seed_doubt(job, run, runs, first, twin, results))
-        if doubts == [SAME_FOR_ALL_SEEDS] and not _rises(coins, first, twin):
-            problem = f"{SAME_FOR_ALL_SEEDS} The canary does not raise the score either."
-    if not problem and first.kind == "parameters":
-        spread = spread_contribution(job, run) if len(runs) >= _WORTH_SPREADING else None
-        doubts.append(spread_doubt(spread))
-        covers += spread_coverage(job.scorer.canary, spread)
-    return problem, [doubt for doubt in doubts if doubt], covers
 
 
 @final
@@ -257,12 +232,9 @@ class _Training:
     def of(cls, job: Job, run: int, coins: NDArray[np.bool_]) -> _Training:
         returned = job.returned(run, coins)
         kind, scores = job.scorer.score(returned)
-        try:
-            # A copy, because trainings may return one model that each of them changes.
-            parameters = flat_parameters(returned)
-        except InvalidInput:
-            parameters = None  # only the scores can be compared
-        return cls(kind=kind, parameters=parameters, scores=scores)
+        # A copy, because trainings may return one model that each of them changes. Without
+        # parameters, only the scores can be compared.
+        return cls(kind=kind, parameters=parameters_of(returned), scores=scores)
 
     def same_as(self, other: _Training) -> bool:
         if not np.array_equal(self.scores, other.scores):

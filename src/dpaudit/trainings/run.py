@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit._validate import said
+from dpaudit.errors import UnscorableReturn
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.trainings.coins import Coins, inserted_in, training_seed
-from dpaudit.trainings.scoring import Kind, Scorer, UnscorableReturn
+from dpaudit.trainings.scoring import Kind, Scorer
 
 Train = Callable[[Any, Any, int], Any]
 
@@ -40,13 +41,6 @@ class Job:
     train: Train
     scorer: Scorer
     seed: int
-
-    @property
-    def held(self) -> dict[str, Any]:
-        """What decides the scores beside the training, by name."""
-        scorer = self.scorer
-        own = {"adversary": scorer.adversary} if callable(scorer.adversary) else {}
-        return {"canary": scorer.canary, "initial": scorer.initial, **own}
 
     def coins(self, run: int) -> Coins:
         """Which canaries are inserted in this run."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
 import numpy as np
@@ -24,17 +24,13 @@ from numpy.typing import ArrayLike, NDArray
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._validate import said
-from dpaudit.errors import InvalidInput
+from dpaudit.errors import InvalidInput, UnscorableReturn
 from dpaudit.trainings.canary import CraftedCanary
 
 Kind = Literal["score", "parameters", "predictions", "private gradients", "own"]
 AdversaryLike = Callable[[Any, Any], Any] | str | None
 
 NAMES = ("score", "parameters", "predictions", "private gradients")
-
-
-class UnscorableReturn(InvalidInput):
-    """The returned value cannot be scored, and would not be in any other run."""
 
 
 class NotFinite(ValueError):
@@ -50,11 +46,13 @@ class Scorer:
         canary: The canary that was passed to the training.
         adversary: One of `NAMES`, a function of (canary, returned), or `None` to choose by type.
         initial: The parameters at the start of training, flat or as the training returns them.
+        canaries: Canaries per run: the count of a `GradientCanary`, otherwise one.
     """
 
     canary: Any
     adversary: AdversaryLike = None
     initial: Any = None
+    canaries: int = field(init=False)
 
     def __post_init__(self) -> None:
         if self.adversary is not None and not callable(self.adversary):
@@ -68,11 +66,9 @@ class Scorer:
             start = flat_parameters(self.initial)
             _check_initial(start, self.canary)
             object.__setattr__(self, "initial", start)  # a copy: training may change a model
-
-    @property
-    def canaries(self) -> int:
-        """Canaries per run: the count of a `GradientCanary`, otherwise one."""
-        return canaries_of(self.canary)
+        count = getattr(self.canary, "count", 1)
+        several = isinstance(count, int) and not isinstance(count, bool)
+        object.__setattr__(self, "canaries", int(count) if several else 1)
 
     def kind(self, returned: Any) -> Kind:
         """The adversary for a returned value."""
@@ -90,11 +86,12 @@ class Scorer:
             return "predictions"
         if isinstance(returned, PrivateGradients):
             return "private gradients"
+        parameters = parameters_of(returned)
+        size = None if parameters is None else len(parameters)
         if isinstance(self.canary, CraftedCanary):
-            size = _size(returned)
             if size == self.canary.parameters or size not in (None, self.canaries):
                 return "parameters"
-        elif looks_like_parameters(returned) and _size(returned) != self.canaries:
+        elif size not in (None, self.canaries):
             raise UnscorableReturn(
                 f"the training returned {_words(returned)}, which looks like parameters; they can "
                 f"be scored for a GradientCanary, and canary is {_words(self.canary)}; give "
@@ -105,7 +102,28 @@ class Scorer:
     def score(self, returned: Any) -> tuple[Kind, Array]:
         """One finite score per canary, and the adversary that gave it."""
         kind = self.kind(returned)
-        scores = self._scored(kind, returned)
+        try:
+            if kind == "own":
+                scores = np.atleast_1d(as_array(self._own(returned)))
+            elif kind in ("score", "private gradients"):
+                scores = np.atleast_1d(as_array(returned))
+            elif kind == "predictions":
+                if not isinstance(returned, Predictions):
+                    raise InvalidInput("Predictions(probabilities=…, target=…) are expected")
+                scores = returned.log_likelihood()
+            elif not isinstance(self.canary, CraftedCanary):
+                raise InvalidInput(
+                    f"parameters are scored for a GradientCanary, and canary is "
+                    f"{_words(self.canary)}; give adversary=, a function of (canary, returned)"
+                )
+            else:
+                scores = self.canary.score(flat_parameters(returned), self.initial)
+        except InvalidInput as error:
+            raise UnscorableReturn(
+                f"the training returned {_words(returned)}, which the {_ADVERSARIES[kind]} cannot "
+                f"score: {error}; a training returns a number (higher for 'inserted'), the final "
+                "parameters, or dpaudit.Predictions"
+            ) from error
         if scores.shape != (self.canaries,):
             raise UnscorableReturn(
                 f"one score for each of {self.canaries} canaries is needed, got shape "
@@ -118,30 +136,6 @@ class Scorer:
                 "diverged, or it returned values that are not finite"
             )
         return kind, scores
-
-    def _scored(self, kind: Kind, returned: Any) -> Array:
-        try:
-            if kind == "own":
-                return np.atleast_1d(as_array(self._own(returned)))
-            if kind in ("score", "private gradients"):
-                return np.atleast_1d(as_array(returned))
-            if kind == "predictions":
-                if not isinstance(returned, Predictions):
-                    raise InvalidInput("Predictions(probabilities=…, target=…) are expected")
-                return returned.log_likelihood()
-            if not isinstance(self.canary, CraftedCanary):
-                raise InvalidInput(
-                    f"parameters are scored for a GradientCanary, and canary is "
-                    f"{_words(self.canary)}; give adversary=, a function of (canary, returned)"
-                )
-            initial = None if self.initial is None else flat_parameters(self.initial)
-            return self.canary.score(flat_parameters(returned), initial)
-        except InvalidInput as error:
-            raise UnscorableReturn(
-                f"the training returned {_words(returned)}, which the {_ADVERSARIES[kind]} cannot "
-                f"score: {error}; a training returns a number (higher for 'inserted'), the final "
-                "parameters, or dpaudit.Predictions"
-            ) from error
 
     def _own(self, returned: Any) -> Any:
         try:
@@ -159,23 +153,6 @@ _ADVERSARIES: dict[Kind, str] = {
 }
 
 
-def canaries_of(canary: Any) -> int:
-    """The ``count`` of a canary that has one, otherwise 1."""
-    count = getattr(canary, "count", 1)
-    return int(count) if isinstance(count, int) and not isinstance(count, bool) else 1
-
-
-def names_of(canary: Any) -> tuple[str, ...]:
-    """The names of the canaries, which are then tested one by one; empty if they have none."""
-    names = canary.names if isinstance(canary, CraftedCanary) else ()
-    if names and (len(names) != canary.count or len(set(names)) != len(names)):
-        raise InvalidInput(
-            f"names must be one for each of the {canary.count} canaries, all different, got "
-            f"{len(names)}: {', '.join(names[:5])}"
-        )
-    return tuple(names)
-
-
 def coverage_of(canary: Any) -> str:
     """What the canaries test, in words."""
     if not isinstance(canary, CraftedCanary):
@@ -190,13 +167,6 @@ def coverage_of(canary: Any) -> str:
         f"{which} of {canary.parameters:,} parameters, not tensors without a canary: "
         "GradientCanary.per_tensor has one in each"
     )
-
-
-def _size(returned: Any) -> int | None:
-    try:
-        return len(flat_parameters(returned))
-    except InvalidInput:
-        return None
 
 
 def _check_initial(initial: Array, canary: object) -> None:
@@ -410,13 +380,12 @@ def flat_parameters(returned: Any) -> Array:
     return np.concatenate(leaves)
 
 
-def looks_like_parameters(returned: Any) -> bool:
-    """Whether `flat_parameters` can read it."""
+def parameters_of(returned: Any) -> Array | None:
+    """The same, or `None` if there are no parameters in what was returned."""
     try:
-        flat_parameters(returned)
+        return flat_parameters(returned)
     except InvalidInput:
-        return False
-    return True
+        return None
 
 
 def as_array(value: Any) -> Array:
