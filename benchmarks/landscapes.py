@@ -3,7 +3,7 @@
     python benchmarks/landscapes.py                # all sections, some minutes on two cores
     python benchmarks/landscapes.py sweep moving   # only these
 
-Numbers go to ``benchmarks/landscapes.json``, tables between their markers in two pages of
+Numbers go to ``benchmarks/landscapes.json``, tables between their markers in pages of
 ``docs/``.
 """
 
@@ -34,10 +34,12 @@ from dpaudit_paper.landscapes import (
     threshold_search,
     wells,
 )
+from dpaudit_paper.landscapes.one_insertion import composed_at_most
 
 ROOT = Path(__file__).parent.parent
 NUMBERS = ROOT / "benchmarks" / "landscapes.json"
-PAGES = [ROOT / "docs" / name for name in ("landscapes.md", "reproduction-numbers.md")]
+NAMES = ("landscapes.md", "reproduction-numbers.md", "amplification.md")
+PAGES = [ROOT / "docs" / name for name in NAMES]
 
 DELTA = 1e-5
 BATCHES = (1, 2, 4, 8, 16)
@@ -186,6 +188,19 @@ def run_simulation(numbers: dict[str, Any]) -> None:
     write_table("simulation", ["scaling", "bound", "lower bound on epsilon", "exact"], rows)
 
 
+def run_composed(numbers: dict[str, Any]) -> None:
+    """Upper bounds for an insertion in every k-th step, with clipping as the only assumption."""
+    rows = []
+    for batch in (1, 2, 4, 8):
+        composed = [
+            composed_at_most(process(SIGMA, batch, INSERTIONS * period, "dpsgd", period=period))
+            for period in (2, 5, 25)
+        ]
+        rows.append([str(batch), *(f"{epsilon:.2f}" for epsilon in composed)])
+    numbers["composed"] = rows
+    write_table("composed", ["B", "k = 2", "k = 5", "k = 25"], rows)
+
+
 def run_periodic(numbers: dict[str, Any]) -> None:
     """Reading wells: the smallest batch size for each epsilon, and epsilon at B = 128."""
     rows = []
@@ -231,6 +246,7 @@ SECTIONS = {
     "long": run_long,
     "moving": run_moving,
     "periodic": run_periodic,
+    "composed": run_composed,
 }
 
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
+from dpaudit.upper_bounds import HiddenState, upper_bound
 from dpaudit.upper_bounds.hidden_state import one_clean_step_delta
 from dpaudit_paper.landscapes import (
     Constant,
     LandscapeProcess,
+    Threshold,
     exact_privacy,
     fitted_moving_threshold,
+    pairs,
 )
 from dpaudit_paper.landscapes.moving_threshold import forward
 from dpaudit_paper.landscapes.one_insertion import (
     advantage,
     after_one_clean_step,
     at_most,
+    composed_at_most,
     lasts,
     one_clean_step,
+    pair_bound,
 )
 
 DELTA = 1e-5
@@ -47,11 +54,75 @@ def test_one_clean_step_agrees_with_the_accountant_and_is_attained(sigma, batch)
     assert after_one_clean_step(flat) == pytest.approx(float(moving.epsilon[-1]), rel=1e-5)
 
 
-def test_the_bound_for_three_steps_lies_between_the_landscape_and_one_clean_step() -> None:
-    flat = process(steps=3)
-    moving = exact_privacy(flat.with_landscape(fitted_moving_threshold(flat, delta=DELTA)))
-    upper = at_most(flat, delta=DELTA, cells=10)
-    assert float(moving.epsilon[-1]) < upper < after_one_clean_step(flat) - 0.05
+def test_upper_ends_fall_with_the_steps_and_stay_above_the_moving_threshold() -> None:
+    flat = process(steps=6)
+    upper = at_most(flat, delta=DELTA)
+    assert upper[1] == after_one_clean_step(flat)
+    assert (np.diff(upper) < 0).all()
+    for steps in (3, 6):
+        shorter = process(steps=steps)
+        chosen = fitted_moving_threshold(shorter, delta=DELTA)
+        kept = float(exact_privacy(shorter.with_landscape(chosen)).epsilon[-1])
+        assert kept < upper[steps - 1] < kept * 1.003
+
+
+@pytest.mark.parametrize("reach", [0.25, 1.0, 3.0])
+def test_the_bound_of_pairs_after_two_clean_steps_is_the_exact_one(reach) -> None:
+    """The matching against the best test of one clean step, which attains the maximum."""
+    logs = np.array([-1.0, 0.0, 1.0, 3.0])
+    for apart in (0.0, 0.7, 2.0, 5.0):
+        bound = pair_bound(reach, 2)(np.full(logs.size, apart), logs)
+        exact = one_clean_step(logs, apart=apart + 2 * reach, before=1.0, noise=1.0, reach=reach)
+        assert bound == pytest.approx(exact, rel=2e-4, abs=1e-12)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_no_random_landscape_exceeds_the_bound_of_pairs(steps) -> None:
+    """Random test sets and moves on a grid; acceptance probabilities of all pairs of points."""
+    cell, reach = 0.1, 1.05  # a move by ten cells, and half a cell to the middle of a cell
+    x = cell * np.arange(-120, 121)
+    edges = np.append(x - cell / 2, x[-1] + cell / 2)
+    kernel = np.diff(ndtr(edges - x[:, None]), axis=1)
+    inner = np.flatnonzero(np.abs(x) < 3)
+    apart = np.abs(np.subtract.outer(x[inner], x[inner]))
+    random = np.random.default_rng(steps)
+    for trial in range(40):
+        accepted = (np.sin(random.uniform(0.1, 3) * x + random.uniform(0, 7)) > 0).astype(float)
+        if trial % 2:
+            accepted = (x > random.uniform(-1, 1)).astype(float)
+        for _ in range(steps):
+            moves = random.integers(-10, 11, x.size)
+            if trial % 4 > 1:
+                moves = np.where(x > random.uniform(-1, 1), 10, -10)
+            accepted = (kernel @ accepted)[np.clip(np.arange(x.size) + moves, 0, x.size - 1)]
+        chosen = accepted[inner]
+        for log in (0.0, 0.5, 2.0, 4.0):
+            kept = chosen[:, None] - math.exp(log) * chosen
+            bound = pair_bound(reach, steps)(apart, np.full(apart.shape, log))
+            assert (kept <= bound + 1e-9).all()
+
+
+def test_composed_bounds_agree_with_the_accountant_and_fall_with_the_period() -> None:
+    """At a period of 2 both bounds are the same theorem, computed by different code."""
+    periodic = dataclasses.replace(process(4.0, 2, steps=40), period=2)
+    ours = composed_at_most(periodic, delta=DELTA)
+    theirs = upper_bound(
+        noise_multiplier=4,
+        steps=40,
+        delta=DELTA,
+        hidden_state=HiddenState(period=2, batch_size=2),
+        accountant="hidden-state-clipping",
+    )
+    assert ours == pytest.approx(theirs.epsilon, rel=2e-3)
+    longer = dataclasses.replace(process(4.0, 2, steps=80), period=4)
+    assert composed_at_most(longer, delta=DELTA) < 0.97 * ours
+
+
+@pytest.mark.parametrize("scaling", ["dpsgd", "paper"])
+def test_the_advantage_agrees_with_densities(scaling) -> None:
+    middle = dataclasses.replace(process(2.0, 4, 4, scaling), landscape=Threshold())
+    exact = [pair.delta(0.0) for pair in pairs(middle)]
+    assert advantage(middle) == pytest.approx(exact, abs=1e-8)
 
 
 def test_the_advantage_is_that_of_the_threshold_at_one_half() -> None:
