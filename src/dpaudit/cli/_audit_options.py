@@ -8,7 +8,7 @@ import inspect
 import json as json_module
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -128,15 +128,24 @@ def takes_executor(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_signature(
-    command: Callable[..., None], options: Mapping[str, Any], defaults: Mapping[str, Any]
+    command: Callable[..., None],
+    options: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
 ) -> Callable[..., None]:
-    """Give a command the signature that typer reads; options without a default have `None`."""
+    """Give a command the signature that typer reads.
+
+    Without a default of its own a flag is `False`, and any other option `None`.
+    """
+
+    def default_of(name: str, annotation: Any) -> Any:
+        return (defaults or {}).get(name, False if bool in get_args(annotation)[:1] else None)
+
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=defaults.get(name),
+                default=default_of(name, annotation),
                 annotation=annotation,
             )
             for name, annotation in options.items()

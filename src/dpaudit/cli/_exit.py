@@ -3,7 +3,7 @@
 | code | meaning |
 |---|---|
 | 0 | The command succeeded; with a verdict: consistent, no rule broken, or nothing claimed. |
-| 1 | A violation is proven, or a rule is broken; also if an output could not be written. |
+| 1 | A violation is proven, or a rule is broken, even if an output could not be written. |
 | 2 | A mistake in the call that the user can correct: an argument, a file, a training that fails. |
 | 3 | Inconclusive, or unfinished; `check`: a core rule was not tested. |
 | 4 | A defect of dpaudit; ``DPAUDIT_TRACEBACK=1`` shows where. |

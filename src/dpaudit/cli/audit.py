@@ -321,9 +321,4 @@ _OPTIONS = {
     "executor": None,
     "json": Json,
 }
-_NAMES_OF_FLAGS = (
-    "pair_only", "until_violation", "no_confirm", "no_check", "anyway", "all_bounds",
-    "overwrite", "json",
-)  # fmt: skip
-_FLAGS = dict.fromkeys(_NAMES_OF_FLAGS, False)
-audit = takes_executor(with_signature(audit, _OPTIONS, _FLAGS))
+audit = takes_executor(with_signature(audit, _OPTIONS))

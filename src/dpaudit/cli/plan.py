@@ -271,4 +271,4 @@ _OPTIONS = {
     **option.EXECUTION,
     "json": Json,
 }
-option.with_signature(plan, _OPTIONS, {"overwrite": False, "json": False})
+option.with_signature(plan, _OPTIONS)
