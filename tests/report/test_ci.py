@@ -1,7 +1,10 @@
 """Verdicts as JUnit XML and SARIF."""
 
 import json
+import string
 from xml.etree import ElementTree
+
+import pytest
 
 from dpaudit.report.ci import Outcome, to_junit, to_sarif
 
@@ -52,3 +55,30 @@ def test_sarif_has_one_result_for_each_outcome_that_did_not_pass():
     assert place["artifactLocation"]["uri"] == "src/train.py"
     assert place["region"]["startLine"] == 7
     assert (second["level"], "locations" in second) == ("note", False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x00\x1b[2J",
+        "\ufffe",
+        "\udcff",
+        "]]>",
+        "<&\"'",
+        "\n::error::x",
+        "##[error]x",
+        "a\rb\x85\u2028",
+    ],
+)
+@pytest.mark.parametrize("field", ["name", "verdict", "message", "file"])
+def test_no_text_breaks_a_file_or_commands_a_log(text, field):
+    fields = {"name": "n", "verdict": "violation", "message": "m", "file": "a b/t.py", field: text}
+    outcome = Outcome(level="failed", **fields)
+    junit, sarif = to_junit([outcome]), to_sarif([outcome])
+    ElementTree.fromstring(junit.encode())
+    (result,) = json.loads(sarif)["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert set(place) <= set(string.ascii_letters + string.digits + "%/._-~")
+    for line in (junit + sarif).split("\n"):
+        assert not line.strip().startswith("::")
+        assert "##[" not in line

@@ -76,7 +76,8 @@ def to_junit(outcomes: Sequence[Outcome], *, suite: str = "dpaudit") -> str:
             case.set("file", printable(one.file))
         if one.level != "passed":
             tag = "failure" if one.level == "failed" else "skipped"
-            ElementTree.SubElement(case, tag, message=one.verdict).text = printable(one.message)
+            words = printable(one.verdict)
+            ElementTree.SubElement(case, tag, message=words).text = printable(one.message)
     ElementTree.indent(root)
     text: str = ElementTree.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n<!-- {MARKER} -->\n{text}\n'
