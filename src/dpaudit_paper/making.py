@@ -1,7 +1,7 @@
 """Making figures: measure, write and draw. A failure of one does not stop the others.
 
 With several jobs one pool of processes plays the trainings of all figures, each once and the
-longest first, and makes a figure as soon as its trainings are in the store.
+longest first, and then makes the figures.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import platform
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -183,50 +183,24 @@ def left_out(figure: Figure, out: Path) -> tuple[str, ...]:
 def _make_together(
     figures: Sequence[Figure], setting: Setting, out: Path, jobs: int
 ) -> Iterator[Made]:
-    """Play the trainings of all figures in one pool of processes, and make the figures in it."""
-    needed: dict[str, set[str]] = {}
-    waiting: list[tuple[float, str | Trainings]] = []
-    trainings: dict[str, Trainings] = {}
-    for figure in figures:
-        played = {each.name_in(setting): each for each in figure.trainings(setting)}
-        needed[figure.id] = set(played)
-        trainings |= played
-        if not played:
-            waiting.append((figure.cost(setting.scale).gpu, figure.id))
-    waiting += [(each.seconds, each) for each in trainings.values()]
-    waiting.sort(key=lambda entry: entry[0])  # the last one is begun first
-    titles = {figure.id: figure.title for figure in figures}
-    seconds = _seconds(out)
-    began = time.perf_counter()
+    """Play the trainings of all figures in one pool, the longest first, then make the figures."""
+    needed = {each.name_in(setting): each for one in figures for each in one.trainings(setting)}
+    longest = sorted(needed, key=lambda name: needed[name].seconds, reverse=True)
+    unfinished = {figure.id: figure.title for figure in figures}
+    seconds, began = _seconds(out), time.perf_counter()
     with _share_of_cores(jobs), ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        running: dict[Future[Made | float], str] = {}
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                task = waiting.pop()[1]
-                if isinstance(task, str):
-                    running[pool.submit(_make_named, task, setting, out)] = task
-                else:
-                    running[pool.submit(_play, task, setting)] = task.name_in(setting)
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                name = running.pop(future)
-                try:
-                    done = future.result()
-                except BrokenProcessPool:
-                    cause = "a process was killed; repeat the command to resume its trainings"
-                    for unfinished, title in titles.items():
-                        yield _failed(unfinished, title, began, cause)
-                    return
-                if isinstance(done, Made):
-                    del titles[done.id]
-                    yield done
-                    continue
-                seconds[name] = round(done, 1)
+        try:
+            played = pool.map(partial(_play, setting=setting), [needed[name] for name in longest])
+            for name, took in zip(longest, played, strict=True):
+                seconds[name] = round(took, 1)
                 write_text(out / SECONDS, json.dumps(seconds, indent=1) + "\n")
-                for figure_id, names in needed.items():
-                    if name in names:
-                        names.remove(name)
-                        if not names:
-                            waiting.append((0.0, figure_id))
+            for made in pool.map(partial(_make_named, setting=setting, out=out), list(unfinished)):
+                del unfinished[made.id]
+                yield made
+        except BrokenProcessPool:
+            cause = "a process was killed; repeat the command to resume its trainings"
+            for name, title in unfinished.items():
+                yield _failed(name, title, began, cause)
 
 
 def _play(trainings: Trainings, setting: Setting) -> float:

@@ -203,7 +203,7 @@ def test_several_figures_at_the_same_time(tmp_path):
     assert [each.outcome for each in again] == ["kept", "kept"]
 
 
-def killed(*_):
+def killed(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
