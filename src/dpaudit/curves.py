@@ -14,7 +14,7 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import final
@@ -116,24 +116,47 @@ def kinks_of(epsilon: ArrayLike, delta: ArrayLike) -> tuple[float, ...]:
         [0.1164, 0.6836]
     """
     pairs = zip(np.atleast_1d(epsilon).tolist(), np.atleast_1d(delta).tolist(), strict=True)
-    # Lines with slope -growth; the upper envelope is walked from the steepest to the flattest.
     lines = {(math.exp(min(e, 700.0)), 1 - d) for e, d in pairs}
     lines |= {(1 / growth, height / growth) for growth, height in lines} | {(0.0, 0.0)}
-    kinks: list[float] = []
-    hull: list[tuple[float, float]] = []
+    return tuple(kink for kink in corners_of(lines) if 0 < kink < 1)
+
+
+def corners_of(lines: Iterable[tuple[float, float]]) -> list[float]:
+    """Where the largest of the lines ``height - growth * alpha`` changes, in ascending order."""
+    corners: list[float] = []
+    hull: list[tuple[float, float]] = []  # from the steepest to the flattest
     for growth, height in sorted(lines, key=lambda line: (-line[0], line[1])):
         if hull and hull[-1][0] == growth:
             hull.pop()
-            kinks = kinks[: max(len(hull) - 1, 0)]
+            corners = corners[: max(len(hull) - 1, 0)]
         while hull:
             meeting = (hull[-1][1] - height) / (hull[-1][0] - growth)
-            if not kinks or meeting > kinks[-1]:
-                kinks.append(meeting)
+            if not corners or meeting > corners[-1]:
+                corners.append(meeting)
                 break
-            kinks.pop()
+            corners.pop()
             hull.pop()
         hull.append((growth, height))
-    return tuple(kink for kink in kinks if 0 < kink < 1)
+    return corners
+
+
+def lower_hull(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The lower convex hull of points, from left to right.
+
+    Example:
+        >>> lower_hull([(0.0, 1.0), (0.5, 0.6), (0.4, 0.3), (1.0, 0.0)])
+        [(0.0, 1.0), (0.4, 0.3), (1.0, 0.0)]
+    """
+    hull: list[tuple[float, float]] = []
+    for x, y in sorted(set(points)):
+        while len(hull) >= 2:
+            (x0, y0), (x1, y1) = hull[-2:]
+            if (x1 - x0) * (y - y0) > (y1 - y0) * (x - x0):
+                break
+            hull.pop()
+        if not hull or hull[-1][0] < x:  # otherwise a higher point at the same place
+            hull.append((x, y))
+    return hull
 
 
 def approximate_tradeoff(alpha: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Array:

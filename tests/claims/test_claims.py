@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpaudit import Claim, ErrorCounts, Scores, test_claim
-from dpaudit.claims.fixed_sample import claim_p_value, scores_to_refute
+from dpaudit.claims.fixed_sample import can_refute, claim_p_value, scores_to_refute
 from dpaudit.curves import gaussian_delta, gaussian_tradeoff
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.report.words import bare_line
@@ -25,6 +25,13 @@ def test_claims_say_the_same_in_other_words():
     curve = Claim.from_mu(1.0).tradeoff(alpha)
     assert (points.tradeoff(alpha) <= curve + 1e-12).all()
     assert points.tradeoff(alpha) == pytest.approx(curve, abs=1e-3)
+
+
+def test_shuffled_epochs_are_gaussian_releases_without_amplification():
+    assert Claim.from_shuffled(noise_multiplier=2.0, epochs=1).mu == 0.5
+    assert Claim.from_shuffled(noise_multiplier=2.0, epochs=9).mu == 1.5
+    with pytest.raises(InvalidInput, match="epochs must be at least 1"):
+        Claim.from_shuffled(noise_multiplier=2.0, epochs=0)
 
 
 def test_every_claim_is_its_own_inverse():
@@ -181,6 +188,13 @@ def test_the_epsilon_of_a_claim():
     assert Claim.from_mu(1.0).epsilon(1e-5) == pytest.approx(4.3772, abs=1e-4)
     assert Claim.from_points([(1.0, 0.1), (2.0, 1e-6)]).epsilon(1e-5) == 2.0
     assert Claim.from_points([(1.0, 0.1)]).epsilon(1e-5) == np.inf
+
+
+def test_one_pair_fewer_than_needed_cannot_refute():
+    claim = Claim.from_mu(1.0)
+    each = (scores_to_refute(claim, pilot_share=0.0) or 0) // 2
+    assert can_refute(claim, each, each)
+    assert not can_refute(claim, each - 1, each - 1)
 
 
 def test_how_many_scores_could_refute():

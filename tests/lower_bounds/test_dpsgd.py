@@ -155,7 +155,7 @@ def test_the_bound_is_tight_and_below_the_truth():
     bound = estimate(sample, delta=1e-5, method="dpsgd", sampling_rate=0.1, steps=100)
     assert 6.9 < bound.epsilon <= truth.epsilon  # gaussian-dp shows about 5.7
     assert bound.guarantee == "confidence"
-    assert "sampling rate 0.1 and 100 steps" in bound.assumptions[0]
+    assert bound.assumptions[0] == "the mechanism is DP-SGD with sampling rate 0.1 and 100 steps"
     assert bound.details["noise_multiplier"] >= 0.9359
     other = estimate(sample, epsilon=1.0, method="dpsgd", sampling_rate=0.1, steps=100)
     assert 0 < other.delta < 1

@@ -13,7 +13,7 @@ from dpaudit import Bound, ErrorCounts, Scores, estimate, estimate_all, lower_bo
 from dpaudit.curves import GAUSSIAN, gaussian_epsilon
 from dpaudit.errors import DpauditError, InvalidInput, InvalidScores
 from dpaudit.lower_bounds import METHODS
-from dpaudit.lower_bounds.diagnostics import with_failures
+from dpaudit.lower_bounds.diagnostics import with_failures, within_run_dependence
 from dpaudit.scores import Failure
 
 RULES = ("pilot", "simultaneous", "bonferroni", "best", "fixed=0.5")
@@ -59,6 +59,7 @@ def test_a_bound_carries_what_one_must_know(method):
     assert bound.confidence == 0.95
     assert 0 < bound.sample_size <= 1007
     assert 0 < bound.epsilon < 30
+    assert {bound, lower_bound(*gaussian_scores(2, 500), delta=1e-5, method=method)} == {bound}
     plain = bound.to_dict()
     assert plain["epsilon"] == bound.epsilon
     assert isinstance(plain["assumptions"], list)
@@ -188,6 +189,21 @@ def test_many_canaries_in_a_run_are_declared():
         ).assumptions)  # fmt: skip
     alone = Scores(score=score, inserted=coins, run=np.zeros(400, dtype=int))
     assert any("one run only" in note for note in estimate(alone, delta=1e-5).notes)
+
+
+def test_dependence_within_runs_is_measured_as_by_analysis_of_variance():
+    """ICC(1) of five runs of four canaries, of the scores less the mean of their kind."""
+    random = np.random.default_rng(0)
+    score = random.normal(size=(5, 4)) + random.normal(size=(5, 1)) * 0.7
+    inserted = np.tile([True, True, False, False], (5, 1))
+    residual = score - np.where(inserted, score[:, :2].mean(), score[:, 2:].mean())
+    between = 4 * residual.mean(axis=1).var(ddof=1)
+    within = residual.var(axis=1, ddof=1).mean()
+    correlation = (between - within) / (between + 3 * within)
+    assert 0.1 < correlation < 0.9
+    scores = Scores(score=score.ravel(), inserted=inserted.ravel(), run=np.repeat(np.arange(5), 4))
+    expected = f"{correlation:.4f} (design effect {1 + 3 * correlation:.2f})"
+    assert within_run_dependence(scores) == f"within-run correlation of scores {expected}"
 
 
 def test_gaussian_dp_by_the_papers_rule_is_the_formula():

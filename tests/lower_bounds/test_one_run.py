@@ -15,11 +15,11 @@ from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds import Pilot
 from dpaudit.lower_bounds.guesses import Guesses, GuessPlan, check_fair_coins, count_guesses
 from dpaudit.lower_bounds.one_run import (
-    choose_guesses,
     of_guesses,
     one_run_delta,
     one_run_epsilon,
     one_run_p_value,
+    plan_for,
 )
 from dpaudit.privacy import Question
 
@@ -296,9 +296,8 @@ def test_pilot_comes_close_to_the_best_plan() -> None:
         rng = np.random.default_rng(seed)
         coins = rng.integers(0, 2, canaries)
         scores = mu * coins + rng.normal(size=canaries)
-        plan = choose_guesses(
-            scores[:pilot], coins[:pilot], remaining, delta=delta, significance=0.05
-        )
+        family = pairs_family(Question(delta=delta))
+        plan = plan_for(family, scores[:pilot], coins[:pilot], remaining, significance=0.05)
         correct, guesses = count_guesses(scores[pilot:], coins[pilot:], plan)
         found.append(
             one_run_epsilon(Guesses(correct, guesses, remaining), delta=delta, significance=0.05)

@@ -22,6 +22,8 @@ from dpaudit.upper_bounds import (
 )
 from dpaudit.upper_bounds.hidden_state import (
     ClippingAccountant,
+    _from_any_start,
+    _minorant_energy,
     one_clean_step_delta,
     shifted_mu,
 )
@@ -113,6 +115,19 @@ def test_stable_for_many_steps(c: float) -> None:
     # Repeating a long pattern changes nothing for a contraction that forgets its past.
     if c < 0.9:
         assert shifted_mu(c, many) == pytest.approx(shifted_mu(c, many[:200]))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_best_start_is_the_best_of_all_starts_one_by_one(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    signal = random.uniform(0, 1, 40) * (random.random(40) < random.uniform(0.1, 1))
+    weights, entering = random.uniform(0.2, 2, (2, 40))
+    entering *= 10 ** random.uniform(-1, 1)
+    energies = [
+        _minorant_energy(np.append(signal[t] + entering[t], signal[t + 1 :]), weights[t:])
+        for t in range(40)
+    ]
+    assert _from_any_start(signal, weights, entering) == pytest.approx(min(energies))
 
 
 def test_a_bounded_domain_helps_and_a_huge_one_does_not() -> None:

@@ -318,7 +318,7 @@ class _Test:
         thresholds = np.linspace(min(-1.0, mu / 2 - 4), max(mu + 1.0, mu / 2 + 4), 33)
         rates = (1 - lost[1]) * ndtr(-thresholds), lost[0] + (1 - lost[0]) * ndtr(thresholds - mu)
         # Rates of many more scores: expected numbers of errors below one half round to zero.
-        fine = _counts(rates[0], rates[1], inserted=10_000 * inserted, others=10_000 * others)
+        fine = ErrorCounts.expected(*rates, negatives=10_000 * others, positives=10_000 * inserted)
         best = int(np.argmax(distances(fine, _interpolated(self._claim))))
         columns, up_to_column = _binomial(others, rates[0][best])
         rows, up_to_row = _binomial(inserted, rates[1][best])
@@ -357,12 +357,11 @@ def _refuted(
     level: float,
 ) -> bool:
     """Remembered, because the power is computed for many distances of the scores."""
-    counts = ErrorCounts(
-        false_positives=np.array([false_positives]),
-        false_negatives=np.array([false_negatives]),
-        negatives=others,
-        positives=inserted,
-        thresholds=np.zeros(1),
+    counts = ErrorCounts.given(
+        true_positives=inserted - false_negatives,
+        false_negatives=false_negatives,
+        false_positives=false_positives,
+        true_negatives=others - false_positives,
     )
     return curve_refuted(counts, _interpolated(claim), level)
 
@@ -372,17 +371,6 @@ def _binomial(count: int, rate: float) -> tuple[Array, Array]:
     levels = ndtr(np.linspace(-3.0, 3.0, 25))
     quantiles = np.unique(np.ceil(np.nan_to_num(bdtrik(levels, count, rate))))
     return quantiles, bdtr(quantiles, count, rate)
-
-
-def _counts(false_positives: Array, false_negatives: Array, *, inserted: int, others: int) -> Any:
-    """The error counts that rates of false positives and false negatives lead to on average."""
-    return ErrorCounts(
-        false_positives=np.rint(others * false_positives).astype(np.int64),
-        false_negatives=np.rint(inserted * false_negatives).astype(np.int64),
-        negatives=others,
-        positives=inserted,
-        thresholds=np.zeros(len(false_positives)),
-    )
 
 
 @lru_cache(maxsize=256)

@@ -30,7 +30,6 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -39,6 +38,7 @@ from scipy.special import ndtr, ndtri
 
 from dpaudit._arrays import Array
 from dpaudit.claims.claim import Claim
+from dpaudit.curves import lower_hull
 from dpaudit.errors import InvalidScores
 from dpaudit.lower_bounds import proven_curve
 from dpaudit.lower_bounds.diagnostics import dependence_of
@@ -191,21 +191,6 @@ def _gaussian_advantage(mu: float) -> float:
 def _below_points(alpha: Array, beta: Array) -> tuple[float, tuple[float, ...]]:
     """The advantage, and the true-positive rates at `RATES`, that points above a curve prove."""
     advantage = float(np.max(1 - alpha - beta, initial=0.0))
-    hull = _lower_hull([(0.0, 1.0), (1.0, 0.0), *zip(alpha.tolist(), beta.tolist(), strict=True)])
+    hull = lower_hull([(0.0, 1.0), (1.0, 0.0), *zip(alpha.tolist(), beta.tolist(), strict=True)])
     left, height = np.array(hull).T
     return advantage, tuple(np.clip(1 - np.interp(RATES, left, height), 0.0, 1.0).tolist())
-
-
-def _lower_hull(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The lower convex hull of points, from left to right."""
-    hull: list[tuple[float, float]] = []
-    for x, y in sorted(set(points)):
-        while len(hull) >= 2:
-            (x0, y0), (x1, y1) = hull[-2:]
-            if (x1 - x0) * (y - y0) > (y1 - y0) * (x - x0):
-                break
-            hull.pop()
-        if hull and hull[-1][0] == x:
-            continue  # a higher point at the same rate
-        hull.append((x, y))
-    return hull

@@ -12,7 +12,8 @@ from typing import Literal, final
 
 import numpy as np
 
-from dpaudit._arrays import Array, Integers
+from dpaudit._arrays import Integers
+from dpaudit.curves import lower_hull
 
 _ASSUMED = {
     "best": "the threshold was fixed before the scores were seen (it was not: selection is not "
@@ -46,20 +47,8 @@ def hull_of(
     false_positives: Integers, false_negatives: Integers, negatives: int, positives: int
 ) -> Integers:
     """Indices of the thresholds that no mixture of two others beats in both kinds of error."""
-    x = np.concatenate([[0], false_negatives, [positives]]).astype(float)
-    y = np.concatenate([[0], negatives - false_positives, [negatives]]).astype(float)
-    hull: list[int] = []
-    for i in range(len(x)):
-        while len(hull) >= 2 and _turns_left(x, y, hull[-2], hull[-1], i):
-            hull.pop()
-        hull.append(i)
-    inner = np.array(hull[1:-1], dtype=np.int64) - 1
+    points = list(zip(false_negatives.tolist(), false_positives.tolist(), strict=True))
+    hull = set(lower_hull([(0, negatives), (positives, 0), *points]))
+    inner = [place for place, point in enumerate(points) if point in hull]
     # Without a hull every threshold is as good as a coin.
-    return inner if len(inner) else np.array([len(false_positives) // 2])
-
-
-def _turns_left(x: Array, y: Array, first: int, middle: int, last: int) -> bool:
-    return bool(
-        (y[middle] - y[first]) * (x[last] - x[middle])
-        <= (y[last] - y[middle]) * (x[middle] - x[first])
-    )
+    return np.array(inner or [len(points) // 2])

@@ -26,7 +26,7 @@ Rank = Callable[[ErrorCounts, float], Array]
 
 def at_best_threshold(scores: Scores, request: Request, rank: Rank) -> Reading:
     """The largest bound over all thresholds, by the rules ``best`` and ``bonferroni``."""
-    level = request.significance
+    level = 1 - request.confidence
     counts = ErrorCounts.sweep(scores.inserted_scores, scores.other_scores)
     if len(counts) == 0:
         return counted(scores, counts, None, 0.0, request)
@@ -56,7 +56,7 @@ def formula(function: Callable[..., Array]) -> Test:
                 significance=significance,
             )
 
-        level, rule = request.significance, request.rule
+        level, rule = 1 - request.confidence, request.rule
         if isinstance(evidence, ErrorCounts):
             return counted(evidence, evidence, 0, float(rank(evidence, level)[0]), request)
         if isinstance(rule, Simultaneous):

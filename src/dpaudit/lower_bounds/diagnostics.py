@@ -132,13 +132,12 @@ def unit_of(*samples: Array) -> float:
 def normality_p_value(inserted: Array, not_inserted: Array) -> float | None:
     """D'Agostino-Pearson test of both samples together, each centred and scaled by itself.
 
-    `None` if there are too few scores to test, or if they are not finite.
+    The scores must be in units near the largest one, see `unit_of`. `None` if there are too few
+    scores to test, or if they are not finite.
     """
     samples = (inserted, not_inserted)
     if min(map(len, samples)) < FEWEST_TO_CHECK or not all(np.isfinite(x).all() for x in samples):
         return None
-    unit = unit_of(*samples)
-    samples = (inserted / unit, not_inserted / unit)
     from scipy.stats import normaltest  # slow to import, and few methods need it
 
     residuals = [(x - x.mean()) / x.std(ddof=1) for x in samples if x.std(ddof=1) > 0]

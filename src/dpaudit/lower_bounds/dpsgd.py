@@ -40,7 +40,7 @@ from scipy.special import ndtr
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
-from dpaudit.curves import Curve, Family, approximate_curve, gaussian_delta
+from dpaudit.curves import Curve, Family, approximate_curve, corners_of, gaussian_delta
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.diagnostics import INDEPENDENT_SCORES, Evidence
@@ -133,17 +133,7 @@ def _curve(history: tuple[Group, ...], parameter: float) -> Curve:
 
 def _envelope(growth: Array, height: Array) -> tuple[Array, Array]:
     """Corners of the largest of 0 and the lines ``height - growth * alpha``, alpha ascending."""
-    lines: list[tuple[float, float]] = []  # from the steepest to the flattest
-    corners: list[float] = []
-    for slope, top in zip([*growth[::-1], 0.0], [*height[::-1], 0.0], strict=True):
-        while lines:
-            meeting = (lines[-1][1] - top) / (lines[-1][0] - slope)
-            if not corners or meeting > corners[-1]:
-                corners.append(meeting)
-                break
-            corners.pop()
-            lines.pop()
-        lines.append((slope, top))
+    corners = corners_of([*zip(growth.tolist(), height.tolist(), strict=True), (0.0, 0.0)])
     alpha = np.array([0.0, *(corner for corner in corners if 0 < corner < 1), 1.0])
     beta = (height - growth * alpha[:, None]).max(axis=1)
     return alpha, np.maximum(beta, 0.0)
@@ -283,13 +273,7 @@ def threshold_by_pilot(
 def _share_above(family: Family, member: int, positives: int, negatives: int) -> float:
     """The share of all scores above the threshold at which a member shows its noise best."""
     beta = family.curve(_MEMBERS[member]).tradeoff(_ALPHA)
-    expected = ErrorCounts(
-        thresholds=np.full(len(_ALPHA), np.nan),
-        false_positives=np.rint(negatives * _ALPHA).astype(np.int64),
-        false_negatives=np.rint(positives * beta).astype(np.int64),
-        positives=positives,
-        negatives=negatives,
-    )
+    expected = ErrorCounts.expected(_ALPHA, beta, negatives=negatives, positives=positives)
     less = _MEMBERS[member - _FEWER] if member >= _FEWER else 0.0
     far = distances(expected, family.curve(less))
     good = np.flatnonzero(far >= 0.97 * far.max())
@@ -323,7 +307,7 @@ def dpsgd(history: Sequence[Group]) -> Method:
             raise InvalidInput(
                 f"threshold of method dpsgd must be 'pilot' or 'fixed=VALUE', got {rule.name!r}"
             )
-        parameter = at_one_threshold(counts, family, request.significance)
+        parameter = at_one_threshold(counts, family, 1 - request.confidence)
         reading = counted(evidence, counts, 0, parameter, request)
         noise = {"noise_multiplier": 1 / parameter if parameter > 0 else None}
         return replace(reading, details={**noise, **reading.details})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
+from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.lower_bounds.diagnostics import Evidence, evidence_of
 from dpaudit.lower_bounds.methods import Method, Request
@@ -86,8 +87,12 @@ def estimate(
     arguments as in `lower_bound`. The threshold behind counts was chosen elsewhere, so
     ``threshold`` does not apply to them, and methods that need the scores refuse them.
     """
-    question, rule = Question(delta=delta, epsilon=epsilon), threshold_rule(threshold, seed=seed)
-    request = Request(question=question, rule=rule, confidence=confidence, seed=seed)
+    request = Request(
+        question=Question(delta=delta, epsilon=epsilon),
+        rule=threshold_rule(threshold, seed=seed),
+        confidence=_validate.confidence(confidence),
+        seed=seed,
+    )
     given = {"sampling_rate": sampling_rate, "steps": steps, "history": history}
     names = [name for name, value in given.items() if value is not None]
     if names and method != "dpsgd":
@@ -146,8 +151,12 @@ def estimate_all(
 
     Arguments that no method could work with, such as a delta of 2, raise an error.
     """
-    question, rule = Question(delta=delta, epsilon=epsilon), threshold_rule(threshold, seed=seed)
-    request = Request(question=question, rule=rule, confidence=confidence, seed=seed)
+    request = Request(
+        question=Question(delta=delta, epsilon=epsilon),
+        rule=threshold_rule(threshold, seed=seed),
+        confidence=_validate.confidence(confidence),
+        seed=seed,
+    )
     evidence, mechanism = evidence_of(evidence), (sampling_rate, steps, history)
     if methods is None:
         known = any(setting is not None for setting in mechanism)

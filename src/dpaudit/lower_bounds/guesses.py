@@ -73,7 +73,7 @@ def count_guesses(
     If only some of several equal scores are to be guessed, they are drawn at random. The number of
     guesses does not depend on the scores, as the theorems require.
 
-    See also: `dpaudit.lower_bounds.one_run.choose_guesses`, which makes the plan.
+    See also: `dpaudit.lower_bounds.one_run.plan_for`, which makes the plan.
 
     Arguments:
         scores: One score for each canary; higher means "inserted".

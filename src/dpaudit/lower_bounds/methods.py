@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from dpaudit import _validate
 from dpaudit.comparisons.rules import OnSameScores
 from dpaudit.curves import GAUSSIAN, Family, pairs_family
 from dpaudit.errors import InvalidInput
@@ -59,18 +58,12 @@ class Request:
         rule: How the threshold is chosen.
         confidence: Probability that the bound holds.
         seed: Random seed of the pilot, where the rule has none.
-        significance: The accepted probability that the bound is false.
     """
 
     question: Question
     rule: ThresholdRule
     confidence: float = 0.95
     seed: int = 0
-    significance: float = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        _validate.integer("seed", self.seed)
-        object.__setattr__(self, "significance", 1 - _validate.confidence(self.confidence))
 
 
 @final
@@ -166,7 +159,7 @@ def at_threshold(
         caution: Factor by which a pilot lowers the significance when it ranks thresholds. Where
             many are equally good (Gaussian scores) this keeps a lucky tail from winning.
     """
-    level, rule = request.significance, request.rule
+    level, rule = 1 - request.confidence, request.rule
     if isinstance(evidence, ErrorCounts):
         return counted(evidence, evidence, 0, at_one_threshold(evidence, family, level), request)
     inserted, others = evidence.inserted_scores, evidence.other_scores
@@ -259,7 +252,7 @@ def guesses_of_one_run(scores: Scores, family: Family, request: Request) -> Read
     """The guesses of one run, whose canaries may depend on each other."""
     from dpaudit.lower_bounds.one_run import of_guesses, plan_for
 
-    plan = partial(plan_for, family, significance=request.significance)
+    plan = partial(plan_for, family, significance=1 - request.confidence)
     return _guessed(scores, plan, of_guesses, family, request)
 
 
@@ -288,7 +281,7 @@ def _guessed(
     abstentions = guesses.canaries - guesses.guesses
     counted = f"{guesses.correct} of {guesses.guesses} guesses right, {abstentions} abstentions"
     return Reading(
-        parameter=largest(guesses, family, request.significance),
+        parameter=largest(guesses, family, 1 - request.confidence),
         sample_size=guesses.canaries,
         notes=(counted, *notes),
         details={"correct": guesses.correct, "guesses": guesses.guesses},
@@ -301,7 +294,7 @@ def means(scores: Scores, family: Family, request: Request) -> Reading:
 
     dependence, notes = dependence_of(scores)
     inserted, others = scores.inserted_scores, scores.other_scores
-    fit = fit_gaussian(inserted, others, significance=request.significance)
+    fit = fit_gaussian(inserted, others, significance=1 - request.confidence)
     return Reading(
         parameter=0.0 if fit.rejected else fit.mu,
         sample_size=len(scores),

@@ -85,14 +85,48 @@ def of_guesses(guesses: Guesses, family: Family, significance: float) -> float:
 
 
 def plan_for(
-    family: Family, scores: Array, coins: Integers, remaining: int, *, significance: float
+    family: Family, scores: ArrayLike, coins: ArrayLike, remaining: int, *, significance: float
 ) -> GuessPlan:
-    """How many of the remaining canaries to guess, from the pilot's scores and coins."""
+    """How many of the remaining canaries to guess, learned from pilot canaries of the same run.
+
+    Many numbers of guesses at both ends of the ranking are tried on the pilot. The plan with the
+    largest bound that the pilot predicts for the rest is returned. Any plan is valid: see the
+    module.
+
+    Arguments:
+        family: The family of curves; of pairs at an epsilon, the plan is for delta 0.
+        scores: Scores of the pilot canaries, drawn at random from those of the run.
+        coins: Their coins, 0 or 1.
+        remaining: Number of canaries to guess among.
+        significance: Error probability of the bound.
+
+    Example:
+        >>> coins = np.arange(200) % 2
+        >>> plan = plan_for(GAUSSIAN, coins + 1e-3 * np.arange(200), coins, 1800, significance=0.05)
+        >>> plan.top, plan.bottom
+        (900, 900)
+    """
+    plans = candidate_plans(scores, coins, remaining)
     if family is GAUSSIAN:
-        return choose_gaussian_guesses(scores, coins, remaining, significance=significance)
-    # Any plan is valid; if delta is asked for, the plan is for delta 0.
+        share, wrong = significance / max(remaining, 1), plans.guesses - plans.correct
+        # The recursion stops at once unless mu is below this.
+        with np.errstate(invalid="ignore"):  # no guess at all: minus infinity on both sides
+            ceilings = ndtri(share * plans.correct) - ndtri(share * wrong)
+        return best_plan(
+            plans,
+            ceilings=np.where(plans.correct == 0, 0.0, np.where(wrong == 0, np.inf, ceilings)),
+            refutes=lambda seen, mu: guesses_refute(gaussian_curve(mu), seen, significance),
+            bound=lambda seen: of_guesses(seen, GAUSSIAN, significance),
+        )
     delta = 0.0 if family.pairs is None else family.pairs.delta or 0.0
-    return choose_guesses(scores, coins, remaining, delta=delta, significance=significance)
+    return best_plan(
+        plans,
+        ceilings=_pure_epsilon(plans.correct, plans.guesses, significance),
+        refutes=lambda seen, epsilon: (
+            one_run_p_value(seen, epsilon=epsilon, delta=delta) <= significance
+        ),
+        bound=lambda seen: one_run_epsilon(seen, delta=delta, significance=significance),
+    )
 
 
 def guesses_refute(curve: Curve, seen: Guesses, significance: float) -> bool:
@@ -169,7 +203,7 @@ def one_run_epsilon(seen: Guesses, *, delta: float, significance: float) -> floa
     The largest epsilon whose p-value is at most ``significance``, or 0 if there is none. It is
     correct with probability at least 1 - ``significance`` over coins and mechanism.
 
-    See also: :func:`count_guesses` for the counts, :func:`choose_guesses` for the plan.
+    See also: :func:`count_guesses` for the counts, :func:`plan_for` for the plan.
 
     Steinke et al. 2023. Assumes fair independent coins (see the module), and that the numbers of
     guesses were not chosen by looking at the coins of these same canaries.
@@ -220,85 +254,6 @@ def one_run_delta(seen: Guesses, *, epsilon: float, significance: float) -> floa
         return 0.0
     # slope > 0 here: it vanishes only with no right guess, where the tail is 1.
     return min(1.0, (significance - tail) / (2 * seen.canaries * slope))
-
-
-def choose_guesses(
-    pilot_scores: ArrayLike,
-    pilot_inserted: ArrayLike,
-    remaining: int,
-    *,
-    delta: float,
-    significance: float,
-) -> GuessPlan:
-    r"""How many of the remaining canaries to guess, learned from pilot canaries of the same run.
-
-    Many numbers of guesses at both ends of the ranking are tried on the pilot. The plan with the
-    largest bound that the pilot predicts for the rest is returned.
-
-    The plan is valid: the pilot's coins are independent of the others, so given them the remaining
-    coins are still fair and independent, and the mechanism is still (epsilon, delta)-DP in each.
-    The theorem holds with ``remaining`` as the number of canaries. It would not be valid to
-    evaluate the plan on the pilot canaries again, or to choose the plan on all canaries.
-
-    See also: :func:`count_guesses`, :func:`one_run_epsilon`.
-
-    Arguments:
-        pilot_scores: Scores of the pilot canaries, drawn at random from those of the run.
-        pilot_inserted: Their coins, 0 or 1.
-        remaining: Number of canaries to guess among.
-        delta: Delta at which epsilon will be bounded.
-        significance: Error probability of that bound.
-
-    Example:
-        >>> import numpy as np
-        >>> coins = np.arange(200) % 2
-        >>> scores = coins + 0.001 * np.arange(200)
-        >>> plan = choose_guesses(scores, coins, 1800, delta=0, significance=0.05)
-        >>> plan.top, plan.bottom
-        (900, 900)
-    """
-    delta = _validate.delta(delta)
-    significance = _validate.between("significance", significance, 0, 1)
-    plans = candidate_plans(pilot_scores, pilot_inserted, remaining)
-    return best_plan(
-        plans,
-        ceilings=_pure_epsilon(plans.correct, plans.guesses, significance),
-        refutes=lambda seen, epsilon: (
-            one_run_p_value(seen, epsilon=epsilon, delta=delta) <= significance
-        ),
-        bound=lambda seen: one_run_epsilon(seen, delta=delta, significance=significance),
-    )
-
-
-def choose_gaussian_guesses(
-    pilot_scores: ArrayLike, pilot_inserted: ArrayLike, remaining: int, *, significance: float
-) -> GuessPlan:
-    """How many of the remaining canaries to guess, learned from pilot canaries of the same run.
-
-    As `choose_guesses`, and valid for the same reason. The bound
-    on mu is largest for few and nearly certain guesses.
-
-    Example:
-        >>> import numpy as np
-        >>> coins = np.arange(200) % 2
-        >>> scores = coins + 0.001 * np.arange(200)
-        >>> plan = choose_gaussian_guesses(scores, coins, 1800, significance=0.05)
-        >>> plan.top, plan.bottom
-        (900, 900)
-    """
-    significance = _validate.between("significance", significance, 0, 1)
-    plans = candidate_plans(pilot_scores, pilot_inserted, remaining)
-    share = significance / max(remaining, 1)
-    wrong = plans.guesses - plans.correct
-    # The recursion stops at once unless mu is below this.
-    with np.errstate(invalid="ignore"):  # no guess at all: minus infinity on both sides
-        ceilings = ndtri(share * plans.correct) - ndtri(share * wrong)
-    return best_plan(
-        plans,
-        ceilings=np.where(plans.correct == 0, 0.0, np.where(wrong == 0, np.inf, ceilings)),
-        refutes=lambda seen, mu: guesses_refute(gaussian_curve(mu), seen, significance),
-        bound=lambda seen: of_guesses(seen, GAUSSIAN, significance),
-    )
 
 
 def _pure_epsilon(correct: Integers, guesses: Integers, significance: float) -> Array:

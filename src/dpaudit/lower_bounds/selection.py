@@ -151,6 +151,7 @@ def threshold_rule(rule: str | ThresholdRule, *, seed: int = 0) -> ThresholdRule
         >>> threshold_rule("pilot=0.2", seed=3)
         Pilot(share=0.2, seed=3)
     """
+    _validate.integer("seed", seed)
     if isinstance(rule, ThresholdRule):
         return rule
     word, _, argument = str(rule).strip().replace(" ", "=", 1).partition("=")
@@ -182,11 +183,11 @@ def foreseen(
     """
     if min(len(np.unique(inserted)), len(np.unique(not_inserted))) < FEWEST_TO_CHECK:
         return None  # few distinct values, such as randomised responses, are not normal
+    unit = unit_of(inserted, not_inserted)
+    inserted, not_inserted = inserted / unit, not_inserted / unit
     p_value = normality_p_value(inserted, not_inserted)
     if p_value is None or p_value < _SIGNIFICANCE:
         return None
-    unit = unit_of(inserted, not_inserted)
-    inserted, not_inserted = inserted / unit, not_inserted / unit
     # Standard deviations; their common value where an F-test does not tell them apart.
     variances = float(inserted.var(ddof=1)), float(not_inserted.var(ddof=1))
     degrees = len(inserted) - 1, len(not_inserted) - 1
