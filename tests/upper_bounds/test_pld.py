@@ -65,6 +65,14 @@ def test_the_roundings_add_up_to_more_than_the_drift_as_rarely_as_stated(count: 
     assert exceeding(drift / 1.3) > eta
 
 
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_the_roundings_of_few_steps_surely_add_up_to_less_than_an_interval_each(count: int) -> None:
+    curve = Curve(
+        distribution=None, steps=count, interval=0.01, relative_roundoff=0, roundoff=0, floor=0
+    )
+    assert curve.drift(1e-5) == (0.0, count * 0.01)
+
+
 def test_the_stated_error_is_the_distance_to_the_lower_end() -> None:
     steps = NoisySteps(noise_multiplier=1.0, steps=100, sampling_rate=0.02)
     bound = COARSE.epsilon(steps, delta=1e-5)
