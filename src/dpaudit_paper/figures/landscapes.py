@@ -6,6 +6,7 @@ score. The exact epsilon needs no runs; the audit simulates runs, as in the pape
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from dpaudit_paper.landscapes.process import LandscapeProcess, Scaling
 from dpaudit_paper.landscapes.shapes import Threshold
 from dpaudit_paper.landscapes.simulation import simulate
 from dpaudit_paper.table import Row, Table, Value
-from dpaudit_paper.trainings import DELTA
+from dpaudit_paper.trainings import DELTA, readings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -40,6 +41,8 @@ STEPS = 25
 
 AUDITED = (1, 2, 3, 5, 10, 15, 20, 25)
 """The steps at which runs are simulated; the exact curve has every step."""
+
+AUDITS = ("paper_rule", "gaussian_dp", "clopper_pearson")
 
 
 def threshold_process(
@@ -89,7 +92,7 @@ def _process_rows(
     exact = _exact(process)
     rows: list[Row] = []
     for step in range(1, process.steps + 1):
-        row: dict[str, str | int | float | None] = {
+        row: dict[str, Value] = {
             "scaling": process.scaling,
             "sigma": process.noise_multiplier,
             "batch_size": process.batch_size,
@@ -98,10 +101,7 @@ def _process_rows(
             "exact": float(exact.epsilon[step - 1]),
             "gdp_rule": float(exact.gdp_rule[step - 1]),
             "numerical_error": exact.error,
-            "runs": None,
-            "paper_rule": None,
-            "gaussian_dp": None,
-            "clopper_pearson": None,
+            **dict.fromkeys(("runs", *AUDITS)),
         }
         if step in audited:
             row |= _audited(process, step, runs, seed)
@@ -116,27 +116,10 @@ def _exact(process: LandscapeProcess) -> ExactPrivacy:
 
 
 @functools.cache
-def _audited(
-    process: LandscapeProcess, step: int, runs: int, seed: int
-) -> dict[str, str | int | float | None]:
-    stopped = LandscapeProcess(
-        noise_multiplier=process.noise_multiplier,
-        batch_size=process.batch_size,
-        steps=step,
-        scaling=process.scaling,
-        landscape=process.landscape,
-    )
-    scores = simulate(stopped, runs=runs, seed=seed)
-    asked = {
-        "paper_rule": ("gaussian-dp", "best"),
-        "gaussian_dp": ("gaussian-dp", "pilot"),
-        "clopper_pearson": ("clopper-pearson", "simultaneous"),
-    }
-    bounds = {
-        column: estimate(scores, delta=DELTA, method=method, threshold=rule, seed=seed).epsilon
-        for column, (method, rule) in asked.items()
-    }
-    return {"runs": runs, **bounds}
+def _audited(process: LandscapeProcess, step: int, runs: int, seed: int) -> dict[str, Value]:
+    scores = simulate(dataclasses.replace(process, steps=step), runs=runs, seed=seed)
+    bounds = readings(scores, delta=DELTA, seed=seed)
+    return {"runs": runs} | {name: bounds[name] for name in AUDITS}
 
 
 # F3a, A11: what the crafted landscape keeps over 25 steps.

@@ -107,11 +107,11 @@ def forward(process: LandscapeProcess, epsilon: float) -> tuple[float, tuple[flo
     half = _TAILS * (sigma + noise * math.sqrt(process.steps)) + 1 + epsilon * sigma**2
     size = 2 * math.ceil(half / width)
     x: Array = width * (np.arange(size, dtype=np.float64) - size / 2 + 0.5)
-    nu = _normal(x - 1, sigma) - math.exp(epsilon) * _normal(x, sigma)
+    nu = normal_density(x - 1, sigma) - math.exp(epsilon) * normal_density(x, sigma)
     spread = math.ceil(_TAILS * noise / width)
     length = next_fast_len(size + 2 * spread, real=True)
     steps_of_noise = width * np.arange(-spread, spread + 1, dtype=np.float64)
-    kernel = rfft(width * _normal(steps_of_noise, noise), length)
+    kernel = rfft(width * normal_density(steps_of_noise, noise), length)
     push = min(push, size)  # as good as any longer one: it leaves the grid
     places, beyond = [], 0.0  # beyond: mass right of the grid, too far away to come back
     for _ in range(1, process.steps):
@@ -136,5 +136,6 @@ def _zero(x: Array, nu: Array, change: int) -> float:
     return float(x[change - 1] + min(max(share, 0.0), 1.0) * (x[change] - x[change - 1]))
 
 
-def _normal(x: Array, deviation: float) -> Array:
+def normal_density(x: Array, deviation: float) -> Array:
+    """The density of a normal distribution around 0."""
     return np.asarray(np.exp(-0.5 * (x / deviation) ** 2) / (deviation * math.sqrt(2 * math.pi)))

@@ -63,7 +63,7 @@ from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
 from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput
-from dpaudit_paper.landscapes.moving_threshold import forward
+from dpaudit_paper.landscapes.moving_threshold import forward, normal_density
 from dpaudit_paper.landscapes.process import LandscapeProcess
 
 _TAILS = 9.0
@@ -95,10 +95,10 @@ def _absorbed(process: LandscapeProcess, push: int) -> Array:
     sigma, noise, width = process.noise_multiplier, process.step_noise, process.reach / push
     half = 0.5 + _TAILS * (sigma + noise * math.sqrt(process.steps))
     x: Array = width * (np.arange(math.ceil(half / width), dtype=float) + 0.5)  # from C/2
-    mass = width * (_normal(x - 0.5, sigma) - _normal(x + 0.5, sigma))
+    mass = width * (normal_density(x - 0.5, sigma) - normal_density(x + 0.5, sigma))
     beyond, kept = 0.0, [float(mass.sum())]  # beyond: too far away to be absorbed
     size = math.ceil(_TAILS * noise / width) + 1
-    kernel = width * _normal(width * np.arange(-size, size + 1, dtype=float), noise)
+    kernel = width * normal_density(width * np.arange(-size, size + 1, dtype=float), noise)
     kernel /= kernel.sum()
     for _ in range(1, process.steps):
         stays = max(0, x.size - push)
@@ -342,15 +342,18 @@ def one_clean_step(
     panels = math.ceil(span * max(1.0, before / noise))
     y = span / panels * (np.arange(panels)[:, None] + 0.5 + _NODES / 2).ravel()
     weights = span / panels * np.tile(_WEIGHTS / 2, panels)
-    above = weights * _normal(change[:, None] + y - apart, 1.0) * -np.expm1(-apart * y)
-    below = weights * _normal(change[:, None] - y, 1.0) * -np.expm1(-apart * y)
+    above = weights * normal_density(change[:, None] + y - apart, 1.0) * -np.expm1(-apart * y)
+    below = weights * normal_density(change[:, None] - y, 1.0) * -np.expm1(-apart * y)
     below *= np.exp(logs)[:, None]
     pushed = (before * y + reach) / noise
     low = np.full(logs.size, -pushed[-1] - _TAILS)
     high = -low
     for _ in range(40):  # the mass beyond a cut increases and then decreases in the cut
         cut = ((low + high) / 2)[:, None]
-        gain, loss = above * _normal(pushed - cut, 1.0), below * _normal(pushed + cut, 1.0)
+        gain, loss = (
+            above * normal_density(pushed - cut, 1.0),
+            below * normal_density(pushed + cut, 1.0),
+        )
         rising = loss.sum(axis=1) > gain.sum(axis=1)
         low, high = np.where(rising, cut[:, 0], low), np.where(rising, high, cut[:, 0])
     cut = ((low + high) / 2)[:, None]
@@ -402,7 +405,3 @@ def lasts(
     accepted[0] += 1e-12  # rounding, and the tails that were cut
     accepted[1] -= 1e-12
     return math.log((accepted[1] - delta) / accepted[0])
-
-
-def _normal(x: Array, deviation: float) -> Array:
-    return np.asarray(np.exp(-0.5 * (x / deviation) ** 2) / (deviation * math.sqrt(2 * math.pi)))
