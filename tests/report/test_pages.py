@@ -170,8 +170,7 @@ def test_an_infinite_upper_bound_is_no_claim() -> None:
 def test_an_unfinished_audit_says_how_much_is_done() -> None:
     page = page_of(normal_scores(MU, runs=100), runs=400, finished=False)
     text = render_page([page])
-    assert page.progress is not None
-    assert (page.progress.done, page.progress.asked) == (100, 400)
+    assert (page.unfinished, page.runs) == (True, (100, 400))
     assert "100 of 400 runs are done" in text
     assert "to resume it" in text
     assert page.evidence is not None
@@ -201,7 +200,7 @@ def test_equal_scores_and_infinite_ones_make_a_page() -> None:
 
 def test_horizons_are_shorter_trainings() -> None:
     page = page_of(normal_scores(2.0), horizons=(50, 100))
-    assert [stop.steps for stop in page.horizons] == [50, 100, 250]
+    assert [stop.horizon for stop in page.horizons] == [50, 100, 250]
     text = render_page([page])
     parsed(text)
     assert "Shorter trainings" in text

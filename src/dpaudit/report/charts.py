@@ -290,12 +290,10 @@ def growth_chart(shown: Growth, claimed: float | None) -> Chart:
     )
 
 
-def horizon_chart(
-    steps: Sequence[int], lower: Sequence[float], upper: Sequence[float | None]
-) -> Chart:
+def horizon_chart(steps: Sequence[int], lower: Sequence[float], upper: Sequence[float]) -> Chart:
     """Both bounds against the number of steps after which training stops."""
     places = np.asarray(steps, dtype=float)
-    finite = [value for value in upper if value is not None and math.isfinite(value)]
+    finite = list(filter(math.isfinite, upper))
     x = linear(0.0, float(places.max()) * 1.03)
     y = linear(0.0, 1.12 * max([*finite, *lower, 0.1]))
     marks = []

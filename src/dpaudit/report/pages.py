@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
-from dpaudit._numbers import decimals
+from dpaudit._numbers import decimals, duration
 from dpaudit._version import __version__
 from dpaudit.audits.curves import MOST_THRESHOLDS
 from dpaudit.audits.evidence import AuditEvidence
@@ -19,6 +19,7 @@ from dpaudit.privacy import Bound
 from dpaudit.report.words import Statement, statement, verdict_word
 
 if TYPE_CHECKING:
+    from dpaudit.audits.assessment import Assessment
     from dpaudit.claims import Claim
     from dpaudit.scores import AuditRecord
 
@@ -50,33 +51,6 @@ class Snippet:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class RunsDone:
-    """How much of an audit is done.
-
-    Arguments:
-        done: Number of runs in the store.
-        asked: Number of runs that were asked for.
-        remedy: How to resume the audit.
-    """
-
-    done: int
-    asked: int
-    remedy: str
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Horizon:
-    """The bounds of a training that stops after this number of steps."""
-
-    steps: int
-    lower: Bound
-    upper: Bound | None
-    verdict: str
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
 class PageData:
     """One audit, ready to be rendered.
 
@@ -92,9 +66,9 @@ class PageData:
         statement: The result in words; without one the page shows ``sentence``.
         stored: Lower and upper bound as they were stored, where no evidence was computed.
         runs: Number of trainings that the bounds use, and number asked for.
-        progress: How much is done; `None` if everything is.
+        unfinished: Whether runs are missing.
         notices: Further remarks for the reader.
-        horizons: Bounds of shorter trainings, the whole training last; empty without horizons.
+        horizons: Assessments of shorter trainings, the whole training last; empty without horizons.
         facts: Settings, seeds, versions.
         repeat: Commands and code that repeat the audit.
     """
@@ -108,9 +82,9 @@ class PageData:
     statement: Statement | None = None
     stored: tuple[Bound, Bound] | None = None
     runs: tuple[int, int] = (0, 0)
-    progress: RunsDone | None = None
+    unfinished: bool = False
     notices: tuple[str, ...] = ()
-    horizons: tuple[Horizon, ...] = ()
+    horizons: tuple[Assessment, ...] = ()
     facts: tuple[Facts, ...] = ()
     repeat: tuple[Snippet, ...] = ()
 
@@ -154,7 +128,7 @@ def result_page(
     this_call = (
         ("dpaudit", __version__),
         ("device", result.device),
-        ("duration", seconds_in_words(result.seconds)),
+        ("duration", duration(result.seconds)),
         ("failed runs", f"{len(result.failures):,}"),
         ("runs from the store", f"{result.resumed:,}"),
     )
@@ -167,9 +141,9 @@ def result_page(
         evidence=result.evidence(most_thresholds=most_thresholds, with_growth=with_growth),
         statement=statement(result),
         runs=(result.runs, max(result.runs, result.asked)),
-        progress=None if result.finished else progress(result.runs, result.asked),
+        unfinished=not result.finished,
         notices=tuple(_notices(result)),
-        horizons=_horizons(result),
+        horizons=result.horizons if len(result.horizons) > 1 else (),
         facts=(
             *_tensors(result),
             *_with_adversary(facts_of(description, result.question.claim), result),
@@ -210,7 +184,7 @@ def record_page(
             sentence=f"No bound yet: {str(error).splitlines()[0]}.",
             evidence=None,
             runs=(done, description.runs),
-            progress=progress(done, description.runs),
+            unfinished=done < description.runs,
             facts=(*facts_of(description), sessions(record)),
         )
     page = result_page(result, most_thresholds=most_thresholds, with_growth=with_growth)
@@ -294,7 +268,7 @@ def stored_page(record: AuditRecord) -> PageData:
         evidence=None,
         stored=bounds,
         runs=(done, max(done, asked)),
-        progress=None if bounds else progress(done, asked),
+        unfinished=not bounds and done < asked,
         facts=tuple(facts_of(description)),
     )
 
@@ -349,29 +323,6 @@ def _notices(result: AuditResult) -> Iterator[str]:
             "is no epsilon to compare the bounds with. The verdict is about the part of the claim "
             "that does say something."
         )
-
-
-def _horizons(result: AuditResult) -> tuple[Horizon, ...]:
-    """The bounds at every horizon, if there are several."""
-    if len(result.horizons) == 1:
-        return ()
-    return tuple(
-        Horizon(
-            steps=assessment.horizon,
-            lower=assessment.leading,
-            upper=assessment.least_upper,
-            verdict=assessment.verdict,
-        )
-        for assessment in result.horizons
-    )
-
-
-def progress(done: int, asked: int) -> RunsDone | None:
-    """How much is done; `None` if everything is."""
-    if done >= asked:
-        return None
-    remedy = "Repeat the command that started the audit to resume it."
-    return RunsDone(done=done, asked=asked, remedy=remedy)
 
 
 def facts_of(description: Description, claim: Claim | None = None) -> Iterator[Facts]:
@@ -436,18 +387,9 @@ def sessions(record: AuditRecord) -> Facts:
     rows = [("created", record.created), ("finished", record.finished or "not yet")]
     summary = record.summary
     if isinstance(summary.get("seconds"), int | float):
-        rows.append(("duration of the last call", seconds_in_words(summary["seconds"])))
+        rows.append(("duration of the last call", duration(summary["seconds"])))
     versions = record.versions
     for key in dict.fromkeys(key for session in versions for key in session):
         values = dict.fromkeys(str(session[key]) for session in versions if key in session)
         rows.append((key, ", then ".join(values)))
     return Facts(heading="sessions", rows=tuple(rows), compared=False)
-
-
-def seconds_in_words(seconds: float) -> str:
-    """A duration for people."""
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

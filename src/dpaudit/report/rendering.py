@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -24,14 +24,11 @@ from dpaudit.audits.evidence import AuditEvidence
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.report import charts, palette
 from dpaudit.report.comparison import MOST_FULL_REPORTS, MOST_OVERLAID, compare
-from dpaudit.report.pages import Horizon, PageData
-from dpaudit.report.words import (
-    assumed,
-    capitalised,
-    method_name,
-    typeset,
-    verdict_word,
-)
+from dpaudit.report.pages import PageData
+from dpaudit.report.words import assumed, capitalised, method_name, typeset, verdict_word
+
+if TYPE_CHECKING:
+    from dpaudit.audits.assessment import Assessment
 
 
 def write_page(
@@ -147,7 +144,7 @@ def _view(page: PageData, key: str, *, brief: bool) -> _View:
     )
 
 
-def _drawn(found: AuditEvidence, horizons: Sequence[Horizon]) -> _Drawn:
+def _drawn(found: AuditEvidence, horizons: Sequence[Assessment]) -> _Drawn:
     upper = None if found.least_upper is None else found.least_upper.epsilon
     axis = charts.epsilon_axis(upper, *(bound.epsilon for bound in found.lower))
     shown, growth = found.histogram, found.growth
@@ -189,12 +186,12 @@ def _percent(axis: charts.Axis, value: float) -> float:
     return round(float(axis.place(np.array([value]))[0]), 2)
 
 
-def _horizons(stops: Sequence[Horizon]) -> charts.Chart:
+def _horizons(stops: Sequence[Assessment]) -> charts.Chart:
     """Lower and upper bounds against steps, the whole training included."""
     return charts.horizon_chart(
-        [stop.steps for stop in stops],
-        [stop.lower.epsilon for stop in stops],
-        [None if stop.upper is None else stop.upper.epsilon for stop in stops],
+        [stop.horizon for stop in stops],
+        [stop.leading.epsilon for stop in stops],
+        [stop.least_upper.epsilon for stop in stops],
     )
 
 
