@@ -197,7 +197,8 @@ def composed_at_most(process: LandscapeProcess, *, delta: float = 1e-5) -> float
     sigma, interval = process.noise_multiplier, 1e-3
     most = math.ceil((0.5 / sigma**2 + _TAILS / sigma) / interval)
     logs: Array = interval * np.arange(most + 1, dtype=float)
-    pairs = pair_bound(process.reach / process.step_noise, process.period - 1)
+    clean = min(process.period - 1, 100)  # a bound for fewer clean steps is valid for more
+    pairs = pair_bound(process.reach / process.step_noise, clean)
     above = _matched(pairs, np.full(logs.size, 1 / sigma), 1.0, logs)
     below = -np.expm1(-logs[:0:-1]) + np.exp(-logs[:0:-1]) * above[:0:-1]
     curve = np.minimum(np.concatenate([below, above]), 1.0)
