@@ -81,13 +81,20 @@ class ClientsInThisProcess(Grid):
         return replies
 
 
-def federate(update, *, seed, noise_multiplier=NOISE, examples=EQUAL) -> np.ndarray:
+def federate(
+    update, *, seed, noise_multiplier=NOISE, examples=EQUAL, sampled=CLIENTS
+) -> np.ndarray:
+    """Some rounds, in each of which as many clients are ``sampled``."""
     np.random.seed(seed)  # noqa: NPY002  # Flower draws its noise from there
     strategy = DifferentialPrivacyServerSideFixedClipping(
-        FedAvg(fraction_evaluate=0.0, min_available_nodes=CLIENTS),
+        FedAvg(
+            fraction_evaluate=0.0,
+            fraction_train=sampled / CLIENTS,
+            min_available_nodes=CLIENTS,
+        ),
         noise_multiplier=noise_multiplier,
         clipping_norm=CLIP,
-        num_sampled_clients=CLIENTS,
+        num_sampled_clients=sampled,
     )
     result = strategy.start(
         grid=ClientsInThisProcess(update, examples),

@@ -49,8 +49,9 @@ def test_a_client_of_flower_with_more_data_than_the_others_is_found():
     assert module.audit(runs=40, examples=module.UNEQUAL).verdict == "violation"
 
 
-def test_flower_through_the_whole_pipeline():
-    """Equal numbers have no finding; the number of examples of one client decides all weights."""
+@pytest.mark.parametrize("sampled", [4, 2])
+def test_flower_through_the_whole_pipeline(sampled):
+    """Equal numbers have no finding, whether all clients take part or some."""
     pytest.importorskip("flwr")
     module = example("flower_clients")
 
@@ -58,7 +59,7 @@ def test_flower_through_the_whole_pipeline():
         def update(client, weights):
             return clients[client - 1] - weights
 
-        return module.federate(update, seed=seed)
+        return module.federate(update, seed=seed, sampled=sampled)
 
     clients = list(np.random.default_rng(0).normal(size=(module.CLIENTS, module.PARAMETERS)))
     other = [*clients[:-1], np.full(module.PARAMETERS, 1e-9)]
