@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from numpy.random import default_rng  # imported by name, so that it is not replaced
+from numpy.random import default_rng
 
 from dpaudit import check_pipeline
 from dpaudit.errors import InvalidInput, TrainingFailed
@@ -89,7 +89,8 @@ def test_shuffled_batches_of_a_replaced_record_have_no_finding():
 
 
 def in_batches(data, seed, *, batches, coupled=True):
-    random, theta = (np.random.default_rng if coupled else default_rng)(seed), np.zeros(3)
+    random = default_rng(seed) if coupled else np.random.Generator(np.random.PCG64(seed))
+    theta = np.zeros(3)
     for places in batches(random, data):
         batch(places)
         theta -= release(clipped(data[places]).sum(axis=0) + random.normal(0, 1.0, 3))
@@ -114,6 +115,14 @@ def test_batches_of_a_generator_that_is_not_coupled_are_not_tested(name, place):
     assert not result.warnings
     if result.calls > 2:  # by chance, all batches agree
         assert "could not be coupled" in result["batches of other records"].explanation
+
+
+def test_functions_that_are_imported_by_name_are_coupled_and_restored():
+    before = default_rng, np.random.default_rng
+    train = functools.partial(in_batches, batches=SAMPLINGS["Poisson"])
+    result = check_pipeline(train, with_and_without(DATA))
+    assert result["batches of other records"].verdict == "passed"
+    assert before == (default_rng, np.random.default_rng)
 
 
 @pytest.mark.parametrize("name", ["subsets", "with replacement"])

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset, random_split  # noqa: E402
 
 from dpaudit import check_pipeline  # noqa: E402
 from dpaudit.pipelines import public, release, with_and_without  # noqa: E402
@@ -24,6 +24,10 @@ def linear():
 
 def normalised():
     return nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.Linear(3, 2))
+
+
+def centred(data):
+    return data[0] - data[0].mean(dim=0), data[1]
 
 
 def one(rows):
@@ -64,6 +68,19 @@ def test_correct_shuffling_with_a_replaced_record_has_no_finding():
     assert not result.warnings
     assert result["batches of other records"].verdict == "passed"
     assert result["features of other records"].verdict == "passed"
+
+
+def test_a_random_split_is_coupled_although_torch_imports_its_permutation_by_name():
+    def split(data, seed):
+        torch.manual_seed(seed)
+        indices = random_split(TensorDataset(*data), [18, len(data[0]) - 18])[0].indices
+        return train((data[0][indices], data[1][indices]), seed)
+
+    for pair in (REPLACED, with_and_without(DATA), with_and_without(DATA, 4)):
+        result = check_pipeline(split, pair)
+        assert result.passed, result
+    result = check_pipeline(lambda data, seed: split(centred(data), seed), pair)
+    assert names(result.broken) == {"features of other records"}
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """What each library is asked while a run lasts. No library is imported here, and none is edited.
 
 Methods of classes and functions of modules are replaced for the time of a run, and restored after
-it, also after an exception. A function that the user's code imported by name before
-(``from torch import randperm``) is not replaced.
+it, also after an exception.
 """
 
 from __future__ import annotations
@@ -88,7 +87,10 @@ def _observe_torch(recording: Recording, stack: ExitStack) -> None:
         """The number of the record at a place of a data set, or of a part of one."""
         while isinstance(dataset, Subset):
             dataset, place = dataset.dataset, int(dataset.indices[place])
-        return int(draws.ids[place]) if len(dataset) == draws.count else place
+        if len(dataset) == draws.count:
+            return int(draws.ids[place])
+        recording.by_place = True  # of a list that the training has made of the data
+        return place
 
     def next_index(original: Any) -> Any:
         def call(self: Any) -> Any:

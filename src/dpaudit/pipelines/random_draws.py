@@ -40,13 +40,42 @@ def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None
 
 @contextmanager
 def coupled_generators(recording: Recording) -> Iterator[None]:
-    """Couple the draws of all libraries that are loaded."""
+    """Couple the draws of all libraries that are loaded, also where they are imported by name."""
+    before = [(owner, vars(owner).copy()) for owner in map(sys.modules.get, _OWNERS) if owner]
     with ExitStack() as stack:
         for couple in (_numpy, _python):
             stack.enter_context(couple(recording))
         if "torch" in sys.modules:
             stack.enter_context(_torch(recording))
+        now = {
+            id(original): getattr(owner, name)
+            for owner, originals in before
+            for name, original in originals.items()
+            if getattr(owner, name) is not original
+        }
+        stack.enter_context(_imported_by_name(now))
         yield
+
+
+_OWNERS = ("numpy.random", "random", "torch")
+
+
+@contextmanager
+def _imported_by_name(replacements: dict[int, Any]) -> Iterator[None]:
+    """Replace functions in all modules that imported them by name, by the identity of each."""
+    changed = []
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", {})
+        for name, value in list(names.items()):
+            if id(value) in replacements:
+                changed.append((names, name, value))
+    for names, name, value in changed:
+        names[name] = replacements[id(value)]
+    try:
+        yield
+    finally:
+        for names, name, value in changed:
+            names[name] = value
 
 
 # --- NumPy. ---------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ class Recording:
         self.series: defaultdict[str, list[Any]] = defaultdict(list)
         self.batches: list[tuple[int, ...]] = []
         self.contents: dict[tuple[int, int], str] = {}
+        self.by_place = False  # contents are those of places, because records are not known
         self._visits: Counter[int] = Counter()
         self.releases: list[Any] = []
         self.noise: list[tuple[int, float]] = []  # entries and scale of every normal draw
