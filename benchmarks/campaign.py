@@ -294,7 +294,10 @@ def _run(arguments: list[str], output: int, errors: int, before: Callable[[], ob
         os._exit(code)
 
 
-VERDICTS = ("VIOLATION", "CONSISTENT", "INCONCLUSIVE", "BROKEN", "PASSED", "NO CLAIM", '"verdict"')
+VERDICTS = (
+    "VIOLATION", "CONSISTENT", "INCONCLUSIVE", "BROKEN", "PASSED", "NOT TESTED", "NO CLAIM",
+    '"verdict"',
+)  # fmt: skip
 
 
 def _judged(code: int | str, arguments: list[str], output: str, errors: str) -> list[Any]:
