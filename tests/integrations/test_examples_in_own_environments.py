@@ -1,11 +1,13 @@
 """Examples of libraries whose dependencies conflict with ours, each in an environment of its own.
 
-The tests need neither torch nor our fixtures. Install ``dpaudit flwr pytest`` for Flower, or
-``dpaudit tensorflow-privacy tensorflow==2.15.1 'numpy<2' pytest`` for TensorFlow Privacy, then run
+The tests need neither torch nor our fixtures. Install ``dpaudit flwr pytest`` for Flower, ``dpaudit
+pfl pytest`` for pfl-research, or ``dpaudit tensorflow-privacy tensorflow==2.15.1 'numpy<2' pytest``
+for TensorFlow Privacy, then run
 
     python -m pytest --noconftest tests/integrations/test_examples_in_own_environments.py
 """
 
+import functools
 import importlib.util
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 import dpaudit
+from dpaudit.checks import check_step
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -90,6 +93,29 @@ def test_local_noise_and_sums_of_secure_aggregation_are_checked():
     assert module.check_secure_sum().passed
     names = [finding.rule.name for finding in module.check_secure_sum(share=0.7).broken]
     assert names == ["noise size"]
+
+
+def test_a_mechanism_of_pfl_research_is_checked_in_ten_lines():
+    pytest.importorskip("pfl")
+    from pfl.internal.ops import numpy_ops
+    from pfl.internal.ops.selector import set_framework_module
+    from pfl.privacy.gaussian_mechanism import GaussianMechanism
+    from pfl.stats import MappedVectorStatistics
+
+    set_framework_module(numpy_ops)
+
+    def private_step(updates, seed, share=1.0):
+        mechanism = GaussianMechanism(clipping_bound=1.0, relative_noise_stddev=share * 1.1)
+        total = MappedVectorStatistics({"update": np.zeros(updates.shape[1])})
+        for update in updates:
+            own = MappedVectorStatistics({"update": update})
+            total += mechanism.constrain_sensitivity(own)[0]
+        return mechanism.add_noise(total, cohort_size=len(updates), seed=seed)[0]["update"]
+
+    settings = {"clip_norm": 1.0, "noise_multiplier": 1.1, "parameters": 300, "unit": "client"}
+    assert check_step(private_step, **settings).passed
+    wrong = check_step(functools.partial(private_step, share=0.7), **settings)
+    assert [finding.rule.name for finding in wrong.broken] == ["noise size"]
 
 
 def test_a_client_of_flower_shows_nine_tenths_of_the_claimed_mu():
