@@ -150,6 +150,10 @@ def test_perfect_separation_stops_soon():
     assert pairs_to_refute(Claim.from_mu(1.6)) <= 30
     assert pairs_to_refute(Claim.from_epsilon(8.0, 1e-5)) <= 30
     assert pairs_to_refute(Claim.from_points([(8.0, 1e-5)]), most=500) is None
+    needed = pairs_to_refute(Claim.from_mu(3.6))
+    assert 64 < needed < 128
+    assert pairs_to_refute(Claim.from_mu(3.6), most=needed) == needed
+    assert pairs_to_refute(Claim.from_mu(3.6), most=needed - 1) is None
 
 
 def test_claims_that_are_one_straight_line_can_be_refuted_too():

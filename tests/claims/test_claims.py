@@ -27,6 +27,15 @@ def test_claims_say_the_same_in_other_words():
     assert points.tradeoff(alpha) == pytest.approx(curve, abs=1e-3)
 
 
+def test_correlated_noise_hides_the_steps_that_contain_the_example():
+    """With independent noise mu is the root of the number of these steps over the noise."""
+    given = {"noise_multiplier": 4.0, "coefficients": [2.0], "steps": 16}
+    assert Claim.from_matrix_factorisation(**given).mu == pytest.approx(1.0)
+    some = Claim.from_matrix_factorisation(**given, used=[0, 5, 6, 9])
+    assert some.mu == pytest.approx(0.5)
+    assert "4 of 16 steps" in some.description
+
+
 def test_shuffled_epochs_are_gaussian_releases_without_amplification():
     assert Claim.from_shuffled(noise_multiplier=2.0, epochs=1).mu == 0.5
     assert Claim.from_shuffled(noise_multiplier=2.0, epochs=9).mu == 1.5
