@@ -49,7 +49,7 @@ def commands_in(page: Path) -> list[str]:
     code = re.findall(r"^```\w*\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     code += re.findall(r"^    .*\n", text, flags=re.MULTILINE)
     line = re.compile(r"^(?:    )?(?:\$ )?(dpaudit [a-z].*)$", flags=re.MULTILINE)
-    blocks = [found for block in code for found in line.findall(block)]
+    blocks = [command for block in code for command in line.findall(block)]
     inline = re.findall(r"`(dpaudit [a-z][^`\n]*)`", text)
     return blocks + inline
 
@@ -58,7 +58,7 @@ def commands_in(page: Path) -> list[str]:
 def options_of(command: str) -> set[str]:
     group = get_command(app)
     params = group.get_command(None, command).params
-    return {option for one in params for option in one.opts} | {"--help"}
+    return {option for parameter in params for option in parameter.opts} | {"--help"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -112,7 +112,7 @@ def test_the_page_on_trainings_lists_every_preset_and_setting_and_adversaries_th
     shown = [name for row in table(page, "preset") for name in names_in(row[0])]
     assert sorted(shown) == sorted(PRESETS)
     kinds = (Optimizer, LearningRateSchedule, WeightAveraging, Clipping, Augmentation)
-    settings = [one.__name__ for kind in kinds for one in kind.__subclasses__()]
+    settings = [setting.__name__ for kind in kinds for setting in kind.__subclasses__()]
     missing = {name for name in settings if f"`{name}(" not in page}
     assert not {name for name in missing if hasattr(mechanisms, name)} - {"ConstantRate"}
     scored = {name for row in table(page, "adversary") for name in names_in(row[0])}
@@ -137,7 +137,7 @@ def test_the_contributing_guide_lists_every_kind_of_plugin():
             assert (ROOT / names_in(contract)[0]).exists()
     group = re.compile(r'^[A-Z_]+: .* = Registry\(\s*"[^"]+",\s*"(dpaudit\.\w+)"', re.MULTILINE)
     sources = (path.read_text(encoding="utf8") for path in (ROOT / "src").rglob("*.py"))
-    groups = [found for source in sources for found in group.findall(source)]
+    groups = [name for source in sources for name in group.findall(source)]
     assert sorted(names_in(row[3])[0] for row in rows) == sorted(groups)
 
 

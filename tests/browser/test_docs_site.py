@@ -84,7 +84,7 @@ def visits(browser: Any, site: str) -> dict[tuple[str, str], dict[str, Any]]:
     """What the browser shows of every page, visited once for each colour scheme."""
     from selenium.webdriver.support.wait import WebDriverWait
 
-    found = {}
+    visited = {}
     for scheme, material in MATERIAL.items():
         emulate(browser, width=1400, scheme=scheme)
         browser.get(site)
@@ -94,15 +94,15 @@ def visits(browser: Any, site: str) -> dict[tuple[str, str], dict[str, Any]]:
             emulate(browser, width=1400, scheme=scheme)
             browser.get(site + path)
             wait = WebDriverWait(browser, 10)  # scheme and formulas appear after loading
-            wait.until(lambda one, expected=material: one.execute_script(READY) == expected)
+            wait.until(lambda driver, expected=material: driver.execute_script(READY) == expected)
             facts = browser.execute_script(FACTS)
             facts["errors"] = [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
             for width in WIDTHS:
                 emulate(browser, width=width, scheme=scheme)
                 facts[width] = settled_width(browser, width)
                 keep_screenshot(browser, f"{page}-{width}-{scheme}")
-            found[page, scheme] = facts
-    return found
+            visited[page, scheme] = facts
+    return visited
 
 
 def settled_width(browser: Any, width: int) -> int:

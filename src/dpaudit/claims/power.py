@@ -3,9 +3,9 @@
 The power is computed from the scores themselves, not from the claim: scores that hardly depend on
 the canary could not have shown any bug, whatever the claim says. The scores do not show how much of
 their variance is the training's noise. The power takes all of it to be noise, and is too large if
-batches or starting points differ between runs too. Scores that are farther apart than the claim
-allows count as if they were as far apart as it allows: noise is too small compared with the claim,
-and noise that was too small in this audit does not make its test stronger.
+batches or starting points differ between runs too. If the scores are farther apart than
+the claim allows, the power is computed as if the claim were met exactly: noise that was too small
+in this audit does not make its test stronger.
 
 The power is that of the whole policy: of a first test and its confirmation, it is the product of
 both, because fresh runs are independent.
