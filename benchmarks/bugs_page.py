@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -18,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "examples"))
 
 NOMINAL = 0.05
-PARTS = ("Bug", "Source", "Leak", "Fix", "Found by")
+PARTS = ("Bug", "Source", "Leak", "Fix", "Found by")  # of a docstring
 _REFERENCE = re.compile(r"(?:([\w.-]+/[\w.-]+) )?(?:PR )?#(\d+)|arXiv (\d{4}\.\d{5})")
 _CODE = re.compile(r"([\w.-]+/[\w.-]+), [\w./]+\.py")
 
@@ -79,8 +78,8 @@ def page(rows: list[Row]) -> str:
             CORRECT.format(**_alarms(right)),
             _correct_table(right),
             _checks_of_correct(right),
-            "## Description of each bug\n",
-            *(_entry(row["name"]) for row in wrong),
+            "## What is wrong in each\n",
+            _descriptions(wrong),
         ]
     )
 
@@ -283,14 +282,10 @@ def _broken(row: Row) -> str:
     return ", ".join([*row["check"]["broken"], *warnings]) or "nothing"
 
 
-def _entry(name: str) -> str:
-    told = parts(name)
-    lines = [_item(f"**{key}:** {told[key]}") for key in PARTS if key in told]
-    return f"### {title(name).removesuffix('.')}\n\n`bugs/{name}.py`\n\n" + "\n".join(lines) + "\n"
-
-
-def _item(text: str) -> str:
-    """An item of a list, in lines of 100 columns."""
-    return textwrap.fill(
-        text, 100, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False
-    )
+def _descriptions(rows: list[Row]) -> str:
+    """A row for each bug; its file says more: the leak, and what finds it."""
+    lines = ["| file in `examples/bugs` | what is wrong | fix |", "|---|---|---|"]
+    for name in sorted(row["name"] for row in rows):
+        wrong, fix = title(name).removesuffix("."), parts(name)["Fix"].removesuffix(".")
+        lines.append(f"| `{name}.py` | {wrong} | {fix.replace('|', chr(92) + '|')} |")
+    return "\n".join(lines) + "\n"
