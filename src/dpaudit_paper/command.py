@@ -92,10 +92,11 @@ def reproduce(
     if list_only or not names:
         _list(out, size, data_dir, device, as_json=json)
         return
-    from dpaudit_paper import Setting, chosen, make_all, making
+    from dpaudit_paper import Setting, chosen, make_all, making, style
     from dpaudit_paper.base import Need
     from dpaudit_paper.registry import missing_needs
 
+    style.require_matplotlib()
     figures = chosen(names, scale=size)
     if redraw:
         made = list(

@@ -38,7 +38,6 @@ STORE = "trainings.sqlite"
 SECONDS = "seconds.json"
 """The file in the output folder with the seconds of the trainings that a pool has played."""
 
-QUICK = "quick version: fewer runs than the paper"
 PARTIAL = "parts that need a GPU are left out"
 
 
@@ -128,7 +127,8 @@ def make(figure: Figure, setting: Setting, out: Path) -> Made:
         write_text(out / f"{figure.id}.csv", table.to_csv())
         facts = _describe(figure, own, time.perf_counter() - began)
         # Read the file back: a figure drawn now and one drawn later use the same numbers.
-        write_drawing(figure, Table.read(out / f"{figure.id}.csv"), out, warning=_warning(facts))
+        written = Table.read(out / f"{figure.id}.csv")
+        write_drawing(figure, written, out, warning=_warning(facts, written))
         # Written last, because it marks the figure as complete.
         write_text(out / f"{figure.id}.json", json.dumps(facts, indent=1) + "\n")
         (out / f"{figure.id}.error.txt").unlink(missing_ok=True)  # of an earlier attempt
@@ -142,7 +142,7 @@ def redraw(figure: Figure, out: Path) -> Made:
 
     def draw() -> None:
         table = Table.read(out / f"{figure.id}.csv")
-        write_drawing(figure, table, out, warning=_warning(_facts(figure, out) or {}))
+        write_drawing(figure, table, out, warning=_warning(_facts(figure, out) or {}, table))
 
     return _outcome(figure, out, "redrawn", draw)
 
@@ -300,9 +300,13 @@ def _describe(figure: Figure, setting: Setting, seconds: float) -> dict[str, Any
     }
 
 
-def _warning(facts: Mapping[str, Any]) -> str:
-    """The warning for a quick or incomplete figure."""
-    said = [QUICK] if facts.get("scale") == "quick" else []
+def _warning(facts: Mapping[str, Any], table: Table) -> str:
+    """The warning for a quick or incomplete figure, with the number of its seeds."""
+    said = []
+    if facts.get("scale") == "quick":
+        seeds = len(set(table.column("seed"))) if "seed" in table.columns else 0
+        many = "one seed" if seeds == 1 else f"{seeds} seeds"
+        said = [f"quick version: {many + ', ' if seeds else ''}fewer runs than the paper"]
     said += [PARTIAL] if facts.get("left_out_without_gpu") else []
     return "; ".join(said)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from dpaudit.errors import MissingExtra
@@ -46,13 +47,18 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+def require_matplotlib() -> None:
+    """Raise `MissingExtra` where no figure could be drawn, before hours of training."""
+    if find_spec("matplotlib") is None:
+        raise MissingExtra("drawing a figure", "plot")
+
+
 @contextmanager
 def styled() -> Iterator[None]:
     """A context in which figures are drawn in this style."""
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise MissingExtra("drawing a figure", "plot") from None
+    require_matplotlib()
+    import matplotlib as mpl
+
     with mpl.rc_context(_STYLE):
         yield
 

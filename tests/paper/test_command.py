@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -97,6 +98,16 @@ def test_an_unknown_device_is_refused_before_anything_is_made(
     code, out, err = run(*names, "--out", str(tmp_path), "--device", device)
     assert (code, out) == (2, "")
     assert err == f"dpaudit: device must be auto, cpu, cuda or cuda:N, got {device!r}\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_matplotlib_nothing_is_trained(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, out, err = run("F1c", "--out", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert "pip install 'dpaudit[plot]'" in err
     assert not list(tmp_path.iterdir())
 
 

@@ -71,6 +71,16 @@ def test_all_files_are_written_and_the_quick_one_says_so(tmp_path):
     assert "cpu" in facts["device"]
 
 
+@pytest.mark.parametrize(
+    ("seeds", "said"), [((), ""), ((1,), "one seed, "), ((1, 2, 2), "2 seeds, ")]
+)
+def test_a_quick_figure_says_how_many_seeds_it_has(seeds, said):
+    table = Table.of([{"seed": seed} for seed in seeds])
+    expected = f"quick version: {said}fewer runs than the paper"
+    assert making._warning({"scale": "quick"}, table) == expected
+    assert making._warning({"scale": "full"}, table) == ""
+
+
 def test_what_is_done_is_kept_unless_asked_again(tmp_path):
     one = figure("F1a")
     assert outcomes([one], QUICK, tmp_path) == ["made"]

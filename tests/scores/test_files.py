@@ -80,6 +80,19 @@ def test_run_and_canary_are_read_where_they_are() -> None:
     assert scores.canary.tolist() == [7, 8]
 
 
+def test_columns_may_have_other_names(tmp_path: Path) -> None:
+    content = "Loss,member,score\n1.5,1,9\n-2,0,9\n"
+    scores = read_scores(io.StringIO(content), score_column="loss", label_column="Member")
+    assert scores.score.tolist() == [1.5, -2.0]
+    assert scores.inserted.tolist() == [True, False]
+    with pytest.raises(InvalidScores, match=r"no column 'inserted'.*--label-column"):
+        read_scores(io.StringIO(content), score_column="loss")
+    with pytest.raises(InvalidScores, match="JSON, which has no columns"):
+        read_scores(io.StringIO("{}"), format="json", score_column="loss")
+    with pytest.raises(InvalidInput, match="score_column must be the name of a column, got ''"):
+        read_scores(io.StringIO(content), score_column="")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -31,6 +31,10 @@ def estimate(
             "input. Higher scores must mean inserted.",
         ),
     ] = None,
+    score_column: Annotated[str, option("Column of the scores.", "NAME")] = "score",
+    label_column: Annotated[
+        str, option("Column that says whether the canary was inserted (0 or 1).", "NAME")
+    ] = "inserted",
     delta: Annotated[float | None, option("Bound epsilon at this delta.")] = None,
     epsilon: Annotated[float | None, option("Bound delta at this epsilon.")] = None,
     method: Annotated[
@@ -90,6 +94,10 @@ def estimate(
     Scores of any audit:
     [bold]dpaudit estimate scores.csv --delta 1e-5[/]
 
+    A table whose columns have other names:
+    [bold]dpaudit estimate losses.csv --score-column loss --label-column member[/]
+    [bold]  --delta 1e-5[/]
+
     Counts, by one method:
     [bold]dpaudit estimate --true-positives 490 --false-negatives 10[/]
     [bold]  --false-positives 20 --true-negatives 480 --delta 1e-5 --method joint-beta[/]
@@ -126,7 +134,7 @@ def estimate(
         claim_epsilon, claim_delta, claim_mu, claim_noise_multiplier, claim_steps,
         claim_sampling_rate,
     )  # fmt: skip
-    evidence = _evidence(scores, counts)
+    evidence = _evidence(scores, counts, score_column=score_column, label_column=label_column)
     rule = _rule(threshold, has_thresholds=scores is not None)
     asked: dict[str, Any] = {
         "delta": delta,
@@ -172,7 +180,9 @@ def _rule(threshold: str | None, *, has_thresholds: bool) -> str:
     return "pilot" if threshold is None else threshold
 
 
-def _evidence(scores: str | None, counts: dict[str, int | None]) -> Any:
+def _evidence(
+    scores: str | None, counts: dict[str, int | None], *, score_column: str, label_column: str
+) -> Any:
     """Scores from a file or standard input, or the four counts; exactly one of the two."""
     from dpaudit.lower_bounds import ErrorCounts
     from dpaudit.scores import read_scores
@@ -181,7 +191,8 @@ def _evidence(scores: str | None, counts: dict[str, int | None]) -> Any:
     if scores is not None and given:
         raise InvalidInput(f"give scores or counts, not both: got {scores!r} and {given[0]}")
     if scores is not None:
-        return read_scores(sys.stdin.buffer if scores == "-" else scores)
+        source = sys.stdin.buffer if scores == "-" else scores
+        return read_scores(source, score_column=score_column, label_column=label_column)
     if not given:
         raise InvalidInput("give a file of scores, or the four counts; see --help")
     missing = [name for name in counts if name not in given]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -36,7 +37,11 @@ ROOM_OF_A_ROW = 70
 
 
 def read_scores(
-    source: str | os.PathLike[str] | IO[str] | IO[bytes], *, format: Readable | None = None
+    source: str | os.PathLike[str] | IO[str] | IO[bytes],
+    *,
+    format: Readable | None = None,
+    score_column: str = "score",
+    label_column: str = "inserted",
 ) -> Scores:
     """Read scores from a CSV, Parquet or JSON file, or from an open stream.
 
@@ -51,16 +56,23 @@ def read_scores(
     Arguments:
         source: A path, or a text or binary stream such as `sys.stdin`, which is left open.
         format: ``"csv"``, ``"parquet"`` or ``"json"``; by default from the file's ending.
+        score_column: Name of the column of scores, in CSV and Parquet.
+        label_column: Name of the column that says whether the canary was inserted.
 
     Example:
         >>> read_scores(io.StringIO("inserted,score\\n1,3.5\\n0,-0.25\\n"))
         Scores(1 inserted, 1 not, 2 runs)
     """
+    given = {"score": score_column, "inserted": label_column}
+    for argument, column in zip(("score_column", "label_column"), given.values(), strict=True):
+        if not isinstance(column, str) or not column.strip():
+            raise InvalidInput(f"{argument} must be the name of a column, got {column!r}")
+    names = {column: name.strip().lower() for column, name in given.items()}
     if isinstance(source, str | os.PathLike):
         path = Path(_validate.path("source", source))
         try:
             with open_input(path, pipes=True) as stream:
-                return _read(stream, format or _format_of(path), str(path))
+                return _read(stream, format or _format_of(path), str(path), names)
         except OSError as error:
             raise InvalidScores(f"cannot read {path}: {error.strerror or error}") from None
         except InvalidInput as error:
@@ -72,7 +84,7 @@ def read_scores(
         )
     name = str(getattr(source, "name", "scores"))
     try:
-        return _read(source, format or "csv", name)
+        return _read(source, format or "csv", name, names)
     except (OSError, ValueError) as error:
         if isinstance(error, DpauditError):
             raise
@@ -123,10 +135,17 @@ def _format_of(path: Path) -> Readable:
     return endings.get(path.suffix.lower(), "csv")
 
 
-def _read(stream: IO[str] | IO[bytes], format: Readable, name: str) -> Scores:
+def _read(
+    stream: IO[str] | IO[bytes], format: Readable, name: str, names: Mapping[str, str]
+) -> Scores:
     if _validate.one_of("format", format, _READABLE) == "parquet":
-        return _read_parquet(stream, name)
-    read = read_report if format == "json" else _read_csv
+        return _read_parquet(stream, name, names)
+    if format == "json" and list(names) != list(names.values()):
+        raise InvalidScores(
+            f"{name} is JSON, which has no columns; leave out the names of columns, or write the "
+            "scores as CSV"
+        )
+    read = read_report if format == "json" else partial(_read_csv, names=names)
     try:
         if isinstance(stream, io.TextIOBase) or isinstance(stream.read(0), str):
             return read(stream, name)  # type: ignore[arg-type]
@@ -139,7 +158,7 @@ def _read(stream: IO[str] | IO[bytes], format: Readable, name: str) -> Scores:
         raise InvalidScores(f"{name} is not {format.upper()} in UTF-8: {error.reason}") from None
 
 
-def _read_csv(stream: IO[str], name: str) -> Scores:
+def _read_csv(stream: IO[str], name: str, *, names: Mapping[str, str]) -> Scores:
     reader = csv.reader(lines_of(stream, name))
     try:
         header = next(reader, None)
@@ -147,7 +166,7 @@ def _read_csv(stream: IO[str], name: str) -> Scores:
             raise InvalidScores(f"{name} is empty; expected a header with score and inserted")
         # A text stream keeps the byte order mark, which then hides the quotes of the first cell.
         header = [cell.lstrip("\ufeff").strip(' "').lower() for cell in header]
-        columns = _find_columns(header, name)
+        columns = _find_columns(header, name, names)
         chunks = list(_chunks(reader, columns, name))
     except csv.Error as error:
         raise InvalidScores(f"{name}, line {reader.line_num}: not CSV: {error}") from None
@@ -207,22 +226,23 @@ def _rows_that_occur_again(codes: NDArray[np.int64]) -> int | None:
     return int(earlier[same][0]) if same.any() else None
 
 
-def _find_columns(header: list[str], name: str) -> dict[str, int]:
-    """Where the columns we read stand in the header."""
-    for column in (*REQUIRED, *OPTIONAL):
+def _find_columns(header: list[str], name: str, names: Mapping[str, str]) -> dict[str, int]:
+    """Where the columns we read stand in the header, which may call them otherwise."""
+    called = {column: names.get(column, column) for column in (*REQUIRED, *OPTIONAL)}
+    for column in called.values():
         if header.count(column) > 1:
             raise InvalidScores(f"{name} has {header.count(column)} columns named {column!r}")
-    missing = [column for column in REQUIRED if column not in header]
+    missing = [called[column] for column in REQUIRED if called[column] not in header]
     if missing:
         there = ", ".join(map(repr, header)) if any(header) else "nothing"
-        remedy = ""
+        remedy = "; name yours with score_column (--score-column) and label_column (--label-column)"
         if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
             remedy = "; separate columns by commas"
         raise InvalidScores(
             f"{name} has no column {' and no column '.join(map(repr, missing))}; "
             f"its header has {there}{remedy}"
         )
-    return {c: header.index(c) for c in (*REQUIRED, *OPTIONAL) if c in header}
+    return {c: header.index(name) for c, name in called.items() if name in header}
 
 
 class _Labels(dict[str, bool]):
@@ -316,7 +336,7 @@ def _write_csv(scores: Scores, stream: BinaryIO) -> None:
         stream.write("".join(rows).encode())
 
 
-def _read_parquet(stream: IO[Any], name: str) -> Scores:
+def _read_parquet(stream: IO[Any], name: str, names: Mapping[str, str]) -> Scores:
     arrow, parquet = _pyarrow()
     if isinstance(stream.read(0), str):
         raise InvalidScores(f"{name}: Parquet is binary; open the stream in binary mode")
@@ -325,7 +345,7 @@ def _read_parquet(stream: IO[Any], name: str) -> Scores:
     try:
         file = parquet.ParquetFile(stream)
         given = file.schema_arrow.names
-        columns = _find_columns([column.lower() for column in given], name)
+        columns = _find_columns([column.lower() for column in given], name, names)
         if file.metadata.num_rows > _MOST_ROWS:  # a small compressed file can claim any number
             raise InvalidScores(
                 f"{name} has {file.metadata.num_rows} rows; at most {_MOST_ROWS} are read"

@@ -64,7 +64,7 @@ def check_adversary(
     check_identity(adversary)
     check_view(adversary)
     mechanism = audited_mechanism(adversary, easy_training() if mechanism is None else mechanism)
-    for count in (1, 3):
+    for count in (1, 3) if getattr(adversary, "many", True) else (1,):
         canaries = check_craft(adversary, mechanism, count)
         if canaries is not None:
             check_score(adversary, mechanism, canaries)
@@ -92,20 +92,28 @@ def easy_training(*, noise_multiplier: float = 0.05) -> DPSGD:
 
 def check_identity(adversary: Adversary) -> None:
     """The adversary has a name, a paper and the threat model of its base class."""
-    _require(isinstance(adversary.name, str) and adversary.name.strip(), "name", adversary)
-    _require(isinstance(adversary.paper, str), "paper", adversary)
+    for attribute in ("name", "paper"):
+        value = getattr(adversary, attribute, None)
+        _require(isinstance(value, str), f"{attribute} is", value, "; give it a string")
+    _require(adversary.name.strip(), "name is empty; give it one")
     models = {
         HiddenStateAdversary: ThreatModel.HIDDEN_STATE,
         StandardAdversary: ThreatModel.STANDARD,
         BlackBoxAdversary: ThreatModel.BLACK_BOX,
     }
     expected = [model for kind, model in models.items() if isinstance(adversary, kind)]
-    _require(len(expected) == 1, "extends one of", list(models), adversary)
-    _require(adversary.threat_model is expected[0], "threat_model", adversary.threat_model)
+    names = ", ".join(kind.__name__ for kind in models)
+    _require(len(expected) == 1, f"it must extend one of {names}, and extends", len(expected))
+    _require(
+        adversary.threat_model is expected[0],
+        "threat_model is",
+        adversary.threat_model,
+        "; leave it to the base class",
+    )
 
 
 def check_view(adversary: Adversary) -> None:
-    """The signature of ``score`` names the view of its threat model."""
+    """The signature of ``score`` names the view of its threat model, if it names any."""
     views: dict[type, type] = {
         HiddenStateAdversary: HiddenStateView,
         StandardAdversary: StandardView,
@@ -113,10 +121,17 @@ def check_view(adversary: Adversary) -> None:
     }
     expected = next(view for kind, view in views.items() if isinstance(adversary, kind))
     parameters = list(inspect.signature(adversary.score).parameters.values())  # type: ignore[attr-defined]
-    _require(len(parameters) == 2, "score takes (view, canaries), not", parameters)
+    given = ", ".join(parameter.name for parameter in parameters)
+    _require(len(parameters) == 2, f"score must take (self, view, canaries), not (self, {given})")
     annotation = parameters[0].annotation
+    if annotation is inspect.Parameter.empty:
+        return
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "nothing")
-    _require(name.split(".")[-1] == expected.__name__, "score takes a", name, "not a", expected)
+    _require(
+        name.split(".")[-1] == expected.__name__,
+        f"score takes a {name}, and its base class gives it a {expected.__name__}; extend the base "
+        "class of the view that you need",
+    )
 
 
 def check_craft(adversary: Adversary, mechanism: DPSGD, count: int) -> Canaries | None:
@@ -128,13 +143,25 @@ def check_craft(adversary: Adversary, mechanism: DPSGD, count: int) -> Canaries 
     try:
         canaries = adversary.craft(mechanism, insertion, canaries=count, seed=7)
     except InvalidInput:
-        _require(count > 1, "a single canary is refused", adversary)
+        if count == 1:
+            raise
         return None
-    _require(torch.equal(torch.get_rng_state(), state), "craft draws from torch's own generator")
+    _require(
+        torch.equal(torch.get_rng_state(), state),
+        "craft draws from torch's own generator; draw from "
+        "dpaudit.adversaries.crafting.generator(seed)",
+    )
     again = adversary.craft(mechanism, insertion, canaries=count, seed=7)
     for (name, first), (_, second) in zip(_tensors(canaries), _tensors(again), strict=True):
-        _require(torch.equal(first, second), "the same seed gives another", name)
-    _require(canaries.count == count, "asked for", count, "canaries, got", canaries.count)
+        _require(
+            torch.equal(first, second),
+            f"the same seed gives another {name}: a resumed audit could not craft it again; draw "
+            "from dpaudit.adversaries.crafting.generator(seed)",
+        )
+    _require(
+        canaries.count == count,
+        f"asked for {count} canaries, got {canaries.count}; set many = False if there is only one",
+    )
     try:
         check_game(_game(adversary, mechanism, canaries))
     except InvalidInput as error:
@@ -151,18 +178,24 @@ def check_score(adversary: Adversary, mechanism: DPSGD, canaries: Canaries) -> N
     before = [(name, tensor.clone()) for name, tensor in _tensors(canaries)]
     before_iterates = iterates.clone()
     scores = _scored(adversary, mechanism, iterates, canaries)
-    _require(tuple(scores.shape) == (5, canaries.count), "shape of scores", tuple(scores.shape))
-    _require(torch.isfinite(scores).all(), "scores are not finite", scores)
+    _require(
+        tuple(scores.shape) == (5, canaries.count),
+        f"shape of scores is {tuple(scores.shape)} for 5 runs and {canaries.count} canaries; it "
+        "must be (runs, canaries)",
+    )
+    _require(torch.isfinite(scores).all(), "scores are not finite:", scores)
     for (name, old), (_, new) in zip(before, _tensors(canaries), strict=True):
-        _require(torch.equal(old, new), "score changes", name)
+        _require(torch.equal(old, new), f"score changes {name}; compute with a copy")
     changed = "final" if isinstance(adversary, HiddenStateAdversary) else "iterates"
-    _require(torch.equal(iterates, before_iterates), "score changes", changed)
+    _require(torch.equal(iterates, before_iterates), f"score changes {changed}; use a copy")
     alone = _scored(adversary, mechanism, iterates[:, 2:3], canaries)
     _require(
         torch.allclose(alone[0], scores[2], rtol=1e-3, atol=1e-5),
-        "a run's scores depend on other runs",
+        "a run's scores depend on other runs, which would make the runs dependent:",
         alone,
+        "alone,",
         scores[2],
+        "beside others; score each run by itself",
     )
 
 
@@ -199,8 +232,17 @@ def check_direction(
         rows = scores.canary == number
         own = Scores(score=scores.score[rows], inserted=scores.inserted[rows])
         area = area_under_curve(own)
-        place = f"(canary {number + 1} of {canaries.count})"
-        _require(area > least_area, "area under the curve", area, "is at most", least_area, place)
+        _require(area > least_area, _direction_in_words(area, least_area, number, canaries.count))
+
+
+def _direction_in_words(area: float, least: float, number: int, count: int) -> str:
+    """What a small area under the curve says about a score."""
+    if area < 0.5:
+        reason = "the score is lower with the canary; change its sign"
+    else:
+        reason = "with hardly any noise the score does not tell the models with the canary apart"
+    place = f"canary {number + 1} of {count}"
+    return f"area under the curve {area:.3g}, needed {least:g}: {reason} ({place})"
 
 
 def check_unknown_start(adversary: Adversary, mechanism: DPSGD) -> None:

@@ -41,7 +41,7 @@ def _named(*adversaries: Adversary) -> dict[str, Adversary]:
 F1C = curve_figure(
     partial(lines, _named(SimulatedDimension(), RandomDimension(), FlippedLabel())),
     id="F1c",
-    title="FCNN on Housing, k = 1, five seeds",
+    title="FCNN on Housing, k = 1",
     label="fig:low_dim_k=1",
     quick=Cost(cpu=80, gpu=20),
     full=Cost(cpu=60, gpu=45),
