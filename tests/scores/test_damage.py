@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from dpaudit.errors import StoreError
 from dpaudit.scores import Failure, ScoreBlock, Store
+from dpaudit.scores.store import _seal
 from dpaudit.scores.tiles import pack, unpack
 
 SETTINGS = {"mechanism": {"steps": 250, "noise_multiplier": 4}, "runs": 64, "seed": 0}
@@ -135,6 +137,31 @@ def test_long_failures_are_cut() -> None:
     assert failure.error.startswith("first")
     assert failure.error.endswith("last")
     assert len(failure.traceback) <= 4_000
+
+
+@pytest.mark.parametrize("column", ["id", "name", "configuration", "created"])
+@pytest.mark.parametrize("value", [None, b"x", b"", 3, 0.5, "{", "[" * 100_000])
+def test_wrong_content_under_a_right_seal_is_an_error(
+    column: str, value: object, tmp_path: Path
+) -> None:
+    path = tmp_path / "store"
+    make(path)
+    connection = sqlite3.connect(path)
+    (*row, _), names = (
+        connection.execute("SELECT * FROM audits LIMIT 1").fetchone(),
+        [one[1] for one in connection.execute("PRAGMA table_info(audits)")],
+    )
+    old, row[names.index(column)] = row[0], value
+    setting = ", ".join(f"{name} = ?" for name in names)
+    try:
+        connection.execute(f"UPDATE audits SET {setting} WHERE id = ?", (*row, _seal(row), old))
+    except sqlite3.IntegrityError:
+        return
+    connection.commit()
+    connection.close()
+    with contextlib.suppress(StoreError), Store.open(path) as store:
+        for record in store.audits():
+            assert isinstance(record.label + record.created, str)
 
 
 @pytest.mark.parametrize("sign", ["x", "\n", "💥", "\udcff", "\x00"])

@@ -169,12 +169,18 @@ class Store:
 
     def records(self, condition: str, *values: Any) -> tuple[AuditRecord, ...]:
         """The audits that meet a condition of SQL."""
-        return tuple(
-            AuditRecord(
-                id=row[0], name=row[1], configuration=json.loads(row[2]), created=row[3], store=self
-            )
-            for row in self.sealed("audits", condition, *values)
-        )
+        return tuple(map(self._record, self.sealed("audits", condition, *values)))
+
+    def _record(self, row: Sequence[Any]) -> AuditRecord:
+        """The audit in a row, whose seal is right; another program may have written it."""
+        audit, name, text, created = row[:4]
+        if isinstance(audit, str) and audit and isinstance(name, str | None):
+            with contextlib.suppress(ValueError, TypeError, RecursionError):
+                configuration, created = json.loads(text), str(created)
+                return AuditRecord(
+                    id=audit, name=name, configuration=configuration, created=created, store=self
+                )
+        raise StoreError(f"{_meaning('SQLITE_CORRUPT', self.path)} (in its audits)")
 
     def audit(self, which: str) -> AuditRecord:
         """The audit with this identity or its first digits, or the newest one with this name."""
