@@ -63,3 +63,13 @@ def test_a_trainer_that_fails_leaves_an_incomplete_result(example):
     live.close()
     assert "ended early" in live.result.final.doubts[0]
     assert "add_noise" not in vars(optimizer)
+
+
+def test_a_training_that_continues_from_a_checkpoint_is_one_audit(example):
+    model, optimizer, loader = example.make_private(0)
+    first = LiveAuditCallback(canaries=200, seed=0)
+    example.fit(model, optimizer, loader, callbacks=[first])
+    second = LiveAuditCallback(canaries=200, state=first.live.state_dict())
+    example.fit(model, optimizer, loader, callbacks=[second])
+    assert second.live.steps == 2 * example.STEPS
+    assert second.live.evidence.history[: example.STEPS] == first.live.evidence.history

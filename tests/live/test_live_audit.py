@@ -178,6 +178,13 @@ def test_an_epsilon_can_be_claimed():
     assert result.least_upper.epsilon == pytest.approx(1.0, abs=0.01)
 
 
+def test_a_suspicion_is_followed_by_watching_the_next_training():
+    result = audited(claimed_epsilon=2.5, canaries=300).result
+    assert (result.verdict, result.suspected) == ("inconclusive", True)
+    assert "Watch the next training too" in result.summary()
+    assert "fewer canaries each" not in result.summary()
+
+
 def test_a_store_is_opened_before_the_training_and_its_failure_does_not_end_it(tmp_path):
     with pytest.raises(StoreError, match="folder does not exist"):
         live_audit([100], **SETTINGS, store=tmp_path / "missing" / "audits.sqlite")
@@ -223,7 +230,7 @@ def test_a_training_that_ends_early_is_incomplete():
     assert "Incomplete" in live.result.final.doubts[0]
 
 
-def test_a_checkpoint_continues_the_audit():
+def test_a_checkpoint_continues_the_audit(tmp_path):
     straight = audited()
     first = live_audit([3000, 50], **SETTINGS, canaries=1000, seed=1)
     random = np.random.default_rng(0)
@@ -236,10 +243,13 @@ def test_a_checkpoint_continues_the_audit():
 
     with first:
         some(first, 25)
+    torch.save(first.state_dict(), tmp_path / "checkpoint.pt")
     second = live_audit([3000, 50], **SETTINGS, canaries=1000)
-    second.load_state_dict(first.state_dict())
+    second.load_state_dict(torch.load(tmp_path / "checkpoint.pt"))  # plain data, no code
     with second:
         some(second, 35)
+        with pytest.raises(InvalidInput, match="before the with block"):
+            second.load_state_dict(first.state_dict())
     assert np.array_equal(second.state_dict()["scores"], straight.state_dict()["scores"])
 
 

@@ -351,12 +351,20 @@ class LiveAudit:
             warnings.warn(message, stacklevel=2)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to continue after a checkpoint; as secret as the noise itself."""
+        """Everything needed to continue after a checkpoint, as plain data.
+
+        It is as secret as the noise itself, and as the random state in the checkpoint.
+        """
         watched = {name: copy.copy(getattr(self._watched, name)) for name in _CONTINUED}
         return {"secret": True, **self.evidence.state_dict(), "watched": watched}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue the audit of a training that continues from a checkpoint."""
+        """Continue the audit of a training that continues from a checkpoint; before the block."""
+        if self._running:
+            raise InvalidInput(
+                "load_state_dict must be called before the with block: the canaries of the block "
+                "that is open are elsewhere"
+            )
         self.evidence.load_state_dict(state)
         for name, value in state["watched"].items():
             setattr(self._watched, name, copy.copy(value))

@@ -177,16 +177,16 @@ class LiveEvidence:
         return np.interp((rank - 0.5) / total, below, grid)[order], self.coins[order]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to continue after a checkpoint. It is as secret as the scores."""
+        """Everything needed to continue after a checkpoint, as plain data. It is secret."""
         return {
             "seed": self.seed,
             "sizes": list(self.sizes),
-            "scores": self.scores.copy(),
-            "log_wealth": self.log_wealth.copy(),
+            "scores": self.scores.tolist(),
+            "log_wealth": self.log_wealth.tolist(),
             "largest_e_value": self.largest_e_value,
-            "history": list(self.history),
+            "history": [list(step) for step in self.history],
             "not_finite": self.not_finite,
-            "start": self.start,
+            "start": None if self.start is None else self.start.tolist(),
             "joining": self._joining.bit_generator.state,
         }
 

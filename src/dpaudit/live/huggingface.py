@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, final
 
 from dpaudit.audits.result import AuditResult
@@ -25,11 +26,13 @@ class LiveAuditCallback(TrainerCallback):
     See also: `dpaudit.live_audit`, which says what is audited; ``examples/huggingface_lora.py``.
 
     Arguments:
+        state: What ``live.state_dict()`` of this callback was at the checkpoint from which the
+            training continues. Keep it as secret as the checkpoint's random state.
         options: Arguments of `dpaudit.live_audit` beside the optimizer.
     """
 
-    def __init__(self, **options: Any) -> None:
-        self._options = options
+    def __init__(self, *, state: Mapping[str, Any] | None = None, **options: Any) -> None:
+        self._state, self._options = state, options
         self._live: LiveAudit | None = None
 
     @property
@@ -52,6 +55,8 @@ class LiveAuditCallback(TrainerCallback):
     ) -> None:
         """Start the audit."""
         self._live = live_audit(private_optimizer(optimizer), **self._options)
+        if self._state is not None:
+            self._live.load_state_dict(self._state)
         self._live.__enter__()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -342,12 +342,12 @@ def _advice(result: AuditResult) -> str:
             return "No audit proves a claim; more runs or a stronger adversary find more."
     if test is None or (test.doubts and not test.suspected):
         return ""  # the doubt says what to do
+    if test.suspected and result.description.live:
+        return "Watch the next training too: e-values of independent trainings multiply."
     if test.only_if_independent:
         return "Use more runs with fewer canaries each."
     if test.to_confirm:
         return "Repeat it without --max-runs and --time-limit, so that fresh runs decide."
-    if test.suspected and result.description.live:
-        return "Watch the next training too: e-values of independent trainings multiply."
     if test.suspected:
         return "Repeat the audit with another seed."
     if test.hidden_by_failures:
