@@ -1,4 +1,4 @@
-"""Audit trainings with jax-privacy 2: DP-SGD, and banded matrix factorisation.
+"""Audit trainings with jax-privacy 2: DP-SGD while it runs, and banded matrix factorisation.
 
 python examples/jax_privacy_training.py
 
@@ -20,17 +20,18 @@ from jax_privacy.matrix_factorization import toeplitz
 
 import dpaudit
 from dpaudit.integrations.jax_privacy import canary_for, claim_of, insert_canary, select_batches
+from dpaudit.live.jax import watched
 
-EXAMPLES, CLIP, RATE = 16, 1.0, 0.1
+EXAMPLES, FEATURES, CLIP, RATE = 16, 5000, 1.0, 0.1
 
 _inputs, _labels, _weight = jax.random.split(jax.random.key(0), 3)
-INPUTS = jax.random.normal(_inputs, (EXAMPLES, 4))
+INPUTS = jax.random.normal(_inputs, (EXAMPLES, FEATURES))
 LABELS = jax.random.bernoulli(_labels, shape=(EXAMPLES,)).astype(jnp.int32)
-INITIAL = {"bias": jnp.zeros(2), "weight": 0.1 * jax.random.normal(_weight, (4, 2))}
+INITIAL = {"bias": jnp.zeros(2), "weight": 0.1 * jax.random.normal(_weight, (FEATURES, 2))}
 
 DP_SGD = BandMFExecutionPlanConfig(
     strategy=np.array([1.0]),
-    iterations=12,
+    iterations=40,
     epsilon=None,
     delta=None,
     noise_multiplier=2.0,
@@ -76,30 +77,57 @@ def noise_of(config, seed, true_share=1.0):
     )
 
 
-def train(canary, inserted, seed, config=DP_SGD, true_share=1.0):
-    gradient = gradient_of(canary, config.plan.clipped_grad)
-    optimizer = optax.chain(noise_of(config, seed, true_share), optax.sgd(RATE))
+def fit(gradient, private, batches):
+    optimizer = optax.chain(private, optax.sgd(RATE))
     parameters, state = INITIAL, optimizer.init(INITIAL)
-    strategy = config.plan.batch_selection_strategy
-    for indices, present in select_batches(strategy, EXAMPLES, canary, inserted, rng=seed):
+    for indices, options in batches:
         padded = np.full(EXAMPLES, -1)  # one shape, so that the step is compiled once
         padded[: len(indices)] = indices
         total = gradient(
             parameters,
             INPUTS[padded],
             LABELS[padded],
-            present=present,
             is_padding_example=jnp.asarray(padded < 0),
+            **options,
         )
         updates, state = optimizer.update(total, state)
         parameters = optax.apply_updates(parameters, updates)
     return parameters
 
 
-# --- The audit. ----------------------------------------------------------------------------------
+# --- The audit of the training that is shipped. --------------------------------------------------
 
 
-def audit(config=DP_SGD, *, runs: int = 100, true_share: float = 1.0) -> dpaudit.AuditResult:
+def live(*, true_share: float = 1.0, canaries: int = 1000, seed: int = 0) -> dpaudit.AuditResult:
+    """One training by DP-SGD; with a share below 1, that much of the noise is added."""
+    gradient = jax.jit(DP_SGD.plan.clipped_grad(loss, batch_argnums=(1, 2)))
+    batches = DP_SGD.plan.batch_selection_strategy.batch_iterator(EXAMPLES, rng=seed)
+    live = dpaudit.live_audit(
+        INITIAL,
+        clip_norm=CLIP,
+        noise_multiplier=DP_SGD.noise_multiplier,
+        sampling_rate=DP_SGD.sampling_prob,
+        canaries=canaries,
+        seed=seed,
+    )
+    with live:
+        private = watched(live, noise_of(DP_SGD, seed, true_share))
+        fit(gradient, private, ((indices, {}) for indices in batches))
+    return live.result
+
+
+# --- The audit of the final model, in many trainings. --------------------------------------------
+
+
+def train(canary, inserted, seed, config=BANDED, true_share=1.0):
+    gradient = gradient_of(canary, config.plan.clipped_grad)
+    strategy = config.plan.batch_selection_strategy
+    batches = select_batches(strategy, EXAMPLES, canary, inserted, rng=seed)
+    private = noise_of(config, seed, true_share)
+    return fit(gradient, private, ((indices, {"present": present}) for indices, present in batches))
+
+
+def audit(config=BANDED, *, runs: int = 400, true_share: float = 1.0) -> dpaudit.AuditResult:
     return dpaudit.audit(
         functools.partial(train, config=config, true_share=true_share),
         canary=canary_for(INITIAL, clip_norm=CLIP),
@@ -109,8 +137,8 @@ def audit(config=DP_SGD, *, runs: int = 100, true_share: float = 1.0) -> dpaudit
     )
 
 
-def main(runs: int = 100) -> None:
-    print(audit(DP_SGD, runs=runs).summary(), audit(BANDED, runs=runs).summary(), sep="\n\n")
+def main(runs: int = 400) -> None:
+    print(live(), live(true_share=0.6), audit(BANDED, runs=runs), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -33,18 +33,19 @@ def fresh_example(name):
 class TestOpacus:
     pytest.importorskip("opacus")
 
-    def test_the_training_as_it_is(self):
-        result = example("opacus_training").audit(runs=40)
-        assert result.test.p_value > 0.05
-        assert result.verdict == "inconclusive"  # 40 runs have too little power
-        assert result.threat_model is dpaudit.ThreatModel.HIDDEN_STATE
-        assert "8 steps, Poisson sampling rate 0.25; RDPAccountant" in result.test.claim.description
+    @pytest.mark.parametrize(("true_share", "verdict"), [(0.7, "violation"), (1.0, "consistent")])
+    @pytest.mark.filterwarnings("ignore:after .* the live audit has proven:UserWarning")
+    def test_the_training_that_is_shipped(self, true_share, verdict):
+        result = example("opacus_training").live(true_share=true_share)
+        assert result.verdict == verdict
+        assert result.description.live
 
     @pytest.mark.parametrize(("true_share", "verdict"), [(0.8, "violation"), (1.0, "consistent")])
-    def test_noise_a_fifth_too_small_is_proven_in_one_training(self, true_share, verdict):
+    def test_noise_a_fifth_too_small_is_proven_by_the_final_model(self, true_share, verdict):
         """At epsilon 8, in one training of a ConvNet with 10,000 canaries."""
-        result = example("opacus_training").audit_in_one_training(true_share=true_share)
+        result = example("opacus_training").final_model(true_share=true_share)
         assert result.verdict == verdict
+        assert result.threat_model is dpaudit.ThreatModel.HIDDEN_STATE
         assert (result.runs, result.canaries) == (1, 10_000)
         assert (result.test.p_value < 1e-4) == (verdict == "violation")
 
@@ -112,6 +113,13 @@ class TestJaxPrivacy:
         result = module.audit(getattr(module, name), runs=40, true_share=0.05)
         assert result.verdict == "violation"
         assert result.adversary == "parameters"
+
+    @pytest.mark.parametrize(("true_share", "verdict"), [(0.6, "violation"), (1.0, "consistent")])
+    @pytest.mark.filterwarnings("ignore:after .* the live audit has proven:UserWarning")
+    def test_the_training_that_is_shipped(self, true_share, verdict):
+        result = example("jax_privacy_training").live(true_share=true_share)
+        assert result.verdict == verdict
+        assert result.description.live
 
     def test_check(self):
         config = example("jax_privacy_training").BANDED

@@ -9,6 +9,7 @@ from dpaudit.live import live_audit
 jax = pytest.importorskip("jax")
 optax = pytest.importorskip("optax")
 noise_addition = pytest.importorskip("jax_privacy.noise_addition")
+toeplitz = pytest.importorskip("jax_privacy.matrix_factorization.toeplitz")
 
 from dpaudit.live.jax import watched  # noqa: E402 - needs the libraries above
 
@@ -93,9 +94,15 @@ def test_an_update_without_canaries_is_the_same():
 
 
 def test_correlated_noise_and_chains_are_refused():
-    correlated = noise_addition.matrix_factorization_privatizer(np.eye(3), stddev=1.0, prng_key=0)
-    with pytest.raises(InvalidInput, match="correlated noise"):
-        watched(audit(), correlated)
+    for strategy in ([1.0, 0.5], [1.0]):
+        inverse = toeplitz.inverse_as_streaming_matrix(jax.numpy.array(strategy))
+        for matrix in (inverse, inverse.materialize(5)):
+            private = noise_addition.matrix_factorization_privatizer(matrix, stddev=1.0, prng_key=0)
+            if strategy == [1.0]:  # one band is DP-SGD
+                watched(audit(), private)
+                continue
+            with pytest.raises(InvalidInput, match="correlated noise"):
+                watched(audit(), private)
     chain = optax.chain(
         optax.contrib.differentially_private_aggregate(CLIP, NOISE, jax.random.key(1)),
         optax.sgd(0.1),
