@@ -40,12 +40,27 @@ def test_scores_are_log_likelihood_ratios():
     assert evidence.history == [(1.0, 0.3), (2.0, 1.0), (0.5, 0.01)]
 
 
+def test_with_clipping_per_layer_a_canary_has_a_coordinate_in_every_tensor_that_is_large_enough():
+    shares = [0.6, 0.0, 0.8]
+    evidence = LiveEvidence([50, 1, 30], canaries=50, seed=3, shares=shares)
+    assert [len(here) for here in evidence.places] == [50, 1, 30]
+    assert evidence.weights[:30] == pytest.approx(1.0)
+    assert evidence.weights[30:] == pytest.approx(0.6)
+    added = evidence.added(np.ones(50, dtype=bool))
+    assert np.bincount(np.r_[:50, :1, :30], added**2) == pytest.approx(evidence.weights**2)
+    assert evidence.along(added) == pytest.approx(evidence.weights)
+    noise = np.random.default_rng(0).normal(size=(2000, len(added)))
+    assert np.std([evidence.along(row) for row in noise]) == pytest.approx(1.0, rel=0.02)
+    with pytest.raises(InvalidInput, match=r"the size of the largest tensor \(50\)"):
+        LiveEvidence([50, 1, 30], canaries=51, shares=shares)
+
+
 def test_a_shorter_canary_is_one_under_more_noise():
-    whole = LiveEvidence([500], canaries=100, seed=3)
-    half = LiveEvidence([500], canaries=100, seed=3)
+    whole = LiveEvidence([100], canaries=100, seed=3)
+    half = LiveEvidence([100], canaries=100, seed=3, shares=[0.5])
     values = observed(whole, np.random.default_rng(0), rate=0.5, noise=2.0)
     whole.observe(values, rate=0.5, noise_multiplier=2.0)
-    half.observe(values / 2, rate=0.5, noise_multiplier=1.0, weights=0.5)
+    half.observe(values / 2, rate=0.5, noise_multiplier=1.0)
     assert half.scores == pytest.approx(whole.scores)
     assert half.largest_e_value == pytest.approx(whole.largest_e_value)
 

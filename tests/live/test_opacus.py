@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpaudit.errors import InvalidInput
 from dpaudit.live import live_audit
 from dpaudit.live.evidence import LiveEvidence
-from dpaudit.live.opacus import OpacusSums, largest_contribution
+from dpaudit.live.opacus import OpacusSums, largest_contribution, shares_of
 from dpaudit.live.result import Watched
 
 NOISE = 1.0
@@ -68,7 +68,10 @@ def fit(model, optimizer, loader, criterion, *, epochs=6):
 
 def watched(optimizer, *, canaries=200, seed=0, subtract=True):
     evidence = LiveEvidence(
-        [parameter.numel() for parameter in optimizer.params], canaries=canaries, seed=seed
+        [parameter.numel() for parameter in optimizer.params],
+        canaries=canaries,
+        seed=seed,
+        shares=shares_of(optimizer),
     )
     return evidence, OpacusSums(optimizer, evidence, Watched(), subtract=subtract)
 
@@ -77,11 +80,10 @@ class Recorded:
     """Remembers every observation of an evidence."""
 
     def __init__(self, evidence):
-        self.values, self.weights, observe = [], [], evidence.observe
+        self.values, observe = [], evidence.observe
 
         def remembering(observed, **settings):
             self.values.append(observed.copy())
-            self.weights.append(np.broadcast_to(settings["weights"], observed.shape))
             observe(observed, **settings)
 
         evidence.observe = remembering
@@ -97,14 +99,32 @@ def test_what_is_observed_is_the_canary_and_the_noise(kind):
     with sums.watching():
         fit(model, optimizer, loader, criterion)
     assert evidence.steps == 48
-    noise = np.array(recorded.values) - np.array(taken) * np.array(recorded.weights)
+    noise = np.array(recorded.values) - np.array(taken) * evidence.weights
     used = optimizer.noise_multiplier
     # 48 x 200 normal numbers.
     assert abs(noise.mean()) < 5 * used / np.sqrt(noise.size)
     assert noise.std() == pytest.approx(used, rel=5 / np.sqrt(2 * noise.size))
-    expected = 0.5 if kind == "per_layer" else 1.0
-    assert np.allclose(recorded.weights, expected)
+    if kind == "per_layer":  # tensors of 200, 20, 60 and 3, each with half of the clip norm
+        expected = np.sqrt([1.0] * 3 + [0.75] * 17 + [0.5] * 40 + [0.25] * 140)
+        assert evidence.weights == pytest.approx(expected)
+    else:
+        assert evidence.weights == pytest.approx(1.0)
     assert evidence.largest_e_value < 20
+
+
+def test_less_noise_is_proven_with_clipping_per_layer():
+    model, optimizer, loader, criterion = private(kind="per_layer", seed=1)
+    add_noise = optimizer.add_noise
+
+    def less():
+        optimizer.noise_multiplier *= 0.5
+        add_noise()
+        optimizer.noise_multiplier /= 0.5
+
+    optimizer.add_noise = less
+    with live_audit(optimizer, canaries=200, seed=1, on_violation=lambda _: None) as live:
+        fit(model, optimizer, loader, criterion, epochs=15)
+    assert live.result.verdict == "violation"
 
 
 def test_a_batch_in_parts_is_one_step():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +44,9 @@ def test_a_live_audit_is_computed_again_from_its_numbers_of_errors(
     assert [check.detail for check in result.checks if check.passed is False] == []
     assert result.outcome == "consistent"
     assert any("coins were not checked" in text for text in result.not_checked)
+    (session,) = receipt.given.sessions
+    assert {"dpaudit", "python", "numpy", "scipy", "system", "device"} <= session.keys()
+    assert ("torch" in session) == ("torch" in sys.modules)
     text, table = receipt.text(), receipt.given.phases[0].table
     assert str(SEED) not in text
     assert table is not None
@@ -51,6 +56,17 @@ def test_a_live_audit_is_computed_again_from_its_numbers_of_errors(
         assert receipt_of(record, include_scores=False).given.phases[0].table is None
         with pytest.raises(InvalidInput, match="noise of the released model"):
             receipt_of(record, include_scores=True)
+
+
+def test_the_script_of_a_live_audit_is_named_by_its_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_bytes(b"fit()")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script))
+    receipt, _ = live(tmp_path / "s.sqlite")
+    assert receipt.given.facts["live"]["script"] == hashlib.sha256(b"fit()").hexdigest()
+    assert str(script) not in receipt.text()
 
 
 def test_a_live_audit_combines_by_its_p_value(tmp_path: Path, written: Callable[..., Path]) -> None:

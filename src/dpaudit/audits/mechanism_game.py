@@ -39,8 +39,6 @@ class MechanismGame(Game):
         capacity: What the machines of an executor can play; by default this machine plays.
     """
 
-    software = ("torch",)
-
     def __init__(
         self,
         mechanism: DPSGD | str,

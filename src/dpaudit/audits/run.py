@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import secrets
 import sys
 import threading
@@ -24,13 +23,13 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit._version import __version__
 from dpaudit.audits.assessment import policy_of, watcher_of
 from dpaudit.audits.game import Game
 from dpaudit.audits.games import game_of
 from dpaudit.audits.identity import CONFIRMING, Description, Question, Sample, claim_to_test
 from dpaudit.audits.progress import Progress, default_progress
 from dpaudit.audits.result import AuditResult, result_of
+from dpaudit.audits.session import session
 from dpaudit.claims import Claim
 from dpaudit.claims.verdict import runs_to_refute
 from dpaudit.errors import DpauditError, InvalidInput, StoreError, TrainingFailed
@@ -300,12 +299,7 @@ def begin(store: Store, name: str | None, game: Game, *, reuse: bool = False) ->
         reuse: Also continue with a finished audit, whose runs are then read.
     """
     wanted, described = game.description, game.description.to_dict()
-    versions = {
-        "dpaudit": __version__,
-        "python": platform.python_version(),
-        **{one: import_module(one).__version__ for one in ("numpy", *game.software)},
-        "device": game.device,
-    }
+    versions = session(game.device)
     for record in store.named(name, unfinished=not reuse):
         try:
             stored = Description.of(record)

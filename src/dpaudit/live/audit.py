@@ -147,7 +147,13 @@ def live_audit(
     evidence: LiveEvidence
     sums: OpacusSums | OwnSums
     if hasattr(training, "param_groups"):
-        from dpaudit.live.opacus import OpacusSums, require_observable, shared_seed
+        from dpaudit.live.opacus import (
+            OpacusSums,
+            device_of,
+            require_observable,
+            shared_seed,
+            shares_of,
+        )
 
         given = [name for name, value in own.items() if value is not None]
         if given:
@@ -157,8 +163,13 @@ def live_audit(
             )
         require_observable(training)
         sizes = [parameter.numel() for parameter in training.params]
+        watched.device = device_of(training)
+        shares = shares_of(training)
         evidence = LiveEvidence(
-            sizes, canaries=_number(canaries, sizes), seed=shared_seed(training, seed)
+            sizes,
+            canaries=_number(canaries, sizes, layered=shares is not None),
+            seed=shared_seed(training, seed),
+            shares=shares,
         )
         sums = OpacusSums(
             training,
@@ -197,8 +208,11 @@ def _claimed_step(claim: Claim | None) -> tuple[float, float] | None:
     return float(settings["noise_multiplier"]), float(settings.get("sampling_rate") or 1.0)
 
 
-def _number(canaries: int | None, sizes: Sequence[int]) -> int:
-    return max(2, min(CANARIES, sum(sizes) // 10)) if canaries is None else canaries
+def _number(canaries: int | None, sizes: Sequence[int], *, layered: bool = False) -> int:
+    if canaries is not None:
+        return canaries
+    largest = max(sizes, default=0) if layered else sum(sizes)
+    return max(2, min(CANARIES, sum(sizes) // 10, largest))
 
 
 def _sizes(training: Any) -> list[int]:

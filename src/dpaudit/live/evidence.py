@@ -13,9 +13,14 @@ true. The log likelihood ratio of "in the data" against "not in the data" is
 .. math:: \log\bigl(1 - q + q\, e^{(2 w o - w^2) / (2 \sigma^2)}\bigr),
 
 and its sum over the steps is the most powerful score against the claimed training (Neyman and
-Pearson). The weight :math:`w` is 1, or the share of the clip norm that a tensor has when
-clipping is per layer. The score needs not be right for the audit to be valid: it is any function of
-what the adversary sees. Starting points, batches, optimizer and schedules do not enter.
+Pearson). The score needs not be right for the audit to be valid: it is any function of what the
+adversary sees. Starting points, batches, optimizer and schedules do not enter.
+
+**Clipping per layer** leaves each tensor :math:`l` its share :math:`c_l` of the clip norm,
+:math:`\sum_l c_l^2 = 1`. A canary at one coordinate would be shorter than an example may be; so it
+has one coordinate of length :math:`c_l` in every tensor that is large enough to have one for it.
+What is observed at them, times their lengths and over the length :math:`w` of the canary, has noise
+:math:`\sigma` and the effect :math:`w`. Without layers :math:`w = 1`.
 """
 
 from __future__ import annotations
@@ -73,6 +78,29 @@ def spread(sizes: Sequence[int], canaries: int, random: np.random.Generator) -> 
     )
 
 
+def layered(sizes: Sequence[int], canaries: int, random: np.random.Generator) -> tuple[Places, ...]:
+    """Coordinates with clipping per layer: in each tensor, of the first canaries for which it has.
+
+    Arguments:
+        sizes: Number of parameters of each tensor.
+        canaries: Number of canaries.
+        random: Draws the coordinates, without replacement.
+
+    Example:
+        >>> [len(here) for here in layered([100, 1, 10], 12, np.random.default_rng(0))]
+        [12, 1, 10]
+    """
+    if canaries > max(sizes):
+        raise InvalidInput(
+            f"canaries must be at most the size of the largest tensor ({max(sizes):,}) with "
+            f"clipping per layer, because each has a coordinate of its own in it; got {canaries:,}"
+        )
+    return tuple(
+        np.sort(random.choice(size, min(size, canaries), replace=False)).astype(np.int64)
+        for size in sizes
+    )
+
+
 @final
 class LiveEvidence:
     """The canaries of one training, and what has been observed of them.
@@ -81,6 +109,7 @@ class LiveEvidence:
         sizes: Number of parameters of each trained tensor.
         canaries: Number of canaries.
         seed: Seed of coordinates, coins and participation; drawn from the system if `None`.
+        shares: With clipping per layer, the share of the clip norm that each tensor has.
 
     Example:
         >>> evidence = LiveEvidence([1000], canaries=200, seed=0)
@@ -93,14 +122,28 @@ class LiveEvidence:
         (50, np.True_)
     """
 
-    def __init__(self, sizes: Sequence[int], *, canaries: int, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        *,
+        canaries: int,
+        seed: int | None = None,
+        shares: Sequence[float] | None = None,
+    ) -> None:
         canaries = _validate.integer("canaries", canaries, at_least=2)
         self.seed = secrets.randbits(128) if seed is None else _validate.integer("seed", seed)
         placing, tossing, joining = (
             np.random.default_rng(child) for child in np.random.SeedSequence(self.seed).spawn(3)
         )
         self.sizes = tuple(int(size) for size in sizes)
-        self.places = spread(self.sizes, canaries, placing)
+        self.shares = shares
+        self.places = (spread if shares is None else layered)(self.sizes, canaries, placing)
+        counts = list(map(len, self.places))
+        self._owners, self._lengths = np.arange(canaries), np.ones(canaries)
+        if shares is not None:
+            self._owners = np.concatenate([np.arange(count) for count in counts])
+            self._lengths = np.repeat(np.asarray(shares, dtype=float), counts)
+        self.weights: Array = np.sqrt(np.bincount(self._owners, self._lengths**2, canaries))
         self.coins: Mask = tossing.random(canaries) < 0.5
         self.scores: Array = np.zeros(canaries)
         self.log_wealth: Array = np.zeros(len(SUSPICIONS))
@@ -120,22 +163,25 @@ class LiveEvidence:
         """The inserted canaries that take part in the next step, as an example would."""
         return np.asarray(self.coins & (self._joining.random(len(self.coins)) < rate))
 
-    def observe(
-        self,
-        observed: Array,
-        *,
-        rate: float,
-        noise_multiplier: float,
-        weights: Array | float = 1.0,
-    ) -> None:
+    def added(self, taking_part: Mask) -> Array:
+        """What these canaries add at their coordinates, in units of the clip norm."""
+        return np.asarray(self._lengths * taking_part[self._owners])
+
+    def along(self, values: Array) -> Array:
+        """Numbers at all coordinates, as the number of each canary that lies along them."""
+        if self.shares is None:
+            return values
+        sums = np.bincount(self._owners, self._lengths * values, len(self.coins))
+        return np.asarray(sums / self.weights)
+
+    def observe(self, observed: Array, *, rate: float, noise_multiplier: float) -> None:
         """Add one step to the scores and to the e-process.
 
         Arguments:
-            observed: The noisy sum less the genuine sum at each canary's coordinate, in units of
-                the clip norm of all tensors together.
+            observed: The noisy sum less the genuine sum `along` each canary, in units of the clip
+                norm of all tensors together.
             rate: The claimed sampling rate of this step.
             noise_multiplier: The claimed noise of this step.
-            weights: What each canary adds, in units of that clip norm: at most 1.
         """
         if observed.shape != self.scores.shape:
             raise InvalidInput(
@@ -145,11 +191,11 @@ class LiveEvidence:
         if not np.isfinite(observed).all():  # any function of the output is a valid score
             self.not_finite += 1
             observed = np.clip(np.nan_to_num(observed, nan=0.0), -_LARGEST, _LARGEST)
-        weights = np.asarray(weights, dtype=float)
+        weights = self.weights
         exponent = weights * (2 * observed - weights) / (2 * noise_multiplier**2)
         with np.errstate(divide="ignore"):  # at rate 1 the first term is log 0
             self.scores += np.logaddexp(np.log1p(-rate), np.log(rate) + exponent)
-        for weight in np.unique(weights):  # one, but for clipping per layer
+        for weight in [1.0] if self.shares is None else np.unique(weights):
             # A canary of this length faces that much more noise.
             bets = step_bets(float(rate), float(noise_multiplier / weight))
             of_weight = weights == weight
@@ -198,7 +244,9 @@ class LiveEvidence:
                 f"{len(state['scores']):,} canaries in {len(state['sizes'])} tensors, this one "
                 f"has {len(self.scores):,} in {len(self.sizes)}; start a new live audit"
             )
-        restored = LiveEvidence(self.sizes, canaries=len(self.scores), seed=int(state["seed"]))
+        restored = LiveEvidence(
+            self.sizes, canaries=len(self.scores), seed=int(state["seed"]), shares=self.shares
+        )
         vars(self).update(vars(restored))
         self.scores = np.array(state["scores"], dtype=float)
         self.log_wealth = np.array(state["log_wealth"], dtype=float)

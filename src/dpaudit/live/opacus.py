@@ -75,6 +75,12 @@ def reported_rate(optimizer: Any) -> float | None:
     return None if rate is None else float(rate)
 
 
+def device_of(optimizer: Any) -> str:
+    """The device of the trained parameters, in words."""
+    device = optimizer.params[0].device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+
+
 def shared_seed(optimizer: Any, seed: int | None) -> int | None:
     """The seed of the first process, in all of them: they insert and observe the same canaries."""
     if processes(optimizer) == 1:
@@ -122,6 +128,12 @@ def largest_contribution(optimizer: Any) -> float | None:
         change = math.sqrt(sum(float((one - other).norm()) ** 2 for one, other in changes))
         largest = max(largest, change / float(optimizer.max_grad_norm))
     return largest
+
+
+def shares_of(optimizer: Any) -> list[float] | None:
+    """The share of the clip norm that each tensor has; `None` unless clipping is per layer."""
+    norms = getattr(optimizer, "max_grad_norms", None)
+    return None if norms is None else [float(c) / float(optimizer.max_grad_norm) for c in norms]
 
 
 @final
@@ -191,7 +203,7 @@ class OpacusSums:
             try:
                 yield
                 if evidence.start is not None:
-                    evidence.final = evidence.start - self._parameters()
+                    evidence.final = evidence.along(evidence.start - self._parameters())
             finally:
                 for hook in hooks:
                     hook.remove()
@@ -236,13 +248,11 @@ class OpacusSums:
         if self._subtract:
             observed -= self._genuine.to(observed)
         self._genuine, self._has_summed = None, False
-        clip_norm = float(self._optimizer.max_grad_norm)
         noise_multiplier, rate = self._step
         self._evidence.observe(
-            observed.cpu().numpy() / clip_norm,
+            self._evidence.along(observed.cpu().numpy() / float(self._optimizer.max_grad_norm)),
             rate=rate,
             noise_multiplier=noise_multiplier,
-            weights=self._lengths() / clip_norm,
         )
         self.after_step()
 
@@ -281,9 +291,9 @@ class OpacusSums:
 
     def _insert(self, tensors: list[Any], scale: float) -> None:
         """Add the canaries that take part in this step, in tensors that are sums / scale."""
-        taking_part = self._evidence.take_part(self._step[1])
+        added = self._evidence.added(self._evidence.take_part(self._step[1]))
         if getattr(self._optimizer, "rank", 0) == 0 or is_sharded(self._optimizer):
-            self._coordinates.add(tensors, np.asarray(self._lengths() * taking_part / scale))
+            self._coordinates.add(tensors, added * float(self._optimizer.max_grad_norm) / scale)
 
     def _require_exact(self, sums: list[Any]) -> None:
         coarse = {t.dtype for t in sums} & {torch.bfloat16, torch.float16}
@@ -293,13 +303,6 @@ class OpacusSums:
                 "sum would depend on the genuine sum, which no accountant allows for; train the "
                 "private parameters in float32"
             )
-
-    def _lengths(self) -> Array | float:
-        """What each canary adds: the clip norm, or that of its tensor with clipping per layer."""
-        norms = getattr(self._optimizer, "max_grad_norms", None)
-        if norms is None:
-            return float(self._optimizer.max_grad_norm)
-        return np.repeat(np.asarray(norms, dtype=float), list(map(len, self._evidence.places)))
 
     def _parameters(self) -> Array:
         return np.array(self._coordinates.read(self._optimizer.params).cpu().numpy())

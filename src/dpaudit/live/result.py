@@ -9,10 +9,12 @@ The verdict cannot be confirmed by fresh runs, so that two tests share the level
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import platform
 import secrets
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,7 +25,6 @@ import numpy as np
 from scipy.stats import chi2
 
 from dpaudit import _validate
-from dpaudit._version import __version__
 from dpaudit.audits.identity import (
     LIVE_CANARIES,
     DescribedAdversary,
@@ -32,6 +33,7 @@ from dpaudit.audits.identity import (
     Question,
 )
 from dpaudit.audits.result import AuditResult, read_result
+from dpaudit.audits.session import session
 from dpaudit.claims import Claim
 from dpaudit.errors import DpauditError
 from dpaudit.integrations.base import curve_of, in_words, merged
@@ -60,6 +62,7 @@ class Watched:
 
     Arguments:
         name: Name of the audit; it may be `None`.
+        device: Device of the training, in words.
         score: ``difference`` or ``released``.
         unit: The unit of privacy whose contribution is clipped.
         batch_sizes: Sizes of the observed batches; empty if they are not known.
@@ -75,6 +78,7 @@ class Watched:
     """
 
     name: str | None = None
+    device: str = platform.machine()
     score: str = "difference"
     unit: str = "record"
     batch_sizes: list[int] = field(default_factory=list)
@@ -149,6 +153,7 @@ def live_result(
         "live": {
             "e_value": min(evidence.largest_e_value, LARGEST),
             "history": groups if len(groups) <= MOST_GROUPS else None,
+            "script": _script(),
             "notices": [
                 f"tested: {'; '.join(tested)}. Not tested: {'; '.join(untested)}",
                 *([] if hidden is None else [_hidden_in_words(hidden)]),
@@ -170,7 +175,7 @@ def live_result(
     with ExitStack() as stack:
         if not isinstance(store, Store):
             store = stack.enter_context(opened(store))
-        record = store.begin(watched.name, description.to_dict(), _versions())
+        record = store.begin(watched.name, description.to_dict(), session(watched.device))
         return _stored(record, evidence, facts)
 
 
@@ -192,6 +197,14 @@ def _stored(record: AuditRecord, evidence: LiveEvidence, facts: dict[str, object
     return result
 
 
+def _script() -> str | None:
+    """SHA-256 of the script that trains; `None` where there is no file, as in a notebook."""
+    try:
+        return hashlib.sha256(Path(sys.modules["__main__"].__file__ or "").read_bytes()).hexdigest()
+    except (AttributeError, OSError):
+        return None
+
+
 def opened(store: str | os.PathLike[str] | None) -> Store:
     """The store; a new file can be read by its owner only."""
     if store is None:
@@ -200,15 +213,6 @@ def opened(store: str | os.PathLike[str] | None) -> Store:
     if not path.exists() and path.parent.is_dir():
         path.touch(0o600)
     return Store.open(path)
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "dpaudit": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "device": platform.machine(),
-    }
 
 
 Groups = Sequence[tuple[float, float, int]]
