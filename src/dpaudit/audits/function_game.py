@@ -173,6 +173,7 @@ class FunctionGame(Game):
                     "adversary": liveness.kind,
                     "doubts": list(liveness.doubts),
                     "covers": liveness.covers,
+                    **({"advice": liveness.advice} if liveness.advice else {}),
                 }
         if self.facts.get("adversary", "own") != "own":
             player = dataclasses.replace(player, adversary=self.facts["adversary"])

@@ -35,9 +35,6 @@ class Game(ABC):
     device: str
     """Device used, in words."""
 
-    software: tuple[str, ...] = ()
-    """Modules whose versions are recorded, besides dpaudit and numpy."""
-
     left_open: tuple[str, ...] = ()
     """Settings of speed that the user left open: a resumed audit keeps what was chosen."""
 
@@ -51,12 +48,13 @@ class Game(ABC):
     """How many records enter together."""
 
     facts: Mapping[str, Any] = {}
-    """What the first trainings showed: ``adversary``, ``doubts`` and ``covers``."""
+    """What the first trainings showed: ``adversary``, ``doubts``, ``covers`` and ``advice``."""
 
     def resume(self, description: Description, facts: Mapping[str, Any]) -> None:
         """Continue a stored audit, with the choices and the facts of its beginning."""
         self.description = description
-        self.facts = {key: facts[key] for key in ("adversary", "doubts", "covers") if key in facts}
+        shown = ("adversary", "doubts", "covers", "advice")
+        self.facts = {key: facts[key] for key in shown if key in facts}
 
     def check(self, claim: Claim, notify: Notify) -> tuple[str, ...]:
         """Rules of private training that are broken, as sentences, before any statistics."""

@@ -71,6 +71,7 @@ class AuditResult:
         device: Device used.
         resumed: Number of runs that were in the store already.
         call: The command that was called; empty for a call in Python.
+        advice: What would make an audit of this training stronger; empty if nothing was seen.
         notices: Further remarks for the user.
     """
 
@@ -89,6 +90,7 @@ class AuditResult:
     device: str = ""
     resumed: int = 0
     call: str = ""
+    advice: str = ""
     notices: tuple[str, ...] = ()
 
     @property
@@ -523,6 +525,7 @@ def result_of(
         device=device,
         resumed=resumed,
         call=str(facts.get("call", "")),
+        advice=str(facts.get("advice", "")),
         notices=(
             *live.get("notices", ()),
             *failure_notes(final, failures),

@@ -354,7 +354,9 @@ def _advice(result: AuditResult) -> str:
         return ""
     if result.description.live:
         return "Use more canaries, or watch more steps."
-    return "Increase the number of runs (see dpaudit plan), or use a stronger canary."
+    return result.advice or (
+        "Increase the number of runs (see dpaudit plan), or use a stronger canary."
+    )
 
 
 def bounds_in_words(final: Assessment) -> str:

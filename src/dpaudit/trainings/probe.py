@@ -28,7 +28,7 @@ from dpaudit._validate import said
 from dpaudit.errors import InvalidInput, UnscorableReturn
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.trainings.canary import CraftedCanary, DirectionCanary, GradientCanary
-from dpaudit.trainings.run import Job, collecting
+from dpaudit.trainings.run import Job, collecting, collecting_starts
 from dpaudit.trainings.scoring import (
     Kind,
     coverage_of,
@@ -46,6 +46,11 @@ Under Poisson sampling a canary may stay out of a whole training by chance.
 SAME_FOR_ALL_SEEDS = (
     "The training returned exactly the same parameters for different seeds: it adds no noise, or "
     "it does not draw its noise from the seed that it is given."
+)
+
+OTHER_STARTS = (
+    "Your runs start at different weights, which hide the canary: build the model under the same "
+    "seed in every run (the noise needs another one), and pass initial= that model."
 )
 
 NOT_CHECKED = (
@@ -82,6 +87,7 @@ class Liveness:
         problem: Why the training cannot be audited; empty if it can.
         doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
         covers: What the canaries test, in words; empty if that is not known.
+        advice: What would make the audit stronger, as a sentence; empty if nothing was seen.
     """
 
     kind: Kind | None = None
@@ -89,6 +95,7 @@ class Liveness:
     problem: str = ""
     doubts: Sequence[str] = ()
     covers: str = ""
+    advice: str = ""
 
 
 def check_function(train: object, canary: object) -> None:
@@ -171,7 +178,7 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
     results: dict[int, ScoreBlock | Failure] = {}
     silent, failed, error, kind = 0, 0, "", None
     alive, problem, doubts, further = False, "", list[str](), ""
-    with collecting() as uncovered:
+    with collecting() as uncovered, collecting_starts() as starts:
         for run in runs:
             coins = job.coins(run)
             try:
@@ -216,6 +223,7 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
         problem=problem,
         doubts=[*uncovered, *(doubt for doubt in doubts if doubt)],
         covers="" if kind is None else coverage_of(job.scorer.canary) + further,
+        advice=OTHER_STARTS if kind == "parameters" and len(starts) > 1 else "",
     )
 
 

@@ -105,6 +105,7 @@ def traceback_of(error: BaseException) -> str:
 # first trainings: it cannot call a training consistent if part of it has no privacy.
 
 _collected: ContextVar[dict[str, None] | None] = ContextVar("collected", default=None)
+_starts: ContextVar[set[Any] | None] = ContextVar("starts", default=None)
 
 
 class UncoveredParameters(UserWarning):
@@ -120,6 +121,24 @@ def collecting() -> Iterator[dict[str, None]]:
         yield found
     finally:
         _collected.reset(token)
+
+
+@contextmanager
+def collecting_starts() -> Iterator[set[Any]]:
+    """Collect the starting points that integrations report, each once."""
+    starts: set[Any] = set()
+    token = _starts.set(starts)
+    try:
+        yield starts
+    finally:
+        _starts.reset(token)
+
+
+def report_start(start: Any) -> None:
+    """Report from where a training starts; equal values are the same point."""
+    starts = _starts.get()
+    if starts is not None:
+        starts.add(start)
 
 
 def report_uncovered(names: Sequence[str]) -> None:

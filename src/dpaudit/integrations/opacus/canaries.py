@@ -53,8 +53,10 @@ from dpaudit.integrations.opacus.optimizer import (
     latest_rows,
     named_sizes,
     offsets_of,
+    sizes_of,
 )
 from dpaudit.trainings.canary import AS_LARGE_AS, GradientCanary, coins_of, require_known_clipping
+from dpaudit.trainings.run import report_start
 from dpaudit.trainings.scoring import PrivateGradients
 
 MEMORY = 2**29
@@ -214,6 +216,7 @@ def insert_canary(
             f"canary was drawn for {canary.parameters} parameters and this training has "
             f"{total}; draw it with canary_for(optimizer), and pass the same model= to both"
         )
+    report_start(tuple(sizes_of(optimizer)))
     present = coins_of(inserted, canary.count)
     if int(getattr(optimizer, "rank", 0)) != 0 and not is_sharded(optimizer):
         present = np.zeros_like(present)  # the canary is in the batch of the first process

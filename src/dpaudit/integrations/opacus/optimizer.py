@@ -190,7 +190,7 @@ class CoverageWatcher:
 
     def __init__(self, optimizer: Any, model: nn.Module | None) -> None:
         self._private = {id(parameter) for parameter in optimizer.params}
-        self._own = [p for p in optimizer.params if type(p) is nn.Parameter]
+        self._optimizer = optimizer
         self._own_sizes: list[float] = []
         self._others: dict[int, tuple[str, nn.Parameter, float]] = {}
         self._modules: set[int] = set()
@@ -203,13 +203,13 @@ class CoverageWatcher:
         """Stop looking for modules; in the second step see whether parameters have changed."""
         self._hook.remove()
         self._steps += 1
-        if self._steps == 2 and not _equal(self._own_sizes, map(_size, self._own)):
+        if self._steps == 2 and not _equal(self._own_sizes, sizes_of(self._optimizer)):
             report_change_between_steps()
 
     def after_step(self) -> None:
         """Remember the parameters after the first step."""
         if self._steps == 1:
-            self._own_sizes = [_size(parameter) for parameter in self._own]
+            self._own_sizes = sizes_of(self._optimizer)
 
     def finish(self) -> None:
         """Report the parameters that changed."""
@@ -226,6 +226,11 @@ class CoverageWatcher:
             if type(parameter) is nn.Parameter and parameter.requires_grad and not listed:
                 shown = f"{name.removeprefix('_module.')} of {type(module).__name__}"
                 self._others[id(parameter)] = shown, parameter, _size(parameter)
+
+
+def sizes_of(optimizer: Any) -> list[float]:
+    """The norms of the parameters that an optimizer trains, to see whether they have changed."""
+    return [_size(p) for p in optimizer.params if type(p) is nn.Parameter]
 
 
 def _equal(sizes: Iterable[float], others: Iterable[float]) -> bool:
