@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from dpaudit.checks import RULES
+
 Status = Literal["kept", "broken", "cannot tell"]
 
 
@@ -94,15 +96,18 @@ def evidence_of(result: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         "status": statuses.get(verdict, "cannot tell"),
         "verdict": verdict,
-        "evidence": type(result).__name__,
+        "by": "test of the claim",
     }
     broken = getattr(result, "broken", None)
-    if broken is not None:  # rules of `check`
+    if broken is not None:
+        of_a_step = result.findings[0].rule in RULES
+        found["by"] = "`check`" if of_a_step else "`check --pipeline`"
         found["broken"] = [
             {"rule": finding.rule.name, "explanation": finding.explanation} for finding in broken
         ]
         found["not_tested"] = [finding.rule.name for finding in result.not_tested]
-    if hasattr(result, "least_upper"):  # an audit
+    if hasattr(result, "least_upper"):
+        found["by"] = "audit"
         found["claimed_epsilon"] = round(result.least_upper.value, 4)
         found["shown_epsilon"] = round(result.leading.value, 4)
     if isinstance(getattr(result, "p_value", None), float):  # a test of a claim

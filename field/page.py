@@ -84,30 +84,35 @@ def hidden(case: dict[str, Any]) -> bool:
 def table(found: list[dict[str, Any]]) -> list[str]:
     """A row for each case that may be named, then the classes of the others."""
     rows = [
-        "| library | version | way of using it | claimed | evidence | status |",
-        "|---|---|---|---|---|---|",
+        "| library | version | way of using it | claimed | asked by | evidence | status |",
+        "|---|---|---|---|---|---|---|",
     ]
     classes = []
     for library in found:
         name, version = library["library"], library.get("version", "")
         for case in library["cases"]:
             if hidden(case):
-                classes.append(f"| {case['class_of_bug']} | {shown(case)} |")
+                classes.append(
+                    f"| {case['class_of_bug']} | {case.get('by', '')} | {shown(case)} | not yet |"
+                )
                 continue
             status = case["status"]
             if case["public"]:
                 status = f"**{status}**: {case['cause']} ({case['public']})"
             elif case.get("error"):
                 status = f"{status}: {case['error']}"
-            cells = (name, version, case["way"], case["claims"], shown(case), status)
+            by = case.get("by", "")
+            cells = (name, version, case["way"], case["claims"], by, shown(case), status)
             rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     if classes:
         rows += [
             "",
             "## Broken, not public yet",
             "",
-            "| what | evidence |",
-            "|---|---|",
+            "A text for the maintainers is ready for each of them.",
+            "",
+            "| what | asked by | evidence | reported |",
+            "|---|---|---|---|",
             *sorted(classes),
         ]
     absent = [library for library in found if "does_not_run" in library]

@@ -108,7 +108,7 @@ def empty_batch():
     return {
         "status": "broken" if silent else "kept",
         "verdict": "noise of an empty batch",
-        "evidence": f"two steps without records, {PARAMETERS} parameters",
+        "by": f"two steps without records, {PARAMETERS} parameters",
         "broken": [{"rule": "noise in every parameter", "explanation": "No parameter moved."}]
         if silent
         else [],

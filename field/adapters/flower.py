@@ -140,7 +140,7 @@ def adaptive():
     return {
         "status": "broken" if ratio < 0.97 else "kept",
         "verdict": "noise measured",
-        "evidence": "deviation of 30 x 620 noisy coordinates",
+        "by": "deviation of 30 x 620 noisy coordinates",
         "broken": [
             {"rule": "noise size", "explanation": f"Noise is {ratio:.3f} of what is claimed."}
         ],
@@ -214,7 +214,7 @@ def local_large_epsilon():
     return {
         "status": "broken" if exact > epsilon else "kept",
         "verdict": "exact epsilon of its noise",
-        "evidence": "closed form",
+        "by": "closed form",
         "claimed_epsilon": epsilon,
         "shown_epsilon": round(exact, 4),
     }
