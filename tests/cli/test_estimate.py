@@ -109,6 +109,17 @@ def test_claims(run, scores_file, claim, verdict):
     assert 0 <= answer["p_value"] <= 1
 
 
+def test_a_claimed_epsilon_is_read_as_audit_reads_it(run, scores_file):
+    question = ["estimate", scores_file, "--delta", "1e-5", "--json"]
+    claim = ["--claim-epsilon", "4", "--claim-delta", "1e-5"]
+    as_curve, as_pair = (
+        json.loads(run(*question, *claim, *more)[1])["claim"] for more in ([], ["--pair-only"])
+    )
+    assert "read as" in as_curve["claim"]
+    assert "read as" not in as_pair["claim"]
+    assert as_curve["p_value"] < as_pair["p_value"]
+
+
 def test_a_claim_is_consistent_only_if_the_scores_could_have_refuted_it(run, scores_file):
     question = ("estimate", scores_file, "--delta", "1e-5", "--claim-mu")
     code, out, _ = run(*question, "4", "--json")
@@ -166,6 +177,7 @@ def test_the_power_counts_the_scores_that_the_pilot_leaves(run, scores_file):
                 ["--claim-mu", "1"], ["--claim-epsilon", "1", "--claim-delta", "1e-5"]
             )
         ),
+        ([*COUNTS, "--delta", "1e-5", "--claim-mu", "1", "--pair-only"], "got --claim-mu"),
         (["scores.csv", *COUNTS, "--delta", "1e-5"], "not both"),
         ([*COUNTS, "--delta", "1e-5", "--method", "dpsgd"], "needs sampling_rate"),
         ([*COUNTS, "--delta", "1e-5", "--method", "bailey", "--steps", "9"], "steps is for method"),

@@ -72,11 +72,18 @@ def estimate(
     claim_epsilon: Annotated[
         float | None,
         option(
-            "Test the claim of this epsilon at --claim-delta, as a bare pair: nothing is "
-            "assumed about other deltas. (audit reads a pair as a Gaussian curve.)"
+            "Test the claim of this epsilon at --claim-delta, read as the curve of a Gaussian "
+            "mechanism, as audit reads it; see --pair-only."
         ),
     ] = None,
     claim_delta: Annotated[float | None, option("Delta of the claimed epsilon.")] = None,
+    pair_only: Annotated[
+        bool,
+        typer.Option(
+            "--pair-only",
+            help="Read the claimed epsilon as a bare pair: nothing is assumed of other deltas.",
+        ),
+    ] = False,
     claim_mu: Annotated[float | None, option("Test the claim of mu-GDP.")] = None,
     claim_noise_multiplier: Annotated[
         float | None, option("Test the claim of DP-SGD with this noise multiplier.")
@@ -132,7 +139,7 @@ def estimate(
     }
     claim = _claim(
         claim_epsilon, claim_delta, claim_mu, claim_noise_multiplier, claim_steps,
-        claim_sampling_rate,
+        claim_sampling_rate, pair_only=pair_only,
     )  # fmt: skip
     evidence = _evidence(scores, counts, score_column=score_column, label_column=label_column)
     rule = _rule(threshold, has_thresholds=scores is not None)
@@ -209,6 +216,8 @@ def _claim(
     noise_multiplier: float | None,
     steps: int | None,
     sampling_rate: float | None,
+    *,
+    pair_only: bool,
 ) -> Claim | None:
     """The claim to test, if one was given."""
     from dpaudit.claims import Claim
@@ -226,6 +235,11 @@ def _claim(
             f"--claim-sampling-rate needs --claim-noise-multiplier, got {sampling_rate!r} with "
             f"{said[0] if said else 'no claim'}; leave it out, or claim a DP-SGD training"
         )
+    if pair_only and said != ["--claim-epsilon"]:
+        raise InvalidInput(
+            "--pair-only needs --claim-epsilon and --claim-delta, got "
+            f"{said[0] if said else 'no claim'}; leave it out, or claim a pair"
+        )
     if not said:
         return None
     if mu is not None:
@@ -233,7 +247,11 @@ def _claim(
     if epsilon is not None or delta is not None:
         if epsilon is None or delta is None:
             raise InvalidInput("a claimed epsilon needs both --claim-epsilon and --claim-delta")
-        return Claim.from_points([(epsilon, delta)])
+        return (
+            Claim.from_points([(epsilon, delta)])
+            if pair_only
+            else Claim.from_epsilon(epsilon, delta)
+        )
     if noise_multiplier is None or steps is None:
         raise InvalidInput("a DP-SGD claim needs --claim-noise-multiplier and --claim-steps")
     return Claim.from_dpsgd(
