@@ -7,7 +7,8 @@ Source: adap/flower, serverapp/strategy/dp_adaptive_clipping.py, version 1.41: `
     of the others, so that C shrinks for ever. Found by reading; examples/flower_strategies.py.
 Leak: noise is smaller than claimed by exp(-0.75) in every step in which all gradients are clipped.
 Fix: scale the noise with the clip norm that the gradients were clipped to.
-Found by: an audit in about a thousand runs; `dpaudit check` ("bounded contribution", "noise size").
+Found by: an audit in about a thousand runs; `dpaudit check` ("bounded contribution", "noise size",
+    "Gaussian noise").
 """
 
 from __future__ import annotations

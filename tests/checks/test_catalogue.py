@@ -76,10 +76,8 @@ WRONG = {
         "variance_for_deviation",
         "workers_divide_the_noise",
     ),
-    ("bounded contribution", "noise size"): (
-        "noise_after_adam",
-        "noise_of_an_updated_clip_norm",
-    ),
+    ("bounded contribution", "noise size"): ("noise_after_adam",),
+    ("bounded contribution", "noise size", "Gaussian noise"): ("noise_of_an_updated_clip_norm",),
     ("noise differs between parameters",): (
         "noise_broadcast_over_rows",
         "one_key_for_all_tensors",

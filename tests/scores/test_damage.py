@@ -181,7 +181,7 @@ def test_a_failure_after_the_first_hundred_takes_at_most_2_kB(sign: str, tmp_pat
 
     assert len(pack(failure(1_000))) <= 1_700
     if sign != "\n":  # whose rows are two on a page of 4,096 bytes
-        assert size(*range(1_100)) - size(*range(100)) <= 1_000 * 2_000
+        assert size(*range(300)) - size(*range(100)) <= 200 * 2_000
     assert unpack(pack(failure(1_000))) == failure(1_000)
 
 
