@@ -221,6 +221,7 @@ def test_every_width_of_a_terminal_is_usable(here: Path, columns: str) -> None:
     environment = {**os.environ, "COLUMNS": columns}
     ended = dpaudit("estimate", "scores.csv", "--delta=1e-5", cwd=here, env=environment)
     assert ended.returncode == 0, ended.stderr
+    assert "Usage" in dpaudit("estimate", "--help", cwd=here, env=environment).stdout
 
 
 def test_too_few_file_descriptors_end_with_a_remedy(here: Path) -> None:

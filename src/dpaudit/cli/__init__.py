@@ -157,4 +157,8 @@ def run_app(app: typer.Typer, name: str) -> None:
     """
     from dpaudit.cli._exit import exit_code_of
 
+    if "COLUMNS" in os.environ:
+        from dpaudit.cli._output import console
+
+        os.environ["COLUMNS"] = str(console().width)  # typer prints no help in 0 columns
     sys.exit(exit_code_of(lambda: app(prog_name=name, standalone_mode=False)))
