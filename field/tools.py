@@ -4,10 +4,13 @@
     python field/tools.py --page           # docs/field.md from what is stored
 
 Each tool gets the same scores of the same mechanisms, at sizes that grow, five times. It has found
-a violation if it proves, at 95 % confidence, more than what the mechanism claims. Tools that do
-not install beside dpaudit are left out of the table by name and reason. Install them into a folder
-on PYTHONPATH with `pip install --no-deps privacy-estimates opake==0.16.1 opake-auditing
-opake-engine opake-accounting opake-base optree etils scikit-learn joblib threadpoolctl`;
+a violation if it proves, at 95 % confidence, more than what the mechanism claims. A tool that
+cannot be imported is named below the table, with the reason. Install what they need into a folder
+on PYTHONPATH with `pip install --no-deps --target FOLDER`: privacy-estimates, statsmodels, patsy,
+pandas; opake==0.16.1, opake-auditing, opake-engine, opake-accounting, opake-base, optree; etils,
+attrs, google-vizier, grpcio, grpcio-tools, protobuf, googleapis-common-protos, portpicker,
+sqlalchemy, greenlet, ml-collections; scikit-learn, joblib, threadpoolctl, narwhals, seaborn,
+graphviz.
 DP-Auditorium and dp-recorder are read from clones of google/differential-privacy and
 ObliviousAI/dp-recorder in the folder FIELD_SOURCES, each named owner+repository.
 """
@@ -258,7 +261,6 @@ def measure(name: str, mechanism: Mechanism, seed: int) -> dict[str, Any]:
 
 def sequential() -> Iterator[dict[str, Any]]:
     """Pairs of scores until the claim is rejected, as in arXiv 2509.07055 and 2602.06518."""
-    half = {mu: Claim.from_mu(mu) for mu in (0.25, 0.5, 0.75, 1.0)}
     streams: list[tuple[str, Claim, Draw]] = [
         *(
             (
@@ -272,7 +274,10 @@ def sequential() -> Iterator[dict[str, Any]]:
             )
             for epsilon in (0.01, 0.1)
         ),
-        *((f"1-GDP scores, claim {mu:g}-GDP", claim, normal(1.0)) for mu, claim in half.items()),
+        *(
+            (f"1-GDP scores, claim {mu:g}-GDP", Claim.from_mu(mu), normal(1.0))
+            for mu in (0.25, 0.5, 0.75, 1.0)
+        ),
     ]
     for title, claim, draw in streams:
         stopped = []

@@ -206,11 +206,7 @@ def test_a_deleted_working_directory_is_named(tmp_path: Path) -> None:
     gone.mkdir()
     for arguments in ("list", "audit mine.py:train --claimed-epsilon 1", "report"):
         command = f"cd {gone} && rmdir {gone} && exec {sys.executable} -m dpaudit {arguments}"
-        ended = (
-            dpaudit(cwd=tmp_path)
-            if False
-            else subprocess.run(["sh", "-c", command], check=False, capture_output=True, text=True)
-        )
+        ended = subprocess.run(["sh", "-c", command], check=False, capture_output=True, text=True)
         gone.mkdir()
         assert ended.returncode == 2, ended.stderr
         assert ended.stderr.count("\n") == 1
