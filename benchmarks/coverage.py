@@ -1,4 +1,4 @@
-"""The full table of false claims and of the power of the claim test; writes docs/coverage.md.
+"""False claims, and the power of the claim test; writes the appendix of docs/choosing-a-bound.md.
 
     OMP_NUM_THREADS=1 python benchmarks/coverage.py --audits 2000 --processes 2
 
@@ -22,11 +22,13 @@ from coverage_alarms import AlarmRow, AlarmTask, AnytimeTask, AuditTask, add_up_
 from coverage_bounds import BoundsTask, Row, add_up, bounds_tasks
 from coverage_cells import CellRow, CellTask, add_up_cells, cell_tasks
 from coverage_claims import BoundaryTask, ClaimRow, PowerTask, claim_tasks
-from coverage_page import Results, page
+from coverage_page import Results, appendix
+from generated import write_part
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "benchmarks" / "coverage.json"
-PAGE = ROOT / "docs" / "coverage.md"
+PAGE = ROOT / "docs" / "choosing-a-bound.md"
+COMMAND = "python benchmarks/coverage.py --page-only"
 
 Task = BoundsTask | BoundaryTask | PowerTask | CellTask | AlarmTask | AnytimeTask | AuditTask
 
@@ -74,7 +76,7 @@ def main() -> None:
             results = replace(stored, **new, core_seconds=spent)
         arguments.stored.parent.mkdir(parents=True, exist_ok=True)
         arguments.stored.write_text(json.dumps(asdict(results)) + "\n")
-    arguments.page.write_text(page(_load(arguments.stored)))
+    write_part(arguments.page, COMMAND, appendix(_load(arguments.stored)))
 
 
 def measure(

@@ -1,4 +1,4 @@
-"""Write docs/gallery.md: every figure of the project with the command that makes it.
+"""Write the gallery: every figure of the project with the command that makes it.
 
 python benchmarks/gallery.py
 """
@@ -8,21 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from generated import write_part
+
 from dpaudit_paper import FIGURES
 from dpaudit_paper.base import Figure
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "gallery.md"
-
-INTRODUCTION = """\
-<!-- Written by benchmarks/gallery.py; do not edit. -->
-# Gallery
-
-All figures of this project, with the command that makes each. A click enlarges a figure.
-The figures and tables of the paper are drawn from the numbers in `results/`; without `--scale full`
-the same command makes a small version on two CPU cores. [The paper, reproduced](reproduction.md)
-says what each figure shows.
-"""
+PAGE = ROOT / "docs" / "reproduction.md"
+COMMAND = "python benchmarks/gallery.py"
 
 # Figures of the documentation: file, title, command.
 YOURS = (
@@ -54,17 +47,16 @@ OTHERS = (
 )
 
 
-def page() -> str:
-    """The whole page, as Markdown."""
+def gallery() -> str:
+    """The gallery, as Markdown."""
     return "\n".join(
         [
-            INTRODUCTION,
-            "## Your own results\n",
+            "### Your own results\n",
             *_grid(_of_the_docs(*figure) for figure in YOURS),
             "`dpaudit.report.figures` draws each picture alone, in the width of a column.\n",
-            "## The paper\n",
+            "### The paper\n",
             *_grid(_of_the_paper(figure) for figure in FIGURES.values()),
-            "## The documentation\n",
+            "### The documentation\n",
             *_grid(_of_the_docs(*figure) for figure in OTHERS),
         ]
     )
@@ -75,14 +67,14 @@ def _grid(cells: Iterable[str]) -> list[str]:
 
 
 def _of_the_paper(figure: Figure) -> str:
-    where = f"`{figure.label}`" if figure.label else "not in the paper"
+    where = "" if figure.label else "not in the paper; "
     command = f"dpaudit reproduce {figure.id} --scale full"
     file = f"../results/{figure.id}.svg"
     if not (ROOT / "results" / f"{figure.id}.svg").exists():
         return f"- **{figure.id}** {figure.title}; *not made yet*\n"
     return (
         f"- **{figure.id}** {figure.title}\n\n    [![{figure.title}]({file})]({file})\n\n"
-        f"    `{command}`\n\n    {where}; [CSV](../results/{figure.id}.csv)\n"
+        f"    `{command}`\n\n    {where}[CSV](../results/{figure.id}.csv)\n"
     )
 
 
@@ -91,4 +83,4 @@ def _of_the_docs(file: str, title: str, command: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf8")
+    write_part(PAGE, COMMAND, gallery())

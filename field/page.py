@@ -55,6 +55,41 @@ broken, say so with `expected="broken"`, and why: `cause` with file and line for
 page. Put a correct use beside it.
 """
 
+OTHERS = """
+## Other tools
+
+When to use other open-source tools in place of dpaudit or beside it, to the best of our knowledge. Their own documentation is
+the reference. All of them have more users, and more people have read their code.
+
+| tool | what it is for | use it in place of dpaudit if |
+|---|---|---|
+| jax-privacy | training in JAX, and auditing from canary scores (`CanaryScoreAuditor`): Clopper-Pearson, Gaussian DP, one run, f-DP, thresholds by Bonferroni or a split. The Gaussian bound of 2.0.0 is wrong and repaired on its main branch | you train with it and already have canary scores |
+| tensorflow-privacy | training in TensorFlow, membership inference tests, Clopper-Pearson and ratio intervals (Katz, Bailey, inverse sinh) | you train in TensorFlow and want an attack report for an existing model |
+| Opacus | training in PyTorch | you want to *train*; dpaudit audits an [Opacus training](libraries.md#opacus) without editing it |
+| ml_privacy_meter | membership inference for trained models, with reports; one-run audits | your model claims no differential privacy |
+| PrivacyGuard (Meta) | privacy attacks and analyses, one-run f-DP audits, plots | you need attacks on models without a privacy claim |
+| privacy-estimates (Microsoft) | Bayesian and Clopper-Pearson estimates of epsilon from attack results; runs on one vendor's cluster | you need its pipelines on that cluster; dpaudit has its estimators |
+| bb-audit-dpsgd | black-box audits of DP-SGD that train the models and can be resumed; Gaussian DP | you want to repeat the experiments of its paper |
+| opake-auditing (JetBrains) | Gaussian DP and one-run audits | your audit is part of that project |
+| dp_auditorium (Google) | testing of mechanisms for violations of differential privacy | your mechanism is a query or a small function |
+| dp-recorder | finding bugs in differential privacy libraries | you develop such a library and test its primitives |
+| onerun, dpsgd-auditbench | one-run audits of DP-SGD, and benchmarks of them | you compare one-run audits with the published ones |
+| memaudit | canaries and memorisation in language models | your question is what a language model repeats |
+| LeakPro | membership inference and reconstruction attacks with reports | your model claims no differential privacy |
+| sequential f-DP auditing (arXiv 2602.06518, 2509.07055) | stopping as soon as a violation is shown | your mechanism is cheap to call again and again |
+
+We know of no other tool that audits the final model with crafted gradients and landscapes, trains thousands of models at once,
+computes the exact privacy of crafted landscapes, or goes from a training function to a verdict in one call.
+
+**Scores move between tools.** `dpaudit estimate` reads `memaudit-report.json`, and as JSON files the output of PrivacyGuard's
+`ScoreAnalysisNode` and the arguments of jax-privacy's `CanaryScoreAuditor`. All three are canaries of one training, whose
+independence the bounds then name as an assumption. Other scores are a CSV file with the columns `score` and `inserted`, and counts are enough, too:
+
+```
+dpaudit estimate --true-positives 420 --false-negatives 80 --false-positives 60 --true-negatives 440 --delta 1e-5
+```
+"""
+
 
 def results() -> list[dict[str, Any]]:
     """All stored results, in the order of libraries.toml."""
@@ -220,7 +255,16 @@ def _cell(rows: list[dict[str, Any]], sizes: list[int], violates: bool) -> str:
 def write() -> None:
     """Write the page."""
     found = results()
-    parts = [INTRODUCTION, summary(found), "\n", "\n".join(table(found)), "\n", tools(), ADD]
+    parts = [
+        INTRODUCTION,
+        summary(found),
+        "\n",
+        "\n".join(table(found)),
+        "\n",
+        tools(),
+        OTHERS,
+        ADD,
+    ]
     text = "".join(parts)
     PAGE.write_text(text)
     print(f"wrote {PAGE}")

@@ -149,7 +149,7 @@ def test_links_to_files_of_the_repository_lead_somewhere(page):
 
 
 def test_the_gallery_shows_every_figure_with_its_command():
-    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf8")
+    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf8")
     again = "make it again: python benchmarks/gallery.py"
     assert all(f"dpaudit reproduce {name} " in page for name in FIGURES), again
     shown = {Path(file).name for file in re.findall(r"\]\(figures/([^)]+)\)", page)}

@@ -20,10 +20,10 @@ ROOT = Path(__file__).parents[2]
 MATERIAL = {"light": "default", "dark": "slate"}
 PAGES = {
     "home": "",
-    "notation": "notation/",
     "landscapes": "landscapes/",
-    "coverage": "coverage/",
-    "gallery": "gallery/",
+    "bounds": "choosing-a-bound/",
+    "paper": "reproduction/",
+    "field": "field/",
     "tutorial": "tutorials/live-audit/",
     "tutorial-figure": "tutorials/main-figure/",
     "tutorial-lora": "tutorials/lora/",
@@ -137,7 +137,7 @@ def test_the_site_needs_no_network(visits, site, page):
 
 
 def test_formulas_are_rendered(visits):
-    for page in ("notation", "landscapes", "api-page"):
+    for page in ("api", "landscapes", "api-page"):
         formulas = visits[page, "light"]["formulas"]
         assert formulas, f"{page} has no formulas"
         assert all(counts == [1, 0] for counts in formulas), page

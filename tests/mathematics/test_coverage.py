@@ -1,7 +1,8 @@
 """False claims: a bound at 95 % confidence exceeds the truth in at most 5 % of audits.
 
-The small version of benchmarks/coverage.py, whose full table stands in docs/coverage.md. First
-without chance, by enumerating every outcome of a small audit; then by simulated audits.
+The small version of benchmarks/coverage.py, whose tables are in the appendix of
+docs/choosing-a-bound.md. First without chance, by enumerating every outcome of a small audit;
+then by simulated audits.
 """
 
 from __future__ import annotations

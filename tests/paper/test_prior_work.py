@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import importlib.util
 import math
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -305,13 +305,10 @@ def test_every_row_of_the_papers_table_is_there() -> None:
     assert set(PRIOR_WORK.column("adversary")) - {None} <= set(ADVERSARIES)
 
 
-def test_the_page_is_what_the_code_and_the_measurements_make_of_it() -> None:
-    source = ROOT / "benchmarks" / "adversaries.py"
-    spec = importlib.util.spec_from_file_location("benchmark_of_adversaries", source)
-    assert spec is not None
-    assert spec.loader is not None
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
-    page = (ROOT / "docs" / "adversaries.md").read_text(encoding="utf-8")
-    again = "python benchmarks/adversaries.py --write-docs"
-    assert page == benchmark.page(benchmark.measurements()), f"make it again: {again}"
+def test_the_tables_of_the_page_are_what_the_code_and_the_measurements_make(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    made = runpy.run_path(str(ROOT / "benchmarks" / "adversaries.py"))
+    page = made["PAGE"].read_text(encoding="utf-8")
+    assert made["tables"](made["measurements"]()) in page, f"make it again: {made['COMMAND']}"
