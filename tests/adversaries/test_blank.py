@@ -29,9 +29,13 @@ def start_of(training: DPSGD) -> torch.Tensor:
     return flat_parameters(known_model(training)).unsqueeze(0)
 
 
-def mean_gradient(training: DPSGD) -> float:
+def gradients(training: DPSGD) -> torch.Tensor:
     features, targets = map(torch.from_numpy, (training.data.features, training.data.targets))
-    return float(clipped_gradients(training, start_of(training), features, targets).mean(1).norm())
+    return clipped_gradients(training, start_of(training), features, targets)[0]
+
+
+def mean_gradient(training: DPSGD) -> float:
+    return float(gradients(training).mean(0).norm())
 
 
 def test_genuine_gradients_are_small_at_the_crafted_start() -> None:
@@ -42,6 +46,24 @@ def test_genuine_gradients_are_small_at_the_crafted_start() -> None:
         assert mean_gradient(chosen) < mean_gradient(training) / 4
         again = adversary.prepare(training)
         assert torch.equal(start_of(chosen), start_of(again))
+
+
+def test_sharp_outputs_make_genuine_gradients_vanish_but_not_the_canarys() -> None:
+    training = easy_training(noise_multiplier=0.1)
+    fitted = WorstCaseStart(epochs=300, learning_rate=0.05)
+    sharp = dataclasses.replace(fitted, sharpness=5.0)
+    plain, chosen = fitted.prepare(training), sharp.prepare(training)
+    features = torch.from_numpy(training.data.features)
+    outputs = [known_model(mechanism)(features) for mechanism in (plain, chosen)]
+    torch.testing.assert_close(outputs[1], 5 * outputs[0])
+    half_of = [gradients(mechanism).norm(dim=1).median() for mechanism in (plain, chosen)]
+    assert half_of[1] < half_of[0] / 100
+    blank = sharp.craft(chosen, Insertion(), canaries=1, seed=0)
+    clipped = clipped_gradients(chosen, start_of(chosen), blank.features, blank.targets)
+    assert float(clipped.norm()) == pytest.approx(chosen.clip_norm, rel=1e-4)
+    without = dataclasses.replace(training, build_model=lambda: torch.nn.Conv1d(6, 3, 1))
+    with pytest.raises(InvalidInput, match="sharpness must be 1"):
+        dataclasses.replace(sharp, epochs=0).prepare(without)
 
 
 def test_the_start_can_be_kept_or_fitted_to_other_examples() -> None:

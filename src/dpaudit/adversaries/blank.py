@@ -46,6 +46,9 @@ class WorstCaseStart(BlackBoxAdversary, ChoosesStart):
         epochs: Passes over the examples before the training starts; 0 keeps the training's own
             start. They use Adam with batches of 128.
         learning_rate: Learning rate of these epochs; it decays linearly.
+        sharpness: The last linear layer is multiplied by this after the epochs. Where the start
+            fits all examples, genuine gradients vanish exponentially in it; that of the canary,
+            which is clipped, does not.
         examples: The examples of these epochs; by default those of the training.
         blank: Whether the canary is a blank example with the class of the largest loss; otherwise
             it is a training example with a wrong label. Several canaries need the latter.
@@ -65,12 +68,14 @@ class WorstCaseStart(BlackBoxAdversary, ChoosesStart):
 
     epochs: int = 30
     learning_rate: float = 0.001
+    sharpness: float = 1.0
     examples: Examples | None = None
     blank: bool = True
 
     def __post_init__(self) -> None:
         _validate.integer("epochs", self.epochs)
         _validate.positive("learning_rate", self.learning_rate)
+        _validate.positive("sharpness", self.sharpness)
 
     def prepare(self, mechanism: DPSGD) -> DPSGD:
         """The same training from the model that the epochs give."""
@@ -81,6 +86,8 @@ class WorstCaseStart(BlackBoxAdversary, ChoosesStart):
         model = known_model(mechanism)
         refuse_types(model)
         _train(model, mechanism, examples, epochs=self.epochs, learning_rate=self.learning_rate)
+        if self.sharpness != 1.0:
+            _sharpen(model, self.sharpness)
         return replace(
             mechanism,
             build_model=functools.partial(copy.deepcopy, model),
@@ -216,6 +223,18 @@ def blank_example(mechanism: DPSGD, canaries: int, adversary: str) -> CanaryPoin
     start = flat_parameters(known_model(mechanism)).unsqueeze(0)
     worst = losses(mechanism, start, blanks, labels)[0].argmax()
     return CanaryPoints(features=blanks[:1], targets=labels[worst].unsqueeze(0))
+
+
+def _sharpen(model: torch.nn.Module, sharpness: float) -> None:
+    """Multiply the last linear layer, and so the outputs if it is the last layer of all."""
+    linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    if not linear:
+        raise InvalidInput(
+            f"sharpness must be 1 for a model without a linear layer, got {sharpness}"
+        )
+    with torch.no_grad():
+        for parameter in linear[-1].parameters():
+            parameter.mul_(sharpness)
 
 
 def _train(
