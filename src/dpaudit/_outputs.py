@@ -27,13 +27,15 @@ from dpaudit._validate import shown
 from dpaudit.errors import InvalidInput
 
 MARKER = "written by dpaudit, which may replace this file"
-"""Stands near the start or the end of every file that dpaudit writes, but for CSV and JSON."""
+"""Stands near the start or the end of every file that dpaudit writes, but for CSV and receipts."""
 
 _FORMATS = (b'"format":"dpaudit-receipt"', b'"format":"dpaudit-plan"')
 """The marker of receipts and plans, whose text is fixed by their digest."""
 
 CSV_HEADER = '"score",inserted,run,canary\n'
-"""The marker of a CSV file is the quoted name: programs quote either all names or none."""
+"""The marker of a CSV file is its first name in quotes: programs quote either all names or none."""
+
+_MARKED_CSV = re.compile(rb'"[^",\n]+",[^"\n]+\n')
 
 ROOM = 1_000_000
 """Bytes that must be free for an output, unless more are asked for."""
@@ -163,7 +165,7 @@ def is_ours(path: Path) -> bool:
     marks = (MARKER.encode(), *_FORMATS)
     return (
         not size
-        or start.startswith(CSV_HEADER.encode())
+        or _MARKED_CSV.match(start) is not None
         or any(mark in start or mark in end for mark in marks)
     )
 

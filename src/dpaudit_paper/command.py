@@ -12,7 +12,7 @@ import typer
 
 from dpaudit.cli._audit_options import takes_executor
 from dpaudit.cli._exit import UNEXPECTED
-from dpaudit.cli._options import option
+from dpaudit.cli._options import Overwrite, option
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def reproduce(
         ),
     ] = 1,
     executor: Executor | None = None,
+    overwrite: Overwrite = False,
     list_only: Annotated[
         bool, typer.Option("--list", help="List the figures and tables; so do no names.")
     ] = False,
@@ -99,9 +100,8 @@ def reproduce(
     style.require_matplotlib()
     figures = chosen(names, scale=size)
     if redraw:
-        made = list(
-            _printed((making.redraw(figure, out) for figure in figures), len(figures), quiet=json)
-        )
+        redrawn = (making.redraw(figure, out, overwrite=overwrite) for figure in figures)
+        made = list(_printed(redrawn, len(figures), quiet=json))
         _finish(made, [], out, as_json=json)
         return
     missing = missing_needs(data_dir=data_dir, device=device)
@@ -120,7 +120,7 @@ def reproduce(
         progress=_progress(quiet=json),
         executor=executor,
     )
-    outcomes = make_all(figures, setting, out, again=again, jobs=jobs)
+    outcomes = make_all(figures, setting, out, again=again, jobs=jobs, overwrite=overwrite)
     made = list(_printed(outcomes, len(figures), quiet=json))
     reasons = [(figure, state(figure, size, out, missing)) for figure in skipped]
     _finish(made, reasons, out, as_json=json)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from dpaudit._cores import cores
-from dpaudit._outputs import write_text, write_whole
+from dpaudit._outputs import MARKER, check_output, write_text, write_whole
 from dpaudit.errors import DataError, DpauditError, InvalidInput
 from dpaudit_paper import style
 from dpaudit_paper.base import Figure, Ledger, Scale, Setting
@@ -37,6 +37,15 @@ STORE = "trainings.sqlite"
 
 SECONDS = "seconds.json"
 """The file in the output folder with the seconds of the trainings that a pool has played."""
+
+_DRAWINGS = {
+    "png": {"Software": MARKER},
+    "svg": {"Creator": MARKER, "Date": None},
+    "pdf": {"Creator": MARKER, "CreationDate": None},
+}
+"""The formats of a figure with their metadata: a date would make equal drawings differ."""
+
+_ENDINGS = ("csv", *_DRAWINGS, "json", "error.txt")
 
 PARTIAL = "parts that need a GPU are left out"
 
@@ -74,7 +83,13 @@ class Made:
 
 
 def make_all(
-    figures: Sequence[Figure], setting: Setting, out: Path, *, again: bool = False, jobs: int = 1
+    figures: Sequence[Figure],
+    setting: Setting,
+    out: Path,
+    *,
+    again: bool = False,
+    jobs: int = 1,
+    overwrite: bool = False,
 ) -> Iterator[Made]:
     """Make figures, ``jobs`` at the same time, and yield each outcome.
 
@@ -86,6 +101,7 @@ def make_all(
         out: The folder to write to; created if missing.
         again: Whether to measure again what is already there.
         jobs: Number of processes; those of more than one look figures up by their names.
+        overwrite: Whether to replace files that dpaudit did not write.
     """
     if jobs > 1 and setting.executor is not None:
         raise InvalidInput(
@@ -99,9 +115,13 @@ def make_all(
             f"out must be a folder that can be made, got {str(out)!r}: {error.strerror}"
         ) from None
     setting = replace(setting, store=out / STORE)
+    finished = {figure.id: None if again else _kept(figure, setting, out) for figure in figures}
+    unmade = [figure.id for figure in figures if finished[figure.id] is None]
+    for name in (SECONDS, *(f"{each}.{ending}" for each in unmade for ending in _ENDINGS)):
+        check_output("out", out / name, overwrite=overwrite)
     missing = []
     for figure in figures:
-        done = None if again else _kept(figure, setting, out)
+        done = finished[figure.id]
         if done is not None:
             yield done
         elif jobs == 1:
@@ -137,10 +157,18 @@ def make(figure: Figure, setting: Setting, out: Path) -> Made:
     return _outcome(figure, out, "made", measure_and_draw)
 
 
-def redraw(figure: Figure, out: Path) -> Made:
-    """Draw a figure again from its CSV file, without measuring; an error is its outcome."""
+def redraw(figure: Figure, out: Path, *, overwrite: bool = False) -> Made:
+    """Draw a figure again from its CSV file, without measuring; an error is its outcome.
+
+    Arguments:
+        figure: The figure.
+        out: The folder with the CSV file, to which the drawings are written.
+        overwrite: Whether to replace files that dpaudit did not write.
+    """
 
     def draw() -> None:
+        for ending in _DRAWINGS:
+            check_output("out", out / f"{figure.id}.{ending}", overwrite=overwrite)
         table = Table.read(out / f"{figure.id}.csv")
         write_drawing(figure, table, out, warning=_warning(_facts(figure, out) or {}, table))
 
@@ -160,11 +188,10 @@ def write_drawing(figure: Figure, table: Table, out: Path, *, warning: str) -> N
         drawing = figure.draw(table)
         if warning:
             style.stamp(drawing, warning)
-        png = partial(drawing.savefig, format="png", dpi=200)
-        write_whole(out / f"{figure.id}.png", png)
-        for suffix, date in (("svg", "Date"), ("pdf", "CreationDate")):
-            save = partial(drawing.savefig, format=suffix, metadata={date: None})
-            write_whole(out / f"{figure.id}.{suffix}", save)
+        for ending, facts in _DRAWINGS.items():
+            dpi = 200 if ending == "png" else None
+            save = partial(drawing.savefig, format=ending, dpi=dpi, metadata=facts)
+            write_whole(out / f"{figure.id}.{ending}", save)
 
 
 def scale_done(figure: Figure, out: Path) -> Scale | None:
@@ -193,7 +220,8 @@ def _make_together(
             played = pool.map(partial(_play, setting=setting), [needed[name] for name in longest])
             for name, took in zip(longest, played, strict=True):
                 seconds[name] = round(took, 1)
-                write_text(out / SECONDS, json.dumps(seconds, indent=1) + "\n")
+                content = {"seconds": seconds, "file": MARKER}
+                write_text(out / SECONDS, json.dumps(content, indent=1) + "\n")
             for made in pool.map(partial(_make_named, setting=setting, out=out), list(unfinished)):
                 del unfinished[made.id]
                 yield made
@@ -245,7 +273,7 @@ def _outcome(
         return _failed(figure.id, figure.title, began, str(error))
     except Exception as error:
         # A bug in one figure: the traceback goes to a file, and the others are still made.
-        write_text(out / f"{figure.id}.error.txt", traceback.format_exc())
+        write_text(out / f"{figure.id}.error.txt", f"{traceback.format_exc()}\n({MARKER})\n")
         cause = f"{type(error).__name__}: {error}; the traceback is in {figure.id}.error.txt"
         return _failed(figure.id, figure.title, began, cause)
     return Made(
@@ -278,7 +306,7 @@ def _kept(figure: Figure, setting: Setting, out: Path) -> Made | None:
 
 
 def _files_of(figure: Figure, out: Path) -> tuple[Path, ...]:
-    paths = (out / f"{figure.id}.{ending}" for ending in ("csv", "png", "svg", "pdf", "json"))
+    paths = (out / f"{figure.id}.{ending}" for ending in ("csv", *_DRAWINGS, "json"))
     return tuple(path for path in paths if path.is_file())
 
 
@@ -297,6 +325,7 @@ def _describe(figure: Figure, setting: Setting, seconds: float) -> dict[str, Any
         "notes": setting.ledger.notes,
         "left_out_without_gpu": setting.ledger.left_out,
         "audits": setting.ledger.audits,
+        "file": MARKER,
     }
 
 
@@ -338,7 +367,8 @@ def _versions() -> dict[str, str]:
 
 def _seconds(out: Path) -> dict[str, float]:
     path = out / SECONDS
-    return dict(json.loads(path.read_text(encoding="utf8"))) if path.is_file() else {}
+    content = json.loads(path.read_text(encoding="utf8")) if path.is_file() else {}
+    return dict(content.get("seconds", {}))
 
 
 def _facts(figure: Figure, out: Path) -> dict[str, Any] | None:

@@ -92,10 +92,12 @@ class Table:
         return self.numbers(name)[0]
 
     def to_csv(self) -> str:
-        """The table as CSV, with ten digits."""
+        """The table as CSV, with ten digits. The quotes of the first name say that it is ours."""
+        first, *others = self.columns
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
+        text.write(f'"{first}",')
+        writer.writerow(others)
         writer.writerows([["" if v is None else v for v in row] for row in self.rows])
         return text.getvalue()
 

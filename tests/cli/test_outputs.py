@@ -122,6 +122,43 @@ def test_a_plan_of_a_training_that_ends_its_process_is_no_success(here: Path) ->
     assert "ended its process" in ended.stderr
 
 
+LEAVE = "import os, threading\n\n\ndef leave():\n    os._exit(0)\n\n\n"
+SOON = LEAVE + "threading.Timer(0.2, leave).start()\n"
+AT_EXIT = LEAVE + "import atexit\natexit.register(leave)\n"
+ELSEWHERE = "import os, sys\nsys.stdout = open('log', 'w')\nos.dup2(sys.stdout.fileno(), 1)\n"
+ADVERSARY = "from dpaudit.adversaries import SimulatedDimension as Mine\n"
+PRESET = ("housing", "--adversary=own.py:Mine", "--runs=200", "--steps=20")
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments"),
+    [
+        (SOON + PIPELINE, (*PAIR[:2], "--neighbours=own.py:neighbours", "--claimed-epsilon=1")),
+        (SOON + ADVERSARY, ("audit", *PRESET)),
+        (SOON + ADVERSARY, ("plan", *PRESET[1:])),
+    ],
+)
+def test_no_thread_of_the_users_ends_a_command_with_the_code_of_a_verdict(
+    here: Path, source: str, arguments: tuple[str, ...]
+) -> None:
+    (here / "own.py").write_text(source)
+    ended = dpaudit(*arguments, cwd=here)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "own.py ended the process with exit code 0, without a result" in ended.stderr
+
+
+@pytest.mark.parametrize("source", [AT_EXIT, ELSEWHERE])
+def test_a_module_of_the_users_changes_neither_code_nor_place_of_the_verdict(
+    here: Path, source: str
+) -> None:
+    (here / "own.py").write_text(source + PIPELINE)
+    ended = dpaudit(
+        *PAIR[:2], "--neighbours=own.py:neighbours", "--claimed-epsilon=1", "--runs=64", cwd=here
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stdout.startswith("VIOLATION")
+
+
 def test_no_text_of_json_is_a_command_of_the_log(here: Path) -> None:
     name = "##[error]stolen"
     ended = dpaudit(*AUDIT, "--name", name, "--json", "--sarif=/dev/stdout", cwd=here)
@@ -204,12 +241,13 @@ def test_pipes_that_are_open_are_read(here: Path) -> None:
 def test_a_deleted_working_directory_is_named(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
-    for arguments in ("list", "audit mine.py:train --claimed-epsilon 1", "report"):
+    for arguments in ("list", "audit mine.py:train --claimed-epsilon 1", "report", "plan"):
         command = f"cd {gone} && rmdir {gone} && exec {sys.executable} -m dpaudit {arguments}"
         ended = subprocess.run(["sh", "-c", command], check=False, capture_output=True, text=True)
         gone.mkdir()
         assert ended.returncode == 2, ended.stderr
         assert ended.stderr.count("\n") == 1
+        assert "working directory was deleted" in ended.stderr
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "-5", "x"])

@@ -68,6 +68,27 @@ def test_the_outcome_is_printed(run: Run, tmp_path: Path) -> None:
     assert f"1 of 1 are in {tmp_path}" in out.replace("\n", "")
 
 
+@pytest.mark.parametrize("ending", ["csv", "png", "svg", "pdf", "json"])
+def test_no_file_of_another_is_replaced_unless_asked(run: Run, tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"T1.{ending}"
+    file.write_text("precious")
+    code, out, err = run("T1", "--out", str(tmp_path), "--device", "cpu", "--again")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "exists and was not written by dpaudit" in err
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["precious"]
+    assert run("T1", "--out", str(tmp_path), "--device", "cpu", "--again", "--overwrite")[0] == 0
+    assert run("T1", "--out", str(tmp_path), "--device", "cpu", "--again")[0] == 0
+
+
+def test_a_drawing_of_another_is_not_replaced(run: Run, tmp_path: Path) -> None:
+    run("A7", "--out", str(tmp_path))
+    (tmp_path / "A7.png").write_text("precious")
+    _, out, _ = run("A7", "--redraw", "--out", str(tmp_path))
+    assert "exists and was not written by dpaudit" in out.replace("\n", " ")
+    assert (tmp_path / "A7.png").read_text() == "precious"
+    assert run("A7", "--redraw", "--overwrite", "--out", str(tmp_path))[0] == 0
+
+
 def test_an_unknown_name_is_one_line_with_the_nearest(run: Run, tmp_path: Path) -> None:
     code, out, err = run("F3bb", "--out", str(tmp_path))
     assert (code, out) == (2, "")

@@ -155,10 +155,10 @@ def run_app(app: typer.Typer, name: str) -> None:
         app: The app to run.
         name: The program's name in its help.
     """
-    from dpaudit.cli._exit import exit_code_of
+    from dpaudit.cli._exit import run_and_exit
 
     if "COLUMNS" in os.environ:
         from dpaudit.cli._output import console
 
         os.environ["COLUMNS"] = str(console().width)  # typer prints no help in 0 columns
-    sys.exit(exit_code_of(lambda: app(prog_name=name, standalone_mode=False)))
+    run_and_exit(lambda: app(prog_name=name, standalone_mode=False))

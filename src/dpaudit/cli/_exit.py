@@ -29,7 +29,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
@@ -57,6 +57,9 @@ _DECIDED: ContextVar[int] = ContextVar("decided", default=0)
 """The code of the verdict, once there is one."""
 
 
+_DELETED = "the working directory was deleted; change to another one"
+
+
 class Unwritten(Exception):
     """An output other than standard output could not be written; the message names it."""
 
@@ -71,6 +74,31 @@ def decided(verdict: str) -> int:
     return VERDICT_CODES[verdict]
 
 
+def run_and_exit(command: Callable[[], Any]) -> NoReturn:
+    """Run a command and exit. Nothing else ends this process with a code of its own.
+
+    A module of the user's that is imported here, such as that of an adversary, may call `os._exit`
+    in a thread, in a signal handler or at the interpreter's end. Its code would be that of a
+    verdict, without one.
+    """
+    process, leave = os.getpid(), os._exit
+    codes: list[int] = []  # that of the command, once it has ended
+
+    def refuse(code: int) -> NoReturn:
+        if os.getpid() == process:
+            if not codes:
+                caller = sys._getframe(1)
+                place = f"line {caller.f_lineno} of {caller.f_code.co_filename}"
+                message = f"{place} ended the process with exit code {code}, without a result"
+                codes.append(_say(message, MISTAKE))
+            code = codes[0]
+        leave(code)
+
+    os._exit = refuse  # type: ignore[assignment]
+    codes.append(exit_code_of(command))
+    sys.exit(codes[0])
+
+
 class _Terminated(KeyboardInterrupt):
     """SIGTERM or SIGHUP, which end a command as Ctrl-C does."""
 
@@ -80,6 +108,8 @@ def exit_code_of(command: Callable[[], Any]) -> int:
     _DECIDED.set(0)
     if sys.stdout is None:  # closed by the shell: a result could not be shown
         return _say("standard output is closed", UNWRITTEN)
+    if not _has_working_directory():  # without one, torch ends the process
+        return _say(_DELETED, MISTAKE)
     _write_any_text()
     try:
         with _termination_as_interrupt():
@@ -110,7 +140,7 @@ def exit_code_of(command: Callable[[], Any]) -> int:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             return _say(f"cannot use {error.filename}: {error.strerror}", MISTAKE)
         if isinstance(error, FileNotFoundError) and not _has_working_directory():
-            return _say("the working directory was deleted; change to another one", MISTAKE)
+            return _say(_DELETED, MISTAKE)
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             return _say(
                 "too many files are open; raise the limit with ulimit -n, or use fewer --workers",

@@ -100,9 +100,9 @@ class Failure:
     traceback: str
 
     def __post_init__(self) -> None:
-        for name, first, later in (("error", 1_000, 200), ("traceback", 4_000, 500)):
+        for name, first, later in (("error", 1_000, 200), ("traceback", 4_000, 400)):
             text = getattr(self, name)
-            if self.run >= _WHOLE_FAILURES:  # in signs that take one byte
+            if self.run >= _WHOLE_FAILURES:  # in signs of one byte, or two if JSON escapes them
                 text = printable(text).encode("ascii", "backslashreplace").decode()
             longest = first if self.run < _WHOLE_FAILURES else later
             object.__setattr__(self, name, _cut(text, longest))
