@@ -81,6 +81,22 @@ def test_adversaries_have_their_colours_if_they_differ(pages: list[PageData]) ->
     assert f"--curve:{ADVERSARIES['random-dimension']}" in render_page(mixed)
 
 
+def test_the_length_of_a_setting_is_looked_at_once_for_the_whole_table(
+    pages: list[PageData],
+) -> None:
+    looked = []
+
+    class Word(str):
+        def __len__(self) -> int:
+            looked.append(self)
+            return super().__len__()
+
+    facts = [Facts(heading="training", rows=(("loss", Word(k)),)) for k in range(60)]
+    many = [replace(pages[0], identity=f"{k:016x}", facts=(facts[k],)) for k in range(60)]
+    render_page(many)
+    assert len(looked) <= 2 * len(many)
+
+
 def test_equal_curves_are_written_once(pages: list[PageData]) -> None:
     found = compare(pages, keys_of(pages))
     claimed = [found.curves["audits"][key][1] for key in keys_of(pages)]

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, final
 
 from dpaudit.report import charts, palette
@@ -22,6 +23,7 @@ _FIRST_OVERLAID = 6
 _SHOWN = ("runs",)  # settings that have a column in every comparison
 _LONG = 24  # characters from which a column needs room for several words
 _MOST_COLUMNS = 6  # settings that are shown before the reader asks for all
+_MOST_CELLS = 20_000  # of settings in a page, about 70 bytes each
 _FINGERPRINT = re.compile("[0-9a-f]{12,}")
 _SHARES = (100, 60, 35)  # how much of an adversary's colour its first, second, third curve has
 
@@ -41,7 +43,7 @@ class Column:
     values: tuple[str, ...]
     is_further: bool = False
 
-    @property
+    @cached_property
     def is_long(self) -> bool:
         """Whether a value has several words."""
         return max(map(len, self.values)) > _LONG
@@ -61,6 +63,7 @@ class Comparison:
     Arguments:
         counts: Each verdict in words, with its number of audits.
         columns: The settings that differ.
+        omitted: The names of further settings that differ, for which so many audits have no room.
         common: The settings that all audits share: pairs of a name and a value.
         chart: The axes of the trade-off functions.
         drawn: Keys of the audits whose trade-off functions are drawn first.
@@ -69,6 +72,7 @@ class Comparison:
 
     counts: tuple[tuple[str, int], ...]
     columns: tuple[Column, ...]
+    omitted: tuple[str, ...]
     common: tuple[tuple[str, str], ...]
     chart: charts.Chart
     drawn: tuple[str, ...]
@@ -88,6 +92,7 @@ def compare(pages: Sequence[PageData], keys: Sequence[str]) -> Comparison:
         keys: The key of each audit in the page.
     """
     differing, common = _settings(pages)
+    columns = _most_important_first(differing, room=_MOST_CELLS // len(pages))
     paths: dict[str, int] = {}
     places: dict[str, list[int | None]] = {}
     for page, key in zip(pages, keys, strict=True):
@@ -100,9 +105,11 @@ def compare(pages: Sequence[PageData], keys: Sequence[str]) -> Comparison:
     alarming = {key for key, page in zip(keys, pages, strict=True) if page.verdict == "violation"}
     first = sorted(shown, key=lambda key: key not in alarming)[:_FIRST_OVERLAID]
     counts = Counter(verdict_word(page.verdict) for page in pages)
+    names = {column.name for column in columns}
     return Comparison(
         counts=tuple(counts.most_common()),
-        columns=_most_important_first(differing),
+        columns=columns,
+        omitted=tuple(column.name for column in differing if column.name not in names),
         common=tuple(common),
         chart=charts.overlay_axes(),
         drawn=tuple(key for key in shown if key in first),
@@ -115,13 +122,14 @@ def compare(pages: Sequence[PageData], keys: Sequence[str]) -> Comparison:
     )
 
 
-def _most_important_first(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """The columns, with all but the most important ones marked as further ones, at the end."""
+def _most_important_first(columns: Sequence[Column], *, room: int) -> tuple[Column, ...]:
+    """The most important columns, then the further ones that have room."""
     ranked = sorted(columns, key=lambda column: column.importance, reverse=True)
-    kept = {column.name for column in ranked[:_MOST_COLUMNS]}
-    shown = [column for column in columns if column.name in kept]
-    rest = [replace(column, is_further=True) for column in columns if column.name not in kept]
-    return (*shown, *rest)
+    first = {column.name for column in ranked[:_MOST_COLUMNS]}
+    rest = {column.name for column in ranked[_MOST_COLUMNS:room]}
+    shown = [column for column in columns if column.name in first]
+    further = [replace(column, is_further=True) for column in columns if column.name in rest]
+    return (*shown, *further)
 
 
 def _adversary_colours(pages: Sequence[PageData], keys: Sequence[str]) -> dict[str, str]:
