@@ -13,13 +13,14 @@ PAGE = HERE.parent / "docs" / "field.md"
 INTRODUCTION = """\
 # The field, audited
 
-What do the libraries that people use for differential privacy keep of what they claim? Each row is one way of using one
-library, run by `make field` with the adapter in `field/adapters`. *Kept* means that the rules of `dpaudit check` passed or
-that the claim is consistent with what an audit could have found; it is not a proof. *Broken* means that a rule is broken or
-that the claim is refuted, and that we understand why from the library's code. *Cannot tell* is neither.
+Do the libraries that people use for differential privacy keep what they claim? Each row is one way of using one library; `make
+field` runs them all, with the adapters in `field/adapters`.
 
-A cause that is not public yet appears by its class, without the library's name, until its maintainers have answered or
-90 days have passed.
+- *Kept*: the rules of `dpaudit check` passed, or an audit is consistent with the claim. This is no proof.
+- *Broken*: a rule is broken or the claim is refuted, and the library's code shows why.
+- *Cannot tell*: neither.
+
+Until its maintainers have answered or 90 days have passed, a cause that is not public appears without the library's name.
 """
 
 ADD = """
@@ -50,9 +51,9 @@ def private_sgd():
     return check_step(step)
 ```
 
-A case may also return the result of `dpaudit.audit`, `dpaudit.live_audit` or `dpaudit.test_claim`. If you expect it to be
-broken, say so with `expected="broken"`, and why: `cause` with file and line for the maintainers, `class_of_bug` for this
-page. Put a correct use beside it.
+A case may also return the result of `dpaudit.audit`, `dpaudit.live_audit` or `dpaudit.test_claim`. If it should be broken, give
+`expected="broken"`, the `cause` with file and line for the maintainers, and the `class_of_bug` for this page. Put a correct use
+beside it.
 """
 
 OTHERS = """
@@ -119,12 +120,12 @@ def hidden(case: dict[str, Any]) -> bool:
 def table(found: list[dict[str, Any]]) -> list[str]:
     """A row for each case that may be named, then the classes of the others."""
     rows = [
-        "| library | version | way of using it | claimed | asked by | evidence | status |",
-        "|---|---|---|---|---|---|---|",
+        "| library | way of using it | status | evidence | claimed |",
+        "|---|---|---|---|---|",
     ]
     classes = []
     for library in found:
-        name, version = library["library"], library.get("version", "")
+        name = " ".join([library["library"], *library.get("version", "").split()])
         for case in library["cases"]:
             if hidden(case):
                 classes.append(
@@ -136,8 +137,8 @@ def table(found: list[dict[str, Any]]) -> list[str]:
                 status = f"**{status}**: {case['cause']} ({case['public']})"
             elif case.get("error"):
                 status = f"{status}: {case['error']}"
-            by = case.get("by", "")
-            cells = (name, version, case["way"], case["claims"], by, shown(case), status)
+            evidence = f"{case['by']}: {shown(case)}" if case.get("by") else shown(case)
+            cells = (name, case["way"], status, evidence, case["claims"])
             rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     if classes:
         rows += [
@@ -164,34 +165,42 @@ def summary(found: list[dict[str, Any]]) -> str:
     surprises = sum(c["status"] not in (c["expected"], "cannot tell") for c in cases)
     return (
         f"\n{ran} libraries, {len(cases)} ways of using them: {by['kept']} kept, {by['broken']} "
-        f"broken, {by['cannot tell']} cannot tell. In {surprises} of them the result differs from "
-        f"what we understand from the code.\n"
+        f"broken, {by['cannot tell']} cannot tell. Results that differ from what we understand of the "
+        f"code: {surprises}.\n"
     )
 
 
 TOOLS = """
 ## Tools against bugs
 
-The same scores of the same mechanisms, given to each tool by `field/tools.py`. A cell says from how many scores a side (of
-{sizes}) a violation is found in at least four of {repetitions} repetitions, and the largest median epsilon shown, at 95 %
-confidence and delta 1e-5. Correct mechanisms show false alarms instead: one in twenty is allowed. The Gaussian ones claim
-epsilon {gaussian:.2f}, the Laplace ones 1, the mean 0.1.
+Each tool gets the same scores (`field/tools.py`), {sizes} a side. A cell has two parts, at 95 % confidence and delta 1e-5:
 
-Methods marked ¹ assume that the mechanism is Gaussian and ran on those only. The joint-beta interval is Bayesian and gets a
-threshold from half of the scores; DP-Auditorium tests a claim and shows no epsilon; dp-recorder trains a classifier on half
-of the outputs. opake's bounds are for canaries of one training, and shrink when there are thousands, with any grid. jax-privacy is 2.0.0,
-whose Gaussian bound is repaired on its main branch. Seconds are those of {largest} scores a side.
+1. From how many scores a side the violation is found in at least four of {repetitions} repetitions. For correct mechanisms: the
+   number of false alarms; one in twenty is allowed.
+2. The largest median of the shown epsilon. The Gaussian mechanisms claim epsilon {gaussian:.2f}, the Laplace ones 1, the mean 0.1.
+
+Methods marked ¹ assume a Gaussian mechanism and ran on those only. The joint-beta interval is Bayesian and takes its threshold from
+half of the scores. DP-Auditorium tests a claim and shows no epsilon; dp-recorder trains a classifier on half of the outputs.
+opake's bounds are for canaries of one training and shrink when there are thousands. jax-privacy is 2.0.0, whose Gaussian bound
+is repaired on its main branch. Seconds are those of {largest} scores a side.
 
 """
 
 SEQUENTIAL = """
 ## Pairs until a claim is refuted
 
-The anytime test on {streams} streams each, at 95 % confidence: pairs of scores until it refutes. The published sequential
-auditors need 264 (arXiv 2509.07055) and 59 pairs (arXiv 2602.06518) for the mechanism that DP-Auditorium calls NonDPGaussian1
-at epsilon 0.01, 562 and 68 at 0.1; 331 and 86 for NonDPLaplace1 at 0.01, 920 and 114 at 0.1.
+How many pairs of scores the anytime test needs to refute a claim, on {streams} streams each, at 95 % confidence. The mechanisms are
+those of DP-Auditorium. The last two columns are the numbers that two other sequential auditors published.
 
 """
+
+PUBLISHED = {
+    "NonDPGaussian1, epsilon 0.01": "264 | 59",
+    "NonDPGaussian1, epsilon 0.1": "562 | 68",
+    "NonDPLaplace1, epsilon 0.01": "331 | 86",
+    "NonDPLaplace1, epsilon 0.1": "920 | 114",
+}
+"""Pairs that two other sequential auditors need, as published."""
 
 
 def tools() -> str:
@@ -224,10 +233,14 @@ def tools() -> str:
     )
     streams = [
         f"| {row['stream']} | {row['rejected']} of {row['of']} "
-        f"| {row['mean_pairs']:g} ± {row['standard_error']:g} |"
+        f"| {row['mean_pairs']:g} ± {row['standard_error']:g} "
+        f"| {PUBLISHED.get(row['stream'], ' | ')} |"
         for row in stored["sequential"]
     ]
-    head = ["| stream | refuted | mean pairs |", "|---|---|---|"]
+    head = [
+        "| stream | refuted | mean pairs | arXiv 2509.07055 | arXiv 2602.06518 |",
+        "|---|---|---|---|---|",
+    ]
     second = SEQUENTIAL.format(streams=stored["sequential"][0]["of"])
     return introduction + "\n".join(lines) + "\n" + second + "\n".join(head + streams) + "\n"
 

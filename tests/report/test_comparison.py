@@ -52,6 +52,25 @@ def test_only_settings_that_differ_are_columns(pages: list[PageData]) -> None:
     assert not {"duration", "created"} & set(common)
 
 
+def test_the_adversary_comes_first_and_what_follows_from_other_settings_is_hidden(
+    pages: list[PageData],
+) -> None:
+    many = [
+        replace(
+            pages[0],
+            identity=f"{k:016x}",
+            facts=(
+                Facts(heading="training", rows=(("steps", f"{k}"), ("horizons", f"{k}, {k + 1}"))),
+                Facts(heading="adversary", rows=(("name", f"adversary {k}"),)),
+            ),
+        )
+        for k in range(2)
+    ]
+    columns = compare(many, keys_of(many)).columns
+    assert [column.name for column in columns if not column.is_further] == ["adversary", "steps"]
+    assert [column.name for column in columns if column.is_further] == ["horizons"]
+
+
 def test_a_setting_that_one_audit_lacks_is_a_column(pages: list[PageData]) -> None:
     bare = replace(pages[0], facts=())
     names = {column.name for column in compare([bare, pages[1]], ["a", "b"]).columns}

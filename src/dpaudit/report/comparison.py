@@ -25,6 +25,8 @@ _LONG = 24  # characters from which a column needs room for several words
 _MOST_COLUMNS = 6  # settings that are shown before the reader asks for all
 _MOST_CELLS = 20_000  # of settings in a page, about 70 bytes each
 _FINGERPRINT = re.compile("[0-9a-f]{12,}")
+_FIRST = "adversary"  # the setting that is shown before all others
+_DETAILS = ("settings, class", "crafted", "horizons", "tile size")  # follow from other settings
 _SHARES = (100, 60, 35)  # how much of an adversary's colour its first, second, third curve has
 
 
@@ -49,10 +51,14 @@ class Column:
         return max(map(len, self.values)) > _LONG
 
     @property
+    def is_detail(self) -> bool:
+        """Whether it is a fingerprint, or follows from other settings."""
+        return self.name in _DETAILS or any(map(_FINGERPRINT.fullmatch, self.values))
+
+    @property
     def importance(self) -> tuple[bool, int]:
-        """Settings of many audits first, fingerprints last."""
-        fingerprint = any(_FINGERPRINT.fullmatch(value) for value in self.values)
-        return not fingerprint, sum(map(bool, self.values))
+        """Settings of many audits first, details last."""
+        return not self.is_detail, sum(map(bool, self.values))
 
 
 @final
@@ -123,13 +129,13 @@ def compare(pages: Sequence[PageData], keys: Sequence[str]) -> Comparison:
 
 
 def _most_important_first(columns: Sequence[Column], *, room: int) -> tuple[Column, ...]:
-    """The most important columns, then the further ones that have room."""
-    ranked = sorted(columns, key=lambda column: column.importance, reverse=True)
-    first = {column.name for column in ranked[:_MOST_COLUMNS]}
-    rest = {column.name for column in ranked[_MOST_COLUMNS:room]}
-    shown = [column for column in columns if column.name in first]
-    further = [replace(column, is_further=True) for column in columns if column.name in rest]
-    return (*shown, *further)
+    """The adversary and the most important columns, then the further ones that have room."""
+    columns = sorted(columns, key=lambda column: column.name != _FIRST)
+    ranked = sorted(columns, key=lambda column: column.importance, reverse=True)[:room]
+    important = [column for column in ranked[:_MOST_COLUMNS] if not column.is_detail] or ranked
+    first = [column for column in columns if column in important]
+    rest = [column for column in columns if column in ranked and column not in important]
+    return (*first, *(replace(column, is_further=True) for column in rest))
 
 
 def _adversary_colours(pages: Sequence[PageData], keys: Sequence[str]) -> dict[str, str]:
@@ -140,14 +146,15 @@ def _adversary_colours(pages: Sequence[PageData], keys: Sequence[str]) -> dict[s
     names = [_flat(page).get("adversary", "") for page in pages]
     if len(set(names)) == 1:
         return {}
-    found, seen = {}, Counter[str]()
+    colours, used = {}, Counter[str]()
     for key, name in zip(keys, names, strict=True):
         if name in palette.ADVERSARIES:
-            share = _SHARES[seen[name] % len(_SHARES)]
-            seen[name] += 1
+            share = _SHARES[used[name] % len(_SHARES)]
+            used[name] += 1
             own = palette.ADVERSARIES[name]
-            found[key] = own if share == 100 else f"color-mix(in srgb, {own} {share}%, var(--ink))"
-    return found
+            mixed = f"color-mix(in srgb, {own} {share}%, var(--ink))"
+            colours[key] = own if share == 100 else mixed
+    return colours
 
 
 def _settings(pages: Sequence[PageData]) -> tuple[list[Column], list[tuple[str, str]]]:
@@ -157,7 +164,7 @@ def _settings(pages: Sequence[PageData]) -> tuple[list[Column], list[tuple[str, 
     """
     tables = [_flat(page) for page in pages]
     names = dict.fromkeys(name for table in tables for name in table)
-    found: dict[tuple[str, tuple[str, ...]], str] = {}
+    differing: dict[tuple[str, tuple[str, ...]], str] = {}
     common = []
     for name in names:
         values = tuple(table.get(name, "") for table in tables)
@@ -165,8 +172,8 @@ def _settings(pages: Sequence[PageData]) -> tuple[list[Column], list[tuple[str, 
             common.append((name, values[0]))
         else:
             last = name.rpartition(", ")[2]
-            found[last, values] = min(found.get((last, values), name), name, key=len)
-    return [Column(name=name, values=values) for (_, values), name in found.items()], common
+            differing[last, values] = min(differing.get((last, values), name), name, key=len)
+    return [Column(name=name, values=values) for (_, values), name in differing.items()], common
 
 
 def _flat(page: PageData) -> dict[str, str]:
