@@ -305,9 +305,10 @@ def gpu(**sizes):
         torch.cuda.empty_cache()
 
     timing = {"clock": clock, "pairs": 2 if quick else 40}
-    for batch in (8,) if quick else (512, 2048):
+    for batch in (8,) if quick else (512, 2048, 4096):
         with part(f"convnet_{batch}") as results:
-            results |= cost(batch=batch, device=device, seconds=10, **timing)
+            steps = 2 if quick else 16
+            results |= cost(batch=batch, device=device, seconds=9, steps=steps, **timing)
     for name, lora, batch in (("lora", True, 32), ("gpt2_small", False, 16)):
         batch = 8 if quick else batch
         with part(name) as results:
@@ -317,7 +318,7 @@ def gpu(**sizes):
             results |= {"batch": batch, "length": 64}
             canaries, steps = (200, 1) if quick else (2000, 8)
             results |= _cost(
-                run_step, optimizer, canaries=canaries, steps=steps, seconds=15, **timing
+                run_step, optimizer, canaries=canaries, steps=steps, seconds=13, **timing
             )
         if lora and "failed" not in results:
             with part("lora_training") as results:

@@ -65,7 +65,7 @@ def _played(share: float, *, sharded: bool) -> dict:
         observe = live.evidence.observe
 
         def remembering(observed: np.ndarray, **settings: object) -> None:
-            seen.append(observed.copy())
+            seen.extend(np.atleast_2d(observed))
             observe(observed, **settings)
 
         live.evidence.observe = remembering

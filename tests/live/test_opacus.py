@@ -13,10 +13,12 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.errors import InvalidInput
-from dpaudit.live import live_audit
+from dpaudit.integrations.opacus import coordinates
+from dpaudit.live import ViolationFound, live_audit
 from dpaudit.live.evidence import LiveEvidence
 from dpaudit.live.opacus import OpacusSums, largest_contribution, shares_of
 from dpaudit.live.result import Watched
+from dpaudit.scores import Store
 
 NOISE = 1.0
 
@@ -83,7 +85,7 @@ class Recorded:
         self.values, observe = [], evidence.observe
 
         def remembering(observed, **settings):
-            self.values.append(observed.copy())
+            self.values.extend(np.atleast_2d(observed))
             observe(observed, **settings)
 
         evidence.observe = remembering
@@ -202,6 +204,49 @@ def test_nothing_is_disturbed_or_left_behind():
             )
         )
     assert torch.equal(results[0][0], results[1][0])
+
+
+@pytest.mark.parametrize("kind", ["flat", "per_layer", "adaptive"])
+def test_steps_that_are_counted_together_give_the_same_scores(kind, monkeypatch):
+    """As on a GPU, for which the training does not wait, and whose small tensors are joined."""
+    states, parameters = [], []
+    for together in (1, 5):
+        monkeypatch.setattr("dpaudit.live.opacus._steps_together", lambda _, n=together: n)
+        monkeypatch.setattr(coordinates, "_is_joined", lambda *_, joined=together > 1: joined)
+        model, optimizer, loader, criterion = private(kind=kind)
+        live = live_audit(optimizer, canaries=150, seed=3)
+        with live:
+            fit(model, optimizer, loader, criterion, epochs=2)
+            assert len(live.state_dict()["history"]) == 16
+            fit(model, optimizer, loader, criterion, epochs=1)
+            if kind != "adaptive":  # steps with another clip norm are not counted together
+                assert live.evidence.steps == (24 if together == 1 else 21)
+        assert live.evidence.steps == 24
+        states.append({**live.state_dict(), "watched": None})  # which has a duration
+        parameters.append(torch.cat([p.detach().ravel() for p in model.parameters()]))
+    assert states[0] == states[1]
+    assert torch.equal(*parameters)
+
+
+def test_a_violation_in_the_last_steps_is_raised_at_the_end(monkeypatch, tmp_path):
+    monkeypatch.setattr("dpaudit.live.opacus._steps_together", lambda _: 1000)
+    for interrupted in (False, True):
+        model, optimizer, loader, criterion = private()
+        optimizer.add_noise = lambda optimizer=optimizer: [
+            setattr(p, "grad", p.summed_grad.clone()) for p in optimizer.params
+        ]
+        options = {"on_violation": "raise", "store": tmp_path / f"{interrupted}.sqlite"}
+        expected = KeyError if interrupted else ViolationFound
+        with (
+            pytest.raises(expected),
+            live_audit(optimizer, canaries=250, name="shipped", **options) as live,
+        ):
+            fit(model, optimizer, loader, criterion, epochs=5)
+            if interrupted:
+                raise KeyError("from the user's training")
+        assert live.result.final.horizon == 40
+        with Store.open(options["store"]) as store:
+            assert len(list(store.audits())) == (0 if interrupted else 1)
 
 
 def test_without_subtracting_only_noisy_gradients_are_used():

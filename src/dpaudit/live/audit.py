@@ -99,7 +99,8 @@ def live_audit(
             examples; ``"released"`` does not.
         confidence: Confidence of the lower bounds; the verdict does not depend on it.
         on_violation: What to do as soon as a violation is proven: ``"warn"``, ``"raise"``, or a
-            function that is called with the live audit.
+            function that is called with the live audit. On a GPU this may be some steps later,
+            because the training does not wait for what is observed.
         check: Whether clipping is tested with long gradients beside some of the first batch, on a
             copy of the optimizer and its parameters.
         unit: What one clipped contribution belongs to: a ``record``, or a ``user`` or ``client``
@@ -281,26 +282,40 @@ class LiveAudit:
         if error is not None and ended_early:
             self._watched.problem = f"the training ended early ({said(error)})"
         self._open.__exit__(kind, error, traceback)
-        if self._store is not None and self.steps and not ended_early:
-            try:
-                self._result = live_result(
-                    self.evidence, self._watched, self._question, store=self._store
-                )
-            except Exception as problem:  # what was trained is not lost
-                warnings.warn(
-                    f"the result of the live audit was not stored ({said(problem)}); "
-                    "live.result has it",
-                    stacklevel=2,
-                )
+        try:
+            self._sums.settle()
+        except ViolationFound:
+            if not ended_early:  # else the training's own exception is raised
+                raise
+        finally:
+            if self._store is not None and not ended_early:
+                self._keep()
+
+    def _keep(self) -> None:
+        """Store the result of a training that has ended."""
+        if self.steps == 0:
+            return
+        try:
+            self._result = live_result(
+                self.evidence, self._watched, self._question, store=self._store
+            )
+        except Exception as problem:  # what was trained is not lost
+            warnings.warn(
+                f"the result of the live audit was not stored ({said(problem)}); "
+                "live.result has it",
+                stacklevel=3,
+            )
 
     @property
     def steps(self) -> int:
         """Number of steps observed so far."""
+        self._sums.settle()
         return self.evidence.steps
 
     @property
     def e_value(self) -> float:
         """The largest e-value so far; above 2,000 a violation is proven."""
+        self._sums.settle()
         return self.evidence.largest_e_value
 
     def when_closed(self, function: Callable[[], Any]) -> None:
@@ -310,8 +325,8 @@ class LiveAudit:
     @property
     def result(self) -> AuditResult:
         """The verdict, the claimed and the shown epsilon, and what was not covered."""
-        result = self._result
-        if self._running or result is None or result.final.horizon != self.steps:
+        steps, result = self.steps, self._result
+        if self._running or result is None or result.final.horizon != steps:
             result = live_result(self.evidence, self._watched, self._question)
             self._result = None if self._running else result
         return result
@@ -350,12 +365,13 @@ class LiveAudit:
 
     def _after_step(self) -> None:
         """Report a violation, once, as soon as it is proven."""
-        if self._reported or self.e_value < PROVEN:
+        steps, e_value = self.evidence.steps, self.evidence.largest_e_value
+        if self._reported or e_value < PROVEN:
             return
         self._reported = True
         message = (
-            f"after {self.steps:,} steps the live audit has proven that this training adds less "
-            f"noise than claimed (e-value {self.e_value:,.0f})"
+            f"after {steps:,} steps the live audit has proven that this training adds less "
+            f"noise than claimed (e-value {e_value:,.0f})"
         )
         if callable(self._on_violation):
             self._on_violation(self)
@@ -369,6 +385,7 @@ class LiveAudit:
 
         It is as secret as the noise itself, and as the random state in the checkpoint.
         """
+        self._sums.settle()
         watched = {name: copy.copy(getattr(self._watched, name)) for name in _CONTINUED}
         return {"secret": True, **self.evidence.state_dict(), "watched": watched}
 

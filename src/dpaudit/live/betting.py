@@ -61,25 +61,34 @@ class StepBets:
     payoffs: Array
 
     def log_growth(self, without: Array, inserted: Array) -> Array:
-        """Logarithm of what each bet pays for equally many observations of both kinds."""
-        pairs = min(len(without), len(inserted))
-        thresholds = self.thresholds[:, None]  # rows of observations are counted fastest
-        false_positives = np.count_nonzero(without[:pairs] > thresholds, axis=1)
-        false_negatives = np.count_nonzero(inserted[:pairs] <= thresholds, axis=1)
+        """Logarithm of what each bet pays for equally many observations of both kinds.
+
+        Arguments:
+            without: Observations without the canary along the last axis; steps may come before.
+            inserted: Observations with it.
+        """
+        pairs = min(without.shape[-1], inserted.shape[-1])
+        above = self.thresholds[:, None]  # rows of observations are counted fastest
+        false_positives = np.count_nonzero(without[..., None, :pairs] > above, axis=-1)
+        false_negatives = np.count_nonzero(inserted[..., None, :pairs] <= above, axis=-1)
         counts = [
             pairs - false_positives,
             false_positives,
             pairs - false_negatives,
             false_negatives,
         ]
-        return np.asarray((np.stack(counts, axis=1) * self.payoffs).sum(axis=1))
+        return np.asarray((np.stack(counts, axis=-1) * self.payoffs).sum(axis=-1))
 
 
 def evidence_of(log_wealth: Array) -> float:
-    """The e-value: the mean of the suspicions' wealth; infinite only beyond floating point."""
-    largest = log_wealth.max()
+    """The e-value: the mean of the suspicions' wealth, infinite only beyond floating point.
+
+    Of several steps, whose suspicions are along the last axis, the largest e-value.
+    """
+    largest = log_wealth.max(axis=-1)
     with np.errstate(over="ignore"):
-        return float(np.exp(largest) * np.exp(log_wealth - largest).mean())
+        values = np.exp(largest) * np.exp(log_wealth - largest[..., None]).mean(axis=-1)
+    return float(values.max())
 
 
 @lru_cache(maxsize=256)

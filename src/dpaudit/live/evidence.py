@@ -168,43 +168,55 @@ class LiveEvidence:
         return np.asarray(self._lengths * taking_part[self._owners])
 
     def along(self, values: Array) -> Array:
-        """Numbers at all coordinates, as the number of each canary that lies along them."""
+        """Numbers at all coordinates, as the number of each canary that lies along them.
+
+        Coordinates are along the last axis; steps may come before.
+        """
         if self.shares is None:
             return values
+        if values.ndim > 1:
+            return np.stack([self.along(own) for own in values])
         sums = np.bincount(self._owners, self._lengths * values, len(self.coins))
         return np.asarray(sums / self.weights)
 
     def observe(self, observed: Array, *, rate: float, noise_multiplier: float) -> None:
-        """Add one step to the scores and to the e-process.
+        """Add a step, or equal steps one below the other, to the scores and to the e-process.
 
         Arguments:
             observed: The noisy sum less the genuine sum `along` each canary, in units of the clip
                 norm of all tensors together.
-            rate: The claimed sampling rate of this step.
-            noise_multiplier: The claimed noise of this step.
+            rate: The claimed sampling rate of these steps.
+            noise_multiplier: The claimed noise of these steps.
         """
-        if observed.shape != self.scores.shape:
+        observed = np.atleast_2d(observed)
+        if observed.shape[1:] != self.scores.shape:
             raise InvalidInput(
                 f"observed must have one number for each of the {len(self.scores):,} canaries, "
-                f"got shape {observed.shape}"
+                f"got shape {observed.shape[1:]}"
             )
-        if not np.isfinite(observed).all():  # any function of the output is a valid score
-            self.not_finite += 1
+        finite = np.isfinite(observed)
+        if not finite.all():  # any function of the output is a valid score
+            self.not_finite += int((~finite.all(axis=1)).sum())
             observed = np.clip(np.nan_to_num(observed, nan=0.0), -_LARGEST, _LARGEST)
         weights = self.weights
         exponent = weights * (2 * observed - weights) / (2 * noise_multiplier**2)
         with np.errstate(divide="ignore"):  # at rate 1 the first term is log 0
-            self.scores += np.logaddexp(np.log1p(-rate), np.log(rate) + exponent)
+            ratios = np.logaddexp(np.log1p(-rate), np.log(rate) + exponent)
+        wealth = np.zeros((len(observed), len(SUSPICIONS)))
         for weight in [1.0] if self.shares is None else np.unique(weights):
             # A canary of this length faces that much more noise.
             bets = step_bets(float(rate), float(noise_multiplier / weight))
             of_weight = weights == weight
-            self.log_wealth += bets.log_growth(
-                observed[of_weight & ~self.coins] / weight,
-                observed[of_weight & self.coins] / weight,
+            wealth += bets.log_growth(
+                observed[:, of_weight & ~self.coins] / weight,
+                observed[:, of_weight & self.coins] / weight,
             )
-        self.largest_e_value = max(self.largest_e_value, evidence_of(self.log_wealth))
-        self.history.append((float(noise_multiplier), float(rate)))
+        for ratio in ratios:
+            self.scores += ratio
+        wealth = np.cumsum(np.vstack([self.log_wealth, wealth]), axis=0)
+        self.log_wealth = wealth[-1]
+        self.largest_e_value = max(self.largest_e_value, evidence_of(wealth))
+        self.history += [(float(noise_multiplier), float(rate))] * len(observed)
 
     def ranks(self, scores: Array) -> tuple[Array, Mask]:
         """The order of the scores, and the coin of each, shuffled: numbers of errors, no score.

@@ -5,6 +5,9 @@ attribute is left on a tensor or a module. Canaries enter where the noise is add
 is observed as late as possible, when the wrapped optimizer is about to use it, so that noise that
 is missing, scaled or replaced on the way is seen. Where ``add_noise`` was not called, canaries are
 added to what is applied.
+
+Python does not wait for a GPU. What is observed there is copied while the training goes on, and
+counted in one of the next steps, or when the evidence is asked for.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ from __future__ import annotations
 import contextlib
 import math
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -29,6 +34,7 @@ from dpaudit.integrations.opacus.coordinates import (
     sum_per_average,
     sum_per_gradient,
     summed_gradients,
+    without_waiting,
 )
 from dpaudit.integrations.opacus.optimizer import (
     CoverageWatcher,
@@ -136,6 +142,25 @@ def shares_of(optimizer: Any) -> list[float] | None:
     return None if norms is None else [float(c) / float(optimizer.max_grad_norm) for c in norms]
 
 
+def _steps_together(device: torch.device) -> int:
+    """Number of steps that are copied from a device at once."""
+    return 8 if device.type == "cuda" else 1
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Observed:
+    """What was observed in equal steps, which may still be on its way from a GPU."""
+
+    values: Tensor
+    step: Step
+    clip_norm: float
+    arrived: Any  # an event of CUDA, or `None`
+
+    def is_here(self) -> bool:
+        return self.arrived is None or self.arrived.query()
+
+
 @final
 class OpacusSums:
     """Inserts canaries into the sums of one ``DPOptimizer``, and observes them.
@@ -173,6 +198,9 @@ class OpacusSums:
         self._rows: int | None = None  # of the parts of this batch, so far
         self._genuine: Tensor | None = None  # of this step, once its canaries are inserted
         self._has_summed = False
+        self._latest: list[Tensor] = []  # of equal steps, not yet copied
+        self._settings: tuple[Step, float] = (0.0, 0.0), 0.0  # of these steps, and their clip norm
+        self._copied: deque[_Observed] = deque()
         watched.expected_batch = getattr(optimizer, "expected_batch_size", None)
 
     @contextlib.contextmanager
@@ -244,13 +272,48 @@ class OpacusSums:
             self._watched.bypassed += 1
             self._genuine = self._applied_without_noise(gradients, scale)
             self._insert(gradients, scale)
-        observed = self._coordinates.read(gradients) * scale
+        observed = _times(self._coordinates.read(gradients), scale)
         if self._subtract:
             observed -= self._genuine.to(observed)
         self._genuine, self._has_summed = None, False
-        noise_multiplier, rate = self._step
+        settings = self._step, float(self._optimizer.max_grad_norm)
+        if settings != self._settings:
+            self._copy()
+        self._settings = settings
+        self._latest.append(observed)
+        if len(self._latest) >= _steps_together(observed.device):
+            self._copy()
+        while self._copied and (len(self._copied) > 2 or self._copied[0].is_here()):
+            self._count()
+
+    def settle(self) -> None:
+        """Count what was observed, but has not been counted."""
+        self._copy()
+        while self._copied:
+            self._count()
+
+    def _copy(self) -> None:
+        """Begin to copy the latest steps from a GPU."""
+        if not self._latest:
+            return
+        values, (step, clip_norm) = torch.stack(self._latest), self._settings
+        self._latest, arrived = [], None
+        copied = without_waiting(values, torch.device("cpu"))
+        if values.device.type == "cuda":
+            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            arrived.record(torch.cuda.current_stream(values.device))
+        self._copied.append(
+            _Observed(values=copied, step=step, clip_norm=clip_norm, arrived=arrived)
+        )
+
+    def _count(self) -> None:
+        """Add the earliest copy to the evidence, when it is here."""
+        copied = self._copied.popleft()
+        if copied.arrived is not None:
+            copied.arrived.synchronize()
+        noise_multiplier, rate = copied.step
         self._evidence.observe(
-            self._evidence.along(observed.cpu().numpy() / float(self._optimizer.max_grad_norm)),
+            self._evidence.along(copied.values.numpy() / copied.clip_norm),
             rate=rate,
             noise_multiplier=noise_multiplier,
         )
@@ -275,7 +338,7 @@ class OpacusSums:
         """The sums over all processes, which Opacus adds up after the noise."""
         several = processes(self._optimizer) > 1
         values = self._coordinates.read(summed_gradients(self._optimizer), summed=several)
-        return values * sum_per_average(self._optimizer)
+        return _times(values, sum_per_average(self._optimizer))
 
     def _applied_without_noise(self, gradients: list[Any], scale: float) -> Tensor:
         """What may be subtracted in a step in which ``add_noise`` was not called.
@@ -306,3 +369,7 @@ class OpacusSums:
 
     def _parameters(self) -> Array:
         return np.array(self._coordinates.read(self._optimizer.params).cpu().numpy())
+
+
+def _times(values: Tensor, factor: float) -> Tensor:
+    return values if factor == 1 else values * factor

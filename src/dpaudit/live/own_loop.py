@@ -51,6 +51,9 @@ class OwnSums:
         """Nothing to open: the loop calls `add` and `observe`."""
         return nullcontext()
 
+    def settle(self) -> None:
+        """Every step is counted when it is observed."""
+
     def add(self, sums: Sequence[Any]) -> list[Any]:
         """The sums with the canaries of this step; arrays that can be changed are changed."""
         _require_exact("sums", sums)

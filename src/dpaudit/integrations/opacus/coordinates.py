@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch._utils import _flatten_dense_tensors
 
 from dpaudit._arrays import Array
 
@@ -59,14 +60,59 @@ def passes(optimizer: Any) -> int:
     return len(first) if isinstance(first, list) and first else 1
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Part:
-    """The coordinates in one tensor: where they are, and their places among all coordinates."""
+_SMALL = 2**16
+"""Tensors on a GPU of at most this size are joined: each operation costs more than its numbers."""
 
-    tensor: int
+
+@final
+@dataclass(kw_only=True, eq=False)
+class _Part:
+    """The coordinates in one tensor, or in all small ones of a GPU, joined."""
+
+    tensors: Sequence[int]
+    shapes: Sequence[torch.Size]
     where: Tensor
-    places: slice
+    places: NDArray[np.int64]
+    _changes: tuple[Tensor, Sequence[Tensor]] | None = None
+
+    def read(self, tensors: Sequence[Any]) -> Tensor:
+        """The numbers at these coordinates; zero where there is no tensor."""
+        mine = [
+            self.where.new_zeros(shape, dtype=torch.float32)
+            if tensors[number] is None
+            else _mine(tensors[number])
+            for number, shape in zip(self.tensors, self.shapes, strict=True)
+        ]
+        if len(mine) > 1:
+            mine = [_flatten_dense_tensors(mine)]  # type: ignore[no-untyped-call]
+        return mine[0].take(self.where)
+
+    def add(self, tensors: Sequence[Any], amounts: Tensor) -> None:
+        """Add the amounts at these coordinates, in place, where there is a tensor."""
+        mine = [None if tensors[n] is None else _mine(tensors[n]) for n in self.tensors]
+        if len(mine) == 1:
+            _add_in_one(mine[0], self.where, amounts)
+            return
+        if self._changes is None:
+            sizes = [shape.numel() for shape in self.shapes]
+            joined = amounts.new_zeros(sum(sizes))
+            self._changes = joined, torch.split(joined, sizes)
+        joined, changes = self._changes
+        joined.zero_().index_add_(0, self.where, amounts)
+        there = [(t, own.view_as(t)) for t, own in zip(mine, changes, strict=True) if t is not None]
+        if there:
+            torch._foreach_add_(*zip(*there, strict=True))
+
+
+def _add_in_one(tensor: Tensor | None, where: Tensor, amounts: Tensor) -> None:
+    if tensor is None:
+        return
+    if tensor.is_contiguous():
+        tensor.view(-1).index_add_(0, where, amounts.to(tensor))
+    else:
+        tensor.index_put_(
+            torch.unravel_index(where, tensor.shape), amounts.to(tensor), accumulate=True
+        )
 
 
 @final
@@ -81,30 +127,28 @@ class Coordinates:
     def __init__(self, optimizer: Any, flat: NDArray[np.int64]) -> None:
         self._sharded = is_sharded(optimizer)
         self._count = len(flat)
-        self._parts: list[_Part] = []
-        order: list[NDArray[np.int64]] = []
-        start = taken = 0
+        self._device = optimizer.params[0].device
+        groups: dict[Any, list[_Inside]] = {}
+        start = 0
         for number, parameter in enumerate(optimizer.params):
             here = np.flatnonzero((flat >= start) & (flat < start + parameter.numel()))
             where = torch.as_tensor(flat[here] - start)
+            start += parameter.numel()
             if self._sharded:
                 mine, where = _local(parameter, where)
                 here = here[mine]
-            start += parameter.numel()
             if len(here):
-                self._parts.append(
-                    _Part(
-                        tensor=number,
-                        where=where.to(parameter.device),
-                        places=slice(taken, taken + len(here)),
-                    )
-                )
-                order.append(here)
-                taken += len(here)
-        self._device = optimizer.params[0].device
-        self._order = np.concatenate(order) if order else np.empty(0, dtype=np.int64)
-        self._in_order = np.array_equal(self._order, np.arange(len(flat)))
+                shape = _mine(parameter).shape
+                group = parameter.device if _is_joined(parameter, shape) else number
+                groups.setdefault(group, []).append((number, shape, where, here))
+        self._parts = [_joined(group, optimizer.params) for group in groups.values()]
+        places = [part.places for part in self._parts]
+        order = np.concatenate([np.empty(0, dtype=np.int64), *places])
+        # Parts hold the coordinates in another order, and with FSDP2 not all of them.
+        in_order = np.array_equal(order, np.arange(len(flat)))
+        self._back = None if in_order else torch.as_tensor(order, device=self._device)
 
+    @torch.no_grad()
     def read(self, tensors: Sequence[Any], *, summed: bool = False) -> Tensor:
         """The numbers at the coordinates, in double precision on the device of the first tensor.
 
@@ -112,34 +156,57 @@ class Coordinates:
             tensors: One for each trained tensor; where it is `None`, its numbers are zero.
             summed: Whether to add up the tensors of all processes. Parts of tensors always are.
         """
-        parts = []
-        for part in self._parts:
-            tensor = tensors[part.tensor]
-            numbers = part.where * 0.0 if tensor is None else _mine(tensor).take(part.where)
-            parts.append(numbers.detach().to(self._device))
-        values = torch.cat(parts).double() if parts else torch.empty(0, dtype=torch.float64)
-        if not self._in_order:
-            taken = values.to(self._device)
-            values = torch.zeros(self._count, dtype=torch.float64, device=self._device)
-            values[torch.as_tensor(self._order, device=self._device)] = taken
+        parts = [part.read(tensors).to(self._device, torch.float64) for part in self._parts]
+        nothing = torch.empty(0, dtype=torch.float64, device=self._device)
+        values = parts[0] if len(parts) == 1 else torch.cat([nothing, *parts])
+        if self._back is not None:
+            values = values.new_zeros(self._count).index_copy_(0, self._back, values)
         if summed or self._sharded:
             torch.distributed.all_reduce(values)
         return values
 
+    @torch.no_grad()
     def add(self, tensors: Sequence[Any], amounts: Array) -> None:
         """Add an amount at each coordinate, in place."""
-        mine = amounts[self._order]
-        moved = torch.as_tensor(mine, dtype=torch.float32, device=self._device)
-        for part in self._parts:
-            if tensors[part.tensor] is None or not mine[part.places].any():
-                continue
-            tensor = _mine(tensors[part.tensor])
-            values = moved[part.places].to(tensor)
-            if tensor.is_contiguous():
-                tensor.view(-1).index_add_(0, part.where, values)
-            else:
-                indices = torch.unravel_index(part.where, tensor.shape)
-                tensor.index_put_(indices, values, accumulate=True)
+        if not amounts.any():
+            return
+        moved = without_waiting(torch.as_tensor(amounts, dtype=torch.float32), self._device)
+        if self._back is not None:
+            moved = moved[self._back]
+        counts = [len(part.places) for part in self._parts]
+        for part, mine in zip(self._parts, torch.split(moved, counts), strict=True):
+            part.add(tensors, mine.to(part.where.device))
+
+
+_Inside = tuple[int, torch.Size, Tensor, NDArray[np.int64]]
+"""Number and shape of a tensor, indices in it, and their places among all coordinates."""
+
+
+def _is_joined(parameter: Any, shape: torch.Size) -> bool:
+    return bool(parameter.device.type == "cuda" and shape.numel() <= _SMALL)
+
+
+def _joined(group: Sequence[_Inside], parameters: Sequence[Any]) -> _Part:
+    """The coordinates in these tensors, as coordinates of one."""
+    numbers, shapes, where, places = zip(*group, strict=True)
+    starts = np.cumsum([0, *(shape.numel() for shape in shapes[:-1])]).tolist()
+    joined = torch.cat([here + start for here, start in zip(where, starts, strict=True)])
+    return _Part(
+        tensors=numbers,
+        shapes=shapes,
+        where=joined.to(parameters[numbers[0]].device),
+        places=np.concatenate(places),
+    )
+
+
+def without_waiting(values: Tensor, device: torch.device) -> Tensor:
+    """A copy on another device, for which Python does not wait where one of them is CUDA.
+
+    What comes from a GPU may be read once the work of its stream until now is done.
+    """
+    if device.type == "cuda" and values.device.type == "cpu":
+        return values.pin_memory().to(device, non_blocking=True)
+    return values.to(device, non_blocking=values.device.type == "cuda")
 
 
 def _mine(tensor: Any) -> Tensor:
