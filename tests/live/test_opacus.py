@@ -228,25 +228,27 @@ def test_steps_that_are_counted_together_give_the_same_scores(kind, monkeypatch)
     assert torch.equal(*parameters)
 
 
-def test_a_violation_in_the_last_steps_is_raised_at_the_end(monkeypatch, tmp_path):
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_violation_in_the_last_steps_is_raised_at_the_end(interrupted, monkeypatch, tmp_path):
     monkeypatch.setattr("dpaudit.live.opacus._steps_together", lambda _: 1000)
-    for interrupted in (False, True):
-        model, optimizer, loader, criterion = private()
-        optimizer.add_noise = lambda optimizer=optimizer: [
-            setattr(p, "grad", p.summed_grad.clone()) for p in optimizer.params
-        ]
-        options = {"on_violation": "raise", "store": tmp_path / f"{interrupted}.sqlite"}
-        expected = KeyError if interrupted else ViolationFound
-        with (
-            pytest.raises(expected),
-            live_audit(optimizer, canaries=250, name="shipped", **options) as live,
-        ):
+    model, optimizer, loader, criterion = private()
+    optimizer.add_noise = lambda: [
+        setattr(p, "grad", p.summed_grad.clone()) for p in optimizer.params
+    ]
+    path = tmp_path / "audits.sqlite"
+    live = live_audit(optimizer, canaries=250, name="shipped", store=path, on_violation="raise")
+
+    def train():
+        with live:
             fit(model, optimizer, loader, criterion, epochs=5)
             if interrupted:
                 raise KeyError("from the user's training")
-        assert live.result.final.horizon == 40
-        with Store.open(options["store"]) as store:
-            assert len(list(store.audits())) == (0 if interrupted else 1)
+
+    with pytest.raises(KeyError if interrupted else ViolationFound):
+        train()
+    assert live.result.final.horizon == 40
+    with Store.open(path) as store:
+        assert len(store.audits()) == (0 if interrupted else 1)
 
 
 def test_without_subtracting_only_noisy_gradients_are_used():
