@@ -1,10 +1,11 @@
-"""Mutation testing: plant random faults in a package and see whether its tests notice.
+"""Mutation testing: plant random faults in packages and see whether their tests notice.
 
-    python benchmarks/mutants.py --package lower_bounds --count 20 --seed 0
+    python benchmarks/mutants.py lower_bounds upper_bounds claims --count 60 --seed 0
 
 A mutant flips a comparison, exchanges operators, changes a number or negates a condition. The
-tests run on a copy of ``src`` until the first failure. Each mutant's fate is a line of ``--log``,
-so that an interrupted run resumes. A survivor is a missing test or an equivalent mutant.
+tests of its package, and the examples in its docstrings, run on a copy of ``src`` until the first
+failure. Each mutant's fate is a line of ``--log``, so that an interrupted run resumes. A survivor
+is a missing test or an equivalent mutant.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ROOT / "src" / "dpaudit"
 SWAPPED = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -82,58 +85,66 @@ def mutated(tree: ast.Module, place: int) -> tuple[str, int]:
     return ast.unparse(ast.fix_missing_locations(tree)), getattr(node, "lineno", 0)
 
 
-def fate(path: Path, source: str, tests: list[str], limit: float) -> str:
-    """``killed``, ``survived`` or ``timeout`` (which counts as killed)."""
+def fate(path: Path, place: int, limit: float) -> dict[str, object]:
+    """The mutant, and ``killed``, ``survived`` or ``timeout`` (which counts as killed)."""
+    source, line = mutated(ast.parse(path.read_text(encoding="utf8")), place)
+    inside = path.relative_to(PACKAGES)
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
-        (copy / path.relative_to(ROOT / "src")).write_text(source, encoding="utf8")
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-        environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+        (copy / "dpaudit" / inside).write_text(source, encoding="utf8")
+        tests = [f"tests/{inside.parts[0]}", str(copy / "dpaudit" / inside.parts[0])]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+        paths = os.pathsep.join([str(copy), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
+        entry = {"file": str(path.relative_to(ROOT)), "place": place, "line": line}
         try:
-            run = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, timeout=limit, check=False
-            )
+            pytest = subprocess.run(
+                [*command, *tests], cwd=ROOT, env=environment, capture_output=True,
+                timeout=limit, check=False,
+            )  # fmt: skip
         except subprocess.TimeoutExpired:
-            return "timeout"
-    return {0: "survived", 5: "no tests"}.get(run.returncode, "killed")
+            return {**entry, "fate": "timeout"}
+    return {**entry, "fate": {0: "survived", 5: "no tests"}.get(pytest.returncode, "killed")}
 
 
 def main() -> None:
     """Plant mutants as the options say, and print the survivors."""
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    options.add_argument("--package", required=True, help="such as lower_bounds")
-    options.add_argument("--tests", nargs="+", help="default: tests/PACKAGE")
-    options.add_argument("--count", type=int, default=20)
+    options.add_argument("packages", nargs="+", help="such as lower_bounds")
+    options.add_argument("--count", type=int, default=60)
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--processes", type=int, default=1)
     options.add_argument("--limit", type=float, default=600.0, help="seconds for each mutant")
-    options.add_argument("--log", type=Path, help="default: mutants-PACKAGE-SEED.jsonl")
+    options.add_argument("--log", type=Path, default=Path("mutants.jsonl"))
     given = options.parse_args()
-    tests = given.tests or [f"tests/{given.package}"]
-    log = given.log or Path(f"mutants-{given.package}-{given.seed}.jsonl")
-    where = ROOT / "src" / "dpaudit" / given.package
-    files = sorted(where.rglob("*.py")) if where.is_dir() else [where.with_suffix(".py")]
-    trees = {path: ast.parse(path.read_text(encoding="utf8")) for path in files}
-    every = [(path, *each) for path in files for each in mutations(trees[path])]
+    log: Path = given.log
+    files = [file for name in given.packages for file in sorted((PACKAGES / name).rglob("*.py"))]
+    every = [
+        (path, *each)
+        for path in files
+        for each in mutations(ast.parse(path.read_text(encoding="utf8")))
+    ]
     random.Random(given.seed).shuffle(every)
     earlier = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     tried = {(entry["file"], entry["place"]) for entry in earlier}
-    for path, place, what in every[: given.count]:
-        name = str(path.relative_to(ROOT))
-        if (name, place) in tried:
-            continue
-        source, line = mutated(ast.parse(path.read_text(encoding="utf8")), place)
-        entry = {"file": name, "place": place, "line": line, "mutation": what}
-        entry["fate"] = fate(path, source, tests, given.limit)
-        earlier.append(entry)
-        with log.open("a", encoding="utf8") as lines:
-            lines.write(json.dumps(entry) + "\n")
-        print(f"{entry['fate']:9} {name}:{line} {what}", flush=True)
+    with ThreadPoolExecutor(given.processes) as pool:
+        planted = {
+            pool.submit(fate, path, place, given.limit): what
+            for path, place, what in every[: given.count]
+            if (str(path.relative_to(ROOT)), place) not in tried
+        }
+        for done in as_completed(planted):
+            entry = {**done.result(), "mutation": planted[done]}
+            earlier.append(entry)
+            with log.open("a", encoding="utf8") as lines:
+                lines.write(json.dumps(entry) + "\n")
+            print("{fate:9} {file}:{line} {mutation}".format(**entry), flush=True)
     survivors = [entry for entry in earlier if entry["fate"] == "survived"]
     print(f"{len(earlier)} mutants, {len(survivors)} survived")
     for entry in survivors:
         text = (ROOT / entry["file"]).read_text(encoding="utf8").splitlines()[entry["line"] - 1]
-        print(f"  {entry['file']}:{entry['line']} {entry['mutation']}: {text.strip()}")
+        print("  {file}:{line} {mutation}: ".format(**entry) + text.strip())
 
 
 if __name__ == "__main__":
