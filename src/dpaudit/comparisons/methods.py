@@ -1,6 +1,6 @@
-"""The methods and rules without a theorem, for comparison with papers; their bounds say so.
+"""The methods without a theorem, for comparison with papers; their bounds say so.
 
-`dpaudit.comparisons` has the formulas. `methods` has the methods with a theorem.
+They are registered in the entry points ``dpaudit.lower_bounds``, as those of other packages are.
 """
 
 from __future__ import annotations
@@ -10,36 +10,20 @@ from typing import Any
 
 from dpaudit._arrays import Array
 from dpaudit.comparisons import bayesian, ratio
-from dpaudit.comparisons.rules import OnSameScores, hull_of
 from dpaudit.curves import Family
 from dpaudit.errors import InvalidInput
-from dpaudit.lower_bounds.counts import ErrorCounts, middle_of_best
+from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.diagnostics import Evidence
-from dpaudit.lower_bounds.methods import Method, Reading, Request, Test, counted
-from dpaudit.lower_bounds.selection import Simultaneous
+from dpaudit.lower_bounds.methods import (
+    Method,
+    Reading,
+    Request,
+    Test,
+    at_best_threshold,
+    counted,
+)
+from dpaudit.lower_bounds.selection import OnSameScores, Simultaneous
 from dpaudit.privacy import Question
-from dpaudit.scores.table import Scores
-
-Rank = Callable[[ErrorCounts, float], Array]
-"""A bound per threshold at a significance."""
-
-
-def at_best_threshold(scores: Scores, request: Request, rank: Rank) -> Reading:
-    """The largest bound over all thresholds, by the rules ``best`` and ``bonferroni``."""
-    level = 1 - request.confidence
-    counts = ErrorCounts.sweep(scores.inserted_scores, scores.other_scores)
-    if len(counts) == 0:
-        return counted(scores, counts, None, 0.0, request)
-    if request.rule.name == "bonferroni":
-        counts = counts[
-            hull_of(
-                counts.false_positives, counts.false_negatives, counts.negatives, counts.positives
-            )
-        ]
-        level /= len(counts) + 2  # "all" and "none inserted" are thresholds of the union bound too
-    values = rank(counts, level)
-    place = middle_of_best(values)
-    return counted(scores, counts, place, float(values[place]), request)
 
 
 def formula(function: Callable[..., Array]) -> Test:
@@ -65,7 +49,7 @@ def formula(function: Callable[..., Array]) -> Test:
                 "clopper-pearson or gaussian-dp; use 'pilot'"
             )
         if isinstance(rule, OnSameScores):
-            return at_best_threshold(evidence, request, rank)
+            return at_best_threshold(evidence, request, rule, rank)
         inserted, others = evidence.inserted_scores, evidence.other_scores
         counts = rule.choose(inserted, others, lambda pilot: rank(pilot, level))
         return counted(evidence, counts, 0, float(rank(counts, level)[0]), request)

@@ -4,7 +4,7 @@ A bound is the largest parameter of a family of trade-off curves that a test of 
 Four tests have a theorem: at one threshold (`joint_test`), at every threshold (`simultaneous`),
 with the guesses of one run (`one_run`), and with independent guesses (`one_run_independent`); a
 fifth reads means and variances of normal scores (`gaussian_fit`). Each is imported when it is used.
-`compared` has the methods without a theorem.
+`dpaudit.comparisons.methods` has the methods without a theorem.
 
 A method of your own is one `Method`, registered with an entry point in the group
 ``dpaudit.lower_bounds``. Check it with `dpaudit.testing.check_lower_bound`.
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from dpaudit.comparisons.rules import OnSameScores
+from dpaudit._arrays import Array
 from dpaudit.curves import GAUSSIAN, Family, pairs_family
 from dpaudit.errors import InvalidInput
-from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.counts import ErrorCounts, middle_of_best
 from dpaudit.lower_bounds.diagnostics import (
     FAIR_COINS,
     GAUSSIAN_TRADE_OFF,
@@ -35,6 +35,7 @@ from dpaudit.lower_bounds.diagnostics import (
 from dpaudit.lower_bounds.joint_test import at_one_threshold
 from dpaudit.lower_bounds.selection import (
     Fixed,
+    OnSameScores,
     Pilot,
     Simultaneous,
     ThresholdRule,
@@ -170,10 +171,11 @@ def at_threshold(
         parameter, place = at_every_threshold(counts, family, level)
         return counted(evidence, counts, place, parameter, request)
     if isinstance(rule, OnSameScores):
-        from dpaudit.lower_bounds.compared import at_best_threshold
-
         return at_best_threshold(
-            evidence, request, lambda counts, level: family.through(*counts.upper_rates(level))
+            evidence,
+            request,
+            rule,
+            lambda counts, level: family.through(*counts.upper_rates(level)),
         )
     counts = rule.choose(
         inserted,
@@ -183,6 +185,22 @@ def at_threshold(
         lambda rest: np.maximum(family.through(*rest.upper_rates(2 * level)), 0),
     )
     return counted(evidence, counts, 0, at_one_threshold(counts, family, level), request)
+
+
+def at_best_threshold(
+    scores: Scores,
+    request: Request,
+    rule: OnSameScores,
+    rank: Callable[[ErrorCounts, float], Array],
+) -> Reading:
+    """The largest of the bounds that ``rank`` gives at each threshold, at a significance."""
+    counts = ErrorCounts.sweep(scores.inserted_scores, scores.other_scores)
+    if len(counts) == 0:
+        return counted(scores, counts, None, 0.0, request)
+    counts, level = rule.tried(counts, 1 - request.confidence)
+    values = rank(counts, level)
+    place = middle_of_best(values)
+    return counted(scores, counts, place, float(values[place]), request)
 
 
 def counted(

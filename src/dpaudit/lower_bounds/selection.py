@@ -14,6 +14,7 @@ normal, a normal fit extends into tails that a pilot hardly sees.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, final
@@ -23,7 +24,7 @@ from scipy.special import bdtrik, fdtr, fdtrc, ndtr
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
-from dpaudit.comparisons.rules import OnSameScores
+from dpaudit._registry import Registry
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts, middle_of_best
 from dpaudit.lower_bounds.diagnostics import FEWEST_TO_CHECK, normality_p_value, unit_of
@@ -137,9 +138,23 @@ class Simultaneous:
     assumptions: ClassVar[tuple[str, ...]] = ()
 
 
+class OnSameScores(abc.ABC):
+    """The best threshold on the same scores that the bound is read on; without a theorem."""
+
+    name: ClassVar[str]
+    assumptions: ClassVar[tuple[str, ...]]
+
+    @abc.abstractmethod
+    def tried(self, counts: ErrorCounts, significance: float) -> tuple[ErrorCounts, float]:
+        """The thresholds among which the best is taken, and the significance at each of them."""
+
+
 ThresholdRule = Pilot | Fixed | Simultaneous | OnSameScores
 
 RULES = ("pilot", "simultaneous", "bonferroni", "best", "fixed=VALUE")
+
+COMPARED: Registry[OnSameScores] = Registry("threshold", "dpaudit.threshold_rules", {})
+"""Rules without a theorem; `dpaudit.comparisons` and other packages add theirs by entry points."""
 
 
 def threshold_rule(rule: str | ThresholdRule, *, seed: int = 0) -> ThresholdRule:
@@ -165,8 +180,8 @@ def threshold_rule(rule: str | ThresholdRule, *, seed: int = 0) -> ThresholdRule
         return Fixed(value=number)
     if word == "simultaneous" and not argument:
         return Simultaneous()
-    if word in ("best", "bonferroni") and not argument:
-        return OnSameScores("best" if word == "best" else "bonferroni")
+    if not argument and word in COMPARED:
+        return COMPARED[word]
     raise InvalidInput(f"threshold must be one of {', '.join(RULES)}, got {rule!r}")
 
 
