@@ -17,9 +17,14 @@ from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.counts import upper_rate
 from dpaudit.lower_bounds.joint_test import (
     _LADDER,
-    _at_most,
     _even,
-    _observed,
+    _gaps,
+    _interpolated,
+    _is_as_far,
+    _probability,
+    _proven_distance,
+    _region,
+    _region_of,
     at_one_threshold,
     curve_p_value,
     curve_refuted,
@@ -92,12 +97,12 @@ def test_bounds_exceed_the_truth_with_at_most_their_level(family, truths) -> Non
     assert 0.03 < largest <= 0.05
 
 
-def largest_on_a_dense_grid(observed, region, curve: Curve, gamma: float) -> float:
+def largest_on_a_dense_grid(counts, region, curve: Curve, gamma: float) -> float:
     highest, other = (
-        float(upper_rate(errors, trials, gamma / 2))
+        float(upper_rate(errors, trials, gamma / 2).item())
         for errors, trials in (
-            (observed.false_positives, observed.negatives),
-            (observed.false_negatives, observed.positives),
+            (counts.false_positives, counts.negatives),
+            (counts.false_negatives, counts.positives),
         )
     )
     lowest = float(curve.inverse(np.array(other)))
@@ -107,7 +112,7 @@ def largest_on_a_dense_grid(observed, region, curve: Curve, gamma: float) -> flo
     alpha = np.append(alpha, curve.inverse(_even(float(curve.tradeoff(highest)), other, 3001)))
     alpha = np.clip(alpha, lowest, highest)
     return max(
-        float(observed.probability(region, part, curve.tradeoff(part)).max())
+        float(_probability(counts, region, part, curve.tradeoff(part)).max())
         for part in np.array_split(alpha, 20)
     )
 
@@ -121,13 +126,12 @@ def test_p_values_exceed_the_largest_probability_of_a_dense_grid(
     name: str, x: int, y: int, sizes: tuple[int, int]
 ) -> None:
     curve, counts = CURVES[name], counts_of(x, y, *sizes)
-    observed = _observed(counts)
-    region, p_value = observed.region_of(curve), curve_p_value(counts, curve)
+    region, p_value = _region_of(counts, curve), curve_p_value(counts, curve)
     if region is None:
         assert p_value == 1.0
         return
     gamma = next(gamma for least, gamma in _LADDER if p_value >= least)
-    largest = largest_on_a_dense_grid(observed, region, curve, gamma)
+    largest = largest_on_a_dense_grid(counts, region, curve, gamma)
     assert largest + gamma <= p_value <= largest * 1.002 + 1.01 * gamma
 
 
@@ -154,22 +158,22 @@ def test_p_values_of_random_unbalanced_audits_are_proven(seed: int) -> None:
         beta = float(curve.tradeoff(np.array(alpha)))
         shift = random.uniform(1.4, 2.2) * np.sqrt(sizes[1] * beta * (1 - beta))
         counts = counts_of(round(sizes[0] * alpha), max(0, round(sizes[1] * beta - shift)), *sizes)
-        observed, p_value = _observed(counts), curve_p_value(counts, curve)
-        region = observed.region_of(curve)
+        p_value = curve_p_value(counts, curve)
+        region = _region_of(counts, curve)
         if region is not None and p_value >= 1e-3:
-            assert largest_on_a_dense_grid(observed, region, curve, 1e-5) + 1e-5 <= p_value
+            assert largest_on_a_dense_grid(counts, region, curve, 1e-5) + 1e-5 <= p_value
 
 
 @pytest.mark.parametrize("name", CURVES)
 def test_interpolation_in_natural_parameters_bounds_the_probability(name: str) -> None:
-    curve, observed = CURVES[name], _observed(counts_of(4, 7, 60, 45))
-    region = observed.region(curve, 0.5)
+    curve, counts = CURVES[name], counts_of(4, 7, 60, 45)
+    region = _region(counts, curve, 0.5)
     edges = np.linspace(0.0, 1.0, 24)
-    bounds = observed.interpolated(region, curve, edges[:-1], edges[1:])
+    bounds = _interpolated(counts, region, curve, edges[:-1], edges[1:])
     sharp = 0
     for left, right, bound in zip(edges, edges[1:], bounds, strict=False):
         alpha = np.linspace(left, right, 201)
-        largest = observed.probability(region, alpha, curve.tradeoff(alpha)).max()
+        largest = _probability(counts, region, alpha, curve.tradeoff(alpha)).max()
         assert not bound < largest  # NaN counts as not proven
         sharp += bound < 1.3 * largest
     assert sharp > 3
@@ -205,13 +209,13 @@ def test_small_p_values_are_those_of_perfect_separation() -> None:
 def test_the_distance_is_proven_up_to_the_nearest_point(
     name: str, x: int, y: int, sizes: tuple[int, int]
 ) -> None:
-    curve, observed = CURVES[name], _observed(counts_of(x, y, *sizes))
+    curve, counts = CURVES[name], counts_of(x, y, *sizes)
     alpha = np.concatenate([_even(0.0, 1.0, 40_001), curve.kinks])
-    nearest = float(np.hypot(*np.maximum(observed.gaps(alpha, curve.tradeoff(alpha)), 0)).min())
-    assert observed.proven_distance(curve) == pytest.approx(nearest, rel=0.03, abs=2e-3)
+    nearest = float(np.hypot(*np.maximum(_gaps(counts, alpha, curve.tradeoff(alpha)), 0)).min())
+    assert _proven_distance(counts, curve) == pytest.approx(nearest, rel=0.03, abs=2e-3)
     if nearest > 0.01:
-        assert observed.is_as_far(curve, 0.999 * nearest - 1e-3)
-        assert not observed.is_as_far(curve, 1.001 * nearest + 1e-3)
+        assert _is_as_far(counts, curve, 0.999 * nearest - 1e-3)
+        assert not _is_as_far(counts, curve, 1.001 * nearest + 1e-3)
 
 
 @pytest.mark.parametrize("each", [6, 10])
@@ -222,15 +226,15 @@ def test_counts_on_the_curve_do_not_speak_against_it(each: int) -> None:
 
 
 def test_the_probability_of_a_region_is_a_sum_over_its_pairs() -> None:
-    curve, seen = gaussian_curve(1.0), _observed(counts_of(3, 4))
-    xs, ys = seen.region(curve, 1.0)
+    curve, counts = gaussian_curve(1.0), counts_of(3, 4)
+    xs, ys = _region(counts, curve, 1.0)
     inside = np.zeros((NEGATIVES + 1, POSITIVES + 1), dtype=bool)
     for x, y in zip(xs.astype(int), ys.astype(int), strict=True):
         inside[: x + 1, : y + 1] = True
     assert inside[3, 4]
     alpha, beta = np.array([0.2, 0.5]), np.array([0.3, 0.1])
     expected = [weights(a, b)[inside].sum() for a, b in zip(alpha, beta, strict=True)]
-    assert seen.probability((xs, ys), alpha, beta) == pytest.approx(expected, rel=1e-9)
+    assert _probability(counts, (xs, ys), alpha, beta) == pytest.approx(expected, rel=1e-9)
 
 
 def test_no_error_at_all_is_the_closed_form() -> None:
@@ -253,12 +257,16 @@ def test_any_size_gives_a_bound_near_the_rates(each: int) -> None:
 @pytest.mark.parametrize("trials", [10, 10**6, 10**7, 10**8, 10**10])
 def test_binomial_p_values_at_every_size(trials: int) -> None:
     errors = np.array([0, trials // 3, trials - 1, trials])
-    observed = errors / trials
-    spread = np.sqrt(np.maximum(observed * (1 - observed), 1 / trials) / trials)
-    rates = np.clip(observed[:, None] + spread[:, None] * np.linspace(-6, 6, 41), 0, 1)
-    expected = binom.cdf(errors[:, None], trials, rates)
-    ours = _at_most(errors[:, None].astype(float), trials, rates)
-    np.testing.assert_allclose(ours, expected, atol=1e-7)
+    counts = counts_of(0, 0, trials, trials)
+    for most in errors.astype(float):
+        spread = np.sqrt(max(most / trials * (1 - most / trials), 1 / trials) / trials)
+        rates = np.clip(most / trials + spread * np.linspace(-6, 6, 41), 0, 1)
+        expected = binom.cdf(most, trials, rates)
+        region, nothing = (np.array([most]), np.array([0.0])), np.zeros(41)
+        ours = _probability(counts, region, rates, nothing)
+        np.testing.assert_allclose(ours, expected, atol=1e-7)
+        ours = _probability(counts, region[::-1], nothing, rates)
+        np.testing.assert_allclose(ours, expected, atol=1e-7)
 
 
 @pytest.mark.parametrize("size", [10**8, 10**12, 10**15])

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import ndtri
 
 from dpaudit import lower_bound
-from dpaudit.comparisons.rules import OnSameScores
+from dpaudit.comparisons.rules import BEST, BONFERRONI
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds import ErrorCounts, Fixed, Pilot, Simultaneous
 from dpaudit.lower_bounds.counts import midpoints
@@ -106,8 +106,8 @@ def test_fixed_reads_at_the_given_threshold():
         ("pilot", Pilot()),
         ("pilot=0.25", Pilot(share=0.25)),
         ("simultaneous", Simultaneous()),
-        ("bonferroni", OnSameScores("bonferroni")),
-        ("best", OnSameScores("best")),
+        ("bonferroni", BONFERRONI),
+        ("best", BEST),
         ("fixed 1.5", Fixed(value=1.5)),
         ("fixed=-2", Fixed(value=-2.0)),
     ],

@@ -93,11 +93,13 @@ def estimate(
         confidence=_validate.confidence(confidence),
         seed=seed,
     )
-    given = {"sampling_rate": sampling_rate, "steps": steps, "history": history}
-    names = [name for name, value in given.items() if value is not None]
-    if names and method != "dpsgd":
+    mechanism = {"sampling_rate": sampling_rate, "steps": steps, "history": history}
+    names = [name for name, value in mechanism.items() if value is not None]
+    if method == "dpsgd":
+        return _dpsgd(sampling_rate, steps, history).bound(evidence, request)
+    if names:
         raise InvalidInput(f"{names[0]} is for method 'dpsgd', got method {method!r}")
-    return _method(method, sampling_rate, steps, history).bound(evidence, request)
+    return METHODS[method].bound(evidence, request)
 
 
 def claimed_history(settings: Mapping[str, float]) -> list[Group] | None:
@@ -111,18 +113,16 @@ def claimed_history(settings: Mapping[str, float]) -> list[Group] | None:
     return None if rate is None or steps is None or rate >= 1 else [(1.0, rate, int(steps))]
 
 
-def _method(
-    name: str, rate: float | None, steps: int | None, history: Sequence[Group] | None
+def _dpsgd(
+    sampling_rate: float | None, steps: int | None, history: Sequence[Group] | None
 ) -> Method:
-    if not isinstance(name, str) or name != "dpsgd":
-        return METHODS[name]  # which refuses what is not the name of a method
-    if rate is not None and steps is not None and history is None:
-        history = [(1.0, rate, steps)]
-    elif rate is not None or steps is not None or history is None:
+    if sampling_rate is not None and steps is not None and history is None:
+        history = [(1.0, sampling_rate, steps)]
+    elif sampling_rate is not None or steps is not None or history is None:
         raise InvalidInput(
             "method 'dpsgd' bounds the noise of DP-SGD with a known mechanism: it needs "
             "sampling_rate (1 without sampling) and steps, or history instead of both; got "
-            f"sampling_rate={rate!r}, steps={steps!r} and history={history!r}"
+            f"sampling_rate={sampling_rate!r}, steps={steps!r} and history={history!r}"
         )
     from dpaudit.lower_bounds.dpsgd import dpsgd  # imports dp-accounting
 
@@ -165,7 +165,8 @@ def estimate_all(
         raise InvalidInput(f"methods must be a list of names of methods, got {methods!r}")
     bounds: list[Bound] = []
     unavailable: list[Unavailable] = []
-    for name, method in [(name, _method(name, *mechanism)) for name in methods]:
+    chosen = {name: _dpsgd(*mechanism) if name == "dpsgd" else METHODS[name] for name in methods}
+    for name, method in chosen.items():
         try:
             bounds.append(method.bound(evidence, request))
         except DpauditError as error:

@@ -49,9 +49,7 @@ References:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -64,6 +62,8 @@ from dpaudit.lower_bounds.counts import ErrorCounts
 
 # Up to here scipy's bdtr is right to 2e-9; at 1e8 trials it is wrong by 0.1, past 2**31 it is NaN.
 _MOST_TRIALS_OF_BDTR = 10**6
+# Where error rates are larger, the counts have no weight.
+_NEGLIGIBLE = 2e-14
 # Points of the curve in either coordinate, and rows of the region. Fewer rows enlarge the region.
 _POINTS, _ROWS = 128, 160
 # Points around the nearest one.
@@ -103,19 +103,18 @@ def curve_p_value(counts: ErrorCounts, curve: Curve) -> float:
         >>> round(curve_p_value(counts, gaussian_curve(3.0)), 3)
         0.013
     """
-    observed = _observed(counts)
-    region = observed.region_of(curve)
+    region = _region_of(counts, curve)
     if region is None:
         return 1.0
     rungs = 0
     for least, gamma in _LADDER:
         rungs += 1
         limits = counts.upper_rates(gamma)
-        largest, _ = observed.searched(region, curve, limits)
+        largest, _ = _searched(counts, region, curve, limits)
         if largest * _ROUND_UP + gamma >= least:
             break
     proven, step = max(largest * _ROUND_UP, gamma / 1e3), 1e-4
-    while proven < 1 and not observed.proven(region, curve, limits, proven):
+    while proven < 1 and not _proven(counts, region, curve, limits, proven):
         proven, step = proven * (1 + step), 2 * step
     # The smallest level at which the test refutes with the gamma of that level. What is proven with
     # one gamma holds with every larger one.
@@ -134,12 +133,11 @@ def curve_refuted(counts: ErrorCounts, curve: Curve, significance: float) -> boo
         >>> curve_refuted(counts, gaussian_curve(3.0), 0.05)
         True
     """
-    observed = _observed(counts)
-    region = observed.region_of(curve)
+    region = _region_of(counts, curve)
     if region is None:
         return significance >= 1
     gamma = next(gamma for least, gamma in _LADDER if significance >= least)
-    return observed.proven(region, curve, counts.upper_rates(gamma), significance - gamma)
+    return _proven(counts, region, curve, counts.upper_rates(gamma), significance - gamma)
 
 
 def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -> float:
@@ -150,30 +148,30 @@ def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -
         family: The curve of each parameter.
         significance: Error probability of the bound.
     """
-    observed, gamma = _observed(counts), significance * _SHARE
+    gamma = significance * _SHARE
     level = -float(ndtri(min(significance, 0.49)))
-    distance, ordering = observed.distance(family.curve(0.0)), 0.0
+    distance, ordering = _distance(counts, family.curve(0.0)), 0.0
     if distance > level:
         ordering = sign_change(
-            lambda parameter: level - observed.distance(family.curve(parameter)),
+            lambda parameter: level - _distance(counts, family.curve(parameter)),
             0.0,
             min(1.0, family.highest),
             tolerance=1e-7,
         )[1]
         distance = level
     # A smaller parameter is farther away; it costs tightness only.
-    while ordering > 0 and not observed.is_as_far(family.curve(ordering), distance - _SLACK):
+    while ordering > 0 and not _is_as_far(counts, family.curve(ordering), distance - _SLACK):
         ordering = ordering * 0.999 if ordering > 1e-6 else 0.0
     if ordering == 0.0:
-        distance = min(distance, observed.proven_distance(family.curve(0.0)))
+        distance = min(distance, _proven_distance(counts, family.curve(0.0)))
     if distance <= _SLACK:
         return 0.0
-    region = observed.region(family.curve(ordering), distance - _SLACK)
+    region = _region(counts, family.curve(ordering), distance - _SLACK)
     limits = counts.upper_rates(gamma)
 
     @lru_cache
     def excess(parameter: float) -> float:
-        p_value = observed.searched(region, family.curve(parameter), limits)[0] * _ROUND_UP + gamma
+        p_value = _searched(counts, region, family.curve(parameter), limits)[0] * _ROUND_UP + gamma
         return float(np.log(min(1.0, p_value) / significance))
 
     low = 0.93 * ordering
@@ -184,7 +182,7 @@ def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -
     high = min(1.03 * ordering + 1e-3, family.highest)
     bound, step = sign_change(excess, low, high, tolerance=1e-6)[0], 1e-6
     left = significance - gamma
-    while bound > 0 and not observed.proven(region, family.curve(bound), limits, left):
+    while bound > 0 and not _proven(counts, region, family.curve(bound), limits, left):
         bound, step = max(bound * (1 - step), 0.0), 2 * step
         bound = bound if step < 1 else 0.0
     return bound
@@ -201,218 +199,213 @@ def distances(counts: ErrorCounts, curve: Curve) -> Array:
     return np.asarray(np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0)).min(axis=1))
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Observed:
-    """The counts at one threshold, and how unlikely they are under a curve.
+def _points(counts: ErrorCounts, curve: Curve) -> Array:
+    """False-positive rates of points near the counts; dense in either coordinate."""
+    highest, other = (rate.item() for rate in counts.upper_rates(_NEGLIGIBLE))
+    here = _even(float(curve.inverse(np.array(other))), highest, _POINTS)
+    there = _even(float(curve.tradeoff(np.array(highest))), other, _POINTS)
+    alpha = np.concatenate([here, curve.inverse(there), curve.kinks])
+    return np.sort(np.clip(alpha, 0.0, 1.0))
 
-    ``highest`` and ``other`` are rates of both errors above which the counts have no weight.
+
+def _gaps(counts: ErrorCounts, alpha: Array, beta: Array) -> Array:
+    """How far each count lies below its error rate, after the transformation; two rows."""
+    x = _transformed(counts.false_positives, counts.negatives)
+    y = _transformed(counts.false_negatives, counts.positives)
+    u = _transformed(counts.negatives * alpha, counts.negatives)
+    v = _transformed(counts.positives * beta, counts.positives)
+    return np.stack([u - x, v - y])
+
+
+def _distance(counts: ErrorCounts, curve: Curve) -> float:
+    """How far the counts lie below the curve, about; 0 if they do not."""
+    alpha = _points(counts, curve)
+    for _ in range(2):  # all points, then more around the nearest one
+        gaps = _gaps(counts, alpha, curve.tradeoff(alpha))
+        distances = np.hypot(*np.maximum(gaps, 0))
+        nearest = int(distances.argmin())
+        around = slice(max(nearest - 1, 0), nearest + 2)
+        apart = float(np.hypot(*np.diff(gaps[:, around])).max())
+        alpha = np.linspace(alpha[around][0], alpha[around][-1], _REFINED)
+    # The nearest point of the curve may lie between two of the points.
+    return float(np.sqrt(max(float(distances[nearest]) ** 2 - (apart / 2) ** 2, 0.0)))
+
+
+def _is_as_far(counts: ErrorCounts, curve: Curve, distance: float) -> bool:
+    """Whether the curve is proven to be nowhere nearer than this.
+
+    Between two points of the curve, it is at least as far away as the corner of both smaller
+    rates.
     """
-
-    false_positives: int
-    false_negatives: int
-    negatives: int
-    positives: int
-    highest: float
-    other: float
-
-    def points(self, curve: Curve) -> Array:
-        """False-positive rates of points near the counts; dense in either coordinate."""
-        highest, other = self.highest, self.other
-        here = _even(float(curve.inverse(np.array(other))), highest, _POINTS)
-        there = _even(float(curve.tradeoff(np.array(highest))), other, _POINTS)
-        alpha = np.concatenate([here, curve.inverse(there), curve.kinks])
-        return np.sort(np.clip(alpha, 0.0, 1.0))
-
-    def gaps(self, alpha: Array, beta: Array) -> Array:
-        """How far each count lies below its error rate, after the transformation; two rows."""
-        x = _transformed(self.false_positives, self.negatives)
-        y = _transformed(self.false_negatives, self.positives)
-        u = _transformed(self.negatives * alpha, self.negatives)
-        v = _transformed(self.positives * beta, self.positives)
-        return np.stack([u - x, v - y])
-
-    def distance(self, curve: Curve) -> float:
-        """How far the counts lie below the curve, about; 0 if they do not."""
-        alpha = self.points(curve)
-        for _ in range(2):  # all points, then more around the nearest one
-            gaps = self.gaps(alpha, curve.tradeoff(alpha))
-            distances = np.hypot(*np.maximum(gaps, 0))
-            nearest = int(distances.argmin())
-            around = slice(max(nearest - 1, 0), nearest + 2)
-            apart = float(np.hypot(*np.diff(gaps[:, around])).max())
-            alpha = np.linspace(alpha[around][0], alpha[around][-1], _REFINED)
-        # The nearest point of the curve may lie between two of the points.
-        return float(np.sqrt(max(float(distances[nearest]) ** 2 - (apart / 2) ** 2, 0.0)))
-
-    def is_as_far(self, curve: Curve, distance: float) -> bool:
-        """Whether the curve is proven to be nowhere nearer than this.
-
-        Between two points of the curve, it is at least as far away as the corner of both smaller
-        rates.
-        """
-        alpha = np.concatenate([[0.0], self.points(curve), [1.0]])
-        left, right = alpha[:-1], alpha[1:]
-        while len(left) <= 1000 * _MOST_PIECES:
-            corners = self.gaps(left, curve.tradeoff(right))
-            near = np.hypot(*np.maximum(corners, 0)) < distance
-            left, right = left[near], right[near]
-            if len(left) == 0:
-                return True
-            middle = (left + right) / 2
-            if (middle <= left).any():
-                return False
-            left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
-        return False
-
-    def proven_distance(self, curve: Curve) -> float:
-        """A distance of which all but `_SLACK` is proven; at most `_SLACK` if nothing is."""
-        distance = self.distance(curve)
-        while distance > _SLACK and not self.is_as_far(curve, distance - _SLACK):
-            distance = 0.98 * distance if distance > 0.1 else distance - _SLACK
-        return distance
-
-    def region_of(self, curve: Curve) -> Region | None:
-        """The counts that speak against the curve as much as these; `None` if these do not."""
-        distance = self.proven_distance(curve) - _SLACK
-        return None if distance <= 0 else self.region(curve, distance)
-
-    def region(self, curve: Curve, distance: float) -> Region:
-        """The counts at least so far below the curve, and some more."""
-        lowest = float(curve.inverse(np.array(min(1.0, 1.2 * self.other))))
-        spread = 8 * np.sqrt(self.negatives * np.array([lowest, self.highest])) + 8
-        first = max(0, int(self.negatives * lowest * 0.8 - spread[0]))
-        last = min(self.negatives, int(self.negatives * self.highest + spread[1]))
-        rows = np.unique(np.linspace(first, last, _ROWS).astype(np.int64))
-        alpha = self.points(curve)
-        u = _transformed(self.negatives * alpha, self.negatives)
-        v = _transformed(self.positives * curve.tradeoff(alpha), self.positives)
-        gap = np.maximum(u - _transformed(rows, self.negatives)[:, None], 0)
-        within = np.sqrt(np.maximum(distance**2 - gap**2, 0))
-        edge = np.where(gap < distance, v - within, np.inf).min(axis=1)
-        # The largest counts within the edge: the inverse of the transformation, rounded down.
-        angle = np.clip(edge / (2 * np.sqrt(self.positives + 0.5)), 0, np.pi / 2)
-        most = np.floor(np.sin(angle) ** 2 * (self.positives + 0.75) - 0.375 + 1e-9)
-        most = np.where(edge < _transformed(0, self.positives) - 1e-9, -1, most)
-        most[rows <= self.false_positives] = np.maximum(
-            most[rows <= self.false_positives], self.false_negatives
-        )
-        # Below the first row everything counts; a row stands for all up to the next one, and the
-        # last one for all above.
-        most = np.minimum(np.concatenate([[self.positives], most]), self.positives)
-        until = np.concatenate([rows - 1, [self.negatives]]).astype(float)
-        steps = (most >= 0) & (until >= 0) & np.append(most[1:] != most[:-1], True)
-        return until[steps], most[steps]
-
-    def probability(self, region: Region, alpha: Array, beta: Array) -> Array:
-        """Probability of the region at each pair of rates."""
-        xs, ys = region
-        if len(xs) == 0:
-            return np.zeros(len(alpha))
-        below = _at_most(xs, self.negatives, alpha[:, None])
-        share = np.diff(below, axis=1, prepend=0.0)
-        return np.asarray((share * _at_most(ys, self.positives, beta[:, None])).sum(axis=1))
-
-    def searched(
-        self, region: Region, curve: Curve, limits: tuple[Array, Array]
-    ) -> tuple[float, Array]:
-        """The largest probability found on the part of the curve below both upper limits.
-
-        Returns:
-            The probability, and the false-positive rates where it was computed, ascending.
-        """
-        highest, other = (float(limit.item()) for limit in limits)
-        lowest = float(curve.inverse(np.array(other)))
-        if lowest >= highest:
-            return 0.0, np.empty(0)
-        there = curve.inverse(_even(float(curve.tradeoff(np.array(highest))), other, 14))
-        kinks = np.array([kink for kink in curve.kinks if lowest <= kink <= highest])
-        alpha = np.sort(np.concatenate([_even(lowest, highest, 18), there, kinks]))
-        alpha, largest, everywhere = np.clip(alpha, lowest, highest), 0.0, []
-        for _ in range(3):
-            everywhere.append(alpha)
-            values = self.probability(region, alpha, curve.tradeoff(alpha))
-            highest_here = float(values.max())
-            largest = max(largest, highest_here)
-            # A kink makes a peak of its own, beside which the highest one may stand.
-            left, right = np.diff(values, prepend=-1.0) > 0, np.diff(values, append=-1.0) <= 0
-            peaks = np.flatnonzero(left & right & (values >= _HIGH * highest_here))
-            ends = np.maximum(peaks - 1, 0), np.minimum(peaks + 1, len(alpha) - 1)
-            alpha = np.sort(np.linspace(alpha[ends[0]], alpha[ends[1]], 7).ravel())
-        return largest, np.unique(np.concatenate(everywhere))
-
-    def proven(
-        self, region: Region, curve: Curve, limits: tuple[Array, Array], highest: float
-    ) -> bool:
-        """Whether the region's probability is proven to be at most ``highest``.
-
-        Arguments:
-            region: The region.
-            curve: The trade-off function.
-            limits: Upper limits on both rates; the proof is for the part of the curve below both.
-            highest: The number that the probability must not exceed.
-        """
-        largest, alpha = self.searched(region, curve, limits)
-        if largest * _ROUND_UP > highest:
+    alpha = np.concatenate([[0.0], _points(counts, curve), [1.0]])
+    left, right = alpha[:-1], alpha[1:]
+    while len(left) <= 1000 * _MOST_PIECES:
+        corners = _gaps(counts, left, curve.tradeoff(right))
+        near = np.hypot(*np.maximum(corners, 0)) < distance
+        left, right = left[near], right[near]
+        if len(left) == 0:
+            return True
+        middle = (left + right) / 2
+        if (middle <= left).any():
             return False
-        left, right = alpha[:-1], alpha[1:]
-        while 0 < len(left) <= _MOST_PIECES:
-            larger = ~(self.interpolated(region, curve, left, right) <= highest)  # or NaN
-            left, right = left[larger], right[larger]
-            # At the corner of both smaller rates the probability is at least as large.
-            corners = self.probability(region, left, curve.tradeoff(right))
-            larger = ~(corners * (1 + _ROUNDING) <= highest)
-            left, right = left[larger], right[larger]
-            middle = (left + right) / 2
-            values = self.probability(region, middle, curve.tradeoff(middle))
-            if (values > highest).any() or (middle <= left).any():
-                return False
-            left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
-        return len(left) == 0
-
-    def interpolated(self, region: Region, curve: Curve, left: Array, right: Array) -> Array:
-        """Upper bounds on the region's probability on pieces of the curve, by the lemma.
-
-        Each piece is cut into small boxes. A segment, in natural parameters, is placed below the
-        corners of all boxes at which both rates are smallest.
-        """
-        share = np.linspace(0.0, 1.0, _BOXES + 1)
-        alpha = left[:, None] + (right - left)[:, None] * share
-        beta = np.clip(curve.tradeoff(alpha), _TINY, 1 - 1e-16)
-        alpha = np.clip(alpha, _TINY, 1 - 1e-16)
-        first = beta[:, 1:2]
-        old = np.stack([alpha[:, :1], first])
-        change = np.stack([alpha[:, :-1], beta[:, 1:]]) - old
-        with np.errstate(all="ignore"):  # pieces with a rate of 0 or 1 may give NaN
-            # Differences of logits, right where the rates hardly differ.
-            x, y = np.log1p(change / old) - np.log1p(-change / (1 - old))
-            slope, place = y[:, -1:] / x[:, -1:], x / x[:, -1:]
-            shift = (y - slope * x).min(axis=1, keepdims=True)
-            y = slope * x
-            # Beta at both ends of the segment: the rates whose logits are larger by so much.
-            shift = np.concatenate([shift, shift + y[:, -1:]], axis=1)
-            start, end = np.split(first * np.exp(shift) / (1 + first * np.expm1(shift)), 2, axis=1)
-            ends = (
-                self.probability(region, alpha[:, 0], start[:, 0]),
-                self.probability(region, alpha[:, -2], end[:, 0]),
-            )
-            logs = [np.log(np.maximum(end, _TINY))[:, None] for end in ends]
-            growth = self.negatives * np.log1p(alpha[:, :1] * np.expm1(x))
-            growth += self.positives * np.log1p(start * np.expm1(y))
-            chord = (1 - place) * logs[0] + place * (logs[1] + growth[:, -1:])
-            return np.asarray(np.exp((chord - growth).max(axis=1)) * (1 + _ROUNDING))
+        left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
+    return False
 
 
-def _observed(counts: ErrorCounts) -> _Observed:
-    highest, other = counts.upper_rates(2e-14)
-    return _Observed(
-        false_positives=int(counts.false_positives[0]),
-        false_negatives=int(counts.false_negatives[0]),
-        negatives=counts.negatives,
-        positives=counts.positives,
-        highest=float(highest.item()),
-        other=float(other.item()),
+def _proven_distance(counts: ErrorCounts, curve: Curve) -> float:
+    """A distance of which all but `_SLACK` is proven; at most `_SLACK` if nothing is."""
+    distance = _distance(counts, curve)
+    while distance > _SLACK and not _is_as_far(counts, curve, distance - _SLACK):
+        distance = 0.98 * distance if distance > 0.1 else distance - _SLACK
+    return distance
+
+
+def _region_of(counts: ErrorCounts, curve: Curve) -> Region | None:
+    """The counts that speak against the curve as much as these; `None` if these do not."""
+    distance = _proven_distance(counts, curve) - _SLACK
+    return None if distance <= 0 else _region(counts, curve, distance)
+
+
+def _region(counts: ErrorCounts, curve: Curve, distance: float) -> Region:
+    """The counts at least so far below the curve, and some more."""
+    highest, other = (rate.item() for rate in counts.upper_rates(_NEGLIGIBLE))
+    lowest = float(curve.inverse(np.array(min(1.0, 1.2 * other))))
+    spread = 8 * np.sqrt(counts.negatives * np.array([lowest, highest])) + 8
+    first = max(0, int(counts.negatives * lowest * 0.8 - spread[0]))
+    last = min(counts.negatives, int(counts.negatives * highest + spread[1]))
+    rows = np.unique(np.linspace(first, last, _ROWS).astype(np.int64))
+    alpha = _points(counts, curve)
+    u = _transformed(counts.negatives * alpha, counts.negatives)
+    v = _transformed(counts.positives * curve.tradeoff(alpha), counts.positives)
+    gap = np.maximum(u - _transformed(rows, counts.negatives)[:, None], 0)
+    within = np.sqrt(np.maximum(distance**2 - gap**2, 0))
+    edge = np.where(gap < distance, v - within, np.inf).min(axis=1)
+    # The largest counts within the edge: the inverse of the transformation, rounded down.
+    angle = np.clip(edge / (2 * np.sqrt(counts.positives + 0.5)), 0, np.pi / 2)
+    most = np.floor(np.sin(angle) ** 2 * (counts.positives + 0.75) - 0.375 + 1e-9)
+    most = np.where(edge < _transformed(0, counts.positives) - 1e-9, -1, most)
+    most[rows <= counts.false_positives] = np.maximum(
+        most[rows <= counts.false_positives], counts.false_negatives
     )
+    # Below the first row everything counts; a row stands for all up to the next one, and the
+    # last one for all above.
+    most = np.minimum(np.concatenate([[counts.positives], most]), counts.positives)
+    until = np.concatenate([rows - 1, [counts.negatives]]).astype(float)
+    steps = (most >= 0) & (until >= 0) & np.append(most[1:] != most[:-1], True)
+    return until[steps], most[steps]
+
+
+def _probability(counts: ErrorCounts, region: Region, alpha: Array, beta: Array) -> Array:
+    """Probability of the region at each pair of rates."""
+    if len(region[0]) == 0:
+        return np.zeros(len(alpha))
+    of_negatives, of_positives = (
+        bdtr(most, trials, rates[:, None])
+        if trials <= _MOST_TRIALS_OF_BDTR
+        # The same as an incomplete beta function: right at any size, ten times slower.
+        else np.where(
+            most < trials, betaincc(most + 1, np.maximum(trials - most, 1), rates[:, None]), 1.0
+        )
+        for most, trials, rates in zip(
+            region, (counts.negatives, counts.positives), (alpha, beta), strict=True
+        )
+    )
+    share = np.diff(of_negatives, axis=1, prepend=0.0)
+    return np.asarray((share * of_positives).sum(axis=1))
+
+
+def _searched(
+    counts: ErrorCounts, region: Region, curve: Curve, limits: tuple[Array, Array]
+) -> tuple[float, Array]:
+    """The largest probability found on the part of the curve below both upper limits.
+
+    Returns:
+        The probability, and the false-positive rates where it was computed, ascending.
+    """
+    highest, other = (float(limit.item()) for limit in limits)
+    lowest = float(curve.inverse(np.array(other)))
+    if lowest >= highest:
+        return 0.0, np.empty(0)
+    there = curve.inverse(_even(float(curve.tradeoff(np.array(highest))), other, 14))
+    kinks = np.array([kink for kink in curve.kinks if lowest <= kink <= highest])
+    alpha = np.sort(np.concatenate([_even(lowest, highest, 18), there, kinks]))
+    alpha, largest, everywhere = np.clip(alpha, lowest, highest), 0.0, []
+    for _ in range(3):
+        everywhere.append(alpha)
+        values = _probability(counts, region, alpha, curve.tradeoff(alpha))
+        highest_here = float(values.max())
+        largest = max(largest, highest_here)
+        # A kink makes a peak of its own, beside which the highest one may stand.
+        left, right = np.diff(values, prepend=-1.0) > 0, np.diff(values, append=-1.0) <= 0
+        peaks = np.flatnonzero(left & right & (values >= _HIGH * highest_here))
+        ends = np.maximum(peaks - 1, 0), np.minimum(peaks + 1, len(alpha) - 1)
+        alpha = np.sort(np.linspace(alpha[ends[0]], alpha[ends[1]], 7).ravel())
+    return largest, np.unique(np.concatenate(everywhere))
+
+
+def _proven(
+    counts: ErrorCounts, region: Region, curve: Curve, limits: tuple[Array, Array], highest: float
+) -> bool:
+    """Whether the region's probability is proven to be at most ``highest``.
+
+    Arguments:
+        region: The region.
+        curve: The trade-off function.
+        limits: Upper limits on both rates; the proof is for the part of the curve below both.
+        highest: The number that the probability must not exceed.
+    """
+    largest, alpha = _searched(counts, region, curve, limits)
+    if largest * _ROUND_UP > highest:
+        return False
+    left, right = alpha[:-1], alpha[1:]
+    while 0 < len(left) <= _MOST_PIECES:
+        larger = ~(_interpolated(counts, region, curve, left, right) <= highest)  # or NaN
+        left, right = left[larger], right[larger]
+        # At the corner of both smaller rates the probability is at least as large.
+        corners = _probability(counts, region, left, curve.tradeoff(right))
+        larger = ~(corners * (1 + _ROUNDING) <= highest)
+        left, right = left[larger], right[larger]
+        middle = (left + right) / 2
+        values = _probability(counts, region, middle, curve.tradeoff(middle))
+        if (values > highest).any() or (middle <= left).any():
+            return False
+        left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
+    return len(left) == 0
+
+
+def _interpolated(
+    counts: ErrorCounts, region: Region, curve: Curve, left: Array, right: Array
+) -> Array:
+    """Upper bounds on the region's probability on pieces of the curve, by the lemma.
+
+    Each piece is cut into small boxes. A segment, in natural parameters, is placed below the
+    corners of all boxes at which both rates are smallest.
+    """
+    share = np.linspace(0.0, 1.0, _BOXES + 1)
+    alpha = left[:, None] + (right - left)[:, None] * share
+    beta = np.clip(curve.tradeoff(alpha), _TINY, 1 - 1e-16)
+    alpha = np.clip(alpha, _TINY, 1 - 1e-16)
+    first = beta[:, 1:2]
+    old = np.stack([alpha[:, :1], first])
+    change = np.stack([alpha[:, :-1], beta[:, 1:]]) - old
+    with np.errstate(all="ignore"):  # pieces with a rate of 0 or 1 may give NaN
+        # Differences of logits, right where the rates hardly differ.
+        x, y = np.log1p(change / old) - np.log1p(-change / (1 - old))
+        slope, place = y[:, -1:] / x[:, -1:], x / x[:, -1:]
+        shift = (y - slope * x).min(axis=1, keepdims=True)
+        y = slope * x
+        # Beta at both ends of the segment: the rates whose logits are larger by so much.
+        shift = np.concatenate([shift, shift + y[:, -1:]], axis=1)
+        start, end = np.split(first * np.exp(shift) / (1 + first * np.expm1(shift)), 2, axis=1)
+        ends = (
+            _probability(counts, region, alpha[:, 0], start[:, 0]),
+            _probability(counts, region, alpha[:, -2], end[:, 0]),
+        )
+        logs = [np.log(np.maximum(end, _TINY))[:, None] for end in ends]
+        growth = counts.negatives * np.log1p(alpha[:, :1] * np.expm1(x))
+        growth += counts.positives * np.log1p(start * np.expm1(y))
+        chord = (1 - place) * logs[0] + place * (logs[1] + growth[:, -1:])
+        return np.asarray(np.exp((chord - growth).max(axis=1)) * (1 + _ROUNDING))
 
 
 def _transformed(count: ArrayLike, trials: int) -> Array:
@@ -425,12 +418,3 @@ def _even(low: float, high: float, points: int) -> Array:
     """Rates from low to high, evenly spaced in the arcsine of their root."""
     ends = np.arcsin(np.sqrt(np.clip([low, high], 0.0, 1.0)))
     return np.asarray(np.sin(np.linspace(ends[0], ends[1], points)) ** 2)
-
-
-def _at_most(counts: Array, trials: int, rates: Array) -> Array:
-    """P(Binomial(trials, rate) <= count), for every count and rate."""
-    if trials <= _MOST_TRIALS_OF_BDTR:
-        return np.asarray(bdtr(counts, trials, rates))
-    # The same probability as an incomplete beta function: right at any size, ten times slower.
-    tail = betaincc(counts + 1, np.maximum(trials - counts, 1), rates)
-    return np.where(counts < trials, tail, 1.0)
