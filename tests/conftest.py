@@ -31,6 +31,9 @@ os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
 
+# JAX would take most of a GPU's memory in each process of the suite.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
 # Collections visit all objects of torch and of other libraries: a tenth of the tests' time.
 gc.set_threshold(50_000, 5, 5)
 
