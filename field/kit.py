@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from dpaudit import receipts
 from dpaudit.checks import RULES
 
 Status = Literal["kept", "broken", "cannot tell"]
@@ -106,6 +107,7 @@ def evidence_of(result: Any) -> dict[str, Any]:
             {"rule": finding.rule.name, "explanation": finding.explanation} for finding in broken
         ]
         found["not_tested"] = [finding.rule.name for finding in result.not_tested]
+        found["checked"] = result.to_dict()
     if hasattr(result, "least_upper"):
         found["by"] = "audit"
         found["claimed_epsilon"] = round(result.least_upper.value, 4)
@@ -141,15 +143,37 @@ def run_case(this: Case) -> dict[str, Any]:
     return facts | found | {"seconds": round(time.perf_counter() - started, 1)}
 
 
-def main(adapter: str, out: str) -> None:
-    """Run all cases of an adapter and write their evidence as JSON."""
-    found = []
+NUMBERS = ("verdict", "claimed_epsilon", "shown_epsilon", "p_value", "error")
+"""What a receipt has of a case without findings."""
+
+
+def main(adapter: str, out: str, subject: str, code: str) -> None:
+    """Run all cases of an adapter, write their evidence as JSON, and their receipt beside it.
+
+    Arguments:
+        adapter: The file of the adapter.
+        out: The file that is written.
+        subject: The library and its version.
+        code: Digest of everything that may change a result.
+    """
+    found, cases = [], []
     for this in cases_of(Path(adapter)):
         print(f"  {this.way}: ", end="", flush=True)
         evidence = run_case(this)
         print(evidence["status"], f"({evidence['seconds']:.0f} s)", evidence.get("error", ""))
+        numbers = {name: evidence[name] for name in NUMBERS if name in evidence}
+        cases.append(
+            receipts.Case(
+                name=this.way,
+                settings={"claims": this.claims},
+                verdict=evidence["verdict"],
+                evidence=evidence.pop("checked", numbers),
+            )
+        )
         found.append(evidence)
     Path(out).write_text(json.dumps(found, indent=1) + "\n")
+    receipt = receipts.receipt_of_cases(subject, cases, code=code)
+    receipt.write(Path(out).with_suffix(".receipt.json"), overwrite=True)
 
 
 if __name__ == "__main__":

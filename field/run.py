@@ -4,9 +4,10 @@
 
 A library is installed into a folder of its own under field/.environments, in front of the packages
 of this interpreter, so that versions that exclude each other can be compared and torch is installed
-once. Results are in field/results; a library whose adapter, requirements and dpaudit are unchanged
-is not run again. Libraries that are on no package index are read from clones that you make
-yourself: FIELD_SOURCES names their folder, field/libraries.toml the commits.
+once. Results are in field/results, and their receipts, which `dpaudit verify` checks, in
+field/receipts. A library whose adapter, requirements and dpaudit are unchanged is not run again.
+Libraries that are on no package index are read from clones that you make yourself: FIELD_SOURCES
+names their folder, field/libraries.toml the commits.
 """
 
 from __future__ import annotations
@@ -119,11 +120,15 @@ def run(name: str, library: dict[str, Any], *, fresh: bool) -> dict[str, Any]:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-W", "ignore", "-m", "field.kit"]
         command += [str(HERE / "adapters" / f"{name}.py"), str(draft)]
+        command += [f"{library['title']} {result['version']}", current]
         try:
             subprocess.run(
                 command, env=environment, timeout=60 * MINUTES, check=True, cwd=ENVIRONMENTS / name
             )
             result["cases"] = json.loads(draft.read_text())
+            (HERE / "receipts").mkdir(exist_ok=True)
+            receipt = HERE / "receipts" / f"{name}.receipt.json"
+            shutil.move(draft.with_suffix(".receipt.json"), receipt)
         except (subprocess.SubprocessError, OSError) as error:
             result["does_not_run"] = f"its adapter ended with {type(error).__name__}"
     out.parent.mkdir(exist_ok=True)

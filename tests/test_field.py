@@ -17,6 +17,7 @@ from field.run import libraries  # noqa: E402
 
 import dpaudit  # noqa: E402
 from dpaudit.checks import check_step  # noqa: E402
+from dpaudit.receipts import verify  # noqa: E402
 
 
 def step_of(noise):
@@ -97,9 +98,16 @@ def test_every_result_is_of_a_library_of_the_list_and_every_broken_case_has_a_ca
 
 
 def test_an_adapter_runs(tmp_path):
-    kit.main(str(ROOT / "field" / "adapters" / "optax.py"), str(tmp_path / "cases.json"))
-    cases = json.loads((tmp_path / "cases.json").read_text())
-    assert [case["status"] for case in cases] == ["kept", "broken"]
+    adapter, out = ROOT / "field" / "adapters" / "optax.py", tmp_path / "cases.json"
+    kit.main(str(adapter), str(out), "optax", "a digest")
+    assert [case["status"] for case in json.loads(out.read_text())] == ["kept", "broken"]
+    receipt = tmp_path / "cases.receipt.json"
+    result = verify(receipt)
+    assert result.sentence == "internally consistent, origin unknown"
+    assert result.verdicts == ("passed", "broken")
+    text = receipt.read_text()
+    receipt.write_text(text.replace('"verdict":"broken"', '"verdict":"passed"', 1))
+    assert verify(receipt).outcome == "inconsistent"
 
 
 def test_a_tool_has_found_a_bug_at_the_sizes_at_which_it_finds_it_often():

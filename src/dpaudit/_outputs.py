@@ -29,7 +29,7 @@ from dpaudit.errors import InvalidInput
 MARKER = "written by dpaudit, which may replace this file"
 """Stands near the start or the end of every file that dpaudit writes, but for CSV and receipts."""
 
-_FORMATS = (b'"format":"dpaudit-receipt"', b'"format":"dpaudit-plan"')
+_FORMAT = b'"format":"dpaudit-'
 """The marker of receipts and plans, whose text is fixed by their digest."""
 
 CSV_HEADER = '"score",inserted,run,canary\n'
@@ -162,7 +162,7 @@ def is_ours(path: Path) -> bool:
             end = stream.read(65_536)
     except OSError:  # it cannot be read
         return False
-    marks = (MARKER.encode(), *_FORMATS)
+    marks = (MARKER.encode(), _FORMAT)
     return (
         not size
         or _MARKED_CSV.match(start) is not None

@@ -91,3 +91,24 @@ def test_documents_are_made_of_a_receipt_that_agrees_with_itself(audited: Path) 
     audited.write_text(audited.read_text("utf8").replace('"asked":80', '"asked":90'), "utf8")
     run = CliRunner().invoke(app, ["document", str(audited)])
     assert "needs a receipt that is consistent" in str(run.exception)
+
+
+def test_the_receipt_of_a_check_is_written_by_its_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("checked_training.py").write_text(TRAINING, "utf8")
+    check = ["check", "checked_training.py:train", "--noise-multiplier", "1"]
+    run = CliRunner().invoke(app, [*check, "--receipt", "c.receipt.json"])
+    assert run.exit_code == 3, run.output
+    run = CliRunner().invoke(app, ["verify", "c.receipt.json"])
+    assert run.exit_code == 0, run.output
+    assert "It states: checked_training.py:train: not tested" in run.output
+    plain = json.loads(CliRunner().invoke(app, ["verify", "c.receipt.json", "--json"]).output)
+    assert plain["verdicts"] == ["not tested"]
+    written = json.loads(Path("c.receipt.json").read_text("utf8"))
+    settings = written["cases"][0]["settings"]
+    assert (settings["noise_multiplier"], settings["finite_gradients"]) == (1, False)
+    assert len(written["code"]) == 32
+    refused = CliRunner().invoke(app, [*check, "--receipt", "checked_training.py"])
+    assert "--receipt" in str(refused.exception)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from dpaudit.receipts import Receipt
 from dpaudit.receipts.form import text_digest
+from dpaudit.scores.store import canonical_json
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -46,7 +46,8 @@ def written(tmp_path: Path) -> Callable[..., Path]:
         if isinstance(content, Receipt):
             return content.write(path)
         plain = {key: value for key, value in content.items() if key != "digest"}
-        path.write_text(json.dumps({**plain, "digest": text_digest(plain)}), encoding="utf8")
+        text = canonical_json({**plain, "digest": text_digest(plain)})
+        path.write_text(f"{text}\n", encoding="utf8")
         return path
 
     return write

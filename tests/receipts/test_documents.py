@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from small_audits import noisy, play
 
 import dpaudit.receipts.printing

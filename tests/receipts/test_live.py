@@ -6,6 +6,7 @@ import hashlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,22 +14,26 @@ from small_audits import noisy, play
 
 from dpaudit import Claim
 from dpaudit.errors import InvalidInput
-from dpaudit.live import live_audit
-from dpaudit.receipts import Receipt, combine, receipt_of, verify
+from dpaudit.live import LiveAudit, live_audit
+from dpaudit.receipts import Receipt, combine, receipt_of, register, verify
 from dpaudit.receipts.combining import calibrated, e_value_of, shared_evidence
 from dpaudit.scores import Store
 
 SEED = 987654321
 
 
+def prepared(store: Path | None, seed: int = SEED, **changed: Any) -> LiveAudit:
+    settings = {
+        "claim": Claim.from_mu(1.0), "canaries": 200, "clip_norm": 1.0, "noise_multiplier": 1.0,
+        "sampling_rate": 1.0, "on_violation": lambda _: None,
+    }  # fmt: skip
+    return live_audit([2000], seed=seed, store=store, **(settings | changed))
+
+
 def live(store: Path, seed: int = SEED) -> tuple[Receipt, np.ndarray]:
     """The receipt of a training with 30 % of the claimed noise, and the scores that are secret."""
     random = np.random.default_rng(seed)
-    audit = live_audit(
-        [2000], claim=Claim.from_mu(1.0), canaries=200, clip_norm=1.0, noise_multiplier=1.0,
-        sampling_rate=1.0, seed=seed, store=store, on_violation=lambda _: None,
-    )  # fmt: skip
-    with audit:
+    with prepared(store, seed) as audit:
         (sums,) = audit.add([np.zeros(2000)])
         audit.observe([sums + random.normal(0.0, 0.3, 2000)])
     assert audit.result.verdict == "violation"
@@ -65,7 +70,8 @@ def test_the_script_of_a_live_audit_is_named_by_its_digest(
     script.write_bytes(b"fit()")
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
     receipt, _ = live(tmp_path / "s.sqlite")
-    assert receipt.given.facts["live"]["script"] == hashlib.sha256(b"fit()").hexdigest()
+    training = receipt.given.configuration["mechanism"]
+    assert training["source"] == hashlib.sha256(b"fit()").hexdigest()
     assert str(script) not in receipt.text()
 
 
@@ -79,3 +85,48 @@ def test_a_live_audit_combines_by_its_p_value(tmp_path: Path, written: Callable[
     run = play(tmp_path / "t.sqlite", noisy(0.5))
     result = combine([written(receipt, "a.json"), written(run, "b.json")])
     assert result.e_value == pytest.approx(e_value_of(receipt) * e_value_of(run))
+
+
+def test_a_live_audit_that_was_registered_is_recognised_and_another_one_is_not(
+    tmp_path: Path, written: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_bytes(b"fit()")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
+    plans = {
+        "this": register(prepared(None, seed=5)),  # its seed is drawn again, and is in no plan
+        "canaries": register(prepared(None, canaries=300)),
+        "claim": register(prepared(None, claim=Claim.from_mu(2.0))),
+    }
+    script.write_bytes(b"fit(more=True)")
+    plans["script"] = register(prepared(None))
+    script.write_bytes(b"fit()")
+    live(tmp_path / "s.sqlite")
+    checks = {}
+    with Store.open(tmp_path / "s.sqlite") as opened:
+        for name, plan in plans.items():
+            assert str(SEED) not in plan.text()
+            path = plan.write(tmp_path / f"{name}.json")
+            receipt = receipt_of(opened.audits()[-1], plan=plan.digest)
+            result = verify(written(receipt, f"{name}.receipt.json"), plan=path)
+            checks[name] = [c for c in result.checks if c.name == "registered beforehand"]
+    assert [check.passed for check in checks.pop("this")] == [True, None]
+    for name, (check,) in checks.items():
+        assert check.passed is False
+        assert {"script": "mechanism"}.get(name, name) in check.detail
+
+
+def test_only_a_live_audit_with_a_claim_and_before_its_steps_is_registered(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="with a claim"):
+        register(prepared(None, claim=None))
+    with prepared(None) as audit:
+        (sums,) = audit.add([np.zeros(2000)])
+        audit.observe([sums])
+        with pytest.raises(InvalidInput, match="before its first step"):
+            register(audit)
+
+
+def test_attempts_at_a_live_audit_are_those_of_the_same_script(tmp_path: Path) -> None:
+    live(tmp_path / "s.sqlite")
+    again, _ = live(tmp_path / "s.sqlite", seed=SEED + 1)
+    assert (again.given.attempts.same_training, again.given.attempts.same_name) == (2, 2)

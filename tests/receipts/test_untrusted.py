@@ -189,7 +189,10 @@ def test_settings_that_would_do_harm_or_make_no_sense_are_refused(
     for key in place[:-1]:
         inner = inner[key]
     inner[place[-1]] = value
-    result = verify(written(plain))
+    try:
+        result = verify(written(plain))
+    except InvalidReceipt:  # of a type that no receipt has
+        return
     assert result.outcome == "inconsistent"
     assert all(len(check.detail) < 1000 for check in result.checks)
 

@@ -9,12 +9,12 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from small_audits import CANARY, noisy, play
 
 import dpaudit

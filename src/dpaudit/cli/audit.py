@@ -32,7 +32,7 @@ from dpaudit.cli._options import (
     optional,
 )
 from dpaudit.cli._output import print_json, print_result, print_then_write, progress_shown
-from dpaudit.cli.receipts import IncludeScores, PlanToName, ReceiptOut, write_receipt
+from dpaudit.cli.receipts import IncludeScores, PlanToName, ReceiptOut, plan_of, write_receipt
 from dpaudit.configuration import Settings, read_settings, store_path
 from dpaudit.errors import InvalidInput
 from dpaudit.scores import Store, write_scores
@@ -237,24 +237,18 @@ def _write_receipt(audit: str, store: str, path: Path, **asked: Any) -> None:
 
 def _as_planned(path: Path, arguments: dict[str, Any]) -> str:
     """The digest of the plan; refuses, before anything is trained, an audit that is another one."""
-    from dpaudit.receipts.registering import differences_from, read_plan, register
+    from dpaudit.receipts import register
 
     if "neighbours" in arguments:
         raise InvalidInput(
             f"--registered cannot be used with --neighbours, got {str(path)!r}: the score is "
             "learned from pilot runs"
         )
-    plan, own = read_plan(path), dict(arguments)
+    own = dict(arguments)
     for name in ("workers", "on_error", "isolated"):
         own.pop(name, None)
     played = register(**own)
-    differences = differences_from(plan, played.configuration, played.question)
-    if differences:
-        raise InvalidInput(
-            f"--registered must be the plan of this audit, got {str(path)!r}: "
-            f"{'; '.join(differences)}"
-        )
-    return plan.digest
+    return plan_of(path, played.configuration, played.question)
 
 
 def _refuse(names: Any, settings: Settings, what: str) -> None:

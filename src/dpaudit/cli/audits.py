@@ -29,7 +29,7 @@ from dpaudit.cli._options import (
     option,
 )
 from dpaudit.cli._output import console, print_json, print_result, print_then_write
-from dpaudit.cli.receipts import IncludeScores, ReceiptOut, write_receipt
+from dpaudit.cli.receipts import IncludeScores, PlanToName, ReceiptOut, plan_of, write_receipt
 from dpaudit.configuration import store_path
 from dpaudit.errors import DpauditError, InvalidInput, StoreError
 from dpaudit.report.palette import terminal_style
@@ -79,6 +79,7 @@ def show(
     detect: Detect = None,
     power: LeastPower = None,
     receipt: ReceiptOut = None,
+    registered: PlanToName = None,
     include_scores: IncludeScores = None,
     overwrite: Overwrite = False,
     all_bounds: AllBounds = False,
@@ -96,6 +97,8 @@ def show(
     The exit code is that of the verdict, as for dpaudit audit.
     """
     check_files(locals(), "receipt")
+    if receipt is None and registered is not None:
+        raise InvalidInput(f"--registered needs --receipt, got {str(registered)!r} alone")
     from dpaudit.audits import read_result  # slow to import
 
     claim = None
@@ -123,8 +126,12 @@ def show(
             code = decided(result.verdict)
             files: dict[str, Callable[[], object]] = {}
             if receipt is not None:
+                plan = None
+                if registered is not None:
+                    plan = plan_of(registered, result.configuration, result.question.to_dict())
+                made = {**asked, "include_scores": include_scores, "plan": plan}
                 files["--receipt"] = lambda: write_receipt(
-                    record, receipt, include_scores=include_scores, overwrite=overwrite, **asked
+                    record, receipt, overwrite=overwrite, **made
                 )
             print_then_write(
                 lambda: (

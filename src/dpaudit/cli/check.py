@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shlex
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,10 +20,12 @@ from dpaudit.cli._ci import outcome_files, outcomes_of_check
 from dpaudit.cli._exit import decided
 from dpaudit.cli._options import Json, Junit, Overwrite, Sarif, check_files, option, option_name
 from dpaudit.cli._output import by_text, console, print_json, print_then_write
+from dpaudit.cli.receipts import ReceiptOut
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dpaudit.checks import CheckResult, Finding
+    from dpaudit.receipts import CheckReceipt
     from dpaudit.report.ci import Outcome
 
 
@@ -120,6 +124,7 @@ def check(
     ] = False,
     junit: Junit = None,
     sarif: Sarif = None,
+    receipt: ReceiptOut = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -149,7 +154,7 @@ def check(
     [bold]  --noise-multiplier 1.1 --parameters 1000[/]
     """
     given = locals()
-    check_files(given, "junit", "sarif")
+    check_files(given, "junit", "sarif", "receipt")
     kind = "--pipeline" if pipeline else "--step" if step else "a training"
     for name, value in given.items():
         if value is not None and value is not False and kind not in _OF.get(name, (kind,)):
@@ -160,19 +165,23 @@ def check(
         raise InvalidInput(
             "--noise-multiplier is needed: the standard deviation of the noise over C"
         )
-    others = ("pipeline", "step", "all_rules", "junit", "sarif", "overwrite", "json")
+    others = ("pipeline", "step", "all_rules", "junit", "sarif", "receipt", "overwrite", "json")
     asked = {name: value for name, value in given.items() if name not in others}
     run = {"--pipeline": _check_pipeline, "--step": _check_step}.get(kind, _check_training)
-    result, outcomes = in_child(train, partial(_checked, run, **asked))
+    call = None if receipt is None else shlex.join(["dpaudit", *sys.argv[1:]])
+    result, outcomes, evidence = in_child(train, partial(_checked, run, call=call, **asked))
     broken = "violation" if result.broken else "inconclusive"
     code = decided("consistent" if result.passed else broken)
+    files = outcome_files(lambda: outcomes, junit=junit, sarif=sarif, overwrite=overwrite)
+    if receipt is not None and evidence is not None:
+        files["--receipt"] = lambda: evidence.write(receipt, overwrite=overwrite)
     print_then_write(
         lambda: (
             print_json(result.to_dict())
             if json
             else _print(console(), result, train, all_rules=all_rules)
         ),
-        outcome_files(lambda: outcomes, junit=junit, sarif=sarif, overwrite=overwrite),
+        files,
     )
     raise typer.Exit(code)
 
@@ -190,15 +199,23 @@ _OF = {
 
 
 def _checked(
-    check: Callable[..., CheckResult], train: str, **asked: Any
-) -> tuple[CheckResult, list[Outcome]]:
-    """The result of a check and its outcomes for CI, in a process that imports the training."""
+    check: Callable[..., CheckResult], train: str, *, call: str | None, **asked: Any
+) -> tuple[CheckResult, list[Outcome], CheckReceipt | None]:
+    """The result of a check, its outcomes for CI, and its receipt if there is a call to name.
+
+    This is in the process that imports the training, whose libraries the receipt names.
+    """
     from dpaudit.trainings.importing import load
 
     function = load("MODULE:FUNCTION", train)
     given = {name: value for name, value in asked.items() if value is not None}
     result = check(function, train, **given)
-    return result, outcomes_of_check(result, function)
+    receipt = None
+    if call is not None:
+        from dpaudit.receipts import receipt_of_check
+
+        receipt = receipt_of_check(result, name=train, training=function, settings=given, call=call)
+    return result, outcomes_of_check(result, function), receipt
 
 
 def _check_pipeline(

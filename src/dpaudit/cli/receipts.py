@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +20,7 @@ from dpaudit.cli._output import console, print_json, writing
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from dpaudit.receipts import Receipt, Verification
+    from dpaudit.receipts import CheckReceipt, Receipt, Verification
 
 ReceiptOut = Annotated[
     Path | None,
@@ -38,7 +40,7 @@ IncludeScores = Annotated[
 ]
 PlanToName = Annotated[
     Path | None,
-    option("Plan of dpaudit plan --register: the audit must be this one.", "PLAN.json"),
+    option("Plan that was registered: the audit must be this one.", "PLAN.json"),
 ]
 
 _CODES = {"consistent": 0, "inconsistent": 1, "incomplete": 3}
@@ -185,7 +187,7 @@ def document(
 def _print_verification(result: Verification, name: str) -> None:
     screen = console()
     screen.print(f"{name}: {result.sentence}", style="bold")
-    screen.print(f"It states: {in_one_line(result.receipt)}\n")
+    screen.print(f"It states: {in_one_line(result.document)}\n", markup=False)
     for check in result.checks:
         if check.passed is not None:
             screen.print(_hanging(f"{_MARKS[check.passed]:<8}{check.name}: {check.detail}", 8))
@@ -198,12 +200,18 @@ def _hanging(text: str, indent: int) -> str:
     return textwrap.fill(printable(text), 80, subsequent_indent=" " * indent)
 
 
-def in_one_line(receipt: Receipt) -> str:
-    """The verdict, what was shown and what was claimed."""
-    stated, lower = receipt.computed, receipt.computed.lower[0]
+def in_one_line(document: Receipt | CheckReceipt) -> str:
+    """What was checked with its verdict; of an audit also what was shown and what was claimed."""
+    from dpaudit.receipts import CheckReceipt
+
+    if isinstance(document, CheckReceipt):
+        counts = Counter(case.verdict for case in document.cases)
+        verdicts = ", ".join(f"{verdict} ({count})" for verdict, count in counts.items())
+        return printable(f"{document.subject}: {verdicts}")
+    stated, lower = document.computed, document.computed.lower[0]
     claim = "" if stated.claim is None else f", claimed {stated.claim.get('description')}"
     shown = f"epsilon >= {_number(lower.get('epsilon'))} at delta {_number(lower.get('delta'))}"
-    return f"{stated.verdict}; shown {shown}{claim}"
+    return printable(f"{stated.verdict}; shown {shown}{claim}")
 
 
 def _number(value: Any) -> str:
@@ -217,3 +225,17 @@ def write_receipt(record: Any, path: Path, *, overwrite: bool, **asked: Any) -> 
     from dpaudit.receipts import receipt_of
 
     receipt_of(record, **asked).write(path, overwrite=overwrite)
+
+
+def plan_of(path: Path, configuration: Mapping[str, Any], question: Mapping[str, Any]) -> str:
+    """The digest of a registered plan; `InvalidInput` if it is of another audit."""
+    from dpaudit.receipts.registering import differences_from, read_plan
+
+    plan = read_plan(path)
+    differences = differences_from(plan, configuration, question)
+    if differences:
+        raise InvalidInput(
+            f"--registered must be the plan of this audit, got {str(path)!r}: "
+            f"{'; '.join(differences)}"
+        )
+    return plan.digest

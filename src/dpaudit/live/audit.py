@@ -9,19 +9,27 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, final
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._validate import said
-from dpaudit.audits.identity import Question, claim_to_test
+from dpaudit.audits.identity import Description, Question, claim_to_test
 from dpaudit.audits.result import AuditResult
 from dpaudit.claims import Claim
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.live.evidence import LiveEvidence
 from dpaudit.live.own_loop import OwnSums
-from dpaudit.live.result import PROVEN, Watched, final_model_bound, live_result, opened
+from dpaudit.live.result import (
+    PROVEN,
+    Watched,
+    described,
+    final_model_bound,
+    live_result,
+    opened,
+)
 from dpaudit.privacy import Bound
 from dpaudit.scores import Store
 
@@ -257,7 +265,7 @@ class LiveAudit:
         store: StorePath | None,
     ) -> None:
         self.evidence, self._watched, self._sums = evidence, watched, sums
-        self._question, self._on_violation, self._store = question, on_violation, store
+        self.question, self._on_violation, self._store = question, on_violation, store
         self._open = contextlib.ExitStack()
         self._began, self._running, self._reported = 0.0, False, False
         self._result: AuditResult | None = None
@@ -267,6 +275,7 @@ class LiveAudit:
         self._open.enter_context(self._sums.watching())
         self._began, self._running = time.perf_counter(), True
         self._watched.problem = "the training has not ended"
+        self._watched.began = self._watched.began or datetime.now(UTC).isoformat(timespec="seconds")
         return self
 
     def __exit__(
@@ -297,7 +306,7 @@ class LiveAudit:
             return
         try:
             self._result = live_result(
-                self.evidence, self._watched, self._question, store=self._store
+                self.evidence, self._watched, self.question, store=self._store
             )
         except Exception as problem:  # what was trained is not lost
             warnings.warn(
@@ -305,6 +314,11 @@ class LiveAudit:
                 "live.result has it",
                 stacklevel=3,
             )
+
+    @property
+    def description(self) -> Description:
+        """What decides the scores, without anything secret."""
+        return described(self.evidence, self._watched)
 
     @property
     def steps(self) -> int:
@@ -327,7 +341,7 @@ class LiveAudit:
         """The verdict, the claimed and the shown epsilon, and what was not covered."""
         steps, result = self.steps, self._result
         if self._running or result is None or result.final.horizon != steps:
-            result = live_result(self.evidence, self._watched, self._question)
+            result = live_result(self.evidence, self._watched, self.question)
             self._result = None if self._running else result
         return result
 
@@ -337,7 +351,7 @@ class LiveAudit:
 
         It uses no step of the training, only how far each canary's parameter has moved.
         """
-        return final_model_bound(self.evidence, self._question)
+        return final_model_bound(self.evidence, self.question)
 
     def add(self, sums: Sequence[Any]) -> list[Any]:
         """In a loop of your own: the clipped sums with the canaries, before the noise."""
@@ -402,4 +416,12 @@ class LiveAudit:
         self._result = None
 
 
-_CONTINUED = ("batch_sizes", "reported", "bypassed", "clipping", "check_failure", "seconds")
+_CONTINUED = (
+    "batch_sizes",
+    "reported",
+    "bypassed",
+    "clipping",
+    "check_failure",
+    "seconds",
+    "began",
+)

@@ -75,6 +75,7 @@ class Watched:
         outside: What the training changes outside the private step, as sentences.
         problem: Why the training is not complete, as a sentence.
         seconds: Duration of the training.
+        began: When it began, by the clock of this machine (UTC).
     """
 
     name: str | None = None
@@ -90,6 +91,7 @@ class Watched:
     outside: tuple[str, ...] = ()
     problem: str | None = None
     seconds: float = 0.0
+    began: str = ""
 
 
 def live_result(
@@ -153,16 +155,29 @@ def live_result(
         "live": {
             "e_value": min(evidence.largest_e_value, LARGEST),
             "history": groups if len(groups) <= MOST_GROUPS else None,
-            "script": _script(),
+            "began": watched.began,
             "notices": [
                 f"tested: {'; '.join(tested)}. Not tested: {'; '.join(untested)}",
                 *([] if hidden is None else [_hidden_in_words(hidden)]),
             ],
         },
     }
-    description = Description(
-        # The source is drawn: no two live audits are the same one.
-        mechanism=DescribedTraining(name="live audit", source=secrets.token_hex(8)),
+    description = described(evidence, watched)
+    with ExitStack() as stack:
+        if not isinstance(store, Store):
+            store = stack.enter_context(opened(store))
+        record = store.begin(watched.name, description.to_dict(), session(watched.device))
+        return _stored(record, evidence, facts)
+
+
+def described(evidence: LiveEvidence, watched: Watched) -> Description:
+    """What decides the scores, as far as others may know it."""
+    return Description(
+        mechanism=DescribedTraining(
+            name="live audit",
+            source=_script(),
+            canary=secrets.token_hex(8),  # no two live audits have the same canaries
+        ),
         adversary=DescribedAdversary(
             name=LIVE_CANARIES,
             threat_model=ThreatModel.STANDARD.value,
@@ -172,11 +187,6 @@ def live_result(
         canaries=len(evidence.scores),
         coin="fair",
     )
-    with ExitStack() as stack:
-        if not isinstance(store, Store):
-            store = stack.enter_context(opened(store))
-        record = store.begin(watched.name, description.to_dict(), session(watched.device))
-        return _stored(record, evidence, facts)
 
 
 def _stored(record: AuditRecord, evidence: LiveEvidence, facts: dict[str, object]) -> AuditResult:
@@ -197,12 +207,12 @@ def _stored(record: AuditRecord, evidence: LiveEvidence, facts: dict[str, object
     return result
 
 
-def _script() -> str | None:
-    """SHA-256 of the script that trains; `None` where there is no file, as in a notebook."""
+def _script() -> str:
+    """SHA-256 of the script that trains; empty where there is no file, as in a notebook."""
     try:
         return hashlib.sha256(Path(sys.modules["__main__"].__file__ or "").read_bytes()).hexdigest()
     except (AttributeError, OSError):
-        return None
+        return ""
 
 
 def opened(store: str | os.PathLike[str] | None) -> Store:

@@ -1,44 +1,38 @@
 """The form of a receipt: typed data, one canonical JSON text, and its published schema.
 
-A receipt has two parts. ``given`` is what the auditor recorded: settings, question, scores and
-where they were played. ``computed`` follows from it, and `dpaudit.receipts.verifying` computes it
-again. The digest at the end finds accidents; anybody can compute it, so that only a signature
-finds forgery.
+A receipt of an audit has two parts. ``given`` is what the auditor recorded: settings, question,
+scores and where they were played. ``computed`` follows from it, and `dpaudit.receipts.verifying`
+computes it again. The digest at the end finds accidents; anybody can compute it, so that only a
+signature finds forgery.
 
-Receipts come from strangers. Reading one runs no code, opens no other file, and refuses what is
-too large, too deep, repeated, unknown or of another type.
+Receipts come from strangers. Reading one runs no code and opens no other file. msgspec refuses what
+is unknown or of another type; what is too large, or not the canonical text of its content (a key
+twice, another order, a number written otherwise), is refused here.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
+import inspect
 import math
-import types
-import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, final
+from typing import Any, Literal, Self, TypeVar, final
 
+import msgspec
 import numpy as np
 
 from dpaudit import _validate
 from dpaudit._inputs import open_input
 from dpaudit._outputs import write_output
+from dpaudit._validate import printable
 from dpaudit.errors import DpauditError, InvalidInput
 from dpaudit.scores import Failure, Scores
 from dpaudit.scores.store import canonical_json
 
-FORMAT, VERSION = "dpaudit-receipt", 1
-"""The name and the version of the form; a change of meaning raises the version."""
-
 LARGEST_FILE = 64 * 2**20
 """Bytes of the largest receipt or plan that is read."""
-
-DEEPEST = 40
-"""Lists and objects inside each other, at most."""
 
 MOST_SCORES_INSIDE = 1_000_000
 """A receipt of more scores holds their digest only."""
@@ -51,9 +45,51 @@ class InvalidReceipt(InvalidInput):
     """A file that is not a receipt, or not one that this version of dpaudit can read."""
 
 
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a document."""
+
+
+class Document(Part, frozen=True, kw_only=True):
+    """A file with a digest, which is handed to others.
+
+    Every kind has the fields ``format`` and ``version``, which can have one value only; a change of
+    meaning raises the version.
+
+    Arguments:
+        dpaudit: Version of dpaudit that wrote it.
+        digest: SHA-256 of the canonical text of everything else.
+    """
+
+    dpaudit: str
+    digest: str = ""
+
+    @property
+    def correct_digest(self) -> str:
+        """The digest that the content has."""
+        plain = as_plain(self)
+        del plain["digest"]
+        return text_digest(plain)
+
+    def sealed(self) -> Self:
+        """The document with the digest of its content."""
+        return msgspec.structs.replace(self, digest=self.correct_digest)
+
+    def text(self) -> str:
+        """The canonical JSON text: sorted keys, no spaces, one line."""
+        return canonical_json(as_plain(self)) + "\n"
+
+    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the canonical text to a file, whole or not at all.
+
+        Arguments:
+            path: The file; an existing one that dpaudit did not write is refused.
+            overwrite: Replace any existing file.
+        """
+        return write_output(path, self.text(), overwrite=overwrite)
+
+
 @final
-@dataclass(frozen=True, kw_only=True)
-class Table:
+class Table(Part, frozen=True, kw_only=True):
     """Scores in the order of the store; ``run`` and ``canary`` are left out where they count up.
 
     Arguments:
@@ -63,15 +99,14 @@ class Table:
         canary: Number of the canary of each score.
     """
 
-    score: tuple[float | str, ...]
+    score: tuple[float | Literal["inf", "-inf"], ...]
     inserted: str
     run: tuple[int, ...] | None = None
     canary: tuple[int, ...] | None = None
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class FailedRun:
+class FailedRun(Part, frozen=True, kw_only=True):
     """One training that failed. Its traceback stays in the store: it may name files."""
 
     run: int
@@ -81,8 +116,7 @@ class FailedRun:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class Phase:
+class Phase(Part, frozen=True, kw_only=True):
     """The scores of one phase of an audit, at the end of training.
 
     Arguments:
@@ -103,8 +137,7 @@ class Phase:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class Given:
+class Given(Part, frozen=True, kw_only=True):
     """What the auditor recorded. Nothing here can be computed from the rest of the receipt.
 
     Arguments:
@@ -144,8 +177,7 @@ class Given:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class Attempts:
+class Attempts(Part, frozen=True, kw_only=True):
     """How many audits the store knew when the receipt was written, this one included.
 
     Other stores, and audits that were deleted, are not known.
@@ -162,8 +194,7 @@ class Attempts:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class Computed:
+class Computed(Part, frozen=True, kw_only=True):
     """What follows from the given part, computed by dpaudit.
 
     Arguments:
@@ -216,8 +247,7 @@ class Computed:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class Receipt:
+class Receipt(Document, frozen=True, kw_only=True):
     """The evidence of one audit, which somebody else can check.
 
     See also: `receipt_of`, which makes one; `verify`, which checks one.
@@ -225,42 +255,58 @@ class Receipt:
     Arguments:
         format: Always ``dpaudit-receipt``.
         version: Version of the form.
-        dpaudit: Version of dpaudit that computed it.
         given: What the auditor recorded.
         computed: What follows from it.
-        digest: SHA-256 of the canonical text of everything else.
     """
 
     format: Literal["dpaudit-receipt"] = "dpaudit-receipt"
-    version: int = VERSION
-    dpaudit: str
+    version: Literal[1] = 1
     given: Given
     computed: Computed
-    digest: str = ""
 
-    @property
-    def correct_digest(self) -> str:
-        """The digest that the content has."""
-        plain = as_plain(self)
-        del plain["digest"]
-        return text_digest(plain)
 
-    def sealed(self) -> Receipt:
-        """The receipt with the digest of its content."""
-        return dataclasses.replace(self, digest=self.correct_digest)
+@final
+class Case(Part, frozen=True, kw_only=True):
+    """What was found about one training, step or pipeline, without scores.
 
-    def text(self) -> str:
-        """The canonical JSON text: sorted keys, no spaces, one line."""
-        return canonical_json(as_plain(self)) + "\n"
+    Arguments:
+        name: What was checked.
+        settings: What it claims, and how it was checked.
+        verdict: Verdict of the check, or of the test of a claim.
+        evidence: The findings as ``dpaudit check --json`` prints them; of another test its numbers.
+    """
 
-    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the canonical text to a file, whole or not at all.
+    name: str
+    settings: Plain
+    verdict: str
+    evidence: Plain
 
-        Arguments:
-            path: The file; an existing one that dpaudit did not write is refused.
-            overwrite: Replace any existing file.
-        """
-        return write_output(path, self.text(), overwrite=overwrite)
+
+@final
+class CheckReceipt(Document, frozen=True, kw_only=True):
+    """What the check of a training found about the rules of private training.
+
+    See also: `dpaudit.receipts.receipt_of_check`, which makes one; `verify`, which checks one.
+
+    Arguments:
+        format: Always ``dpaudit-check-receipt``.
+        version: Version of the form.
+        subject: What was checked.
+        code: Digest of its code; empty if the code could not be read.
+        call: The command that was called.
+        created: When, by the clock of that machine (UTC).
+        session: Software and device.
+        cases: What was found.
+    """
+
+    format: Literal["dpaudit-check-receipt"] = "dpaudit-check-receipt"
+    version: Literal[1] = 1
+    subject: str
+    code: str
+    call: str
+    created: str
+    session: Plain
+    cases: tuple[Case, ...]
 
 
 # ---- text and digests ------------------------------------------------------------------------
@@ -302,7 +348,7 @@ def table_of(scores: Scores) -> Table:
     """Scores as plain data."""
     counted_up = np.array_equal(scores.run, np.arange(len(scores)))
     return Table(
-        score=tuple(plain_number(one) for one in scores.score.tolist()),
+        score=tuple(as_plain(scores.score)),
         inserted="".join("01"[one] for one in scores.inserted.tolist()),
         run=None if counted_up else tuple(scores.run.tolist()),
         canary=tuple(scores.canary.tolist()) if scores.canary.any() else None,
@@ -316,7 +362,7 @@ def scores_in(table: Table) -> Scores:
     rows = len(table.score)
     canary = np.zeros(rows, dtype=np.int64) if table.canary is None else np.array(table.canary)
     return Scores(
-        score=np.array([read_number(one) for one in table.score], dtype=np.float64),
+        score=np.array(table.score, dtype=np.float64),  # reads "inf", too
         inserted=np.array([one == "1" for one in table.inserted], dtype=bool),
         run=np.arange(rows) if table.run is None else np.array(table.run, dtype=np.int64),
         canary=canary.astype(np.int64),
@@ -325,44 +371,43 @@ def scores_in(table: Table) -> Scores:
 
 def failures_in(phase: Phase) -> tuple[Failure, ...]:
     """The failed runs of a phase, without their tracebacks."""
-    return tuple(Failure(**vars(failed), traceback="") for failed in phase.failures)
-
-
-def plain_number(value: float) -> float | str:
-    """JSON has no infinity."""
-    return value if math.isfinite(value) else str(value)
-
-
-def read_number(value: float | str) -> float:
-    """What `plain_number` wrote."""
-    if isinstance(value, str) and value not in ("inf", "-inf"):
-        raise InvalidReceipt(f"a score must be a number, inf or -inf, got {value[:40]!r}")
-    return float(value)
+    return tuple(
+        Failure(**msgspec.structs.asdict(failed), traceback="") for failed in phase.failures
+    )
 
 
 def as_plain(value: Any) -> Any:
-    """Any described value as plain JSON data; infinities become text."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: as_plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
-    if hasattr(value, "tolist"):
+    """Any described value as plain JSON data; infinities, which JSON does not have, become text."""
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    elif hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
         return {str(key): as_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [as_plain(item) for item in value]
-    return plain_number(value) if isinstance(value, float) else value
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # ---- reading ---------------------------------------------------------------------------------
 
+D = TypeVar("D", bound=Document)
+
+
+class _Head(msgspec.Struct):
+    format: str
+    version: int
+
 
 def read_receipt(path: str | Path) -> Receipt:
-    """Read a receipt from a file; `InvalidReceipt` if it is none, or cannot be trusted to be read.
+    """Read the receipt of an audit from a file; `InvalidReceipt` if it is none.
 
     Arguments:
         path: The file.
     """
-    return parse_receipt(read_bytes(path), name=str(path))
+    return parse(read_bytes(path), Receipt, name=str(path))
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -385,170 +430,63 @@ def read_bytes(path: str | Path) -> bytes:
     return content
 
 
-def parse_receipt(content: bytes, *, name: str = "the receipt") -> Receipt:
-    """The receipt in a text; `InvalidReceipt` if it is none."""
-    plain = parse_object(content, name=name)
-    check_version(plain, FORMAT, VERSION, name)
-    receipt = typed(Receipt, plain, name)
-    assert isinstance(receipt, Receipt)
-    return receipt
+def parse(content: bytes, *kinds: type[D], name: str) -> D:
+    """A document of one of these kinds; `InvalidReceipt` if it is none, or cannot be read.
 
-
-def parse_object(content: bytes, *, name: str) -> dict[str, Any]:
-    """A JSON object from a stranger: no key twice, no NaN, and not too deep."""
+    Arguments:
+        content: The text.
+        kinds: The kinds that are read, each with its own format.
+        name: The file, for messages.
+    """
+    forms = {_only(kind, "format"): kind for kind in kinds}
     try:
-        text = content.decode("utf-8")
-        plain = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
-        _check_depth(plain, name)
-        if isinstance(plain, dict):
-            canonical_json(plain).encode()  # refuses 1e999, and text that is no Unicode
-    except (ValueError, RecursionError, DpauditError) as error:
-        problem = "too deep" if isinstance(error, RecursionError) else str(error)[:200]
-        raise InvalidReceipt(f"{name} is not a JSON file that can be read: {problem}") from None
-    if not isinstance(plain, dict):
-        raise InvalidReceipt(f"{name} must hold one JSON object, got {type(plain).__name__}")
-    return plain
-
-
-def check_version(plain: Plain, form: str, version: int, name: str) -> None:
-    """Refuse another form, and versions that this dpaudit does not know."""
-    if plain.get("format") != form:
+        head = msgspec.json.decode(content, type=_Head)
+        kind = forms.get(head.format)
+        if kind is None:
+            allowed = " or ".join(map(str, forms))
+            raise InvalidReceipt(f"{name} must have the format {allowed}, got {head.format[:40]!r}")
+        version = _only(kind, "version")
+        if head.version != version:
+            newer = head.version > version
+            remedy = (
+                "install a newer dpaudit" if newer else "read it with the dpaudit that wrote it"
+            )
+            raise InvalidReceipt(
+                f"{name} must have version {version} of the form, got {head.version}; {remedy}"
+            )
+        document = msgspec.json.decode(content, type=kind)
+        canonical = document.text().encode()
+    except InvalidReceipt:
+        raise
+    except (msgspec.MsgspecError, DpauditError, ValueError, RecursionError) as error:
+        problem = " ".join(printable(str(error)).split())[:200]
+        raise InvalidReceipt(f"{name} cannot be read: {problem}") from None
+    if canonical != content:
         raise InvalidReceipt(
-            f"{name} must have the format {form}, got {str(plain.get('format'))[:40]!r}"
+            f"{name} must be as dpaudit wrote it, on one line with sorted keys; ask for the "
+            "original file"
         )
-    stated = plain.get("version")
-    if stated != version or isinstance(stated, bool):
-        newer = isinstance(stated, int) and stated > version
-        remedy = "install a newer dpaudit" if newer else "read it with the dpaudit that wrote it"
-        raise InvalidReceipt(
-            f"{name} must have version {version} of the form, got {str(stated)[:40]}; {remedy}"
-        )
+    return document
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise InvalidReceipt("an object has the same key twice")
-    return made
-
-
-def _no_constant(word: str) -> float:
-    raise InvalidReceipt(f"{word} is not a number")
-
-
-def _check_depth(value: Any, name: str) -> None:
-    waiting = [(value, 1)]
-    while waiting:
-        item, depth = waiting.pop()
-        if depth > DEEPEST:
-            raise InvalidReceipt(f"{name} has more than {DEEPEST} levels")
-        inner = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
-        waiting += [(one, depth + 1) for one in inner if isinstance(one, dict | list)]
-
-
-T = TypeVar("T")
-
-
-def typed(hint: Any, value: Any, where: str) -> Any:
-    """A plain value as the type that it must have; `InvalidReceipt` names what does not fit."""
-    if isinstance(hint, types.UnionType):
-        arms = typing.get_args(hint)
-        if value is None and types.NoneType in arms:
-            return None
-        arms = tuple(arm for arm in arms if arm is not types.NoneType)
-        if len(arms) == 1:
-            return typed(arms[0], value, where)
-        return typed(str if isinstance(value, str) else arms[0], value, where)
-    if dataclasses.is_dataclass(hint):
-        return _typed_fields(typing.cast(type[Any], hint), value, where)
-    origin = typing.get_origin(hint)
-    if origin is tuple and isinstance(value, list):
-        inner = typing.get_args(hint)[0]
-        return tuple(typed(inner, one, f"{where}[{place}]") for place, one in enumerate(value))
-    if origin is Literal and value in typing.get_args(hint):
-        return value
-    if origin is not None and typing.get_args(hint)[:1] == (str,) and isinstance(value, dict):
-        return value
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if hint in (int, bool, str) and type(value) is hint:
-        return value
-    raise InvalidReceipt(f"{where} must be {_words(hint)}, got {_shortened(value)}")
-
-
-def _typed_fields(kind: type[T], value: Any, where: str) -> T:
-    if not isinstance(value, dict):
-        raise InvalidReceipt(f"{where} must be an object, got {_shortened(value)}")
-    hints = typing.get_type_hints(kind)
-    fields = {one.name: one for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    unknown = sorted(set(value) - set(fields))
-    if unknown:
-        raise InvalidReceipt(f"{where} has an unknown entry {unknown[0][:40]!r}")
-    missing = [name for name in fields if name not in value]
-    if missing:
-        raise InvalidReceipt(f"{where} has no entry {missing[0]!r}")
-    return kind(**{name: typed(hints[name], value[name], f"{where}: {name}") for name in fields})
-
-
-def _words(hint: Any) -> str:
-    names = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
-    return names.get(hint, "a list" if typing.get_origin(hint) is tuple else "an object")
-
-
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+def _only(kind: type[Document], field: str) -> Any:
+    """The only value that a field of this kind of document can have."""
+    return next(one.default for one in msgspec.structs.fields(kind) if one.name == field)
 
 
 # ---- schema ----------------------------------------------------------------------------------
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of a receipt, from its types: docs/assets/receipt.schema.json."""
+    """The JSON schema of receipts, from their types: docs/assets/receipt.schema.json."""
+    kinds, parts = msgspec.json.schema_components(
+        (Receipt, CheckReceipt), ref_template="#/$defs/{name}"
+    )
+    for part in parts.values():
+        part["description"] = inspect.cleandoc(part["description"])
     return {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "$id": f"{FORMAT}-{VERSION}",
-        "title": f"Receipt of a dpaudit audit, version {VERSION}",
-        **_schema_of(Receipt),
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Receipts of dpaudit, version 1 of each form",
+        "anyOf": list(kinds),
+        "$defs": as_plain(parts),
     }
-
-
-def _schema_of(hint: Any) -> dict[str, Any]:
-    if isinstance(hint, types.UnionType):
-        return {"anyOf": [_schema_of(arm) for arm in typing.get_args(hint)]}
-    if dataclasses.is_dataclass(hint):
-        hints = typing.get_type_hints(hint)
-        described = _described(typing.cast(type[Any], hint))
-        names = [one.name for one in dataclasses.fields(hint)]
-        return {
-            "type": "object",
-            "description": (hint.__doc__ or "").partition("\n")[0],
-            "additionalProperties": False,
-            "required": names,
-            "properties": {
-                name: _schema_of(hints[name])
-                | ({"description": described[name]} if name in described else {})
-                for name in names
-            },
-        }
-    if typing.get_origin(hint) is tuple:
-        return {"type": "array", "items": _schema_of(typing.get_args(hint)[0])}
-    if typing.get_origin(hint) is Literal:
-        return {"enum": list(typing.get_args(hint))}
-    words = {float: "number", int: "integer", bool: "boolean", str: "string"}
-    return {"type": words.get(hint, "null" if hint is types.NoneType else "object")}
-
-
-def _described(kind: type[Any]) -> dict[str, str]:
-    """The lines of a docstring's section ``Arguments``, by name."""
-    described: dict[str, str] = {}
-    name = ""
-    for line in (kind.__doc__ or "").partition("Arguments:")[2].splitlines():
-        text = line.strip()
-        first, colon, rest = text.partition(": ")
-        if colon and first.isidentifier() and line.startswith(" " * 8) and line[8:9] != " ":
-            name, text = first, rest
-            described[name] = text
-        elif name and text:
-            described[name] += f" {text}"
-    return described

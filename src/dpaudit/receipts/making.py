@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from dpaudit._version import __version__
-from dpaudit.audits import AuditResult, Description, read_result
+from dpaudit.audits import AuditResult, Description, Question, read_result
+from dpaudit.audits.result import result_of
 from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
 from dpaudit.receipts.form import (
@@ -23,7 +25,7 @@ from dpaudit.receipts.form import (
     failures_in,
     table_of,
 )
-from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Scores, Store
+from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Scores
 from dpaudit.scores.store import scores_of
 
 FACTS = ("adversary", "covers", "doubts", "broken", "live")
@@ -136,11 +138,17 @@ def attempts_known(record: AuditRecord) -> Attempts:
         described = other.configuration.get("mechanism")
         if not isinstance(described, Mapping) or not isinstance(mechanism, Mapping):
             continue
-        same_training += described == mechanism
+        # Another canary is another attempt at the same code; a live audit always has another one.
+        same_training += _code(described) == _code(mechanism)
         if described.get("name") == mechanism.get("name"):
             same_name += 1
             unfinished += other.finished is None
     return Attempts(same_training=same_training, same_name=same_name, unfinished=unfinished)
+
+
+def _code(mechanism: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is described of a training, or of a mechanism, beside the canary."""
+    return {key: value for key, value in mechanism.items() if key != "canary"}
 
 
 def computed_from(result: AuditResult) -> Computed:
@@ -186,26 +194,31 @@ def result_from(given: Given, tables: Mapping[int, Scores]) -> AuditResult:
         given: What the auditor recorded.
         tables: The scores of each phase.
     """
-    with Store.open(":memory:") as store:
-        record = store.begin(given.name, given.configuration, {"device": ""})
-        for phase in given.phases:
-            record.add_tiles(_tiles(tables[phase.phase], failures_in(phase), given), phase.phase)
-        record.annotate({**given.facts, "question": given.question})
-        claim = given.question.get("claim") if given.asked_afterwards else None
-        return read_result(record, claim=None if claim is None else Claim.from_dict(claim))
+    blocks = [list(_blocks(phase, tables[phase.phase], given.horizon)) for phase in given.phases]
+    return result_of(
+        description_of(given),
+        Question.from_dict(given.question),
+        blocks[0],
+        [] if len(blocks) == 1 else blocks[1],
+        given.facts,
+        other_claim=given.asked_afterwards,
+        audit=given.audit,
+        name=given.name,
+        device="",
+        resumed=0,
+    )
 
 
-def _tiles(
-    scores: Scores, failures: tuple[Failure, ...], given: Given
-) -> list[tuple[int, ScoreBlock | Failure]]:
-    block = ScoreBlock(
+def _blocks(phase: Phase, scores: Scores, horizon: int) -> Iterator[ScoreBlock | Failure]:
+    """The runs of a phase as the store has them."""
+    yield ScoreBlock(
         run=scores.run,
         canary=scores.canary,
-        horizon=np.full(len(scores), given.horizon),
+        horizon=np.full(len(scores), horizon),
         inserted=scores.inserted,
         score=scores.score,
     )
-    return list(enumerate([block, *failures]))
+    yield from failures_in(phase)
 
 
 def description_of(given: Given) -> Description:

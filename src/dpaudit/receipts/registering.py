@@ -8,77 +8,52 @@ proves no date: sign it with a trusted time, or hand it to somebody, before the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, final
 
-from dpaudit._outputs import write_output
 from dpaudit._version import __version__
 from dpaudit.audits.assessment import policy_of
 from dpaudit.audits.games import game_of
-from dpaudit.audits.identity import Question
+from dpaudit.audits.identity import LIVE_CANARIES, Description, Question
 from dpaudit.claims import Claim
+from dpaudit.errors import InvalidInput
+from dpaudit.live import LiveAudit
 from dpaudit.receipts.form import (
+    Document,
     Given,
     InvalidReceipt,
     Plain,
     as_plain,
-    check_version,
-    parse_object,
+    parse,
     read_bytes,
-    text_digest,
-    typed,
 )
 from dpaudit.scores.store import canonical_json
 from dpaudit.trainings.importing import Named
-
-FORMAT, VERSION = "dpaudit-plan", 1
 
 CHOSEN_LATER = ("tile_size", "compile", "convolutions")
 """Settings of speed that depend on the machine: they may differ from the plan."""
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class RegisteredPlan:
+class RegisteredPlan(Document, frozen=True, kw_only=True):
     """An audit as it was planned.
 
     Arguments:
         format: Always ``dpaudit-plan``.
         version: Version of the form.
-        dpaudit: Version of dpaudit that wrote it.
         created: When it was written, by the clock of that machine (UTC).
         configuration: Training, code digest, adversary, runs and seed.
         question: The claim and what is asked of the scores.
         policy: The levels of the test.
-        digest: SHA-256 of the canonical text of everything else.
     """
 
     format: Literal["dpaudit-plan"] = "dpaudit-plan"
-    version: int = VERSION
-    dpaudit: str
+    version: Literal[1] = 1
     created: str
     configuration: Plain
     question: Plain
     policy: Plain
-    digest: str = ""
-
-    @property
-    def correct_digest(self) -> str:
-        """The digest that the content has."""
-        plain = as_plain(self)
-        del plain["digest"]
-        return text_digest(plain)
-
-    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the canonical text to a file, whole or not at all.
-
-        Arguments:
-            path: The file; an existing one that dpaudit did not write is refused.
-            overwrite: Replace any existing file.
-        """
-        return write_output(path, canonical_json(as_plain(self)) + "\n", overwrite=overwrite)
 
 
 def register(
@@ -96,7 +71,8 @@ def register(
     """The plan of an audit. Nothing is trained.
 
     Arguments:
-        training: As for `dpaudit.audit`, like all that follow.
+        training: As for `dpaudit.audit`, like all that follow; or a live audit before its block,
+            which has all of it.
         adversary: The adversary.
         claim: The privacy claim.
         delta: Delta at which bounds are computed.
@@ -107,6 +83,8 @@ def register(
         **settings: runs, canaries, canary, insertion, seed, horizons, initial, until_violation,
             speed.
     """
+    if isinstance(training, LiveAudit):
+        return _of_live(training)
     optional = {"detect": detect, "power": power}
     question = Question(
         claim=claim,
@@ -132,26 +110,38 @@ def register(
         capacity=None,
     )
     game.close()
-    policy = policy_of(game.description, question)
-    plan = RegisteredPlan(
+    return _planned(game.description, question)
+
+
+def _of_live(live: LiveAudit) -> RegisteredPlan:
+    """The plan of a live audit: the script, the number of canaries, the claim, and no seed."""
+    if live.steps:
+        raise InvalidInput(
+            f"training must be a live audit before its first step, and it has {live.steps:,} steps"
+        )
+    if live.question.claim is None:
+        raise InvalidInput(
+            "training must be a live audit with a claim to be registered, such as live_audit(..., "
+            "claim=Claim.from_dpsgd(...)); without one, its claim are the steps that are reported"
+        )
+    return _planned(live.description, live.question)
+
+
+def _planned(description: Description, question: Question) -> RegisteredPlan:
+    return RegisteredPlan(
         dpaudit=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        configuration=as_plain(game.description.to_dict()),
+        configuration=as_plain(description.to_dict()),
         question=as_plain(question.to_dict()),
-        policy=as_plain(policy),
-    )
-    return replace(plan, digest=plan.correct_digest)
+        policy=as_plain(policy_of(description, question)),
+    ).sealed()
 
 
 def read_plan(path: str | Path) -> RegisteredPlan:
     """Read a plan; `InvalidReceipt` if the file is none, or was changed."""
-    name = str(path)
-    plain = parse_object(read_bytes(path), name=name)
-    check_version(plain, FORMAT, VERSION, name)
-    plan = typed(RegisteredPlan, plain, name)
-    assert isinstance(plan, RegisteredPlan)
+    plan = parse(read_bytes(path), RegisteredPlan, name=str(path))
     if plan.digest != plan.correct_digest:
-        raise InvalidReceipt(f"the plan {name} was changed after it was written")
+        raise InvalidReceipt(f"the plan {path} was changed after it was written")
     return plan
 
 
@@ -165,14 +155,17 @@ def compare_with_plan(given: Given, plan: RegisteredPlan) -> Iterator[tuple[bool
         what = "; ".join(differences) or "the claim was chosen afterwards"
         yield False, f"the audit is not the one that was planned: {what}"
         return
-    yield True, "claim, code, adversary, runs, seed and test are those of the plan"
-    if _time(plan.created) > _time(given.created):
+    live = given.facts.get("live", {})
+    which = "script, canaries" if live else "code, adversary, runs, seed"
+    yield True, f"claim, {which} and test are those of the plan"
+    began = str(live.get("began") or given.created)
+    if _time(plan.created) > _time(began):
         yield False, f"the plan was written at {plan.created}, after the audit began"
     else:
         yield (
             None,
             (
-                f"the plan states {plan.created}, before the audit began ({given.created}); "
+                f"the plan states {plan.created}, before the audit began ({began}); "
                 "both are clocks of the auditor"
             ),
         )
@@ -191,8 +184,11 @@ def differences_from(plan: RegisteredPlan, configuration: Plain, question: Plain
 
 
 def _comparable(configuration: Plain) -> dict[str, Any]:
-    """The configuration without what depends on the machine."""
+    """The configuration without what depends on the machine, or is drawn by a live audit."""
     plain = dict(configuration)
+    adversary, mechanism = plain.get("adversary", {}), plain.get("mechanism", {})
+    if adversary.get("name") == LIVE_CANARIES:
+        plain["mechanism"] = {**mechanism, "canary": ""}
     speed = plain.get("speed")
     if isinstance(speed, dict):
         plain["speed"] = {key: value for key, value in speed.items() if key not in CHOSEN_LATER}

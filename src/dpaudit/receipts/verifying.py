@@ -15,19 +15,23 @@ from typing import Any, Literal, final
 
 import numpy as np
 
+from dpaudit import _validate
 from dpaudit._numbers import counted
 from dpaudit._version import __version__
 from dpaudit.audits import Description
 from dpaudit.audits.game import coins_of
-from dpaudit.errors import DpauditError, MissingExtra
+from dpaudit.errors import DpauditError, InvalidInput, MissingExtra
+from dpaudit.receipts.checks import computed_again, core_rules_left_out
 from dpaudit.receipts.form import (
+    Case,
+    CheckReceipt,
     Given,
     InvalidReceipt,
     Receipt,
     as_plain,
     digest_of,
     failures_in,
-    parse_receipt,
+    parse,
     read_bytes,
     scores_in,
 )
@@ -46,8 +50,26 @@ RELATIVE, ABSOLUTE = 1e-6, 1e-9
 MOST_RUNS, MOST_STEPS, MOST_CANARIES, MOST_POINTS = 10**8, 10**6, 10**6, 10**4
 """Settings beyond these are refused: a stranger's receipt must not fill the memory."""
 
+NONSENSE = (
+    DpauditError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""What evaluating a receipt raises that is of the right form and makes no sense."""
+
 MOST_NAMED = 6
 """So many differences are named."""
+
+RECOMPUTED = ("bounds and verdict", "verdicts of the rules")
+"""The checks that compute again what a receipt of an audit, or of a check, is about."""
+
+_DIGEST = {
+    True: "the content is the one that was written",
+    False: "the content was changed after it was written",
+}
 
 NOT_CHECKED = (
     "that the training, data and code named in the receipt are those that were played",
@@ -55,7 +77,14 @@ NOT_CHECKED = (
     "that no other audits were made, beside those that the auditor's store knew",
     "that clocks, software and hardware were as stated",
 )
-"""What no receipt can show by itself."""
+"""What no receipt of an audit can show by itself."""
+
+NOT_CHECKED_OF_CHECKS = (
+    "the findings themselves, which the same check of the same code shows again",
+    "that the code is the one with the stated digest",
+    "that clocks, software and hardware were as stated",
+)
+"""What no receipt of a check can show by itself."""
 
 
 @final
@@ -80,22 +109,32 @@ class Verification:
     """What checking a receipt gave.
 
     Arguments:
-        receipt: The receipt.
+        document: The receipt, of an audit or of a check.
         checks: Everything that was compared, or could not be.
         signature: Who signed it; `None` without a valid signature.
     """
 
-    receipt: Receipt
+    document: Receipt | CheckReceipt
     checks: tuple[Check, ...]
     signature: Signature | None = None
+
+    @property
+    def receipt(self) -> Receipt:
+        """The receipt, if it is of an audit; `InvalidInput` if it is of a check."""
+        if isinstance(self.document, CheckReceipt):
+            raise InvalidInput(
+                "the receipt must be of an audit, whose scores show an epsilon, and this one is of "
+                "a check of rules"
+            )
+        return self.document
 
     @property
     def outcome(self) -> Outcome:
         """The outcome in one word; see `Outcome`."""
         if any(check.passed is False for check in self.checks):
             return "inconsistent"
-        recomputed = [check.passed for check in self.checks if check.name == "bounds and verdict"]
-        return "consistent" if recomputed == [True] else "incomplete"
+        recomputed = [check.passed for check in self.checks if check.name in RECOMPUTED]
+        return "consistent" if True in recomputed else "incomplete"
 
     @property
     def sentence(self) -> str:
@@ -114,14 +153,22 @@ class Verification:
     def not_checked(self) -> tuple[str, ...]:
         """What was not checked, with the reason where there is one."""
         own = [f"{c.name}: {c.detail}" for c in self.checks if c.passed is None]
-        return (*own, *NOT_CHECKED)
+        of_check = isinstance(self.document, CheckReceipt)
+        return (*own, *(NOT_CHECKED_OF_CHECKS if of_check else NOT_CHECKED))
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """The verdict that the receipt states; of a field run one for each way of use."""
+        if isinstance(self.document, CheckReceipt):
+            return tuple(case.verdict for case in self.document.cases)
+        return (self.document.computed.verdict,)
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data."""
         return {
             "outcome": self.outcome,
             "sentence": self.sentence,
-            "verdict": self.receipt.computed.verdict,
+            "verdicts": list(self.verdicts),
             "checks": [vars(check) for check in self.checks],
             "signature": None if self.signature is None else as_plain(self.signature),
             "not_checked": list(self.not_checked),
@@ -150,22 +197,60 @@ def verify(
         plan: The plan that was registered beforehand.
     """
     content = read_bytes(path)
-    receipt = parse_receipt(content, name=str(path))
+    document = parse(content, Receipt, CheckReceipt, name=str(path))
+    assert isinstance(document, Receipt | CheckReceipt)
     valid, words, signed = check_signature(Path(path), content, signature, signer)
-    checks = [Check(name="signature", passed=valid, detail=words)]
-    checks += _checks(receipt, [(str(one), read_scores(one)) for one in scores])
-    registered = receipt.given.plan
+    agrees = document.digest == document.correct_digest
+    checks = [
+        Check(name="signature", passed=valid, detail=words),
+        Check(name="digest", passed=agrees, detail=_DIGEST[agrees]),
+    ]
+    if isinstance(document, Receipt):
+        checks += _checks(document, [(str(one), read_scores(one)) for one in scores])
+        checks += _as_registered(document.given, plan)
+        checks.append(Check(name="attempts", passed=None, detail=_attempts(document.given)))
+    elif scores or plan is not None:
+        raise InvalidInput(f"{path} is the receipt of a check: leave out scores and plan")
+    else:
+        checks += [_case_again(case) for case in document.cases]
+    return Verification(document=document, checks=tuple(checks), signature=signed)
+
+
+def _as_registered(given: Given, plan: str | Path | None) -> Iterator[Check]:
+    """Whether the audit is the one that was planned."""
+    name = "registered beforehand"
     if plan is not None:
-        for passed, detail in compare_with_plan(receipt.given, read_plan(plan)):
-            checks.append(Check(name="registered beforehand", passed=passed, detail=detail))
-    elif registered is not None:
-        detail = f"the receipt names the plan {registered[:16]}; give it with --registered"
-        checks.append(Check(name="registered beforehand", passed=None, detail=detail))
+        registered = read_plan(plan)
+        try:
+            for passed, detail in compare_with_plan(given, registered):
+                yield Check(name=name, passed=passed, detail=detail)
+        except NONSENSE as error:
+            yield Check(name=name, passed=False, detail=_reason(error))
+    elif given.plan is not None:
+        detail = f"the receipt names the plan {given.plan[:16]}; give it with --registered"
+        yield Check(name=name, passed=None, detail=detail)
     else:
         detail = "the receipt names no plan: this may be one of several audits"
-        checks.append(Check(name="registered beforehand", passed=None, detail=detail))
-    checks.append(Check(name="attempts", passed=None, detail=_attempts(receipt.given)))
-    return Verification(receipt=receipt, checks=tuple(checks), signature=signed)
+        yield Check(name=name, passed=None, detail=detail)
+
+
+def _case_again(case: Case) -> Check:
+    """The verdict of a check from its findings."""
+    name = RECOMPUTED[1]
+    try:
+        left_out = ", ".join(core_rules_left_out(case))
+        again = computed_again(case)
+    except NONSENSE as error:
+        return Check(name=name, passed=False, detail=_reason(error))
+    differences = [text for text, _ in _differences(as_plain(case), as_plain(again))]
+    if left_out:
+        differences.append(f"core rules are left out: {left_out}")
+    stated = f"{case.name}: {case.verdict}"
+    if not differences and "findings" not in case.evidence:
+        return Check(name=name, passed=None, detail=f"{stated}, a test whose scores are not here")
+    follows = f"{stated}, as follows from its findings"
+    detail = "; ".join(differences[:MOST_NAMED]) or follows
+    return Check(name=name, passed=not differences, detail=detail)
 
 
 def _attempts(given: Given) -> str:
@@ -178,16 +263,6 @@ def _attempts(given: Given) -> str:
 
 def _checks(receipt: Receipt, files: Sequence[tuple[str, Scores]]) -> list[Check]:
     given = receipt.given
-    agrees = receipt.digest == receipt.correct_digest
-    checks = [
-        Check(
-            name="digest",
-            passed=agrees,
-            detail="the content is the one that was written"
-            if agrees
-            else "the content was changed after it was written",
-        )
-    ]
     try:
         _check_sizes(given)
         description = description_of(given)
@@ -195,9 +270,9 @@ def _checks(receipt: Receipt, files: Sequence[tuple[str, Scores]]) -> list[Check
         missing = [phase for phase in given.phases if phase.phase not in tables]
         if not missing:
             found.append(_check_coins(given, description, tables))
-    except (DpauditError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        return [*checks, Check(name="settings", passed=False, detail=_reason(error))]
-    checks += found
+    except NONSENSE as error:
+        return [Check(name="settings", passed=False, detail=_reason(error))]
+    checks = found
     if missing:
         reason = "scores are missing; give them with --scores FILE"
         checks.append(Check(name="bounds and verdict", passed=None, detail=reason))
@@ -206,7 +281,8 @@ def _checks(receipt: Receipt, files: Sequence[tuple[str, Scores]]) -> list[Check
 
 
 def _check_sizes(given: Given) -> None:
-    """Refuse settings whose evaluation would fill the memory."""
+    """Refuse settings whose evaluation would fill the memory, and a name that no audit has."""
+    _validate.label("name", given.name)
     configuration, claim = given.configuration, given.question.get("claim")
     mechanism = configuration.get("mechanism")
     failed = [one for phase in given.phases for one in phase.failures]
@@ -300,7 +376,7 @@ def _computed_again(receipt: Receipt, tables: Mapping[int, Scores]) -> Iterator[
     name = "bounds and verdict"
     try:
         again = as_plain(computed_from(result_from(receipt.given, tables)))
-    except (DpauditError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except NONSENSE as error:
         yield Check(name=name, passed=False, detail=_reason(error))
         return
     differences = list(_differences(as_plain(receipt.computed), again))
