@@ -54,6 +54,8 @@ def private_sgd():
 A case may also return the result of `dpaudit.audit`, `dpaudit.live_audit` or `dpaudit.test_claim`. If it should be broken, give
 `expected="broken"`, the `cause` with file and line for the maintainers, and the `class_of_bug` for this page. Put a correct use
 beside it.
+
+A run writes `field/receipts/NAME.receipt.json` with all findings: `dpaudit verify` checks it ([receipts](receipts.md)).
 """
 
 OTHERS = """
