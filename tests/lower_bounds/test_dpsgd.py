@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpaudit import Scores, estimate, upper_bound
+from dpaudit import Scores, estimate, estimate_all, upper_bound
 from dpaudit.curves import gaussian_delta, gaussian_epsilon, gaussian_tradeoff
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds import ErrorCounts
@@ -193,3 +193,9 @@ def test_bad_settings_are_named(settings, message):
     sample = Scores.from_samples(np.arange(50.0), np.arange(50.0) + 1)
     with pytest.raises(InvalidInput, match=message):
         estimate(sample, delta=1e-5, **({"method": "dpsgd"} | settings))
+
+
+def test_several_methods_refuse_settings_that_none_of_them_reads():
+    sample = Scores.from_samples(np.arange(50.0), np.arange(50.0) + 1)
+    with pytest.raises(InvalidInput, match="steps is for method 'dpsgd', got 'gaussian-dp'"):
+        estimate_all(sample, delta=1e-5, methods=["gaussian-dp"], steps=10)

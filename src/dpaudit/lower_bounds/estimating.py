@@ -94,12 +94,7 @@ def estimate(
         seed=seed,
     )
     mechanism = {"sampling_rate": sampling_rate, "steps": steps, "history": history}
-    names = [name for name, value in mechanism.items() if value is not None]
-    if method == "dpsgd":
-        return _dpsgd(sampling_rate, steps, history).bound(evidence, request)
-    if names:
-        raise InvalidInput(f"{names[0]} is for method 'dpsgd', got method {method!r}")
-    return METHODS[method].bound(evidence, request)
+    return _methods([method], mechanism)[method].bound(evidence, request)
 
 
 def claimed_history(settings: Mapping[str, float]) -> list[Group] | None:
@@ -111,6 +106,15 @@ def claimed_history(settings: Mapping[str, float]) -> list[Group] | None:
     """
     rate, steps = settings.get("sampling_rate"), settings.get("steps")
     return None if rate is None or steps is None or rate >= 1 else [(1.0, rate, int(steps))]
+
+
+def _methods(names: Iterable[str], mechanism: Mapping[str, Any]) -> dict[str, Method]:
+    """The methods of these names; ``mechanism`` is what `estimate` is told for ``"dpsgd"``."""
+    names = list(names)
+    given = [name for name, value in mechanism.items() if value is not None]
+    if given and "dpsgd" not in names:
+        raise InvalidInput(f"{given[0]} is for method 'dpsgd', got {', '.join(map(repr, names))}")
+    return {name: _dpsgd(**mechanism) if name == "dpsgd" else METHODS[name] for name in names}
 
 
 def _dpsgd(
@@ -157,16 +161,16 @@ def estimate_all(
         confidence=_validate.confidence(confidence),
         seed=seed,
     )
-    evidence, mechanism = evidence_of(evidence), (sampling_rate, steps, history)
+    evidence = evidence_of(evidence)
+    mechanism = {"sampling_rate": sampling_rate, "steps": steps, "history": history}
     if methods is None:
-        known = any(setting is not None for setting in mechanism)
+        known = any(setting is not None for setting in mechanism.values())
         methods = ("dpsgd", "clopper-pearson") if known else DEFAULT_METHODS
     if isinstance(methods, str) or not isinstance(methods, Iterable):
         raise InvalidInput(f"methods must be a list of names of methods, got {methods!r}")
     bounds: list[Bound] = []
     unavailable: list[Unavailable] = []
-    chosen = {name: _dpsgd(*mechanism) if name == "dpsgd" else METHODS[name] for name in methods}
-    for name, method in chosen.items():
+    for name, method in _methods(methods, mechanism).items():
         try:
             bounds.append(method.bound(evidence, request))
         except DpauditError as error:
