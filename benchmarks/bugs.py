@@ -4,7 +4,7 @@
     OMP_NUM_THREADS=1 python benchmarks/bugs.py nan_survives  # these again, the rest as it was
     OMP_NUM_THREADS=1 python benchmarks/bugs.py --old         # rows of other versions, one by one
     OMP_NUM_THREADS=1 python benchmarks/bugs.py --checks      # only what dpaudit check says
-    python benchmarks/bugs.py --page                          # docs/bugs.md from what is stored
+    python benchmarks/bugs.py --page                          # docs/rules-of-check.md from these
 
 Times are seconds of one core, so that they do not depend on what else the machine was doing.
 """
@@ -32,7 +32,8 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]
 
 RESULTS = ROOT / "benchmarks" / "bugs.json"
-PAGE = ROOT / "docs" / "bugs.md"
+PAGE = ROOT / "docs" / "rules-of-check.md"
+COMMAND = "python benchmarks/bugs.py --page"
 
 RUNS, MOST_RUNS, SEEDS = 200, 4000, 5
 WORKERS = 2
@@ -222,7 +223,8 @@ def _quiet() -> Iterator[None]:
 
 
 def main(arguments: list[str]) -> None:
-    from bugs_page import page
+    from bugs_page import catalogue
+    from generated import write_part
 
     stored = {row["name"]: row for row in _stored()}
     if arguments == ["--checks"]:
@@ -237,7 +239,7 @@ def main(arguments: list[str]) -> None:
         with ProcessPoolExecutor(max_workers=WORKERS) as pool:
             for done in as_completed([pool.submit(measure, name) for name in arguments or names()]):
                 _keep(stored, done.result())
-    PAGE.write_text(page(_stored()))
+    write_part(PAGE, COMMAND, catalogue(_stored()))
 
 
 def _keep(stored: dict[str, dict[str, Any]], row: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""Wrong DP-SGD trainings, each after a reported bug. See docs/bugs.md."""
+"""Wrong DP-SGD trainings, each after a reported bug. See docs/rules-of-check.md."""

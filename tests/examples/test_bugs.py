@@ -208,6 +208,6 @@ def test_docstrings_name_the_rules_that_dpaudit_check_reports(name):
         assert bool(told) == bool(reported)
 
 
-def test_the_page_is_what_the_results_say():
-    page = page_module()
-    assert (ROOT / "docs" / "bugs.md").read_text() == page.page(list(ROWS.values()))
+def test_the_catalogue_is_what_the_results_say():
+    made = page_module().catalogue(list(ROWS.values())).strip()
+    assert made in (ROOT / "docs" / "rules-of-check.md").read_text()

@@ -131,7 +131,8 @@ def compare(pages: Sequence[PageData], keys: Sequence[str]) -> Comparison:
 def _most_important_first(columns: Sequence[Column], *, room: int) -> tuple[Column, ...]:
     """The adversary and the most important columns, then the further ones that have room."""
     columns = sorted(columns, key=lambda column: column.name != _FIRST)
-    ranked = sorted(columns, key=lambda column: column.importance, reverse=True)[:room]
+    ranked = sorted(columns, key=lambda column: column.importance, reverse=True)
+    ranked = ranked[: max(room, _MOST_COLUMNS)]
     important = [column for column in ranked[:_MOST_COLUMNS] if not column.is_detail] or ranked
     first = [column for column in columns if column in important]
     rest = [column for column in columns if column in ranked and column not in important]
