@@ -21,6 +21,7 @@ from dpaudit_paper.landscapes import (
 )
 from dpaudit_paper.landscapes.moving_threshold import forward
 from dpaudit_paper.landscapes.one_insertion import (
+    _convolved,
     advantage,
     after_one_clean_step,
     at_most,
@@ -148,3 +149,12 @@ def test_what_lasts_is_below_what_is_kept_now() -> None:
     rough, fine = (lasts(flat, delta=DELTA, cells=cells, guess=guess) for cells in (100, 400))
     assert rough < fine < float(now.epsilon[-1])
     assert fine > 3.85
+
+
+def test_errors_of_convolutions_are_below_their_bound() -> None:
+    random = np.random.default_rng(0)
+    masses, kernel = random.random(3000), random.random(500)
+    masses, kernel = masses / masses.sum(), kernel / kernel.sum()
+    result, wrong = _convolved(masses, kernel)
+    direct = np.convolve(masses.astype(np.longdouble), kernel.astype(np.longdouble))
+    assert 0 < np.abs(result - direct).sum() < wrong < 1e-11
