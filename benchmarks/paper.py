@@ -4,8 +4,8 @@
 
 Repeat the command until it says that all is made. A part that runs out of time is stopped, and the
 next one resumes its trainings. The first part begins with empty compiler caches; the others keep
-them. Without figures all are made but H2 and H3, which train nothing and take half an hour of a
-CPU. ``--save`` adds the times to paper.json beside this file. Exit code 3: more is left.
+them. Without figures all are made but H2 and H3, which train nothing and take a quarter of an hour
+of a CPU. ``--save`` adds the times to paper.json beside this file. Exit code 3: more is left.
 """
 
 from __future__ import annotations

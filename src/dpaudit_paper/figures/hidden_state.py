@@ -325,7 +325,7 @@ H2 = Figure(
     title="epsilon against the smoothness of a step",
     label="",
     quick=Cost(cpu=100, gpu=100),
-    full=Cost(cpu=1800, gpu=1800),
+    full=Cost(cpu=600, gpu=600),
     measure=measure_h2,
     draw=draw_h2,
 )
