@@ -87,7 +87,7 @@ BASE = {
     "landscape": [
         "--noise-multiplier", "4", "--batch-size", "8", "--steps", "5", "--delta", "1e-5",
     ],
-    "reproduce": ["F1c", "--check"],
+    "reproduce": ["F1c", "--list"],
 }  # fmt: skip
 
 TRAINING = """
@@ -575,6 +575,9 @@ HOSTILE_TRAININGS = {
                    "def train(c, i, s):\n    time.sleep(0.3)\n    return 1.0 * i + s % 7",
     "exits at the end": "import atexit, os\natexit.register(os._exit, 0)\n"
                         "def train(c, i, s): return 1.0 * i + s % 7",
+    "prints elsewhere": "import os, sys\nsys.stdout = open('log', 'w')\n"
+                        "os.dup2(sys.stdout.fileno(), 1)\n"
+                        "def train(c, i, s): return 1.0 * i + s % 7",
     "alarm": "import signal\ndef train(c, i, s):\n    signal.alarm(1)\n    return 1.0 * i",
     **{f"returns {text}": f"import numpy as np\ndef train(c, i, s): return {text}" for text in (
         "None", "'x'", "b'x'", "object()", "[]", "{}", "[[1], [1, 2]]", "float('nan')",
@@ -589,23 +592,49 @@ HOSTILE_TRAININGS = {
 }  # fmt: skip
 
 
+IN_THE_PARENT = """
+from dpaudit.adversaries import SimulatedDimension as Mine
+
+def neighbours():
+    return [1.0, 2.0, 3.0], [1.0, 2.0]
+"""
+"""What a module has that is imported in the process of the command."""
+
+NEVER_TRAIN = (
+    "kill at import", "exit at import", "sys.exit at import", "keyboard interrupt at import",
+    "error without text", "generator exit", "recursion", "exits later", "exits at the end",
+    "prints elsewhere",
+)  # fmt: skip
+
+
 def trainings() -> dict[str, Any]:
-    """Trainings that do everything but train."""
+    """Trainings that do everything but train, and modules beside them that do the same."""
     folder, counts, bad = _start(), Counter[str](), _Bad()
+    _furnish(folder)
     for number, (name, source) in enumerate(HOSTILE_TRAININGS.items()):
         file = f"hostile{number}.py"
-        (folder / file).write_text(source + "\n")
-        for arguments in (
+        (folder / file).write_text(f"{source}\n{IN_THE_PARENT}")
+        tried = [
             ["audit", f"{file}:train", "--claimed-epsilon=8", "--runs=4", "--anyway",
              "--store=:memory:", "--workers=2"],
             ["check", f"{file}:train", "--noise-multiplier=1", "--clip-norm=1", "--parameters=3"],
             ["plan", f"--training={file}:train", "--claimed-epsilon=8"],
-        ):  # fmt: skip
+        ]  # fmt: skip
+        if name in NEVER_TRAIN:
+            preset = [f"--adversary={file}:Mine", "--runs=400", "--steps=20"]
+            tried += [
+                ["audit", "housing", *preset, "--store=:memory:"],
+                ["plan", *preset],
+                ["audit", "mine.py:pipeline", f"--neighbours={file}:neighbours", "--runs=200",
+                 "--claimed-epsilon=8", "--store=:memory:"],
+                ["check", "--pipeline", "mine.py:pipeline", f"--neighbours={file}:neighbours"],
+            ]  # fmt: skip
+        for arguments in tried:
             code, printed, errors = _child(arguments)
             counts["commands"] += 1
             counts[f"exit code {code}"] += 1
             # What happens at import happens to the command: a signal ends it.
-            own = arguments[0] == "audit" and "at import" in name and code in (-6, -9, 130)
+            own = "at import" in name and code in (-6, -9, 130)
             if not own:
                 bad += [[name, *one] for one in _judged(code, arguments, printed, errors)]
     return {"counts": dict(counts), "bad": bad}

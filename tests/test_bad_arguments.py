@@ -102,7 +102,7 @@ CALLS: list[tuple[str, Callable[[Any], Any], tuple[Any, ...]]] = [
     ),
     ("norm", lambda v: gradient(norm=v), (math.inf, math.nan, -1, None)),
     ("norm", lambda v: DirectionCanary.draw(5, clip_norm=v), (1e308,)),
-    ("clip_norm", lambda v: gradient(clip_norm=v), (math.inf, 0, "x")),
+    ("clip_norm", lambda v: gradient(clip_norm=v), (math.inf, 10**400, 0, "x")),
     (
         "dimensions",
         lambda v: gradient(dimensions=v),

@@ -96,9 +96,13 @@ def real(name: str, value: object, *, remedy: str = "") -> float:
     """Return ``value`` as a finite float."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidInput(f"{name} must be a number, got {shown(value)}{_and(remedy)}")
-    if not math.isfinite(value):
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of 400 digits
+        number = math.inf
+    if not math.isfinite(number):
         raise InvalidInput(f"{name} must be finite, got {shown(value)}{_and(remedy)}")
-    return float(value)
+    return number
 
 
 def positive(name: str, value: object, *, remedy: str = "") -> float:

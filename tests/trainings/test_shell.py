@@ -98,18 +98,32 @@ def test_a_program_that_prints_without_end_is_bounded():
     assert command([sys.executable, "-c", code])(None, True, 0) == 1.0
 
 
-def test_a_time_limit_kills_what_the_program_started(tmp_path):
+OWN_GROUP = "import os; os.setsid(); os.execvp('sleep', ['sleep', '1000'])"
+STARTS = (f'{sys.executable} -c "{OWN_GROUP}"', "sleep 1000")
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_nothing_that_a_program_started_outlives_it(tmp_path, start):
     pid = tmp_path / "pid"
-    line = f"sleep 1000 & echo $! > {pid}; wait; echo {{inserted}}"
+    line = f"{start} & echo $! > {pid}; sleep 0.3; echo {{inserted}}"
+    assert command(["sh", "-c", line])(None, True, 0) == 1.0
+    assert gone(int(pid.read_text()))
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_time_limit_kills_what_the_program_started(tmp_path, start):
+    pid = tmp_path / "pid"
+    line = f"{start} & echo $! > {pid}; wait; echo {{inserted}}"
     train = command(["sh", "-c", line], timeout=0.5)
     with pytest.raises(ProgramFailed, match=r"0\.5 s"):
         train(None, True, 0)
     assert gone(int(pid.read_text()))
 
 
-def test_a_program_ends_with_the_audit(tmp_path):
+@pytest.mark.parametrize("start", STARTS)
+def test_a_program_ends_with_the_audit(tmp_path, start):
     pid, script = tmp_path / "pid", tmp_path / "script.py"
-    line = f"sleep 1000 & echo $! > {pid}; wait; echo {{inserted}}"
+    line = f"{start} & echo $! > {pid}; wait; echo {{inserted}}"
     script.write_text(
         f"from dpaudit.trainings import command\ncommand(['sh', '-c', {line!r}])(0, 1, 0)\n"
     )

@@ -87,9 +87,7 @@ def run_and_exit(command: Callable[[], Any]) -> NoReturn:
     def refuse(code: int) -> NoReturn:
         if os.getpid() == process:
             if not codes:
-                caller = sys._getframe(1)
-                place = f"line {caller.f_lineno} of {caller.f_code.co_filename}"
-                message = f"{place} ended the process with exit code {code}, without a result"
+                message = f"a module ended the process with exit code {code}, without a result"
                 codes.append(_say(message, MISTAKE))
             code = codes[0]
         leave(code)

@@ -31,7 +31,13 @@ from dpaudit.cli._options import (
     option_name,
     optional,
 )
-from dpaudit.cli._output import print_json, print_result, print_then_write, progress_shown
+from dpaudit.cli._output import (
+    print_json,
+    print_result,
+    print_then_write,
+    progress_shown,
+    user_code,
+)
 from dpaudit.cli.receipts import IncludeScores, PlanToName, ReceiptOut, plan_of, write_receipt
 from dpaudit.configuration import Settings, read_settings, store_path
 from dpaudit.errors import InvalidInput
@@ -165,7 +171,8 @@ def audit(
                 f"--preset must be left out beside TRAINING, got {settings.preset!r} and "
                 f"{training!r}"
             )
-        settings = Settings(preset=named).over(settings).resolved()
+        with user_code():  # the module of an adversary
+            settings = Settings(preset=named).over(settings).resolved()
         for name in (*FUNCTION, "sampling_rate"):
             if given[name] is not None:
                 raise InvalidInput(

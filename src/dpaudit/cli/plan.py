@@ -23,7 +23,7 @@ from dpaudit.cli._options import (
     option_name,
     optional,
 )
-from dpaudit.cli._output import console, print_json, print_then_write
+from dpaudit.cli._output import console, print_json, print_then_write, user_code
 from dpaudit.configuration import Settings, read_settings
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import DETECT, LEAST_POWER
@@ -109,19 +109,20 @@ def _of_preset(given: dict[str, Any]) -> Planned:
     settings = Settings(**{name: given[name] for name in option.SETTINGS})
     if given["config"] is not None:
         settings = settings.over(read_settings(given["config"]))
-    settings = settings.resolved()
-    with uncollected():
-        from dpaudit.audits import plan as predict
-
-        arguments = settings.arguments()
     executor = option.make_executor(**{name: given[name] for name in option.EXECUTION})
-    found = predict(**arguments, executor=executor)
     registered = None
-    if given["register"] is not None:
-        from dpaudit.receipts import register
+    with user_code():  # the module of an adversary
+        settings = settings.resolved()
+        with uncollected():
+            from dpaudit.audits import plan as predict
 
-        training = arguments.pop("mechanism")
-        registered = register(training, horizons=settings.horizons or None, **arguments)
+            arguments = settings.arguments()
+        found = predict(**arguments, executor=executor)
+        if given["register"] is not None:
+            from dpaudit.receipts import register
+
+            training = arguments.pop("mechanism")
+            registered = register(training, horizons=settings.horizons or None, **arguments)
     config = [] if given["config"] is None else [str(given["config"])]
     command = _command(["audit", *config], given)
 

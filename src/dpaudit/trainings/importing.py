@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -75,10 +76,10 @@ def _no_exit(name: str, where: str) -> Iterator[None]:
 
     The exit code would be that of a verdict, without one.
     """
-    process, leave = os.getpid(), os._exit
+    importing, leave = (os.getpid(), threading.get_ident()), os._exit
 
     def refuse(code: int) -> NoReturn:
-        if os.getpid() != process:  # a child, which ends as usual
+        if (os.getpid(), threading.get_ident()) != importing:  # a child or a thread
             leave(code)
         raise InvalidInput(f"{name}: importing {where} ended the process with exit code {code}")
 
@@ -86,7 +87,7 @@ def _no_exit(name: str, where: str) -> Iterator[None]:
     try:
         yield
     finally:
-        os._exit = leave
+        os._exit, importing = leave, (0, 0)
 
 
 def canary_beside(train: Any) -> Any:

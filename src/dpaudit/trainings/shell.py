@@ -20,31 +20,13 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInput
+from dpaudit.executors import _ending
 from dpaudit.trainings.scoring import Predictions
 
 _PLACES = ("{inserted}", "{seed}", "{out}")
 _SHOWN = 2000  # characters of a failed program's errors that are stored
 _MOST_BYTES = 64 << 30  # of what it writes: the parameters of a large model
 _KEPT = 65_536  # bytes of its output that are read
-
-# Starts the program, and kills it and all that it started when the audit's end of a pipe closes.
-_SUPERVISOR = """
-import os, select, signal, sys
-held, words = int(sys.argv[1]), sys.argv[2:]
-child = os.fork()
-if child == 0:
-    os.close(held)
-    os.execvp(words[0], words)
-ends = [os.pidfd_open(child)] if hasattr(os, "pidfd_open") else []
-while True:
-    ready, _, _ = select.select([held, *ends], [], [], None if ends else 0.05)
-    if held in ready:
-        os.killpg(0, signal.SIGKILL)
-    done, status = os.waitpid(child, os.WNOHANG)
-    if done:
-        code = os.waitstatus_to_exitcode(status)
-        os._exit(code if code >= 0 else 128 - code)
-"""
 
 
 class ProgramFailed(RuntimeError):
@@ -117,7 +99,7 @@ class CommandTraining:
             os.fdopen(held, "rb"),
             os.fdopen(ours, "wb"),
             subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _SUPERVISOR, str(held), *words],
+                [sys.executable, "-I", "-S", _ending.__file__, str(held), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=errors,
@@ -132,6 +114,7 @@ class CommandTraining:
                     f"{self.arguments[0]} was killed after its time limit of {self.timeout:g} s"
                 ) from None
             finally:
+                _ending.kill_descendants(process.pid)
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             if code:
