@@ -132,7 +132,18 @@ def test_the_github_action_fails_for_a_violation_and_keeps_the_report(here, comm
     assert {"audit.html", "audit.xml", "audit.sarif"} <= made
     assert not (here / "owned").exists()
     assert "* $(touch owned); a b" in (here / inputs["report"] / "audit.xml").read_text()
-    assert action["inputs"]["install"]["default"] == f"dpaudit[report]=={__version__}"
+
+
+def test_the_version_is_the_same_in_all_files():
+    for file, text in (
+        ("action.yml", f'default: "dpaudit[report]=={__version__}"'),
+        ("CITATION.cff", f"\nversion: {__version__}\n"),
+        ("docs/command-line.md", f"uses: dpaudit/dpaudit@v{__version__}\n"),
+        ("docs/command-line.md", f"rev: v{__version__}\n"),
+    ):
+        assert text in (ROOT / file).read_text("utf8"), file
+    versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text("utf8"), re.MULTILINE)
+    assert versions[0] == __version__
 
 
 def test_the_pre_commit_hook_is_the_check(here, commands):
