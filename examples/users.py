@@ -2,13 +2,18 @@
 
 python examples/users.py
 
-The user is added for real, with all records. jax-privacy selects users and clips the gradient of
-all records of a user together: the claim is about users. With Opacus, a sampler of users fills the
-batches, but every record is clipped by itself: four records contribute four times as much as the
-accountant's claim allows.
+Fifty users are canaries of one training. A coin decides for each whether it is in the data set,
+with all of its four records; their gradients are alike, which is the worst case.
+
+jax-privacy selects users and clips the gradient of all records of a user together: the claim is
+about users. With Opacus, a sampler draws users for the batches, too, but every record is clipped by
+itself: four records contribute four times as much as the accountant's claim allows. With a quarter
+of the clip norm, and the same noise, they contribute as much as is claimed.
 """
 
 from __future__ import annotations
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -19,83 +24,112 @@ from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
 
 import dpaudit
-from dpaudit.pipelines import neighbours_of
 from dpaudit.trainings import rows_model
 
-USERS, RECORDS, PARAMETERS, NOISE, STEPS = 8, 4, 10, 2.0, 4
-CLAIM = dpaudit.Claim.from_dpsgd(noise_multiplier=NOISE, steps=STEPS).per("user")
+USERS, RECORDS, PARAMETERS, CLIP, NOISE, STEPS, RATE = 10, 4, 200, 1.0, 2.0, 8, 0.5
+CANARIES = dpaudit.GradientCanary.draw(
+    PARAMETERS, clip_norm=CLIP, count=50, records=RECORDS, unit="user"
+)
+CLAIM = dpaudit.Claim.from_dpsgd(noise_multiplier=NOISE, steps=STEPS, sampling_rate=RATE).per(
+    "user", records=RECORDS
+)
 
 
-def neighbours():
-    """Records and their owners, without and with the last user, whose gradients are all alike."""
-    features = np.random.default_rng(0).normal(size=(USERS * RECORDS, PARAMETERS))
-    features[-RECORDS:] = 10 * np.eye(PARAMETERS)[0]
-    owners = np.repeat(np.arange(USERS), RECORDS)
-    without = features[:-RECORDS], owners[:-RECORDS]
-    return neighbours_of((without, (features, owners)), unit="user")
+def data_set(canaries, inserted):
+    """The records, whose gradients are the records themselves, and the owner of each."""
+    others = np.random.default_rng(0).normal(size=(USERS * RECORDS, PARAMETERS))
+    features = np.vstack([others, canaries.rows(inserted)]).astype(np.float32)
+    return features, np.arange(len(features)) // RECORDS
 
 
 # --- jax-privacy: users are selected, and clipped as a whole. ------------------------------------
 
 SELECTION = batch_selection.UserSelectionStrategy(
-    batch_selection.CyclicPoissonSampling(sampling_prob=1.0, iterations=STEPS), RECORDS
+    batch_selection.CyclicPoissonSampling(sampling_prob=RATE, iterations=STEPS), RECORDS
 )
 
 
-def loss(theta, rows):
-    """The gradient is the sum of the user's rows."""
-    return (rows @ theta).sum()
+def loss(theta, records):
+    """The gradient is the sum of the user's records."""
+    return (records @ theta).sum()
 
 
-GRADIENT = jax.jit(clipped_grad(loss, l2_clip_norm=1.0, keep_batch_dim=False))
+GRADIENT = jax.jit(clipped_grad(loss, l2_clip_norm=CLIP, keep_batch_dim=False))
 
 
-def train_jax(data, seed):
-    features, owners = data
+def train_jax(canaries, inserted, seed, by_record=False):
+    features, owners = data_set(canaries, inserted)
     theta = jnp.zeros(PARAMETERS)
-    noise = noise_addition.gaussian_privatizer(stddev=NOISE, prng_key=seed)
+    noise = noise_addition.gaussian_privatizer(stddev=NOISE * CLIP, prng_key=seed)
     state = noise.init(theta)
     for places in SELECTION.batch_iterator(owners, rng=seed):
-        noisy, state = noise.update(GRADIENT(theta, jnp.asarray(features)[places]), state)
+        padded = np.full((USERS + canaries.count, RECORDS), -1)  # one shape, compiled once
+        padded[: len(places)] = places
+        if by_record:  # the mistake: batches of users, clipped as if they were records
+            padded = padded.reshape(-1, 1)
+        total = GRADIENT(theta, features[padded], is_padding_example=padded[:, 0] < 0)
+        noisy, state = noise.update(total, state)
         theta = theta - noisy
     return theta
+
+
+train_jax_by_record = functools.partial(train_jax, by_record=True)
 
 
 # --- Opacus: users are sampled, records are clipped. ---------------------------------------------
 
 
-def train_opacus(data, seed):
-    features, _ = data
+class UserSampler(torch.utils.data.Sampler):
+    """Poisson sampling of users: a batch has all records of every user that is drawn."""
+
+    def __init__(self, owners, *, rate, steps, generator):
+        self.owners, self.rate, self.steps, self.generator = owners, rate, steps, generator
+
+    def __len__(self):
+        return self.steps
+
+    def __iter__(self):
+        for _ in range(self.steps):
+            drawn = torch.rand(self.owners.max() + 1, generator=self.generator) < self.rate
+            yield np.flatnonzero(drawn[self.owners])
+
+
+def train_opacus(canaries, inserted, seed, clip_norm=CLIP):
+    features, owners = data_set(canaries, inserted)
+    generator = torch.Generator().manual_seed(seed)
+    loader = torch.utils.data.DataLoader(
+        range(len(features)),
+        batch_sampler=UserSampler(owners, rate=RATE, steps=STEPS, generator=generator),
+        collate_fn=torch.as_tensor(features).__getitem__,
+    )
     model = GradSampleModule(rows_model({"theta": (PARAMETERS,)}), loss_reduction="sum")
     optimizer = DPOptimizer(
         torch.optim.SGD(model.parameters(), lr=1.0),
-        noise_multiplier=NOISE,
-        max_grad_norm=1.0,
+        noise_multiplier=NOISE * CLIP / clip_norm,
+        max_grad_norm=clip_norm,
         expected_batch_size=1,
         loss_reduction="sum",
-        generator=torch.Generator().manual_seed(seed),
+        generator=generator,
     )
-    for _ in range(STEPS):  # all users are in every batch, with all their records
+    for rows in loader:
         optimizer.zero_grad()
-        model(torch.as_tensor(features, dtype=torch.float32)).sum().backward()
+        model(rows).sum().backward()
         optimizer.step()
     return model
+
+
+train_opacus_by_user = functools.partial(train_opacus, clip_norm=CLIP / RECORDS)
 
 
 # --- The audit. ----------------------------------------------------------------------------------
 
 
-def score(words, returned):
-    """How far the parameters moved against the user's gradient."""
-    return -float(dpaudit.trainings.scoring.flat_parameters(returned)[0])
+def audit(train, runs: int = 8, seed: int = 0) -> dpaudit.AuditResult:
+    return dpaudit.audit(train, canary=CANARIES, claim=CLAIM, runs=runs, seed=seed)
 
 
-def audit(train, runs: int = 50) -> dpaudit.AuditResult:
-    return dpaudit.audit(train, score, neighbours=neighbours(), claim=CLAIM, runs=runs)
-
-
-def main(runs: int = 50) -> None:
-    for train in (train_jax, train_opacus):
+def main(runs: int = 8) -> None:
+    for train in (train_jax, train_opacus, train_opacus_by_user):
         print(f"{audit(train, runs).summary()}\n")
 
 

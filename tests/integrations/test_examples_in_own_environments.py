@@ -1,13 +1,13 @@
 """Examples of libraries whose dependencies conflict with ours, each in an environment of its own.
 
-The tests need neither torch nor our fixtures. Install ``dpaudit flwr pytest`` for Flower, ``dpaudit
-pfl pytest`` for pfl-research, or ``dpaudit tensorflow-privacy tensorflow==2.15.1 'numpy<2' pytest``
-for TensorFlow Privacy, then run
+The tests do not need our fixtures. Install ``dpaudit flwr pytest`` for Flower, ``dpaudit pfl
+pytest`` for pfl-research, ``dpaudit nvflare pytest`` for NVFlare, or ``dpaudit tensorflow-privacy
+tensorflow==2.15.1 'numpy<2' pytest`` for TensorFlow Privacy. For FedML, install ``fedml==0.9.6``
+without its dependencies beside ``dpaudit torch multiprocess dill pytest``. Then run
 
     python -m pytest --noconftest tests/integrations/test_examples_in_own_environments.py
 """
 
-import functools
 import importlib.util
 from pathlib import Path
 
@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import dpaudit
-from dpaudit.checks import check_step
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -95,27 +94,21 @@ def test_local_noise_and_sums_of_secure_aggregation_are_checked():
     assert names == ["noise size"]
 
 
-def test_a_mechanism_of_pfl_research_is_checked_in_ten_lines():
-    pytest.importorskip("pfl")
-    from pfl.internal.ops import numpy_ops
-    from pfl.internal.ops.selector import set_framework_module
-    from pfl.privacy.gaussian_mechanism import GaussianMechanism
-    from pfl.stats import MappedVectorStatistics
-
-    set_framework_module(numpy_ops)
-
-    def private_step(updates, seed, share=1.0):
-        mechanism = GaussianMechanism(clipping_bound=1.0, relative_noise_stddev=share * 1.1)
-        total = MappedVectorStatistics({"update": np.zeros(updates.shape[1])})
-        for update in updates:
-            own = MappedVectorStatistics({"update": update})
-            total += mechanism.constrain_sensitivity(own)[0]
-        return mechanism.add_noise(total, cohort_size=len(updates), seed=seed)[0]["update"]
-
-    settings = {"clip_norm": 1.0, "noise_multiplier": 1.1, "parameters": 300, "unit": "client"}
-    assert check_step(private_step, **settings).passed
-    wrong = check_step(functools.partial(private_step, share=0.7), **settings)
+@pytest.mark.parametrize("library", ["pfl", "fedml", "nvflare"])
+def test_the_aggregation_of_a_federated_library_is_checked_in_ten_lines(library):
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    module = example("federated_libraries")
+    step = getattr(module, library)
+    assert module.check(step).passed
+    wrong = module.check(step, share=0.7)
     assert [finding.rule.name for finding in wrong.broken] == ["noise size"]
+
+
+def test_a_site_of_nvflare_with_more_data_than_the_others_is_found():
+    pytest.importorskip("nvflare")
+    module = example("federated_libraries")
+    assert module.check(module.nvflare, weights=[1.0] * 15 + [7.0]).broken
 
 
 def test_a_client_of_flower_shows_nine_tenths_of_the_claimed_mu():

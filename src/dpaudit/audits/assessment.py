@@ -36,7 +36,7 @@ from dpaudit.lower_bounds.diagnostics import with_failures
 from dpaudit.lower_bounds.estimating import claimed_history
 from dpaudit.lower_bounds.gaussian_fit import chance_of_looking_closer
 from dpaudit.lower_bounds.prediction import expected_bound
-from dpaudit.privacy import Bound, Bounds, ThreatModel
+from dpaudit.privacy import Bound, Bounds, ThreatModel, Unavailable
 from dpaudit.scores import Failure, ScoreBlock, Scores
 from dpaudit.trainings.coins import inserted_in
 from dpaudit.upper_bounds import all_upper_bounds, upper_bound
@@ -297,6 +297,8 @@ def assess(
             doubts=(*doubts, *failure_doubts(scores, failures)),
             along_the_way=e_value,
         )
+        if test.refuted and description.training is not None and not description.live:
+            lower = _without_family(lower)
     return Assessment(
         horizon=horizon,
         threat_model=threat_model,
@@ -308,6 +310,19 @@ def assess(
         covers=covers,
         failed=len(failures),
     )
+
+
+def _without_family(lower: Bounds) -> Bounds:
+    """The bounds that hold for any batches: those of a user's training may be what is wrong.
+
+    A canary in one batch of every shuffled epoch shows more than Poisson samples with little noise.
+    """
+    others = tuple(bound for bound in lower if bound.method != "dpsgd")
+    if len(others) == len(lower.bounds):
+        return lower
+    why = "the claim is refuted, and its batches may be what is wrong; see dpaudit estimate"
+    left_out = Unavailable(method="dpsgd", reason=why)
+    return replace(lower, bounds=others, unavailable=(*lower.unavailable, left_out))
 
 
 def policy_of(description: Description, question: Question) -> Policy:

@@ -166,6 +166,7 @@ def check_step(
     public_transform: bool = False,
     tensors: Mapping[str, int] | None = None,
     weights: ArrayLike | None = None,
+    divisor: float | None = None,
     records: int = 1,
     unit: str = "record",
     rounds: int | None = None,
@@ -193,6 +194,8 @@ def check_step(
         weights: The weights of the rows, such as the numbers of examples of the clients. The step
             is then called as ``private_step(gradients, seed, weights)``, and the crafted row has
             the largest of these weights.
+        divisor: What the step divides the weighted sum by, if it must be a mean: weights with
+            another sum are refused before the step is called.
         records: How many rows belong to one unit of privacy, such as the records of a user. A
             crafted gradient enters in as many equal rows, which together may contribute C.
         unit: What the unit is called: ``"record"``, ``"user"`` or ``"client"``.
@@ -220,15 +223,19 @@ def check_step(
         )
     records = _validate.integer("records", records, at_least=1)
     rounds = 0 if rounds is None else _validate.integer("rounds", rounds, at_least=2)
+    batch_size = _validate.integer("batch_size", batch_size, at_least=1)
+    given = None if weights is None else _weights(weights, batch_size)
+    if divisor is not None:
+        _check_divisor(divisor, np.ones(batch_size) if given is None else given)
     subject = StepSubject(
         private_step=private_step,
-        batch_size=_validate.integer("batch_size", batch_size, at_least=1),
+        batch_size=batch_size,
         parameters=_validate.integer("parameters", parameters, at_least=1),
         clip_norm=_validate.positive("clip_norm", clip_norm),
         noise_multiplier=_sigma(noise_multiplier),
         records=records,
         tensors=tensors_of_sizes(tensors or {}),
-        weights=None if weights is None else _weights(weights, batch_size),
+        weights=given,
         rounds=rounds,
         steps=max(1, rounds),
         insertions=max(1, rounds),
@@ -306,6 +313,16 @@ def _weights(given: ArrayLike, rows: int) -> Array:
             f"{given!r:.80}"
         )
     return weights
+
+
+def _check_divisor(divisor: float, weights: Array) -> None:
+    total = float(weights.sum())
+    if not np.isclose(_validate.positive("divisor", divisor), total, rtol=1e-6):
+        raise InvalidInput(
+            f"divisor must be the sum of the weights, {total:g}, got {divisor!r}: the step would "
+            f"be no mean, and its noise would be that of other weights; divide by {total:g}, or "
+            f"give weights that sum to {divisor!r}"
+        )
 
 
 def _declared(**declarations: bool) -> frozenset[str]:

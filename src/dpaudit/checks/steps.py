@@ -131,13 +131,16 @@ def _trajectory(measured: Measurements) -> Trajectory | None:
     # Without momentum, steps without the canary can be left out; else their noise stays unknown.
     if present.sum() < 2 or not (present.all() or later < _WEAK * own.max()):
         return None
+    # A clip norm that follows a noisy count is another one under each seed.
+    scales = measured.seeds[:count] if "step" in measured.subject.kinds else measured.seeds[:1]
     noises: list[Array] = []
     places = np.flatnonzero(present)
     for place in places:
         increment = centred(outputs[first[place]] - outputs[first[place] - 1])
         for earlier, noise_of_earlier in zip(places, noises, strict=False):
             increment = increment - effects[place, earlier] * noise_of_earlier
-        noises.append(increment / effects[place, place])
+        own_effects = [response.effect(first[place], first[place], seed) for seed in scales]
+        noises.append(increment / np.array(own_effects)[:, None])
     numbers = [first[place] for place in places]
     for step in late:
         effect = response.effect(step, step)
@@ -161,28 +164,29 @@ class _OneStepCanary:
         self._measured = measured
         self._gradient = measured.dense(_LONG * measured.subject.clip_norm)
         self._along = direction(self._gradient[measured.watched])
-        self._changes: dict[tuple[int, int], Array] = {}
+        self._changes: dict[tuple[int, int, int], Array] = {}
 
-    def effect(self, step: int, of: int) -> float:
+    def effect(self, step: int, of: int, seed: int | None = None) -> float:
         """Effect on the increment of ``step`` of the largest contribution to step ``of``."""
-        return float(self._increment(step, of) @ self._along)
+        seed = self._measured.seeds[0] if seed is None else seed
+        return float(self._increment(step, of, seed) @ self._along)
 
-    def _increment(self, step: int, of: int) -> Array:
-        return self._after(step, of) - self._after(step - 1, of)
+    def _increment(self, step: int, of: int, seed: int) -> Array:
+        return self._after(step, of, seed) - self._after(step - 1, of, seed)
 
-    def _after(self, steps: int, of: int) -> Array:
+    def _after(self, steps: int, of: int, seed: int) -> Array:
         if of > steps:
             return np.zeros(len(self._along))
-        if (steps, of) not in self._changes:
-            seed = self._measured.seeds[0]
+        if (steps, of, seed) not in self._changes:
             plus, minus = self._measured.subject.pair(self._gradient, seed, steps, only=of - 1)
-            self._changes[steps, of] = (plus - minus)[self._measured.watched] / 2
-        return self._changes[steps, of]
+            self._changes[steps, of, seed] = (plus - minus)[self._measured.watched] / 2
+        return self._changes[steps, of, seed]
 
     def reaction(self, last: int) -> float:
         """The largest change of a step by an earlier contribution, across its direction."""
+        seed = self._measured.seeds[0]
         changes = (
-            self._increment(step, of) for step in range(2, last + 1) for of in range(1, step)
+            self._increment(step, of, seed) for step in range(2, last + 1) for of in range(1, step)
         )
         across = (change - (change @ self._along) * self._along for change in changes)
         return max((float(np.linalg.norm(change)) for change in across), default=0.0)

@@ -335,7 +335,12 @@ def _advice(result: AuditResult) -> str:
         case "no-claim":
             return "Give a claim to test it."
         case "violation":
-            return "Look for a bug (noise, clipping, number of steps) or a mistake in the claim."
+            sampled = test is not None and "sampling_rate" in test.claim.settings
+            batches = " batches," if sampled and not result.description.live else ""
+            return (
+                f"Look for a bug (noise, clipping,{batches} number of steps) or a mistake in the "
+                "claim."
+            )
         case "consistent" if result.description.live:
             return "No audit proves a claim; more canaries find more."
         case "consistent":
