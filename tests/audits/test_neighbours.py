@@ -116,6 +116,23 @@ def test_features_of_large_and_of_varying_results():
     assert UpdateLength(initial=np.ones(2))(None, np.ones(2)) == 0
 
 
+def test_a_large_pilot_learns_bent_log_likelihood_ratios_of_the_steps_of_a_sum():
+    random = np.random.default_rng(0)
+    labels = np.arange(4000) % 2 == 1
+    steps = random.laplace(labels[:, None], 1.0, (4000, 3))
+    pilot = [Released.of(row) for row in steps.cumsum(axis=1)]
+    fresh = random.laplace(0.5, 1.0, (2000, 3))
+    true = (np.abs(fresh) - np.abs(fresh - 1)).sum(axis=1)
+
+    def agreement(runs):
+        score = LearnedScore.learn(pilot[:runs], labels[:runs])
+        learned = [score(None, row) for row in fresh.cumsum(axis=1)]
+        return np.corrcoef(learned, true)[0, 1]
+
+    assert agreement(4000) > 0.97
+    assert agreement(4000) > agreement(900) + 0.1
+
+
 def fails(data, seed):
     raise ZeroDivisionError("no")
 

@@ -132,6 +132,18 @@ def test_json_is_one_object(run):
     assert verdicts["bounded contribution"] == "broken"
 
 
+def test_all_findings_are_written_as_a_page(run, tmp_path):
+    page = tmp_path / "check.html"
+    assert run("trained_here:unclipped", *CLAIM, "--page", str(page))[0] == 1
+    text = page.read_text()
+    assert '<span class="badge broken">Broken</span>' in text
+    assert text.index("bounded contribution") < text.index("noise size")
+    assert "Remedy: " in text
+    code, _, err = run("trained_here:unclipped", *CLAIM, "--page", __file__)
+    assert code == 2
+    assert "--page" in err
+
+
 def test_the_rules_of_the_docs_are_those_of_the_code():
     page = (Path(__file__).parents[2] / "docs" / "rules-of-check.md").read_text(encoding="utf8")
     rows = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")]

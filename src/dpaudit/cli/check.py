@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -125,6 +126,9 @@ def check(
     junit: Junit = None,
     sarif: Sarif = None,
     receipt: ReceiptOut = None,
+    page: Annotated[
+        Path | None, option("Also write all findings as one HTML page.", "PAGE.html")
+    ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -154,7 +158,7 @@ def check(
     [bold]  --noise-multiplier 1.1 --parameters 1000[/]
     """
     given = locals()
-    check_files(given, "junit", "sarif", "receipt")
+    check_files(given, "junit", "sarif", "receipt", "page")
     kind = "--pipeline" if pipeline else "--step" if step else "a training"
     for name, value in given.items():
         if value is not None and value is not False and kind not in _OF.get(name, (kind,)):
@@ -165,16 +169,20 @@ def check(
         raise InvalidInput(
             "--noise-multiplier is needed: the standard deviation of the noise over C"
         )
-    others = ("pipeline", "step", "all_rules", "junit", "sarif", "receipt", "overwrite", "json")
+    files_asked = ("junit", "sarif", "receipt", "page", "overwrite", "json")
+    others = ("pipeline", "step", "all_rules", *files_asked)
     asked = {name: value for name, value in given.items() if name not in others}
     run = {"--pipeline": _check_pipeline, "--step": _check_step}.get(kind, _check_training)
-    call = None if receipt is None else shlex.join(["dpaudit", *sys.argv[1:]])
-    result, outcomes, evidence = in_child(train, partial(_checked, run, call=call, **asked))
+    call = shlex.join(["dpaudit", *sys.argv[1:]])
+    of_receipt = None if receipt is None else call
+    result, outcomes, evidence = in_child(train, partial(_checked, run, call=of_receipt, **asked))
     broken = "violation" if result.broken else "inconclusive"
     code = decided("consistent" if result.passed else broken)
     files = outcome_files(lambda: outcomes, junit=junit, sarif=sarif, overwrite=overwrite)
     if receipt is not None and evidence is not None:
         files["--receipt"] = lambda: evidence.write(receipt, overwrite=overwrite)
+    if page is not None:
+        files["--page"] = partial(_write_page, result, train, call, page, overwrite=overwrite)
     print_then_write(
         lambda: (
             print_json(result.to_dict())
@@ -184,6 +192,12 @@ def check(
         files,
     )
     raise typer.Exit(code)
+
+
+def _write_page(result: CheckResult, train: str, call: str, page: Path, *, overwrite: bool) -> None:
+    from dpaudit.report import check_page, write_page
+
+    write_page(check_page(result, title=train, call=call), page, overwrite=overwrite)
 
 
 _STEPS = ("--step", "a training")

@@ -110,7 +110,7 @@ def check_pipeline(
         findings=tuple(findings.values()),
         calls=runner.calls,
         false_alarm=0.0,
-        note=f"{', '.join(pair.words for pair in pairs)}. {runner.seen}",
+        note=f"{', '.join(dict.fromkeys(pair.words for pair in pairs))}. {runner.seen}",
     )
     return replace(result, note=f"{result.note} {_least_claim(result, delta)}".strip())
 

@@ -9,9 +9,11 @@ No canary has a gradient here, so that a score must find by itself what differs:
 
 The features of a result are the logarithms of the norms of its tensors, its distance from the mean
 of the pilot, its projection on the difference of the means, and for at most 32 numbers the numbers
-themselves, their squares, and which of a few values each has. The weights are fitted to projections
-on the direction of the other half of the pilot: on a direction that was fitted to the same runs, a
-projection looks better than it is.
+themselves, their squares, and which of a few values each has. A pilot of at least 1,000 runs adds
+how far each number, and each difference of neighbouring numbers, is above quantiles of the pilot: a
+function of these follows any log-likelihood ratio of one number, and of the steps of a sum. The
+weights are fitted to projections on the direction of the other half of the pilot: on a direction
+that was fitted to the same runs, a projection looks better than it is.
 
 Paper: Bichsel, Steffen, Bogunovic, Vechev, DP-Sniper (IEEE S&P 2021), trains a logistic regression
 to attack a black box.
@@ -39,6 +41,9 @@ MOST = 1 << 20
 """Of more numbers a fixed random subset is used for distances and projections."""
 
 _FEW_VALUES = 12
+_QUANTILES = np.array([0.001, 0.01, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 0.99, 0.999])
+_LEAST_FOR_QUANTILES = 1000
+_BEYOND = 20  # runs of the pilot below the lowest and above the highest quantile
 _AT_ONCE = 1 << 22  # numbers whose features are computed together
 _TINY = 1e-300
 
@@ -103,9 +108,8 @@ class LearnedScore:
     """The log-odds that a result comes from the second data set, learned from pilot runs.
 
     Arguments:
-        mean: The mean of the results.
+        features: What is computed of a result.
         direction: The difference of the means of both data sets, with length 1.
-        values: The values that single numbers take, where these are few.
         shift: Means of the features.
         scale: Their standard deviations.
         weights: The weights of the features, and a constant.
@@ -113,9 +117,8 @@ class LearnedScore:
         initial: The parameters at the start, subtracted from norms.
     """
 
-    mean: Array
+    features: _Features
     direction: Array
-    values: tuple[tuple[float, ...], ...]
     shift: Array
     scale: Array
     weights: Array
@@ -127,7 +130,7 @@ class LearnedScore:
 
     def of(self, released: Released) -> float:
         """The score of a result that was read already."""
-        shape, own = released.vector.shape, self.mean.shape
+        shape, own = released.vector.shape, self.direction.shape
         if shape != own or len(released.norms) != self.tensors:
             raise InvalidInput(
                 f"the results must have the same shape in all runs, got {shape[0]} numbers in "
@@ -137,7 +140,7 @@ class LearnedScore:
 
     def of_rows(self, vectors: Array, norms: Array) -> Array:
         """The scores of many results: their numbers and the norms of their arrays, a row each."""
-        features = _features(vectors, norms, self.mean, self.direction, self.values)
+        features = self.features(vectors, norms, self.direction)
         scaled = (features - self.shift) / self.scale
         scores: Array = scaled @ self.weights[:-1] + self.weights[-1]
         return scores
@@ -176,23 +179,22 @@ class LearnedScore:
                     f"{int(labels.sum())} and {int((~labels).sum())}; use more runs"
                 )
         vectors = np.stack([result.vector for result in results])
-        values, mean = _few_values(vectors), vectors.mean(axis=0)
+        features = _Features.of(vectors)
         norms = np.stack([result.norms for result in results])
         rows = max(1, _AT_ONCE // vectors.shape[1])
         tables = []
         for half in (halves, ~halves):
             other, runs = _direction(vectors[~half], labels[~half]), np.flatnonzero(half)
             for few in np.split(runs, range(rows, len(runs), rows)):
-                tables.append(_features(vectors[few], norms[few], mean, other, values))
+                tables.append(features(vectors[few], norms[few], other))
         table = np.vstack(tables)
         labels = np.concatenate([labels[halves], labels[~halves]])
         shift, scale = table.mean(axis=0), table.std(axis=0)
         scale = np.where(scale > 0, scale, 1.0)
         weights = _logistic((table - shift) / scale, labels, strong=len(results[0].norms) + 3)
         return cls(
-            mean=mean,
+            features=features,
             direction=_direction(vectors, np.asarray(second, dtype=bool)),
-            values=values,
             shift=shift,
             scale=scale,
             weights=weights,
@@ -201,29 +203,69 @@ class LearnedScore:
         )
 
 
-def _features(
-    vectors: Array,
-    norms: Array,
-    mean: Array,
-    direction: Array,
-    values: tuple[tuple[float, ...], ...],
-) -> Array:
-    """One row of features for each result."""
-    away = np.nan_to_num(vectors, posinf=1e300, neginf=-1e300) - mean
-    with np.errstate(over="ignore"):
-        norms = np.column_stack(
-            [norms, np.linalg.norm(norms, axis=1), np.linalg.norm(away, axis=1)]
-        )
-    parts = [np.clip(np.log(norms + _TINY), -700, 700), (away @ direction)[:, None]]
-    if vectors.shape[1] <= FEW:
-        near = np.clip(away, -1e100, 1e100)
-        parts += [near, near**2]
-        parts += [
-            (column[:, None] == np.array(own)).astype(np.float64)
-            for column, own in zip(vectors.T, values, strict=True)
-            if own
-        ]
-    return np.hstack(parts)
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Features:
+    """The features of results, and what they take from the pilot.
+
+    Arguments:
+        mean: The mean of the results.
+        values: The values that single numbers often take, such as flags and categories.
+        quantiles: Quantiles of every number and of every difference of neighbours; may be empty.
+    """
+
+    mean: Array
+    values: tuple[tuple[float, ...], ...]
+    quantiles: tuple[Array, ...] = ()
+
+    @classmethod
+    def of(cls, vectors: Array) -> _Features:
+        """The features that suit the results of a pilot."""
+        mean, values = vectors.mean(axis=0), _few_values(vectors)
+        without = cls(mean=mean, values=values)
+        if not values or len(vectors) < _LEAST_FOR_QUANTILES:
+            return without
+        own = []
+        for column in without._columns(vectors):
+            column = column[np.isfinite(column)]
+            outside = np.minimum(_QUANTILES, 1 - _QUANTILES) * len(column)
+            own.append(
+                np.unique(np.quantile(column, _QUANTILES[outside >= _BEYOND]))
+                if len(column)
+                else column
+            )
+        return cls(mean=mean, values=values, quantiles=tuple(own))
+
+    def _columns(self, vectors: Array) -> Array:
+        """Every number, then the differences of neighbours; NaN for a flag or a category."""
+        columns = vectors.T.copy()
+        for column, own in zip(columns, self.values, strict=True):
+            column[np.isin(column, own)] = np.nan
+        return np.vstack([columns, np.diff(columns, axis=0)])
+
+    def __call__(self, vectors: Array, norms: Array, direction: Array) -> Array:
+        """One row of features for each result."""
+        away = np.nan_to_num(vectors, posinf=1e300, neginf=-1e300) - self.mean
+        with np.errstate(over="ignore"):
+            norms = np.column_stack(
+                [norms, np.linalg.norm(norms, axis=1), np.linalg.norm(away, axis=1)]
+            )
+        parts = [np.clip(np.log(norms + _TINY), -700, 700), (away @ direction)[:, None]]
+        if self.values:
+            near = np.clip(away, -1e100, 1e100)
+            parts += [near, near**2]
+            parts += [
+                (column[:, None] == np.array(own)).astype(np.float64)
+                for column, own in zip(vectors.T, self.values, strict=True)
+                if own
+            ]
+        if self.quantiles:
+            parts += [
+                np.nan_to_num(np.clip(column[:, None] - own, 0, 1e100))
+                for column, own in zip(self._columns(vectors), self.quantiles, strict=True)
+                if len(own)
+            ]
+        return np.hstack(parts)
 
 
 def _direction(vectors: Array, labels: Any) -> Array:
@@ -233,7 +275,7 @@ def _direction(vectors: Array, labels: Any) -> Array:
 
 
 def _few_values(vectors: Array) -> tuple[tuple[float, ...], ...]:
-    """For each number the values that it often has in the pilot, such as flags and categories."""
+    """For each number the values that it often has in the pilot; empty for many numbers."""
     if vectors.shape[1] > FEW:
         return ()
     few, often = min(_FEW_VALUES, len(vectors) // 4), max(2, len(vectors) // 50)

@@ -20,6 +20,7 @@ from dpaudit.report.words import Statement, statement, verdict_word
 
 if TYPE_CHECKING:
     from dpaudit.audits.assessment import Assessment
+    from dpaudit.checks.findings import CheckResult, Finding
     from dpaudit.claims import Claim
     from dpaudit.scores import AuditRecord
 
@@ -69,6 +70,7 @@ class PageData:
         unfinished: Whether runs are missing.
         notices: Further remarks for the reader.
         horizons: Assessments of shorter trainings, the whole training last; empty without horizons.
+        findings: What a check found about each rule, where it is the page of a check.
         facts: Settings, seeds, versions.
         repeat: Commands and code that repeat the audit.
     """
@@ -85,6 +87,7 @@ class PageData:
     unfinished: bool = False
     notices: tuple[str, ...] = ()
     horizons: tuple[Assessment, ...] = ()
+    findings: tuple[Finding, ...] = ()
     facts: tuple[Facts, ...] = ()
     repeat: tuple[Snippet, ...] = ()
 
@@ -110,6 +113,31 @@ WATCHED = (
     "curves, the growth of the bound and the numbers at a threshold hold only for a number of runs "
     "that was fixed beforehand; here they are illustrations."
 )
+
+
+def check_page(result: CheckResult, *, title: str, call: str = "") -> PageData:
+    """The page of a check: what is wrong first, then what was not tested, then what passed.
+
+    See also: `write_page`; ``dpaudit check --page``.
+
+    Arguments:
+        result: The result of `dpaudit.check_training`, `dpaudit.check_pipeline` or another check.
+        title: The name of what was checked.
+        call: The command that repeats it, if there is one.
+    """
+    order = ("broken", "warning", "not tested", "passed", "left out")
+    return PageData(
+        title=title,
+        subtitle=f"{result.calls:,} calls",
+        identity="",
+        verdict=result.verdict.replace(" ", "-"),
+        sentence=result.summary,
+        evidence=None,
+        notices=(result.note,) if result.note else (),
+        findings=tuple(sorted(result, key=lambda finding: order.index(finding.verdict))),
+        facts=(Facts(heading="this check", rows=(("dpaudit", __version__),)),),
+        repeat=(Snippet(caption="Command", text=call),) if call else (),
+    )
 
 
 def result_page(
