@@ -50,6 +50,12 @@ def test_a_pilot_that_is_not_normal_foresees_nothing(scores):
     assert foreseen(scores + 3, scores, 450, 450) is None
 
 
+def test_spreads_below_the_smallest_number_foresee_nothing() -> None:
+    inserted, others = pilot()
+    assert foreseen(inserted * 1e-250, others, 450, 450) is None
+    assert foreseen(inserted, others * 1e-250, 450, 450) is None
+
+
 def test_gaussian_dp_reads_normal_scores_near_the_middle():
     """Where the bound is tightest; sweeps of 50 pilot scores a side miss it by 0.31."""
     random = np.random.default_rng(0)

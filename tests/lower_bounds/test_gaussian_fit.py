@@ -2,19 +2,19 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dpaudit import lower_bound
 from dpaudit.errors import InvalidScores
+from dpaudit.lower_bounds.diagnostics import normal_p_values
 from dpaudit.lower_bounds.gaussian_fit import fit_gaussian, noncentrality_lower_bound
 
 
 def test_noncentral_t_against_scipy_stats():
-    from scipy.stats import nct
-
     for t, freedom in ((2.0, 10), (20.0, 98), (9e3, 50)):
         for significance in (0.05, 1e-10):
             bound = noncentrality_lower_bound(t, freedom, significance)
-            chance = nct.sf(t, freedom, bound)
+            chance = stats.nct.sf(t, freedom, bound)
             assert chance == pytest.approx(significance, rel=1e-5) or (bound == 0 < chance)
     assert noncentrality_lower_bound(-1.0, 30, 0.05) == 0
 
@@ -82,3 +82,15 @@ def test_a_kind_without_any_variance_is_refused() -> None:
         fit = fit_gaussian(*groups, significance=0.05)
         assert fit.equal_variance_p_value == 0.0
         assert fit.rejected
+
+
+@pytest.mark.parametrize("spreads", [(1.0, 1.0), (1.3, 1.0), (0.6, 1.0)])
+def test_the_assumption_is_tested_as_in_scipy(spreads: tuple[float, float]) -> None:
+    random = np.random.default_rng(0)
+    ones, zeros = random.normal(3, spreads[0], 20), random.normal(0, spreads[1], 35)
+    residuals = np.concatenate([stats.zscore(ones, ddof=1), stats.zscore(zeros, ddof=1)])
+    ratio = np.var(ones, ddof=1) / np.var(zeros, ddof=1)
+    equal = 2 * min(stats.f.cdf(ratio, 19, 34), stats.f.sf(ratio, 19, 34))
+    expected = stats.normaltest(residuals).pvalue, equal
+    assert normal_p_values(ones, zeros) == pytest.approx(expected, rel=1e-9)
+    assert normal_p_values(ones[:19], zeros) is None

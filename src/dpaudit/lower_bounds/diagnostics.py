@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import fdtr, fdtrc
 
 from dpaudit._arrays import Array
 from dpaudit.errors import InvalidInput, InvalidScores
@@ -129,16 +130,29 @@ def unit_of(*samples: Array) -> float:
     return 1.0 if largest == 0 else 2.0 ** min(max(np.floor(np.log2(largest)), -1000.0), 1000.0)
 
 
-def normality_p_value(inserted: Array, not_inserted: Array) -> float | None:
-    """D'Agostino-Pearson test of both samples together, each centred and scaled by itself.
+def normal_p_values(inserted: Array, not_inserted: Array) -> tuple[float, float] | None:
+    """P-values of two tests: that both samples are normal, and that their variances are equal.
 
-    The scores must be in units near the largest one, see `unit_of`. `None` if there are too few
-    scores to test, or if they are not finite.
+    D'Agostino and Pearson's test of both samples together, each centred and scaled by itself, and
+    the two-sided F test. `None` if there are too few scores to test, if they are not finite, or if
+    neither sample varies.
+
+    Arguments:
+        inserted: Scores with the canary, in units near the largest one, see `unit_of`.
+        not_inserted: Scores without it, in the same units.
     """
     samples = (inserted, not_inserted)
     if min(map(len, samples)) < FEWEST_TO_CHECK or not all(np.isfinite(x).all() for x in samples):
         return None
     from scipy.stats import normaltest  # slow to import, and few methods need it
 
-    residuals = [(x - x.mean()) / x.std(ddof=1) for x in samples if x.std(ddof=1) > 0]
-    return float(normaltest(np.concatenate(residuals)).pvalue) if residuals else None
+    spreads = [float(x.std(ddof=1)) for x in samples]
+    residuals = [
+        (x - x.mean()) / spread for x, spread in zip(samples, spreads, strict=True) if spread
+    ]
+    if not residuals:
+        return None
+    ratio = (spreads[0] / spreads[1]) ** 2 if spreads[1] else np.inf
+    degrees = len(inserted) - 1, len(not_inserted) - 1
+    equal = 2 * min(fdtr(*degrees, ratio), fdtrc(*degrees, ratio))
+    return float(normaltest(np.concatenate(residuals)).pvalue), float(min(1.0, equal))

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from scipy.special import fdtr, fdtrc, nctdtr
+from scipy.special import nctdtr
 
 from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
 from dpaudit.errors import InvalidScores, NumericalError
-from dpaudit.lower_bounds.diagnostics import FEWEST_TO_CHECK, normality_p_value, unit_of
+from dpaudit.lower_bounds.diagnostics import FEWEST_TO_CHECK, normal_p_values, unit_of
 
 # Level of each of the two tests of the assumption, of normality and of equal variances. The first
 # is asymptotic: together they refuse 2.5 to 4.8 of a thousand normal audits.
@@ -100,11 +100,12 @@ def fit_gaussian(inserted: Array, not_inserted: Array, *, significance: float) -
     scale = float(np.sqrt(n1 * n0 / (n1 + n0)))
     estimate = float(gap / np.sqrt(pooled))
     mu = noncentrality_lower_bound(estimate * scale, freedom, significance) / scale
+    normality, equal_variance = normal_p_values(inserted, not_inserted) or (None, None)
     return NormalFit(
         mu=max(0.0, mu),
         estimate=estimate,
-        normality_p_value=normality_p_value(inserted, not_inserted),
-        equal_variance_p_value=_equal_variance(variances, (n1 - 1, n0 - 1)),
+        normality_p_value=normality,
+        equal_variance_p_value=equal_variance,
     )
 
 
@@ -142,14 +143,3 @@ def noncentrality_lower_bound(t: float, freedom: int, significance: float) -> fl
             "degrees of freedom; use gaussian-dp"
         )
     return bound
-
-
-def _equal_variance(variances: tuple[float, float], freedom: tuple[int, int]) -> float | None:
-    """Two-sided F test; `None` where there is too little to test."""
-    if min(freedom) + 1 < FEWEST_TO_CHECK:
-        return None
-    if variances[1] == 0:
-        return 0.0
-    ratio = variances[0] / variances[1]
-    tails = fdtr(*freedom, ratio), fdtrc(*freedom, ratio)
-    return float(min(1.0, 2 * min(tails)))

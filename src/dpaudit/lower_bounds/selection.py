@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import numpy as np
-from scipy.special import bdtrik, fdtr, fdtrc, ndtr
+from scipy.special import bdtrik, ndtr
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit._registry import Registry
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import ErrorCounts, middle_of_best
-from dpaudit.lower_bounds.diagnostics import FEWEST_TO_CHECK, normality_p_value, unit_of
+from dpaudit.lower_bounds.diagnostics import FEWEST_TO_CHECK, normal_p_values, unit_of
 
 Merit = Callable[[ErrorCounts], Array]
 """One number per threshold, larger where the bound is expected to be larger; never NaN."""
@@ -200,19 +200,17 @@ def foreseen(
         return None  # few distinct values, such as randomised responses, are not normal
     unit = unit_of(inserted, not_inserted)
     inserted, not_inserted = inserted / unit, not_inserted / unit
-    p_value = normality_p_value(inserted, not_inserted)
-    if p_value is None or p_value < _SIGNIFICANCE:
+    p_values = normal_p_values(inserted, not_inserted)
+    if p_values is None or p_values[0] < _SIGNIFICANCE:
         return None
-    # Standard deviations; their common value where an F-test does not tell them apart.
+    # Standard deviations; their common value where a test does not tell them apart.
     variances = float(inserted.var(ddof=1)), float(not_inserted.var(ddof=1))
-    degrees = len(inserted) - 1, len(not_inserted) - 1
-    if min(variances) > 0:
-        ratio = variances[0] / variances[1]
-        if 2 * min(fdtr(*degrees, ratio), fdtrc(*degrees, ratio)) > _SIGNIFICANCE:
-            variances = (float(np.average(variances, weights=degrees)),) * 2
-    spread_in, spread_out = np.sqrt(variances).tolist()
-    if not (0 < spread_in < np.inf and 0 < spread_out < np.inf):
+    if min(variances) == 0:  # below the smallest number
         return None
+    if p_values[1] > _SIGNIFICANCE:
+        degrees = len(inserted) - 1, len(not_inserted) - 1
+        variances = (float(np.average(variances, weights=degrees)),) * 2
+    spread_in, spread_out = np.sqrt(variances).tolist()
     mean_in, mean_out = float(inserted.mean()), float(not_inserted.mean())
     lowest = min(mean_in - 5 * spread_in, mean_out)
     cuts = np.linspace(lowest, max(mean_out + 5 * spread_out, mean_in), _CUTS)
