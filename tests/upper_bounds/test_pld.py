@@ -14,7 +14,7 @@ from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput
 from dpaudit.testing.accountants import exact_delta
 from dpaudit.upper_bounds import NoisySteps, PldAccountant, privacy_profile, upper_bound
-from dpaudit.upper_bounds.pld import Curve, _composed
+from dpaudit.upper_bounds.pld import Curve, affordable, coarse_profile, composed_range
 
 COARSE = PldAccountant(interval=1e-3)
 
@@ -77,7 +77,7 @@ def test_the_stated_error_is_the_distance_to_the_lower_end() -> None:
     steps = NoisySteps(noise_multiplier=1.0, steps=100, sampling_rate=0.02)
     bound = COARSE.epsilon(steps, delta=1e-5)
     assert bound.numerical_error == pytest.approx(bound.epsilon - bound.details["epsilon_lower"])
-    eta, drift = Curve.drift(_composed(steps, COARSE.interval, COARSE.points), 1e-5)
+    eta, drift = Curve.drift(COARSE._curve(steps), 1e-5)
     assert bound.numerical_error > drift
     back = COARSE.delta(steps, epsilon=bound.epsilon)
     assert back.numerical_error == pytest.approx(back.delta - back.details["delta_lower"])
@@ -208,3 +208,32 @@ class TestProfile:
     def test_refuses_epsilons_out_of_range(self, epsilons: list[float]) -> None:
         with pytest.raises(InvalidInput, match="epsilons must be finite"):
             privacy_profile(noise_multiplier=1.0, steps=1, epsilons=epsilons)
+
+
+def test_the_grid_is_as_fine_as_the_points_allow() -> None:
+    """A coarse sketch gives the range of the losses; the numbers are those of 2026-11."""
+    sampled = NoisySteps(noise_multiplier=1.0, steps=1000, sampling_rate=0.05)
+    other = NoisySteps(noise_multiplier=2.0, steps=10, sampling_rate=0.05)
+    for points, interval in ((2**10, 0.04991295524938), (2**12, 0.0092134932004), (2**20, 1e-4)):
+        bound = PldAccountant(points=points).epsilon(sampled, delta=1e-5)
+        assert bound.details["interval"] == pytest.approx(interval, rel=1e-9)
+    assert coarse_profile([sampled]).interval == pytest.approx(0.00055461324689, rel=1e-9)
+    assert coarse_profile([sampled, other]).interval == 1e-3
+    assert composed_range(sampled) == pytest.approx(200.1718281828459)
+    assert composed_range(other) == pytest.approx(98.00057964370752)
+    assert affordable(1.0, 1e-9, 4096) == affordable(1.0, 1.0, 2**20) == 25 / 2**12
+
+
+def test_the_allowance_for_round_off_grows_with_the_number_of_steps() -> None:
+    """At a million steps of together 1-GDP, 0.20 of it is needed, measured on a grid of 2**21."""
+
+    class Known:
+        @staticmethod
+        def get_delta_for_epsilon(epsilon: float) -> float:
+            return 0.25 if epsilon < math.inf else 0.0
+
+    unit = np.finfo(float).eps
+    one, many = (Curve.of(Known, steps=steps, interval=1e-4) for steps in (1, 400))
+    assert (one.floor, many.floor) == (0.0, 400 * unit)
+    assert one.delta(1.0) == 0.25 * (1 + unit / 1e-4)
+    assert many.delta(1.0) == one.delta(1.0) + 400 * unit

@@ -79,7 +79,7 @@ class PldAccountant(Accountant):
         _validate.integer("points", self.points, at_least=2**10)
 
     def _epsilon(self, steps: NoisySteps, delta: float) -> Bound:
-        curve = _composed(steps, self.interval, self.points)
+        curve = self._curve(steps)
         epsilon, details = curve.epsilon(delta), {"interval": curve.interval}
         if math.isinf(epsilon):
             reason = f"delta is below the {curve.floor:.1g} that double precision resolves here"
@@ -89,15 +89,18 @@ class PldAccountant(Accountant):
         return self._bound(steps, "epsilon", epsilon, delta, numerical_error=error, details=details)
 
     def _delta(self, steps: NoisySteps, epsilon: float) -> Bound:
-        curve = _composed(steps, self.interval, self.points)
+        curve = self._curve(steps)
         delta, details = curve.delta(epsilon), {"interval": curve.interval}
         details["delta_lower"] = curve.delta_from_below(epsilon)
         error = delta - details["delta_lower"]
         return self._bound(steps, "delta", delta, epsilon, numerical_error=error, details=details)
 
+    def _curve(self, steps: NoisySteps) -> Curve:
+        return _composed(_merged([steps]), self.interval, self.points)
+
     def deltas(self, steps: NoisySteps, epsilons: Array) -> Array:
         """Upper bounds on delta at many epsilons at once, for a noise multiplier above 0."""
-        return _composed(steps, self.interval, self.points).deltas(epsilons)
+        return self._curve(steps).deltas(epsilons)
 
 
 def privacy_profile(
@@ -155,7 +158,7 @@ def composed_profile(parts: Iterable[NoisySteps], *, epsilons: ArrayLike) -> Arr
     if any(group.noise_multiplier == 0 for group in groups):
         return np.ones_like(wanted)
     if len(groups) > 1:
-        return _composed_parts(groups).deltas(wanted.ravel()).reshape(wanted.shape)
+        return _composed_groups(groups).deltas(wanted.ravel()).reshape(wanted.shape)
     (only,) = groups
     closed_form = gaussian_delta(wanted, only.mu)
     if not only.subsampled:
@@ -265,26 +268,33 @@ class Curve:
 def coarse_profile(parts: Iterable[NoisySteps]) -> Curve:
     """The profile of groups of steps on a grid that takes a tenth of a second, not seconds."""
     groups = _merged(parts)
-    return _composed(groups[0], 1e-3, 2**16) if len(groups) == 1 else _composed_parts(groups)
+    return _composed(groups, 1e-3, 2**16) if len(groups) == 1 else _composed_groups(groups)
+
+
+def _composed_groups(groups: tuple[NoisySteps, ...]) -> Curve:
+    # Ten times coarser than for equal steps, since every group costs a convolution. The roundings
+    # still vary far less than the privacy loss itself does.
+    return _composed(groups, 1e-3, 2**17, rounding=0.1)
 
 
 @lru_cache(maxsize=8)
-def _composed(steps: NoisySteps, interval: float, points: int) -> Curve:
-    """Discretise and compose; cached, since epsilon, delta and profiles share it."""
-    if not steps.subsampled:
-        # T Gaussian steps are one Gaussian step: no composition, no round-off of a transform.
-        one = NoisySteps(noise_multiplier=1 / steps.mu, steps=1)
-        return compose([one], affordable(1 / steps.mu, interval, points))
-    sigma = float(steps.noise_multiplier)
+def _composed(
+    groups: tuple[NoisySteps, ...], interval: float, points: int, rounding: float = 0.01
+) -> Curve:
+    """Discretise and compose merged groups; cached, since epsilon, delta and profiles share it."""
+
+    def grid(wanted: float, points: int) -> float:
+        return max(affordable(float(each.noise_multiplier), wanted, points) for each in groups)
+
+    if not any(each.subsampled for each in groups):  # one step: no round-off of a transform
+        return compose(groups, grid(interval, points))
     # Roundings of many steps add up like the square root of their number.
-    wanted = min(interval, 0.01 / math.sqrt(steps.steps))
-    least = composed_range(steps) / MOST_POINTS
+    wanted = min(interval, rounding / math.sqrt(sum(each.steps for each in groups)))
+    least = sum(map(composed_range, groups)) / MOST_POINTS
     # A coarse grid finds the range of the composed loss.
-    coarse = max(affordable(sigma, 10 * wanted, points // 8), 8 * least)
-    sketch = compose([steps], coarse)
+    sketch = compose(groups, max(grid(10 * wanted, points // 8), 8 * least))
     reach = sketch.epsilon(max(1e-13, 10 * sketch.floor))
-    fine = max(affordable(sigma, wanted, points), 2 * reach / points, least)
-    return compose([steps], fine)
+    return compose(groups, max(grid(wanted, points), 2 * reach / points, least))
 
 
 def composed_range(steps: NoisySteps) -> float:
@@ -329,20 +339,3 @@ def compose(parts: Iterable[NoisySteps], interval: float) -> Curve:
             distribution = distribution.self_compose(part.steps)
         composed = distribution if composed is None else composed.compose(distribution)
     return Curve.of(composed, steps=steps, interval=interval)
-
-
-@lru_cache(maxsize=8)
-def _composed_parts(parts: tuple[NoisySteps, ...]) -> Curve:
-    # Ten times coarser than for equal steps, since every part costs a convolution. The roundings
-    # still vary far less than the privacy loss itself does.
-    points = 2**17
-    steps = sum(part.steps for part in parts)
-    wanted = min(1e-3, 0.1 / math.sqrt(steps))
-
-    def interval(wanted: float, points: int) -> float:
-        return max(affordable(part.noise_multiplier, wanted, points) for part in parts)
-
-    # As for equal steps, a coarse grid gives the range of the fine one.
-    sketch = compose(parts, interval(10 * wanted, points // 8))
-    reach = sketch.epsilon(max(1e-13, 10 * sketch.floor))
-    return compose(parts, max(interval(wanted, points), 2 * reach / points))
