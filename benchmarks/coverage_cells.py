@@ -204,6 +204,10 @@ CELLS = (
     _dpsgd(0.1, 100, 0.936),
     _dpsgd(0.01, 1000, 0.5863),
     _dpsgd(0.01, 10_000, 1.288),
+    ("cells", "`gaussian-fit`", "1-GDP, 20 a side",
+     _halves(GAUSS, 20), _mu_above("gaussian-fit", 1)),
+    ("cells", "`profile`", "1-GDP, 200 a side",
+     _halves(GAUSS, 200), _bound_above("profile", 0.1, GAUSS.epsilon(0.1))),
 )  # fmt: skip
 
 

@@ -306,3 +306,24 @@ def test_pairs_and_coins_do_not_mix():
         AnytimeTest(Claim.from_mu(1.0), names="ab").add([1.0], [0.0])
     with pytest.raises(InvalidScores, match="multiple of 3"):
         AnytimeTest(Claim.from_mu(1.0), canaries=3, together=True).add_coins([1.0], [True])
+
+
+@pytest.mark.parametrize(
+    ("claim", "scale", "e_value", "p_value"),
+    [
+        (Claim.from_mu(1.0), 1.0, 2.7039255357960057, 0.3105218123528877),
+        (
+            Claim.from_points([(1.0, 1e-3), (2.0, 1e-5)]),
+            2.0,
+            1.0788025249276783,
+            0.8534702268563532,
+        ),
+    ],
+)
+def test_stored_scores_give_the_wealth_that_was_reported(claim, scale, e_value, p_value) -> None:
+    """An audit that is shown again replays its scores: bets must not change between versions."""
+    scores = np.sin(1.7 * np.arange(60))
+    test = AnytimeTest(claim)
+    test.add(1.3 + scale * scores[:30], scores[30:])
+    assert test.e_value == pytest.approx(e_value, rel=1e-7)
+    assert test.p_value == pytest.approx(p_value, rel=1e-7)

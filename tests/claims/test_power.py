@@ -11,7 +11,7 @@ from scipy.special import ndtr
 from dpaudit.claims import power
 from dpaudit.claims.anytime import AnytimeTest
 from dpaudit.claims.claim import Claim
-from dpaudit.claims.policy import CONFIRMED, unconfirmed
+from dpaudit.claims.policy import CONFIRMED, STRICT, unconfirmed
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.report.words import power_line
 from dpaudit.scores import Scores
@@ -138,3 +138,19 @@ def test_counts_show_how_far_apart_normal_scores_would_be(errors: int, expected:
         true_positives=right, false_negatives=errors, false_positives=errors, true_negatives=right
     )
     assert power.separation_of(counts) == pytest.approx(expected, abs=0.4)
+
+
+@pytest.mark.parametrize(
+    ("mu", "scores", "lost", "probability"),
+    [
+        (1.5, 50, (0.0, 0.0), 0.0651893054102099),
+        (2.0, 100, (0.0, 0.0), 0.9459730631955628),
+        (1.5, 400, (0.0, 0.0), 0.9527298221360471),
+        (2.0, 100, (0.1, 0.0), 0.6432456172586866),
+        (2.0, 100, (0.0, 0.2), 0.9889097645408031),
+    ],
+)
+def test_the_same_audit_has_the_same_power(mu, scores, lost, probability) -> None:
+    """Power is stated to four digits, and read again from stored audits."""
+    (test,) = power._stages(Claim.from_mu(1.0), (scores, scores), STRICT, 1, 0.1)
+    assert test.power(mu, lost) == pytest.approx(probability, rel=1e-6)

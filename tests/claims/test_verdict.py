@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpaudit import Claim, ErrorCounts, Scores, test_claim
-from dpaudit.claims import CONFIRMED, STRICT, UNNAMED, judge, unconfirmed
+from dpaudit.claims import CONFIRMED, LIVE, STRICT, UNNAMED, judge, unconfirmed
 from dpaudit.claims.anytime import AnytimeTest
 from dpaudit.claims.fixed_sample import scores_to_refute
 from dpaudit.claims.verdict import runs_to_refute
@@ -278,3 +278,16 @@ def test_what_cannot_be_judged_is_refused():
         runs_to_refute(CLAIM, policy=CONFIRMED, anytime=True)
     with pytest.raises(InvalidInput, match="level must be in"):
         unconfirmed(0.0)
+
+
+def test_an_e_value_along_the_way_decides_at_exactly_its_level() -> None:
+    """Half of the levels of `LIVE`: an e-value of 20 suspects, and one of 2,000 proves."""
+    scores = Scores.from_samples([0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0])
+    for e_value, suspected, refuted in (
+        (19.99, False, False), (20.0, True, False), (1999.0, True, False), (2000.0, True, True),
+    ):  # fmt: skip
+        (test,) = judge(
+            scores, Claim.from_mu(1.0), policy=LIVE, along_the_way=e_value
+        ).tensors.values()
+        assert (test.suspected, test.refuted) == (suspected, refuted)
+        assert test.e_value == e_value
