@@ -134,36 +134,33 @@ def test_another_claim_chosen_afterwards_stays_marked(store: Path, written: Writ
     assert verify(written(receipt)).outcome == "consistent"
 
 
-def test_every_edit_of_what_is_computed_is_found_although_the_digest_is_made_again(
+FREE = {
+    ("dpaudit",),
+    *(("given", name) for name in (
+        "audit", "name", "created", "finished", "call", "attempts", "plan", "sessions", "played_on",
+    )),
+    *(("given", "configuration", name) for name in (
+        "adversary", "coin", "insertion", "mechanism", "speed",
+    )),
+}  # fmt: skip
+"""Places from which nothing that is computed follows: what the auditor says, and nobody can see."""
+
+
+def test_of_200_edits_of_an_unsigned_receipt_those_are_found_that_change_what_follows(
     violated: Receipt, written: Written
 ) -> None:
+    """The digest is made again after each, as a forger would."""
     plain, chance = as_plain(violated), random.Random(0)
-    places = list(leaves(plain["computed"], ("computed",)))
-    for place in chance.sample(places, 40):
+    places = [place for place in leaves(plain) if place != ("digest",)]
+    in_words = [place for place in places if "table" not in place]
+    for place in chance.sample(in_words, 150) + chance.sample(places, 50):
         try:
             result = verify(written(edited(plain, place, chance)))
         except InvalidInput:  # of another type, such as text for a missing number
             continue
-        assert result.outcome == "inconsistent", place
+        free = any(place[: len(start)] == start for start in FREE)
+        assert free or result.outcome == "inconsistent", place
         assert {c.name: c.passed for c in result.checks}["digest"] is True
-
-
-def test_every_edit_of_scores_labels_runs_and_settings_of_the_test_is_found(
-    violated: Receipt, written: Written
-) -> None:
-    plain, chance = as_plain(violated), random.Random(1)
-    places = list(leaves(plain["given"]["phases"], ("given", "phases")))
-    places = [place for place in places if place[-1] != "error"]
-    places = chance.sample(places, 30)
-    places += [("given", "configuration", name) for name in ("runs", "seed", "canaries")]
-    places += [("given", "question", name) for name in ("delta", "confidence", "detect")]
-    places += [("given", "question", "claim", "mu"), ("given", "horizon")]
-    for place in places:
-        try:
-            outcome = verify(written(edited(plain, place, chance))).outcome
-        except InvalidInput:
-            continue
-        assert outcome == "inconsistent", place
 
 
 def test_an_edit_that_changes_nothing_computed_is_not_found_without_a_signature(

@@ -64,6 +64,7 @@ def facts(checked: Verification) -> list[tuple[str, str]]:
         ("Shown", _shown(receipt)),
         ("Tested", f"{stated.unit}; {stated.adjacency}; the adversary sees {_sees(receipt)}"),
         ("Runs", _runs(receipt)),
+        ("Date", f"{given.created[:10]}, by the auditor's clock; dpaudit {receipt.dpaudit}"),
         ("Tested when", stated.looks),
     ]
     if power is not None:
@@ -481,6 +482,7 @@ def filing_page(checked: Verification) -> str:
         f"{_html_table((), facts(checked))}<h2>In risk terms</h2>"
         f"{_html_table(RISK_HEADER, risk_rows(receipt))}</section>"
         f"<section><h2>Not checked</h2><ul>{untested}</ul><h2>Control map</h2>"
+        f"<p>Evidence here is that of the verdict: {_cell(_verdict(receipt))}</p>"
         f"{_html_table(('document', 'item', 'topic', 'answer'), rows)}"
         f"<p>{_cell(ABOUT_SOURCES)}</p></section></html>"
     )
