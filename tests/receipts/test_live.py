@@ -113,7 +113,7 @@ def test_a_live_audit_that_was_registered_is_recognised_and_another_one_is_not(
     assert [check.passed for check in checks.pop("this")] == [True, None]
     for name, (check,) in checks.items():
         assert check.passed is False
-        assert {"script": "mechanism"}.get(name, name) in check.detail
+        assert {"script": "its code"}.get(name, name) in check.detail
 
 
 def test_only_a_live_audit_with_a_claim_and_before_its_steps_is_registered(tmp_path: Path) -> None:

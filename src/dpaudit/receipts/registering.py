@@ -176,7 +176,7 @@ def differences_from(plan: RegisteredPlan, configuration: Plain, question: Plain
     planned = [_comparable(plan.configuration), dict(plan.question)]
     played = [_comparable(configuration), dict(question)]
     return [
-        f"{name} differs"
+        f"{'the training or its code' if name == 'mechanism' else name} differs"
         for before, after in zip(planned, played, strict=True)
         for name in sorted({*before, *after})
         if canonical_json({"": before.get(name)}) != canonical_json({"": after.get(name)})
