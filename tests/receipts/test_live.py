@@ -119,6 +119,8 @@ def test_a_live_audit_that_was_registered_is_recognised_and_another_one_is_not(
 def test_only_a_live_audit_with_a_claim_and_before_its_steps_is_registered(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="with a claim"):
         register(prepared(None, claim=None))
+    with pytest.raises(InvalidInput, match="omit them"):
+        register(prepared(None), runs=100)
     with prepared(None) as audit:
         (sums,) = audit.add([np.zeros(2000)])
         audit.observe([sums])

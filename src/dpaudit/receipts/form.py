@@ -18,10 +18,11 @@ import inspect
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, final
+from typing import Annotated, Any, Literal, Self, TypeVar, final
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from dpaudit import _validate
 from dpaudit._inputs import open_input
@@ -39,6 +40,11 @@ MOST_SCORES_INSIDE = 1_000_000
 
 Plain = Mapping[str, Any]
 """Named plain values: text, numbers, truth values, lists and further mappings."""
+
+Runs = Annotated[int, Meta(ge=0, le=10**8)]
+Steps = Annotated[int, Meta(ge=0, le=10**6)]
+Canaries = Annotated[int, Meta(ge=0, le=10**6)]
+"""Larger settings are refused: a stranger's receipt must not fill the memory."""
 
 
 class InvalidReceipt(InvalidInput):
@@ -109,9 +115,9 @@ class Table(Part, frozen=True, kw_only=True):
 class FailedRun(Part, frozen=True, kw_only=True):
     """One training that failed. Its traceback stays in the store: it may name files."""
 
-    run: int
-    inserted: int
-    canaries: int
+    run: Runs
+    inserted: Canaries
+    canaries: Canaries
     error: str
 
 
@@ -128,8 +134,8 @@ class Phase(Part, frozen=True, kw_only=True):
         failures: The runs that failed.
     """
 
-    phase: int
-    runs: int
+    phase: Annotated[int, Meta(ge=0, le=1)]
+    runs: Runs
     scores: int
     digest: str
     table: Table | None = None
@@ -170,7 +176,7 @@ class Given(Part, frozen=True, kw_only=True):
     phases: tuple[Phase, ...]
     sessions: tuple[Plain, ...]
     played_on: Plain
-    horizon: int
+    horizon: Steps
     attempts: Attempts
     plan: str | None = None
     asked_afterwards: bool = False

@@ -84,6 +84,8 @@ def register(
             speed.
     """
     if isinstance(training, LiveAudit):
+        if adversary is not None or claim is not None or settings:
+            raise InvalidInput("claim and settings are those of the live audit; omit them")
         return _of_live(training)
     optional = {"detect": detect, "power": power}
     question = Question(

@@ -11,9 +11,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Annotated, Any, Literal, final
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from dpaudit import _validate
 from dpaudit._numbers import counted
@@ -23,11 +25,14 @@ from dpaudit.audits.game import coins_of
 from dpaudit.errors import DpauditError, InvalidInput, MissingExtra
 from dpaudit.receipts.checks import computed_again, core_rules_left_out
 from dpaudit.receipts.form import (
+    Canaries,
     Case,
     CheckReceipt,
     Given,
     InvalidReceipt,
     Receipt,
+    Runs,
+    Steps,
     as_plain,
     digest_of,
     failures_in,
@@ -47,10 +52,8 @@ so that bounds and verdict were not computed again. ``inconsistent``: something 
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
 """Numbers that are computed again may differ by this much between processors and libraries."""
 
-MOST_RUNS, MOST_STEPS, MOST_CANARIES, MOST_POINTS = 10**8, 10**6, 10**6, 10**4
-"""Settings beyond these are refused: a stranger's receipt must not fill the memory."""
-
 NONSENSE = (
+    msgspec.MsgspecError,
     DpauditError,
     ArithmeticError,
     AttributeError,
@@ -280,29 +283,38 @@ def _checks(receipt: Receipt, files: Sequence[tuple[str, Scores]]) -> list[Check
     return [*checks, *_computed_again(receipt, tables)]
 
 
+class _Training(msgspec.Struct):
+    steps: Steps = 0
+
+
+class _Configuration(msgspec.Struct):
+    """The settings that decide how much memory an evaluation takes, each with its limit."""
+
+    runs: Runs
+    canaries: Canaries
+    seed: Annotated[int, Meta(ge=0)]
+    horizons: tuple[Steps, ...]
+    mechanism: _Training
+
+
+class _Claim(msgspec.Struct):
+    epsilons: Annotated[tuple[Any, ...], Meta(max_length=10**4)] | None = None
+
+
+class _Question(msgspec.Struct):
+    claim: _Claim | None = None
+
+
 def _check_sizes(given: Given) -> None:
-    """Refuse settings whose evaluation would fill the memory, and a name that no audit has."""
+    """Refuse settings whose evaluation would fill the memory, and what no audit has."""
+    msgspec.convert(given.configuration, _Configuration)
+    msgspec.convert(given.question, _Question)
     _validate.label("name", given.name)
-    configuration, claim = given.configuration, given.question.get("claim")
-    mechanism = configuration.get("mechanism")
     failed = [one for phase in given.phases for one in phase.failures]
-    steps = mechanism.get("steps", 0) if isinstance(mechanism, Mapping) else 0
-    points = len(claim.get("epsilons") or ()) if isinstance(claim, Mapping) else 0
-    limits: list[tuple[str, Any, int]] = [
-        ("runs", configuration.get("runs"), MOST_RUNS),
-        ("canaries", configuration.get("canaries"), MOST_CANARIES),
-        ("seed", configuration.get("seed"), 2**64),
-        ("points of the claim", points, MOST_POINTS),
-        *(("steps", one, MOST_STEPS) for one in (steps, given.horizon)),
-        *(("steps", one, MOST_STEPS) for one in configuration.get("horizons") or ()),
-        *(("run", one.run, MOST_RUNS) for one in failed),
-        *(("canaries", one.canaries, MOST_CANARIES) for one in failed),
-        *(("inserted", one.inserted, one.canaries) for one in failed),
-        ("canaries of failed runs", sum(one.canaries for one in failed), 10 * MOST_CANARIES),
-    ]
-    for name, value, most in limits:
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-            raise InvalidReceipt(f"{name} must be from 0 to {most:,}, got {str(value)[:40]}")
+    if sum(one.canaries for one in failed) > 10**7:
+        raise InvalidReceipt("failed runs must have at most 10,000,000 canaries together")
+    if any(one.inserted > one.canaries for one in failed):
+        raise InvalidReceipt("a failed run must have at most as many insertions as canaries")
     if [phase.phase for phase in given.phases] not in ([0], [0, 1]):
         raise InvalidReceipt("phases must be 0, or 0 and 1")
 
