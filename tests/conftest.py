@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -19,6 +20,8 @@ from dpaudit.data import Examples
 from dpaudit.mechanisms import losses
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD
+
+sys.path.insert(0, str(Path(__file__).parent / "shared"))
 
 # A timing is never a test: examples may take long on a busy machine.
 hypothesis.settings.register_profile(
@@ -51,16 +54,13 @@ def run(
 
     def running(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["dpaudit", *arguments])
+        monkeypatch.setattr(os, "_exit", os._exit)  # which main replaces
         with pytest.raises(SystemExit) as exit_of:
             main()
         printed = capsys.readouterr()
         return int(exit_of.value.code or 0), printed.out, printed.err
 
     return running
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(outputs, targets, reduction="none")
 
 
 def fcnn() -> nn.Module:

@@ -3,6 +3,7 @@
 import numpy as np
 import private_steps as steps
 import pytest
+from helpers import rule_names
 
 from dpaudit.checks import RULES, check_step
 from dpaudit.errors import InvalidInput
@@ -16,10 +17,6 @@ def checked(step, **changed):
         "batch_size": steps.BATCH,
     }
     return check_step(step, **settings | changed)
-
-
-def names(findings):
-    return {finding.rule.name for finding in findings}
 
 
 @pytest.mark.parametrize("step", steps.CORRECT, ids=lambda step: step.__name__)
@@ -36,7 +33,7 @@ def test_correct_steps_pass_every_rule(step, parameters):
 )
 def test_a_bug_breaks_its_own_rule_and_no_other(step, expected):
     result = checked(step)
-    assert names(result.broken) == expected, result
+    assert rule_names(result.broken) == expected, result
     for finding in result.broken:
         assert finding.explanation
         assert finding.rule.remedy
@@ -49,13 +46,13 @@ def test_a_public_batch_size_is_no_leak_and_its_noise_is_still_checked():
     assert result["noise independent of the data"].verdict == "passed"
     assert result["noise size"].verdict == "passed"
     short = checked(steps.divided_by_the_actual_batch, noise_multiplier=1.3, batch_size=3)
-    assert names(short.broken) == {"noise independent of the data", "noise size"}
+    assert rule_names(short.broken) == {"noise independent of the data", "noise size"}
 
 
 def test_nan_that_survives_is_a_warning():
     result = checked(steps.nan_survives)
     assert result.passed
-    assert names(result.warnings) == {"infinite and NaN gradients"}
+    assert rule_names(result.warnings) == {"infinite and NaN gradients"}
 
 
 def test_an_empty_batch_that_fails_is_not_tested():
@@ -91,7 +88,7 @@ def test_an_example_that_weighs_more_by_its_place_is_found(heavy):
 
     result = checked(weighted)
     expected = "noise size" if heavy == -1 else "bounded contribution"
-    assert expected in names(result.broken)
+    assert expected in rule_names(result.broken)
     if heavy == -1:  # one more row takes the weight from another one, and no divisor changes
         text = result["noise independent of the data"].explanation
         assert "changes what others contribute" in text
@@ -106,7 +103,7 @@ def test_microbatches_that_shift_are_found():
         total = steps.clipped(np.array(sums)).sum(axis=0) if sums else 0.0
         return total + steps.noise(gradients.shape[1], seed)
 
-    assert names(checked(shifting).broken) == {"bounded contribution"}
+    assert rule_names(checked(shifting).broken) == {"bounded contribution"}
 
 
 def test_too_much_noise_is_wasteful_and_not_broken():
@@ -129,7 +126,7 @@ def half_precision(gradients, seed):
 
 def test_norms_in_half_precision_are_detected_if_entries_underflow():
     result = check_step(half_precision, clip_norm=0.005, noise_multiplier=1.1, parameters=4000)
-    assert names(result.broken) == {"bounded contribution"}
+    assert rule_names(result.broken) == {"bounded contribution"}
     assert "small" in result["bounded contribution"].explanation
 
 
@@ -144,7 +141,7 @@ def test_without_a_seed_large_faults_are_still_found():
     assert "torch.manual_seed" in right["noise size"].explanation
     assert right.verdict == "not tested"
     wrong = checked(unseeded(steps.clip_norm_ignored))
-    assert names(wrong.broken) == {"bounded contribution"}
+    assert rule_names(wrong.broken) == {"bounded contribution"}
 
 
 def test_a_few_per_cent_too_little_noise_is_detected():
@@ -153,7 +150,7 @@ def test_a_few_per_cent_too_little_noise_is_detected():
             steps.clipped(gradients).sum(axis=0) + factor * steps.noise(gradients.shape[1], seed)
         )
 
-    assert names(checked(with_noise(0.94), runs=24).broken) == {"noise size"}
+    assert rule_names(checked(with_noise(0.94), runs=24).broken) == {"noise size"}
     assert checked(with_noise(0.995), runs=24).passed
     assert checked(with_noise(1.3), runs=24)["noise size"].verdict == "warning"
 

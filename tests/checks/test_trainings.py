@@ -5,6 +5,7 @@ import re
 import numpy as np
 import private_steps as steps
 import pytest
+from helpers import rule_names
 
 import dpaudit
 from dpaudit.errors import InvalidInput
@@ -104,10 +105,6 @@ def every_iterate(canary, inserted, seed, steps=1):
     return np.stack([correct(canary, inserted, seed, step) for step in range(steps + 1)])
 
 
-def names(findings):
-    return {finding.rule.name for finding in findings}
-
-
 def checked(train, **settings):
     return dpaudit.check_training(train, CANARY, noise_multiplier=SIGMA, **settings)
 
@@ -164,7 +161,7 @@ def test_what_varies_more_than_the_noise_is_not_called_broken(train):
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_bugs_that_only_a_training_shows(train, settings, rule):
-    assert names(checked(train, **settings).broken) == {rule}
+    assert rule_names(checked(train, **settings).broken) == {rule}
 
 
 def test_noise_that_depends_on_the_batch_is_no_leak():
@@ -192,7 +189,7 @@ def test_inserting_an_already_clipped_gradient_is_an_error():
 def test_a_canary_without_effect_is_the_first_finding():
     """Version 0.1 passed such a training."""
     result = checked(lambda canary, inserted, seed: np.random.default_rng(seed).normal(size=SIZE))
-    assert names(result.broken) == {"canary has an effect"}
+    assert rule_names(result.broken) == {"canary has an effect"}
     assert next(iter(result)).verdict == "broken"
     assert len(result.not_tested) == len(result.findings) - 1
 

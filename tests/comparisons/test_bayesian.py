@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from helpers import binomial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import dblquad
 from scipy.optimize import brentq
-from scipy.special import betainc, betaincc, betaincinv, betaln, gammaln, ndtr, ndtri, xlogy
+from scipy.special import betainc, betaincc, betaincinv, betaln, ndtr, ndtri
 
 from dpaudit._arrays import broadcast_counts
 from dpaudit.comparisons.bayesian import (
@@ -272,12 +273,6 @@ def test_bounds_fall_with_errors_with_delta_and_with_confidence() -> None:
         assert by_delta == sorted(by_delta, reverse=True)
         by_level = [float(bound(5, 9, 99, 99, delta=0, significance=s)) for s in (1e-6, 0.01, 0.3)]
         assert by_level == sorted(by_level)
-
-
-def binomial(trials: int, rate: float) -> np.ndarray:
-    k = np.arange(trials + 1)
-    choose = gammaln(trials + 1) - gammaln(k + 1) - gammaln(trials - k + 1)
-    return np.exp(choose + xlogy(k, rate) + xlogy(trials - k, 1 - rate))
 
 
 @pytest.mark.parametrize(

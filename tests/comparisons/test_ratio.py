@@ -7,9 +7,10 @@ from functools import partial
 
 import numpy as np
 import pytest
+from helpers import binomial
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import gammaln, ndtri, xlogy
+from scipy.special import ndtri
 
 from dpaudit.comparisons.ratio import (
     adjusted_log_ratio,
@@ -102,12 +103,6 @@ def test_whatever_the_counts_bounds_are_finite(  # type: ignore[no-untyped-def]
     assert 0 <= value < math.inf
     if 0 in (fp + tn, fn + tp):
         assert value == 0
-
-
-def binomial(trials: int, rate: float) -> np.ndarray:
-    k = np.arange(trials + 1)
-    choose = gammaln(trials + 1) - gammaln(k + 1) - gammaln(trials - k + 1)
-    return np.exp(choose + xlogy(k, rate) + xlogy(trials - k, 1 - rate))
 
 
 @pytest.mark.parametrize(

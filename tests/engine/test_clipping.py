@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import cross_entropy
 from torch import Tensor, nn
-from torch.nn import functional
 
 from dpaudit.engine import reference
 from dpaudit.engine.clipped_sums import ClippedSums, Taps, ruled_units
@@ -17,10 +17,6 @@ from dpaudit.engine.convolutions import PADDED_TO
 from dpaudit.engine.kernels.rule import with_blocks
 from dpaudit.engine.layer_rules import rule_for
 from dpaudit.engine.starting_points import trainable
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(outputs, targets, reduction="none")
 
 
 def models(case: Any, count: int) -> list[nn.Module]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import cross_entropy
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -54,10 +55,6 @@ def one(function: Callable[..., Tensor]) -> Callable[..., Results]:
 
 def distances(fast: Results, plain: Results, args: tuple[Tensor, ...]) -> list[tuple[float, float]]:
     return [(update_distance(fast[0], plain[0], args[0]), 1e-3)]
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(outputs, targets, reduction="none")
 
 
 def small_convolutions() -> torch.nn.Module:

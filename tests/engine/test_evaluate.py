@@ -7,18 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
-from torch.nn import functional
+from helpers import cross_entropy
 
 from dpaudit.data import Examples
 from dpaudit.engine.evaluate import losses
 from dpaudit.engine.starting_points import flat_parameters
 from dpaudit.mechanisms.batches import FullBatch
 from dpaudit.mechanisms.dpsgd import DPSGD
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(outputs, targets, reduction="none")
 
 
 @pytest.mark.parametrize("name", ["fcnn", "small resnet", "partly frozen", "tied and called twice"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import normal_numbers
 from torch import Tensor, nn
 
 from dpaudit.engine.gradients import Explicit
@@ -22,67 +23,65 @@ from dpaudit.engine.layer_rules import (
 )
 from dpaudit.testing import check_layer_rule
 
-
-def numbers(*shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
-
-
 CASES: dict[str, list[tuple[Any, ...]]] = {
     "torch.Linear": [
-        (nn.Linear(4, 3), numbers(5, 4)),
-        (nn.Linear(4, 3, bias=False), numbers(5, 2, 6, 4)),
+        (nn.Linear(4, 3), normal_numbers(5, 4)),
+        (nn.Linear(4, 3, bias=False), normal_numbers(5, 2, 6, 4)),
     ],
     "dpaudit.ConvolutionBlock": [
-        (ConvolutionBlock(nn.Conv2d(2, 3, (2, 3), bias=False)), numbers(3, 2, 9, 7)),
-        (ConvolutionBlock(nn.Conv2d(2, 3, 3), relu=True, pool=2), numbers(3, 2, 7, 9)),
-        (ConvolutionBlock(nn.Conv2d(2, 3, 2, padding=1), relu=True), numbers(3, 2, 4, 5)),
-        (ConvolutionBlock(nn.Conv2d(2, 3, 3, stride=2), pool=2), numbers(3, 2, 8, 9)),
+        (ConvolutionBlock(nn.Conv2d(2, 3, (2, 3), bias=False)), normal_numbers(3, 2, 9, 7)),
+        (ConvolutionBlock(nn.Conv2d(2, 3, 3), relu=True, pool=2), normal_numbers(3, 2, 7, 9)),
+        (ConvolutionBlock(nn.Conv2d(2, 3, 2, padding=1), relu=True), normal_numbers(3, 2, 4, 5)),
+        (ConvolutionBlock(nn.Conv2d(2, 3, 3, stride=2), pool=2), normal_numbers(3, 2, 8, 9)),
     ],
     "torch.Conv1d as product": [
-        (nn.Conv1d(2, 4, 3, dilation=2, bias=False), numbers(3, 2, 9)),
+        (nn.Conv1d(2, 4, 3, dilation=2, bias=False), normal_numbers(3, 2, 9)),
     ],
     "torch.Conv2d as product": [
-        (nn.Conv2d(3, 4, 3, stride=2, padding=1), numbers(3, 3, 7, 8)),
+        (nn.Conv2d(3, 4, 3, stride=2, padding=1), normal_numbers(3, 3, 7, 8)),
     ],
     "torch.Conv3d as product": [
-        (nn.Conv3d(2, 3, (2, 3, 2), stride=(1, 2, 1), padding=1), numbers(3, 2, 4, 5, 3)),
+        (nn.Conv3d(2, 3, (2, 3, 2), stride=(1, 2, 1), padding=1), normal_numbers(3, 2, 4, 5, 3)),
     ],
     "torch.Conv1d": [
-        (nn.Conv1d(2, 4, 3, padding=1, padding_mode="circular"), numbers(3, 2, 9)),
+        (nn.Conv1d(2, 4, 3, padding=1, padding_mode="circular"), normal_numbers(3, 2, 9)),
     ],
     "torch.Conv2d": [
-        (nn.Conv2d(4, 6, (3, 1), groups=2, padding="same"), numbers(3, 4, 6, 5)),
+        (nn.Conv2d(4, 6, (3, 1), groups=2, padding="same"), normal_numbers(3, 4, 6, 5)),
     ],
     "torch.Conv3d": [
-        (nn.Conv3d(2, 4, 2, groups=2, dilation=(2, 1, 1)), numbers(3, 2, 4, 3, 3)),
+        (nn.Conv3d(2, 4, 2, groups=2, dilation=(2, 1, 1)), normal_numbers(3, 2, 4, 3, 3)),
     ],
     "torch.RMSNorm": [
-        (nn.RMSNorm(4), numbers(5, 3, 4)),
-        (nn.RMSNorm((3, 4)), numbers(5, 3, 4)),
+        (nn.RMSNorm(4), normal_numbers(5, 3, 4)),
+        (nn.RMSNorm((3, 4)), normal_numbers(5, 3, 4)),
     ],
     "torch.MultiheadAttention": [
-        (nn.MultiheadAttention(4, 2, batch_first=True), *[numbers(3, 5, 4)] * 3),
+        (nn.MultiheadAttention(4, 2, batch_first=True), *[normal_numbers(3, 5, 4)] * 3),
         (
             nn.MultiheadAttention(4, 2, bias=False, batch_first=True),
-            numbers(3, 5, 4),
-            numbers(3, 6, 4) + 1,
-            numbers(3, 6, 4),
+            normal_numbers(3, 5, 4),
+            normal_numbers(3, 6, 4) + 1,
+            normal_numbers(3, 6, 4),
         ),
     ],
     "torch.RNN": [
-        (nn.RNN(3, 4, nonlinearity="relu", batch_first=True), numbers(5, 6, 3)),
+        (nn.RNN(3, 4, nonlinearity="relu", batch_first=True), normal_numbers(5, 6, 3)),
     ],
     "torch.LSTM": [
-        (nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True), numbers(5, 6, 3)),
+        (
+            nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True),
+            normal_numbers(5, 6, 3),
+        ),
     ],
     "torch.GRU": [
-        (nn.GRU(3, 4, bias=False, batch_first=True), numbers(5, 6, 3)),
-        (nn.GRU(3, 2, bidirectional=True, batch_first=True), numbers(5, 4, 3)),
+        (nn.GRU(3, 4, bias=False, batch_first=True), normal_numbers(5, 6, 3)),
+        (nn.GRU(3, 2, bidirectional=True, batch_first=True), normal_numbers(5, 4, 3)),
     ],
-    "torch.GroupNorm": [(nn.GroupNorm(2, 6), numbers(4, 6, 5))],
+    "torch.GroupNorm": [(nn.GroupNorm(2, 6), normal_numbers(4, 6, 5))],
     "torch.LayerNorm": [
-        (nn.LayerNorm((3, 4)), numbers(5, 2, 3, 4)),
-        (nn.LayerNorm(4, bias=False), numbers(5, 4)),
+        (nn.LayerNorm((3, 4)), normal_numbers(5, 2, 3, 4)),
+        (nn.LayerNorm(4, bias=False), normal_numbers(5, 4)),
     ],
     "torch.Embedding": [(nn.Embedding(7, 3, padding_idx=2), torch.randint(0, 7, (5, 6)))],
 }
@@ -101,7 +100,9 @@ def test_registered_rules_keep_the_contract(name: str, number: int) -> None:
     assert rule_for(layer, products="product" in name) is LAYER_RULES[name]
 
 
-@pytest.mark.parametrize("inputs", [numbers(5, 4), numbers(5, 6, 4)], ids=["flat", "sequences"])
+@pytest.mark.parametrize(
+    "inputs", [normal_numbers(5, 4), normal_numbers(5, 6, 4)], ids=["flat", "sequences"]
+)
 def test_the_rule_for_projections_of_transformers_keeps_the_contract(inputs: Tensor) -> None:
     library = pytest.importorskip("transformers.pytorch_utils")
     layer = library.Conv1D(3, 4)
@@ -144,4 +145,4 @@ def _without_bias(layer: nn.Linear, part: str, notes: Notes, outputs: Tensor) ->
 )
 def test_broken_rules_are_found(broken: LayerRule, problem: str) -> None:
     with pytest.raises(AssertionError, match=problem):
-        check_layer_rule(broken, nn.Linear(4, 3), numbers(5, 4))
+        check_layer_rule(broken, nn.Linear(4, 3), normal_numbers(5, 4))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import cross_entropy
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -32,10 +33,6 @@ from dpaudit.threat_models import (
     HiddenStateAdversary,
     HiddenStateView,
 )
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(outputs, targets, reduction="none")
 
 
 class Silent(HiddenStateAdversary):

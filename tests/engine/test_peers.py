@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import cross_entropy
 from torch import Tensor
-from torch.nn import functional
 
 from dpaudit.engine.clipped_sums import ClippedSums
 from dpaudit.engine.layer_rules import rule_for
@@ -18,10 +18,6 @@ from dpaudit.engine.starting_points import flat_parameters, trainable
 opacus = pytest.importorskip("opacus")
 
 CLIP_NORM = 0.7
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(outputs, targets, reduction="none")
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import cross_entropy
 from torch import Tensor
-from torch.nn import functional
 
 from dpaudit._cores import cores
 from dpaudit.data import Examples
@@ -25,10 +25,6 @@ from dpaudit.mechanisms.augmentation import FlipAndShift
 from dpaudit.mechanisms.batches import FixedBatches
 from dpaudit.mechanisms.dpsgd import DPSGD
 from dpaudit.threat_models import Canaries, CraftedDimensions, HiddenStateAdversary
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(outputs, targets, reduction="none")
 
 
 class Silent(HiddenStateAdversary):

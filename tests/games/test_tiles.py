@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import cross_entropy
 from torch import Tensor
 from torch.nn import functional
 
@@ -45,10 +46,6 @@ from dpaudit.threat_models import (
 
 EXACT = Speed(device="cpu", precision="float64", compile=False, tile_size=4)
 TOGETHER = Speed(device="cpu", compile=False, tile_size=8)
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(outputs, targets, reduction="none")
 
 
 def small() -> torch.nn.Module:

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import expit, gammaln, ndtr
+from helpers import binomial
+from scipy.special import expit, ndtr
 from scipy.stats import binom
 
 from dpaudit import Scores, estimate
@@ -22,13 +23,6 @@ from dpaudit.lower_bounds.one_run import (
     plan_for,
 )
 from dpaudit.privacy import Question
-
-
-def binomial(trials: int, success: float) -> np.ndarray:
-    """Probabilities of 0..trials successes, with no help from the code under test."""
-    k = np.arange(trials + 1)
-    log_p = gammaln(trials + 1) - gammaln(k + 1) - gammaln(trials - k + 1)
-    return np.exp(log_p + k * math.log(success) + (trials - k) * math.log1p(-success))
 
 
 def slow_p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:

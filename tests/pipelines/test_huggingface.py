@@ -6,6 +6,7 @@ pytest.importorskip("opacus")
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
+from helpers import rule_names, two_classes  # noqa: E402
 from opacus import PrivacyEngine  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
@@ -80,17 +81,8 @@ def pipeline(folder, *, poisson=True, prepare=lambda inputs: inputs):
     return train
 
 
-def records(count):
-    drawn = torch.Generator().manual_seed(3)
-    return torch.randn(count, 4, generator=drawn), torch.randint(2, (count,), generator=drawn)
-
-
-def names(findings):
-    return {finding.rule.name for finding in findings}
-
-
 def test_correct_poisson_sampling_has_no_finding(tmp_path):
-    result = check_pipeline(pipeline(tmp_path), with_and_without(records(34)))
+    result = check_pipeline(pipeline(tmp_path), with_and_without(two_classes(34)))
     assert result.passed, result
     assert not result.warnings
     assert "4 private releases" in result.note
@@ -98,7 +90,7 @@ def test_correct_poisson_sampling_has_no_finding(tmp_path):
 
 
 def test_correct_shuffling_with_a_replaced_record_has_no_finding(tmp_path):
-    inputs, labels = records(32)
+    inputs, labels = two_classes(32)
     other = inputs.clone()
     other[-1] = 0
     result = check_pipeline(pipeline(tmp_path, poisson=False), ((inputs, labels), (other, labels)))
@@ -107,8 +99,8 @@ def test_correct_shuffling_with_a_replaced_record_has_no_finding(tmp_path):
 
 
 def test_the_number_of_records_and_private_statistics_are_found(tmp_path):
-    result = check_pipeline(pipeline(tmp_path), with_and_without(records(33)))
-    assert names(result.broken) >= {"sampling rate", "divisor"}
+    result = check_pipeline(pipeline(tmp_path), with_and_without(two_classes(33)))
+    assert rule_names(result.broken) >= {"sampling rate", "divisor"}
     train = pipeline(tmp_path, prepare=lambda inputs: inputs - inputs.mean(0))
-    result = check_pipeline(train, with_and_without(records(34)))
-    assert names(result.broken) == {"features of other records"}
+    result = check_pipeline(train, with_and_without(two_classes(34)))
+    assert rule_names(result.broken) == {"features of other records"}

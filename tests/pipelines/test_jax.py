@@ -11,16 +11,13 @@ pytest.importorskip("jax_privacy")
 keras = pytest.importorskip("keras")
 
 import jax.numpy as jnp  # noqa: E402
+from helpers import rule_names  # noqa: E402
 from jax_privacy import batch_selection, keras_api, noise_addition  # noqa: E402
 
 from dpaudit import check_pipeline  # noqa: E402
 from dpaudit.pipelines import with_and_without  # noqa: E402
 
 DATA = np.random.default_rng(1).normal(size=(20, 3)).astype(np.float32)
-
-
-def names(findings):
-    return {finding.rule.name for finding in findings}
 
 
 def poisson(count):
@@ -88,7 +85,7 @@ def test_rate_and_steps_from_the_number_of_records():
         return batch_selection.CyclicPoissonSampling(sampling_prob=5 / count, iterations=count // 4)
 
     result = check_pipeline(jax_pipeline(settings), with_and_without(DATA))
-    assert names(result.broken) == {"number of steps", "sampling rate"}
+    assert rule_names(result.broken) == {"number of steps", "sampling rate"}
 
 
 def keras_pipeline(data, seed, poisson=False, shuffle=False):
@@ -132,4 +129,4 @@ def test_a_keras_training_with_its_number_of_records():
     labels = np.arange(20) % 2
     train = functools.partial(keras_pipeline, poisson=True)
     result = check_pipeline(train, with_and_without((DATA, labels)))
-    assert "sampling rate" in names(result.broken)
+    assert "sampling rate" in rule_names(result.broken)

@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 import pytest
+from helpers import rule_names
 from numpy.random import default_rng
 
 from dpaudit import check_pipeline
@@ -31,10 +32,6 @@ def poisson(data, seed, *, steps=6, divisor=6.0, rate=0.25, marked=True, prepare
     return theta
 
 
-def names(findings):
-    return {finding.rule.name for finding in findings}
-
-
 @pytest.mark.parametrize("place", [-1, 0, 11])
 @pytest.mark.parametrize("marked", [True, False])
 def test_correct_poisson_sampling_has_no_finding(place, marked):
@@ -54,7 +51,7 @@ def test_a_user_who_is_added_with_all_records(places):
     assert result.passed
     assert not result.warnings
     found = check_pipeline(lambda data, seed: poisson(data, seed, divisor=len(data) / 4), pair)
-    assert names(found.broken) == {"divisor"}
+    assert rule_names(found.broken) == {"divisor"}
 
 
 def test_missing_values_are_equal_to_themselves():
@@ -131,7 +128,7 @@ def test_batches_of_fixed_size_are_a_warning_for_an_added_record(name):
     for place in range(4):
         result = check_pipeline(train, with_and_without(DATA, place))
         assert result.passed
-        assert names(result.warnings) == {"batches of other records"}
+        assert rule_names(result.warnings) == {"batches of other records"}
     other = DATA.copy()
     other[5] = 0
     assert not check_pipeline(train, (DATA, other)).warnings
@@ -146,7 +143,7 @@ def test_batches_that_the_data_decide_are_found(drawn):
         return [rest[rest % 3 == (i + len(data)) % 3] for i in range(3)]
 
     train = functools.partial(in_batches, batches=batches)
-    assert names(check_pipeline(train, with_and_without(DATA)).broken) == {
+    assert rule_names(check_pipeline(train, with_and_without(DATA)).broken) == {
         "batches of other records"
     }
 
@@ -156,7 +153,7 @@ def test_a_divisor_from_the_data_is_seen_in_the_noise_of_the_result():
         return poisson(data, seed, divisor=0.25 * len(data), marked=False)
 
     result = check_pipeline(train, with_and_without(DATA))
-    assert names(result.broken) == {"noise of the result"}
+    assert rule_names(result.broken) == {"noise of the result"}
     assert result["noise of the result"].measured == "ratio 0.9583"
 
 
@@ -165,7 +162,7 @@ def test_a_number_of_steps_from_the_data_is_seen_without_marks():
         return poisson(data, seed, steps=len(data) // 6, marked=False)
 
     result = check_pipeline(train, with_and_without(DATA))
-    assert {"number of steps", "noise of the result"} <= names(result.broken)
+    assert {"number of steps", "noise of the result"} <= rule_names(result.broken)
 
 
 def test_an_inserted_record_shifts_micro_batches():
@@ -183,9 +180,9 @@ def test_an_inserted_record_shifts_micro_batches():
         return theta
 
     result = check_pipeline(train, with_and_without(DATA, 0))
-    assert "batches of other records" in names(result.broken)
+    assert "batches of other records" in rule_names(result.broken)
     assert result["batches of other records"].epsilon > 20
-    assert "batches of other records" in names(check_pipeline(train, data=DATA).broken)
+    assert "batches of other records" in rule_names(check_pipeline(train, data=DATA).broken)
 
 
 def test_a_named_quantity_that_no_rule_has():
@@ -196,7 +193,7 @@ def test_a_named_quantity_that_no_rule_has():
     data = DATA.copy()
     data[-1] = 77
     result = check_pipeline(train, with_and_without(data))
-    assert names(result.broken) == {"vocabulary"}
+    assert rule_names(result.broken) == {"vocabulary"}
 
 
 def test_what_a_clock_changes_is_not_a_finding():
@@ -217,7 +214,7 @@ def test_file_names(tmp_path):
         return poisson(data, seed)
 
     result = check_pipeline(train, with_and_without(DATA))
-    assert names(result.broken) == {"files"}
+    assert rule_names(result.broken) == {"files"}
 
 
 def test_a_pipeline_that_shows_no_step_is_not_tested():

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("opacus")
 torch = pytest.importorskip("torch")
 
+from helpers import rule_names, two_classes  # noqa: E402
 from opacus import PrivacyEngine  # noqa: E402
 from opacus.optimizers import DPOptimizer  # noqa: E402
 from torch import nn  # noqa: E402
@@ -13,11 +14,6 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 import dpaudit  # noqa: E402
 from dpaudit import check_pipeline  # noqa: E402
 from dpaudit.pipelines import with_and_without, with_zeros  # noqa: E402
-
-
-def records(count):
-    drawn = torch.Generator().manual_seed(3)
-    return torch.randn(count, 4, generator=drawn), torch.randint(2, (count,), generator=drawn)
 
 
 def start():
@@ -48,10 +44,6 @@ def pipeline(batch, *, epochs=1, optimizer=torch.optim.SGD, after=None, **option
     return train
 
 
-def names(findings):
-    return {finding.rule.name for finding in findings}
-
-
 def bites(records, batch):
     """Whether one more record changes what Opacus 1.6 computes from the number of records."""
 
@@ -69,17 +61,17 @@ PAIRS += [(count, batch) for batch in (4, 7) for count in range(batch, 3 * batch
 @pytest.mark.parametrize(("count", "batch"), PAIRS)
 def test_opacus_571_is_found_in_two_runs_exactly_where_it_bites(count, batch):
     """Of the whole table of ``benchmarks/opacus_571.py``, all pairs with small batches."""
-    result = check_pipeline(pipeline(batch), with_and_without(records(count + 1)))
+    result = check_pipeline(pipeline(batch), with_and_without(two_classes(count + 1)))
     assert result.calls == 2
     assert bool(result.broken) == bites(count, batch)
     if bites(count, batch):
-        assert "divisor" in names(result.broken)
+        assert "divisor" in rule_names(result.broken)
         assert result["divisor"].epsilon > 0
 
 
 def test_every_quantity_of_opacus_571_is_named_with_its_epsilon():
-    result = check_pipeline(pipeline(64, epochs=5), with_and_without(records(65)))
-    assert names(result.broken) == {"number of steps", "sampling rate", "divisor"}
+    result = check_pipeline(pipeline(64, epochs=5), with_and_without(two_classes(65)))
+    assert rule_names(result.broken) == {"number of steps", "sampling rate", "divisor"}
     assert result["number of steps"].measured == "5 and 10"
     assert result["number of steps"].epsilon == float("inf")
     assert result["divisor"].measured == "64 and 32"
@@ -87,27 +79,27 @@ def test_every_quantity_of_opacus_571_is_named_with_its_epsilon():
 
 
 def test_a_divisor_alone_leaves_a_claim_of_at_least_its_own_epsilon():
-    result = check_pipeline(pipeline(8), with_and_without(records(35)))
-    assert names(result.broken) == {"divisor"}
+    result = check_pipeline(pipeline(8), with_and_without(two_classes(35)))
+    assert rule_names(result.broken) == {"divisor"}
     assert "must be at least 10.56 at delta 1e-05" in result.note
 
 
 def test_a_record_of_zeros_is_found_too():
-    result = check_pipeline(pipeline(64), with_zeros(records(65)))
-    assert "number of steps" in names(result.broken)
+    result = check_pipeline(pipeline(64), with_zeros(two_classes(65)))
+    assert "number of steps" in rule_names(result.broken)
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
 def test_correct_poisson_sampling_has_no_finding(optimizer):
     train = pipeline(16, epochs=2, optimizer=optimizer)
-    result = check_pipeline(train, with_and_without(records(66), 7))
+    result = check_pipeline(train, with_and_without(two_classes(66), 7))
     assert result.passed
     assert not result.warnings
     assert result["returned values"].verdict == "passed"
 
 
 def test_correct_shuffling_with_a_replaced_record_has_no_finding():
-    data = records(48)
+    data = two_classes(48)
     other = data[0].clone(), data[1]
     other[0][-1] = 0
     result = check_pipeline(pipeline(16, poisson_sampling=False), (data, other))
@@ -116,9 +108,9 @@ def test_correct_shuffling_with_a_replaced_record_has_no_finding():
 
 
 def test_an_added_record_of_a_shuffled_training_displaces_another():
-    result = check_pipeline(pipeline(16, poisson_sampling=False), with_and_without(records(66)))
+    result = check_pipeline(pipeline(16, poisson_sampling=False), with_and_without(two_classes(66)))
     assert result.passed
-    assert names(result.warnings) == {"batches of other records"}
+    assert rule_names(result.warnings) == {"batches of other records"}
 
 
 def test_normalisation_by_private_statistics():
@@ -128,8 +120,8 @@ def test_normalisation_by_private_statistics():
         inputs, labels = data
         return train(((inputs - inputs.mean(0)) / inputs.std(0), labels), seed)
 
-    result = check_pipeline(normalised, with_and_without(records(66)))
-    assert names(result.broken) == {"features of other records"}
+    result = check_pipeline(normalised, with_and_without(two_classes(66)))
+    assert rule_names(result.broken) == {"features of other records"}
     assert result["features of other records"].epsilon > 10
 
 
@@ -139,17 +131,17 @@ def test_a_private_loss_that_is_returned_or_printed():
         print(f"loss {loss}")
         return model, loss
 
-    result = check_pipeline(pipeline(16, after=after), with_and_without(records(66)))
-    assert names(result.broken) == {"returned values", "logs"}
+    result = check_pipeline(pipeline(16, after=after), with_and_without(two_classes(66)))
+    assert rule_names(result.broken) == {"returned values", "logs"}
 
 
 def test_a_loss_on_public_data_is_post_processing():
-    public = records(20)
+    public = two_classes(20)
 
     def after(model, data):
         return model, nn.functional.cross_entropy(model(public[0]), public[1]).item()
 
-    assert check_pipeline(pipeline(16, after=after), with_and_without(records(66))).passed
+    assert check_pipeline(pipeline(16, after=after), with_and_without(two_classes(66))).passed
 
 
 def test_early_stopping_by_a_private_loss():
@@ -170,10 +162,10 @@ def test_early_stopping_by_a_private_loss():
             private.step()
         return model
 
-    data = records(20)
+    data = two_classes(20)
     data[0][-1] = 200
     result = check_pipeline(train, with_and_without(data))
-    assert "number of steps" in names(result.broken)
+    assert "number of steps" in rule_names(result.broken)
 
 
 def test_nothing_of_the_user_changes():
@@ -185,7 +177,7 @@ def test_nothing_of_the_user_changes():
         (RDPAccountant, "step"), (_MapDatasetFetcher, "fetch"), (torch.Tensor, "normal_"),
     ]  # fmt: skip
     before = [getattr(*place) for place in places]
-    state, data = torch.get_rng_state(), records(33)
+    state, data = torch.get_rng_state(), two_classes(33)
     kept = [part.clone() for part in data]
 
     def failing(given, seed):
@@ -202,7 +194,7 @@ def test_nothing_of_the_user_changes():
 
 @pytest.mark.filterwarnings("ignore")  # Opacus warns in every training
 def test_opacus_571_is_suspected_after_20_trainings_and_confirmed_within_60():
-    data, without = records(65), (records(65)[0][:64], records(65)[1][:64])
+    data, without = two_classes(65), (two_classes(65)[0][:64], two_classes(65)[1][:64])
     data[0][-1] = 0
     claim = dpaudit.Claim.from_dpsgd(noise_multiplier=4.0, steps=5)
     train = pipeline(64, epochs=5, noise_multiplier=4.0)

@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from helpers import rule_names  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset, random_split  # noqa: E402
 
@@ -58,10 +59,6 @@ def train(data, seed, *, make=linear, rate=one, sigma=one, clip=one):
     return model
 
 
-def names(findings):
-    return {finding.rule.name for finding in findings}
-
-
 def test_correct_shuffling_with_a_replaced_record_has_no_finding():
     result = check_pipeline(train, REPLACED)
     assert result.passed
@@ -80,7 +77,7 @@ def test_a_random_split_is_coupled_although_torch_imports_its_permutation_by_nam
         result = check_pipeline(split, pair)
         assert result.passed, result
     result = check_pipeline(lambda data, seed: split(centred(data), seed), pair)
-    assert names(result.broken) == {"features of other records"}
+    assert rule_names(result.broken) == {"features of other records"}
 
 
 @pytest.mark.parametrize(
@@ -93,13 +90,13 @@ def test_a_random_split_is_coupled_although_torch_imports_its_permutation_by_nam
 )
 def test_a_quantity_that_the_data_decide_is_named_with_its_epsilon(options, rule):
     result = check_pipeline(functools.partial(train, **options), with_and_without(DATA))
-    assert rule in names(result.broken)
+    assert rule in rule_names(result.broken)
     assert result[rule].epsilon > 0
 
 
 def test_running_means_of_private_batches():
     result = check_pipeline(functools.partial(train, make=normalised), REPLACED)
-    assert "buffers of the model" in names(result.broken)
+    assert "buffers of the model" in rule_names(result.broken)
 
 
 @pytest.mark.parametrize("label", [0, 1])
@@ -115,4 +112,4 @@ def test_a_checkpoint_that_is_chosen_by_a_private_loss(label):
         (torch.cat([INPUTS, torch.full((1, 3), 99.0)]), torch.tensor([*DATA[1], other]))
         for other in (label, 1 - label)
     ]
-    assert "returned values" in names(check_pipeline(chosen, pair).broken)
+    assert "returned values" in rule_names(check_pipeline(chosen, pair).broken)

@@ -57,6 +57,8 @@ _DECIDED: ContextVar[int] = ContextVar("decided", default=0)
 """The code of the verdict, once there is one."""
 
 
+_leave = os._exit
+
 _DELETED = "the working directory was deleted; change to another one"
 
 
@@ -81,7 +83,7 @@ def run_and_exit(command: Callable[[], Any]) -> NoReturn:
     in a thread, in a signal handler or at the interpreter's end. Its code would be that of a
     verdict, without one.
     """
-    process, leave = os.getpid(), os._exit
+    process = os.getpid()
     codes: list[int] = []  # that of the command, once it has ended
 
     def refuse(code: int) -> NoReturn:
@@ -90,7 +92,7 @@ def run_and_exit(command: Callable[[], Any]) -> NoReturn:
                 message = f"a module ended the process with exit code {code}, without a result"
                 codes.append(_say(message, MISTAKE))
             code = codes[0]
-        leave(code)
+        _leave(code)
 
     os._exit = refuse  # type: ignore[assignment]
     codes.append(exit_code_of(command))
