@@ -40,7 +40,7 @@ def mean_gradient(training: DPSGD) -> float:
 
 def test_genuine_gradients_are_small_at_the_crafted_start() -> None:
     fresh = dataclasses.replace(easy_training(), initialisation=FreshInitialisation())
-    adversary = WorstCaseStart(epochs=300, learning_rate=0.05)
+    adversary = WorstCaseStart(epochs=60, learning_rate=0.2)
     for training in (easy_training(), fresh):
         chosen = audited_mechanism(adversary, training)
         assert mean_gradient(chosen) < mean_gradient(training) / 4
@@ -50,7 +50,7 @@ def test_genuine_gradients_are_small_at_the_crafted_start() -> None:
 
 def test_sharp_outputs_make_genuine_gradients_vanish_but_not_the_canarys() -> None:
     training = easy_training(noise_multiplier=0.1)
-    fitted = WorstCaseStart(epochs=300, learning_rate=0.05)
+    fitted = WorstCaseStart(epochs=60, learning_rate=0.2)
     sharp = dataclasses.replace(fitted, sharpness=5.0)
     plain, chosen = fitted.prepare(training), sharp.prepare(training)
     features = torch.from_numpy(training.data.features)

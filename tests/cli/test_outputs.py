@@ -147,12 +147,9 @@ def test_no_thread_of_the_users_ends_a_command_with_the_code_of_a_verdict(
     assert "a module ended the process with exit code 0, without a result" in ended.stderr
 
 
-@pytest.mark.parametrize("command", ["audit", "plan"])
-def test_what_an_adversary_does_with_standard_output_hides_no_result(
-    here: Path, command: str
-) -> None:
+def test_what_an_adversary_does_with_standard_output_hides_no_result(here: Path) -> None:
     (here / "own.py").write_text(ELSEWHERE + ADVERSARY)
-    ended = dpaudit(command, *PRESET[command == "plan" :], cwd=here)
+    ended = dpaudit("plan", *PRESET[1:], cwd=here)
     assert (ended.returncode, "epsilon" in ended.stdout) == (0, True)
 
 
@@ -201,7 +198,7 @@ def test_a_closed_pipe_does_not_stop_the_other_outputs(here: Path) -> None:
     assert (here / "audit.xml").is_file()
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_an_encoding_without_our_signs_still_shows_the_result(here: Path, encoding: str) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     for arguments in (
