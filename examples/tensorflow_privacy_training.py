@@ -20,7 +20,8 @@ EXAMPLES, FEATURES, STEPS, CLIP, NOISE = 15, 3, 4, 1.0, 2.0
 # --- The user's own script. ----------------------------------------------------------------------
 
 
-def fit(features, labels, *, seed, noise_multiplier=NOISE):
+def fit(features, labels, *, seed, noise_multiplier=NOISE, batch_size=None, shuffle=False):
+    batch_size = batch_size or len(labels)
     tf.keras.utils.set_random_seed(seed)
     model = tf.keras.Sequential(
         [tf.keras.layers.Dense(2, use_bias=False, kernel_initializer="zeros")]
@@ -29,14 +30,14 @@ def fit(features, labels, *, seed, noise_multiplier=NOISE):
         optimizer=DPKerasSGDOptimizer(
             l2_norm_clip=CLIP,
             noise_multiplier=noise_multiplier,
-            num_microbatches=len(labels),
+            num_microbatches=batch_size,
             learning_rate=1.0,
         ),
         loss=tf.keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, reduction=tf.keras.losses.Reduction.NONE
         ),
     )
-    model.fit(features, labels, batch_size=len(labels), epochs=STEPS, shuffle=False, verbose=0)
+    model.fit(features, labels, batch_size=batch_size, epochs=STEPS, shuffle=shuffle, verbose=0)
     return model
 
 

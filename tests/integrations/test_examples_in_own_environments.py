@@ -8,6 +8,7 @@ without its dependencies beside ``dpaudit torch multiprocess dill pytest``. Then
     python -m pytest --noconftest tests/integrations/test_examples_in_own_environments.py
 """
 
+import functools
 import importlib.util
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import dpaudit
+from dpaudit.pipelines import batch, public, with_and_without
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -35,6 +37,75 @@ def test_the_canary_changes_the_predictions_of_tensorflow_privacy():
         for inserted in (False, True)
     )
     assert with_it > without + 0.5
+
+
+DATA = np.random.default_rng(1).normal(size=(16, 3)).astype(np.float32)
+
+
+def summed(data, seed, *, poisson, divisor=8.0):
+    """A training loop with the sums of TensorFlow Privacy."""
+    import tensorflow as tf
+    from tensorflow_privacy import GaussianSumQuery
+
+    random, theta = np.random.default_rng(seed), tf.zeros(3)
+    tf.random.set_seed(seed)
+    query = GaussianSumQuery(1.0, 1.0)
+    state = query.initial_global_state()
+    order = random.permutation(len(data))
+    for step in range(2):
+        drawn = random.random(len(data)) < 0.5
+        places = np.flatnonzero(drawn) if poisson else order[8 * step : 8 * step + 8]
+        batch(places)
+        total = query.initial_sample_state(theta)
+        for row in data[places]:
+            total = query.accumulate_record(query.derive_sample_params(state), total, row)
+        noisy, state, _ = query.get_noised_result(total, state)
+        theta -= noisy / divisor
+        public(divisor=divisor)
+    return theta.numpy()
+
+
+def replaced(data):
+    other = data.copy()
+    other[-1] = 0
+    return data, other
+
+
+@pytest.mark.parametrize("poisson", [True, False])
+def test_a_correct_loop_with_tensorflow_privacy_has_no_finding(poisson):
+    pytest.importorskip("tensorflow_privacy")
+    pair = with_and_without(DATA, 4) if poisson else replaced(DATA)
+    result = dpaudit.check_pipeline(functools.partial(summed, poisson=poisson), pair)
+    assert result.passed, result
+    assert not result.warnings
+    assert result["number of steps"].measured == "2"
+    assert result["returned values"].verdict == "passed"
+
+
+def test_a_loop_with_tensorflow_privacy_that_divides_by_the_number_of_records():
+    pytest.importorskip("tensorflow_privacy")
+
+    def train(data, seed):
+        return summed(data, seed, poisson=True, divisor=len(data) / 2)
+
+    broken = dpaudit.check_pipeline(train, with_and_without(DATA)).broken
+    assert [finding.rule.name for finding in broken] == ["divisor"]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_keras_training_with_tensorflow_privacy_has_no_finding(shuffle):
+    pytest.importorskip("tensorflow_privacy")
+    module, labels = example("tensorflow_privacy_training"), np.arange(16) % 2
+
+    def train(data, seed):
+        return module.fit(*data, seed=seed, batch_size=8, shuffle=shuffle)
+
+    pair = tuple((inputs, labels) for inputs in replaced(DATA))
+    result = dpaudit.check_pipeline(train, pair)
+    assert not result.broken
+    assert not result.warnings
+    for quantity in ("number of steps", "divisor", "clip norm", "noise scale", "learning rate"):
+        assert result[quantity].verdict == "passed"
 
 
 def test_a_client_of_flower_with_too_little_noise_is_found():

@@ -276,6 +276,8 @@ def _observe_keras(recording: Recording, stack: ExitStack) -> None:
             made = int(self.optimizer.iterations)
             recording.series["optimizer steps"].extend(["keras"] * made)
             recording.add("learning rate", float(self.optimizer.learning_rate))
+            if (microbatches := getattr(self.optimizer, "_num_microbatches", None)) is not None:
+                recording.add("divisor", microbatches)  # of an optimizer of TensorFlow Privacy
             return result
 
         return call
@@ -296,11 +298,40 @@ def _observe_keras(recording: Recording, stack: ExitStack) -> None:
         stack.enter_context(replaced(sys.modules["jax_privacy.keras_api"], "make_private", private))
 
 
+# --- TensorFlow Privacy: its sums, by which both its optimizers and training loops add noise. -----
+
+
+def _observe_tensorflow_privacy(recording: Recording, stack: ExitStack) -> None:
+    import tensorflow as tf
+    from tensorflow_privacy import GaussianSumQuery
+
+    def made(original: Any) -> Any:
+        def call(self: Any, l2_norm_clip: float, stddev: float) -> None:
+            recording.add("clip norm", l2_norm_clip)
+            recording.add("noise scale", stddev)
+            original(self, l2_norm_clip, stddev)
+
+        return call
+
+    def noised(original: Any) -> Any:
+        def call(self: Any, *sums: Any) -> Any:
+            noisy, *state = original(self, *sums)
+            if tf.executing_eagerly():  # while a graph is traced there are no values yet
+                noisy = recording.release(noisy)
+            return noisy, *state
+
+        return call
+
+    stack.enter_context(replaced(GaussianSumQuery, "__init__", made))
+    stack.enter_context(replaced(GaussianSumQuery, "get_noised_result", noised))
+
+
 OBSERVERS: dict[str, Observer] = {
     "torch": _observe_torch,
     "opacus": _observe_opacus,
     "jax_privacy": _observe_jax_privacy,
     "keras": _observe_keras,
+    "tensorflow_privacy": _observe_tensorflow_privacy,
 }
 """Libraries that are observed where they are loaded: by module, in this order.
 
