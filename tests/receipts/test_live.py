@@ -128,6 +128,17 @@ def test_only_a_live_audit_with_a_claim_and_before_its_steps_is_registered(tmp_p
             register(audit)
 
 
+def test_the_unit_of_the_claim_is_named(tmp_path: Path) -> None:
+    claim = Claim.from_mu(1.0).per("user")
+    with prepared(tmp_path / "s.sqlite", claim=claim, unit="user") as audit:
+        (sums,) = audit.add([np.zeros(2000)])
+        audit.observe([sums + np.random.default_rng(0).normal(0.0, 1.0, 2000)])
+    with Store.open(tmp_path / "s.sqlite") as opened:
+        stated = receipt_of(opened.audits()[-1]).computed
+    assert stated.unit.endswith("the claim is for a user")
+    assert stated.adjacency.startswith("add or remove")
+
+
 def test_attempts_at_a_live_audit_are_those_of_the_same_script(tmp_path: Path) -> None:
     live(tmp_path / "s.sqlite")
     again, _ = live(tmp_path / "s.sqlite", seed=SEED + 1)

@@ -123,6 +123,19 @@ def test_a_preset_can_be_checked_with_its_coins(written: Written, tmp_path: Path
     assert {c.name: c.passed for c in checked.checks}["runs and coins"] is True
 
 
+def test_a_receipt_of_two_data_sets_allows_that_a_record_was_replaced(
+    written: Written, tmp_path: Path
+) -> None:
+    def train(data: Any, seed: int) -> Any:
+        return data.sum(axis=0) + np.random.default_rng(seed).normal(0, 1.0, 3)
+
+    replaced = (np.zeros((5, 3)), np.vstack([np.zeros((4, 3)), np.eye(3)[:1]]))
+    receipt = play(tmp_path / "s.sqlite", train, canary=None, neighbours=replaced, anyway=True)
+    assert verify(written(receipt)).outcome == "consistent"
+    assert receipt.computed.adjacency.startswith("add, remove or replace")
+    assert "two data sets" in receipt.computed.unit
+
+
 def test_another_claim_chosen_afterwards_stays_marked(store: Path, written: Written) -> None:
     play(store, noisy(0.5), seed=11)
     with Store.open(store) as opened:

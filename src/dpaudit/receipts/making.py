@@ -31,13 +31,17 @@ from dpaudit.scores.store import scores_of
 FACTS = ("adversary", "covers", "doubts", "broken", "live")
 """What the first trainings showed and a later reader cannot see in the scores."""
 
-ADJACENCY = "add or remove: runs differ by whether the canary is in them"
-
+_ADDED = "add or remove: runs differ by whether the canary is in them"
 _UNITS = {
-    "mechanism": "one example: the canary takes the place of no other example",
-    "training": "what the training function inserts as its canary",
-    "live": "one gradient of the clip norm, which takes part in steps as an example does",
+    "mechanism": ("one example: the canary takes the place of no other example", _ADDED),
+    "training": (
+        "what the training function inserts, or the record by which its two data sets differ",
+        "add, remove or replace, as the training function and its data sets define it",
+    ),
+    "live": ("one gradient of the clip norm, which takes part in steps as an example does", _ADDED),
 }
+"""What was inserted or left out, and how runs differ by it."""
+
 _LOOKS = {
     "live": "once, after all steps, and along the way by an e-process; both share the level",
     "any": "after every step, by a test that is valid whenever the audit stops",
@@ -160,6 +164,9 @@ def computed_from(result: AuditResult) -> Computed:
     looks = "twice" if test is not None and test.stage == 2 else "once"
     looks = "live" if description.live else "any" if description.until_violation else looks
     kind = "mechanism" if description.training is None else "training"
+    unit, adjacency = _UNITS["live" if description.live else kind]
+    if test is not None and test.claim.unit != "record":
+        unit += f"; the claim is for a {test.claim.unit}"
     threat_model = result.threat_model
     return Computed(
         verdict=result.verdict,
@@ -174,8 +181,8 @@ def computed_from(result: AuditResult) -> Computed:
         bare_verdict=None if test is None or test.bare is None else test.bare.verdict,
         tightness=final.tightness,
         threat_model=None if threat_model is None else threat_model.value,
-        unit=_UNITS["live" if description.live else kind],
-        adjacency=ADJACENCY,
+        unit=unit,
+        adjacency=adjacency,
         covers=final.covers,
         looks=_LOOKS[looks],
         runs=result.runs,
