@@ -3,9 +3,9 @@
     python benchmarks/mutants.py lower_bounds upper_bounds claims --count 60 --seed 0
 
 A mutant flips a comparison, exchanges operators, changes a number or negates a condition. The
-tests of its package, and the examples in its docstrings, run on a copy of ``src`` until the first
-failure. Each mutant's fate is a line of ``--log``, so that an interrupted run resumes. A survivor
-is a missing test or an equivalent mutant.
+tests of its package, and the examples in its own docstrings, run on a copy of ``src`` until the
+first failure. Each mutant's fate is a line of ``--log``, so that an interrupted run resumes. A
+survivor is a missing test or an equivalent mutant.
 """
 
 from __future__ import annotations
@@ -85,6 +85,12 @@ def mutated(tree: ast.Module, place: int) -> tuple[str, int]:
     return ast.unparse(ast.fix_missing_locations(tree)), getattr(node, "lineno", 0)
 
 
+def tests_of(inside: Path) -> list[str]:
+    """The tests of a module's package, those that name the module first."""
+    files = sorted((ROOT / "tests" / inside.parts[0]).glob("test_*.py"))
+    return sorted(map(str, files), key=lambda file: inside.stem not in Path(file).read_text())
+
+
 def fate(path: Path, place: int, limit: float) -> dict[str, object]:
     """The mutant, and ``killed``, ``survived`` or ``timeout`` (which counts as killed)."""
     source, line = mutated(ast.parse(path.read_text(encoding="utf8")), place)
@@ -93,7 +99,7 @@ def fate(path: Path, place: int, limit: float) -> dict[str, object]:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
         (copy / "dpaudit" / inside).write_text(source, encoding="utf8")
-        tests = [f"tests/{inside.parts[0]}", str(copy / "dpaudit" / inside.parts[0])]
+        tests = [str(copy / "dpaudit" / inside), *tests_of(inside)]
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
         paths = os.pathsep.join([str(copy), os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}

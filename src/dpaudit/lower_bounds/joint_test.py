@@ -29,7 +29,7 @@ far away as the normal quantile of the level.
 
 **Numerical allowances**, all on the safe side:
 
-- *Distance.* It is computed on points of the curve. `_proven_below` shows that the curve is nowhere
+- *Distance.* It is computed on points of the curve. `_is_as_far` shows that the curve is nowhere
   nearer than the number used minus `_SLACK`, and :math:`R` is taken larger by `_SLACK`.
 - *Region.* Few rows and few points of the curve stand for all; both enlarge :math:`R`.
 - *Supremum.* It is searched on a grid. The result, rounded up by `_ROUND_UP`, is then proven by
