@@ -18,6 +18,7 @@ import dpaudit
 from dpaudit import Claim, GradientCanary, Predictions, Store, ThreatModel
 from dpaudit.audits import read_result
 from dpaudit.audits.identity import sample_seed
+from dpaudit.claims.power import SAME_IN_ALL_RUNS
 from dpaudit.errors import (
     DeadCanary,
     DpauditError,
@@ -535,7 +536,9 @@ def test_consistent_needs_the_power_to_find_halved_noise():
     assert seeing.verdict == "consistent"
     assert 1 < seeing.final.power.missed < seeing.final.power.found < 2.2
     assert "Would have found noise" in seeing.sentence
-    assert not seeing.final.power.only_noise
+    assert seeing.final.power.condition == SAME_IN_ALL_RUNS
+    known = audit(gaussian(1.0), canary=CANARY, claim=CLAIM, initial=np.zeros(PARAMETERS))
+    assert "if batches are the same in all runs" in known.sentence
     lenient = audit(hardly_depends, claim=CLAIM, power=0.0)
     assert lenient.verdict == "consistent"
 

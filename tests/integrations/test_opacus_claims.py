@@ -1,5 +1,6 @@
 """A claim is what the user's accountant says, and the curve of exactly the steps it was told."""
 
+import json
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ from opacus_trainings import OPACUS_WARNINGS, fit, private
 from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
 from dpaudit.integrations.opacus import canary_for, claim_of, insert_canary
+from dpaudit.lower_bounds.estimating import claimed_history
 
 pytestmark = OPACUS_WARNINGS
 
@@ -34,6 +36,10 @@ def test_with_sampling_it_is_the_curve_of_dpsgd():
     claim = claim_of(told(RDPAccountant, (1.0, 0.05, 20)))
     same = Claim.from_dpsgd(noise_multiplier=1.0, steps=20, sampling_rate=0.05)
     np.testing.assert_allclose(claim.tradeoff(ALPHAS), same.tradeoff(ALPHAS), rtol=1e-12)
+    assert claim.settings == same.settings  # so that the family of the claim leads
+    unequal = claim_of(told(RDPAccountant, (1.0, 0.05, 20), (2.0, 0.05, 20)))
+    again = Claim.from_dict(json.loads(json.dumps(unequal.to_dict())))
+    assert claimed_history(again.settings) == [(1.0, 0.05, 20), (2.0, 0.05, 20)]
 
 
 @pytest.mark.parametrize("kind", [PRVAccountant, RDPAccountant])

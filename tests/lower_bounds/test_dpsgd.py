@@ -8,7 +8,13 @@ from dpaudit import Scores, estimate, estimate_all, upper_bound
 from dpaudit.curves import gaussian_delta, gaussian_epsilon, gaussian_tradeoff
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds import ErrorCounts
-from dpaudit.lower_bounds.dpsgd import _composed, _one_step, _profile, dpsgd_family
+from dpaudit.lower_bounds.dpsgd import (
+    _composed,
+    _one_step,
+    _profile,
+    _share_above,
+    dpsgd_family,
+)
 from dpaudit.lower_bounds.joint_test import curve_refuted
 from dpaudit.privacy import Question
 from dpaudit.upper_bounds.pld import PldAccountant
@@ -159,6 +165,13 @@ def test_the_bound_is_tight_and_below_the_truth():
     assert bound.details["noise_multiplier"] >= 0.9359
     other = estimate(sample, epsilon=1.0, method="dpsgd", sampling_rate=0.1, steps=100)
     assert 0 < other.delta < 1
+
+
+def test_the_pilot_never_chooses_a_threshold_at_the_end_of_the_scores():
+    """Differences of less than one error were rounded, so that 99.8 % were above."""
+    family = dpsgd_family(((1.0, 0.01, 10_000),))
+    for member in (10, 60, 100, 101, 102, 103, 140):
+        assert 0.2 < _share_above(family, member, 450, 450) < 0.8
 
 
 def test_scores_that_are_far_apart_have_a_finite_bound():

@@ -291,7 +291,7 @@ def assess(
             fresh=None if fresh is None else _evidence(description, 1, *fresh),
             seed=description.seed,
             private_gradients=description.training is None or threat_model in COORDINATES,
-            only_noise=description.only_noise_varies,
+            condition=description.condition,
             detect=question.detect,
             least_power=question.power,
             doubts=(*doubts, *failure_doubts(scores, failures)),

@@ -22,6 +22,7 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit.claims import Claim
+from dpaudit.claims.power import SAME_BATCHES, SAME_IN_ALL_RUNS
 from dpaudit.errors import InvalidInput, StoreError
 from dpaudit.mechanisms.correlation import CorrelatedNoise
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
@@ -187,20 +188,23 @@ class Description:
         return self.adversary.name == LIVE_CANARIES
 
     @property
-    def only_noise_varies(self) -> bool:
-        """Whether it is known that runs differ only by their noise and their canary.
+    def condition(self) -> str:
+        """What a power assumes; empty if scores are known to differ by noise and canary only.
 
         dpaudit's own trainings have the same batches in every run; the starting point, the
         augmentation and the steps in which a sampled canary takes part may be drawn afresh.
         """
         mechanism = self.mechanism
         if self.live:
-            return True
+            return ""
         if isinstance(mechanism, DescribedTraining):
-            return False
+            if self.runs == 1:
+                return "the canaries of the run differ by noise only"
+            return SAME_IN_ALL_RUNS if mechanism.initial is None else SAME_BATCHES
         started = mechanism.initialisation.get("class") == "FixedInitialisation"
         sampled = mechanism.sampling_rate is not None
-        return started and not sampled and "augmentation" not in mechanism.further
+        fixed = started and not sampled and "augmentation" not in mechanism.further
+        return "" if fixed else SAME_IN_ALL_RUNS
 
     @property
     def title(self) -> str:

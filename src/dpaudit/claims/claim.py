@@ -70,7 +70,7 @@ class Claim:
     assumptions: tuple[str, ...] = ()
     pair: tuple[float, float] | None = None
     mechanism: bool = False
-    settings: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
+    settings: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     unit: str = "record"
     records: int | None = None
 

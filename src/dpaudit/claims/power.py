@@ -29,9 +29,15 @@ from dpaudit.claims.claim import Claim
 from dpaudit.claims.policy import STRICT, Policy
 from dpaudit.curves import Curve, mu_of_errors
 from dpaudit.lower_bounds.counts import ErrorCounts
-from dpaudit.lower_bounds.joint_test import curve_refuted, distances
+from dpaudit.lower_bounds.joint_test import curve_refuted, distances_of
 from dpaudit.privacy import DETECT
 from dpaudit.scores import Scores
+
+SAME_IN_ALL_RUNS = "batches and starting points are the same in all runs"
+"""The condition of every power of scores about whose runs nothing is known."""
+
+SAME_BATCHES = "batches are the same in all runs"
+"""The condition where the starting point was given, from which all runs start."""
 
 LARGEST_FACTOR = 100.0
 """Noise that is too small by more than this factor counts as no noise at all."""
@@ -55,8 +61,8 @@ class Power:
         missed: Noise up to this many times too small is more likely missed than found; `None`
             if noise of any size is.
         canary: Name of the canary with the least power, if canaries are tested one by one.
-        only_noise: Whether it is known that nothing but the noise and the canary differs between
-            runs. Otherwise this is a condition of the stated power.
+        condition: What the stated power assumes beside, in words; empty if it is known that scores
+            differ only by the noise and the canary.
     """
 
     SURE: ClassVar[float] = 0.9
@@ -68,7 +74,7 @@ class Power:
     found: float | None
     missed: float | None
     canary: str = ""
-    only_noise: bool = False
+    condition: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The power as plain data."""
@@ -79,7 +85,7 @@ class Power:
             "found_noise_factor": self.found,
             "missed_noise_factor": self.missed,
             "canary": self.canary or None,
-            "only_noise_varies": self.only_noise or None,
+            "only_noise_varies": not self.condition or None,
         }
 
 
@@ -317,9 +323,9 @@ class _Test:
         mu, inserted, others = min(mu, _FARTHEST), self._inserted, self._others
         thresholds = np.linspace(min(-1.0, mu / 2 - 4), max(mu + 1.0, mu / 2 + 4), 33)
         rates = (1 - lost[1]) * ndtr(-thresholds), lost[0] + (1 - lost[0]) * ndtr(thresholds - mu)
-        # Rates of many more scores: expected numbers of errors below one half round to zero.
-        fine = ErrorCounts.expected(*rates, negatives=10_000 * others, positives=10_000 * inserted)
-        best = int(np.argmax(distances(fine, _interpolated(self._claim))))
+        many = 10_000 * others, 10_000 * inserted  # the transformation shrinks small numbers
+        expected = many[0] * rates[0], many[1] * rates[1]
+        best = int(np.argmax(distances_of(*expected, *many, _interpolated(self._claim))))
         columns, up_to_column = _binomial(others, rates[0][best])
         rows, up_to_row = _binomial(inserted, rates[1][best])
         power, before, row = 0.0, 0.0, len(rows) - 1

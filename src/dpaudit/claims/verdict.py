@@ -28,7 +28,12 @@ from dpaudit.claims.fixed_sample import (
     scores_to_refute,
 )
 from dpaudit.claims.policy import STRICT, Policy, Verdict, unconfirmed
-from dpaudit.claims.power import Power, detection_power, separation_of
+from dpaudit.claims.power import (
+    SAME_IN_ALL_RUNS,
+    Power,
+    detection_power,
+    separation_of,
+)
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.diagnostics import Evidence, evidence_of
 from dpaudit.lower_bounds.selection import Fixed, Pilot, ThresholdRule, threshold_rule
@@ -232,7 +237,7 @@ class Case:
     policy: Policy
     rule: Pilot | Fixed
     private_gradients: bool
-    only_noise: bool
+    condition: str
     detect: float
     least_power: float
     doubts: tuple[str, ...]
@@ -261,7 +266,7 @@ class Case:
             detect=self.detect,
             pilot_share=share,
         )
-        return replace(power, canary=weakest, only_noise=self.only_noise)
+        return replace(power, canary=weakest, condition=self.condition)
 
     def _fixed(self, first: Mapping[str, Evidence], claim: Claim) -> ClaimTest:
         """The verdict from a fixed number of runs, and perhaps from fresh ones."""
@@ -403,7 +408,7 @@ def judge(
     threshold: str | ThresholdRule = "pilot",
     seed: int = 0,
     private_gradients: bool = False,
-    only_noise: bool = False,
+    condition: str = SAME_IN_ALL_RUNS,
     detect: float = DETECT,
     least_power: float = LEAST_POWER,
     doubts: tuple[str, ...] = (),
@@ -427,7 +432,8 @@ def judge(
         seed: Random seed that draws the pilot scores.
         private_gradients: Whether every score is a coordinate of a private gradient. A claim that
             names the mechanism then includes that canaries of one run are independent.
-        only_noise: Whether nothing but noise and canary differs between runs.
+        condition: What the power assumes beside, in words; empty if nothing but noise and canary
+            differs between scores.
         detect: Noise of this fraction of the claimed noise must be detectable for ``consistent``.
         least_power: Probability with which such noise must be detected.
         doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
@@ -465,7 +471,7 @@ def judge(
         policy=policy,
         rule=rule,
         private_gradients=private_gradients,
-        only_noise=only_noise,
+        condition=condition,
         detect=_validate.between("detect", detect, 0, 1),
         least_power=_validate.between("least_power", least_power, 0, 1, closed_low=True),
         doubts=tuple(doubts),

@@ -10,6 +10,7 @@ import abc
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -76,6 +77,10 @@ def curve_of(history: History, description: str) -> Claim:
     if not any(part.subsampled for part in parts):
         squared = sum(part.mu**2 for part in parts)
         return Claim(description=description, mu=math.sqrt(squared), mechanism=True)
+    if len(history) == 1:
+        ((noise, rate, steps),) = history
+        claim = Claim.from_dpsgd(noise_multiplier=noise, steps=steps, sampling_rate=rate)
+        return replace(claim, description=description)
     epsilons = np.concatenate([np.linspace(0, 4, 81), np.linspace(4.25, 40, 144)])
     deltas = composed_profile(parts, epsilons=epsilons)
     return Claim(
@@ -83,6 +88,7 @@ def curve_of(history: History, description: str) -> Claim:
         epsilons=tuple(epsilons.tolist()),
         deltas=tuple(np.clip(deltas, 0.0, 1.0).tolist()),
         mechanism=True,
+        settings={"history": [list(group) for group in history]},
     )
 
 

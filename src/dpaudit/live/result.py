@@ -39,6 +39,7 @@ from dpaudit.errors import DpauditError
 from dpaudit.integrations.base import curve_of, in_words, merged
 from dpaudit.live.evidence import LiveEvidence
 from dpaudit.lower_bounds import estimate
+from dpaudit.lower_bounds.estimating import MOST_GROUPS
 from dpaudit.privacy import Bound, ThreatModel
 from dpaudit.scores import AuditRecord, ScoreBlock, Scores, Store
 
@@ -47,9 +48,6 @@ SUSPECTED, PROVEN = 20.0, 2000.0
 
 MOST_CLIPPED = 1.01
 """Clip norms that one gradient may change the clipped sum by, with room for rounding."""
-
-MOST_GROUPS = 20
-"""Of more groups of unequal steps, the family of DP-SGD would take minutes; see `Assessment`."""
 
 LARGEST = 1e300
 """A larger e-value is stored as this one, because JSON has no infinite numbers."""
@@ -230,11 +228,7 @@ Groups = Sequence[tuple[float, float, int]]
 
 def _claim_of(groups: Groups) -> Claim:
     """The claim of the steps as they were reported."""
-    if len(groups) > 1:
-        return curve_of(groups, in_words(groups))
-    ((noise, rate, steps),) = groups
-    sampling = {} if rate >= 1 else {"sampling_rate": rate}
-    return Claim.from_dpsgd(noise_multiplier=noise, steps=steps, **sampling)
+    return curve_of(groups, in_words(groups))
 
 
 def _step_doubts(evidence: LiveEvidence, bypassed: int) -> list[str]:

@@ -87,19 +87,6 @@ class ErrorCounts:
         )
 
     @classmethod
-    def expected(
-        cls, false_positive_rate: Array, false_negative_rate: Array, negatives: int, positives: int
-    ) -> ErrorCounts:
-        """The error counts that error rates lead to on average."""
-        return cls(
-            false_positives=np.rint(negatives * false_positive_rate).astype(np.int64),
-            false_negatives=np.rint(positives * false_negative_rate).astype(np.int64),
-            negatives=negatives,
-            positives=positives,
-            thresholds=np.full(len(false_positive_rate), np.nan),
-        )
-
-    @classmethod
     def sweep(cls, inserted: Array, not_inserted: Array) -> ErrorCounts:
         """The errors at every threshold that separates two distinct scores.
 

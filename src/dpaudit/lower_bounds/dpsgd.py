@@ -44,7 +44,7 @@ from dpaudit.curves import Curve, Family, approximate_curve, corners_of, gaussia
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.diagnostics import INDEPENDENT_SCORES, Evidence
-from dpaudit.lower_bounds.joint_test import at_one_threshold, distances
+from dpaudit.lower_bounds.joint_test import at_one_threshold, distances_of
 from dpaudit.lower_bounds.methods import Method, Reading, Request, counted
 from dpaudit.lower_bounds.selection import Fixed, Pilot
 from dpaudit.privacy import Question
@@ -273,9 +273,9 @@ def threshold_by_pilot(
 def _share_above(family: Family, member: int, positives: int, negatives: int) -> float:
     """The share of all scores above the threshold at which a member shows its noise best."""
     beta = family.curve(_MEMBERS[member]).tradeoff(_ALPHA)
-    expected = ErrorCounts.expected(_ALPHA, beta, negatives=negatives, positives=positives)
-    less = _MEMBERS[member - _FEWER] if member >= _FEWER else 0.0
-    far = distances(expected, family.curve(less))
+    less = family.curve(_MEMBERS[member - _FEWER] if member >= _FEWER else 0.0)
+    # Not rounded: two members may differ by less than one error.
+    far = distances_of(negatives * _ALPHA, positives * beta, negatives, positives, less)
     good = np.flatnonzero(far >= 0.97 * far.max())
     best = int(good[len(good) // 2])  # many are about as good
     above = negatives * _ALPHA[best] + positives * (1 - beta[best])

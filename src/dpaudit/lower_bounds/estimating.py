@@ -97,13 +97,20 @@ def estimate(
     return _methods([method], mechanism)[method].bound(evidence, request)
 
 
-def claimed_history(settings: Mapping[str, float]) -> list[Group] | None:
+MOST_GROUPS = 20
+"""Of more groups of unequal steps, the family of DP-SGD would take minutes."""
+
+
+def claimed_history(settings: Mapping[str, Any]) -> list[Group] | None:
     """The sampled steps that a claim names in its settings, for method ``"dpsgd"``; else `None`.
 
     Example:
         >>> claimed_history({"noise_multiplier": 1.0, "steps": 100, "sampling_rate": 0.1})
         [(1.0, 0.1, 100)]
     """
+    if "history" in settings:
+        groups = [(noise, rate, int(steps)) for noise, rate, steps in settings["history"]]
+        return groups if len(groups) <= MOST_GROUPS else None
     rate, steps = settings.get("sampling_rate"), settings.get("steps")
     return None if rate is None or steps is None or rate >= 1 else [(1.0, rate, int(steps))]
 

@@ -190,12 +190,24 @@ def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -
 
 def distances(counts: ErrorCounts, curve: Curve) -> Array:
     """About how far the counts at each threshold lie below the curve, in standard deviations."""
+    errors = counts.false_positives, counts.false_negatives
+    return distances_of(*errors, counts.negatives, counts.positives, curve)
+
+
+def distances_of(
+    false_positives: ArrayLike,
+    false_negatives: ArrayLike,
+    negatives: int,
+    positives: int,
+    curve: Curve,
+) -> Array:
+    """The same for expected numbers of errors, which are not rounded."""
     alpha = ndtr(np.linspace(-6, 6, 300))
     alpha = np.concatenate([alpha, curve.inverse(alpha)])
-    u = _transformed(counts.negatives * alpha, counts.negatives)
-    v = _transformed(counts.positives * curve.tradeoff(alpha), counts.positives)
-    x = _transformed(counts.false_positives, counts.negatives)[:, None]
-    y = _transformed(counts.false_negatives, counts.positives)[:, None]
+    u = _transformed(negatives * alpha, negatives)
+    v = _transformed(positives * curve.tradeoff(alpha), positives)
+    x = _transformed(false_positives, negatives)[:, None]
+    y = _transformed(false_negatives, positives)[:, None]
     return np.asarray(np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0)).min(axis=1))
 
 

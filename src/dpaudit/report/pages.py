@@ -375,6 +375,7 @@ def facts_of(description: Description, claim: Claim | None = None) -> Iterator[F
 def _claim(claim: Mapping[str, Any]) -> dict[str, Any]:
     """The claim in words: its settings, its sampling and what it assumes."""
     settings = dict(claim.get("settings") or {})
+    settings.pop("history", None)  # which the claim says in words
     if "noise_multiplier" in settings:
         rate = settings.pop("sampling_rate", None)
         sampled = f"Poisson with rate {rate:g}" if rate else "none: every step may have the canary"

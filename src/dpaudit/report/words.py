@@ -11,7 +11,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 from dpaudit._numbers import counted, decimals, duration, percent
@@ -248,7 +248,8 @@ def _meaning(result: AuditResult) -> Iterator[str]:
             yield from _how_tight(final, result.claimed_epsilon, live=result.description.live)
         else:
             yield from _why_inconclusive(test)
-        yield power_line(test.power)
+        starts = "all runs start at the same weights"
+        yield power_line(replace(test.power, condition=starts) if result.advice else test.power)
         if final.covers and not result.description.live and result.verdict == "consistent":
             yield f"It covers {final.covers}; dpaudit check tests the shape of the noise."
     if test is not None:
@@ -344,7 +345,9 @@ def _advice(result: AuditResult) -> str:
         case "consistent" if result.description.live:
             return "No audit proves a claim; more canaries find more."
         case "consistent":
-            return "No audit proves a claim; more runs or a stronger adversary find more."
+            return result.advice or (
+                "No audit proves a claim; more runs or a stronger adversary find more."
+            )
     if test is None or (test.doubts and not test.suspected):
         return ""  # the doubt says what to do
     if test.suspected and result.description.live:
@@ -407,9 +410,7 @@ def power_line(power: Power) -> str:
     small = (
         f"{100 * (1 - 1 / power.found):.2g} %" if power.found <= 2 else f"{power.found:.3g} times"
     )
-    condition = (
-        "" if power.only_noise else ", if batches and starting points are the same in all runs"
-    )
+    condition = f", if {power.condition}" if power.condition else ""
     return f"Would have found noise {small} too small{where} (9 times of 10){condition}."
 
 
