@@ -394,7 +394,7 @@ def outputs() -> dict[str, Any]:
         (["report", "--store=audits.sqlite"], "--out"),
         (["show", "--store=audits.sqlite"], "--receipt"),
         (["plan", "--runs=4"], "--register"),
-        (["plan", "--training=mine.py:train", "--claimed-epsilon=8"], "--register"),
+        (["plan", "mine.py:train", "--claimed-epsilon=8"], "--register"),
         (PAIR, "--junit"), (PAIR, "--scores-out"), (["check", "--pipeline", *PAIR[1:3]], "--sarif"),
     ]  # fmt: skip
     for command, option in writers:
@@ -618,7 +618,7 @@ def trainings() -> dict[str, Any]:
             ["audit", f"{file}:train", "--claimed-epsilon=8", "--runs=4", "--anyway",
              "--store=:memory:", "--workers=2"],
             ["check", f"{file}:train", "--noise-multiplier=1", "--clip-norm=1", "--parameters=3"],
-            ["plan", f"--training={file}:train", "--claimed-epsilon=8"],
+            ["plan", f"{file}:train", "--claimed-epsilon=8"],
         ]  # fmt: skip
         if name in NEVER_TRAIN:
             preset = [f"--adversary={file}:Mine", "--runs=400", "--steps=20"]

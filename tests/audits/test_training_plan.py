@@ -100,7 +100,7 @@ def test_a_failed_pilot_training_is_the_users_error(fails, error):
 def test_the_command(tmp_path):
     path = tmp_path / "planned_training.py"
     path.write_text(TRAINING)
-    asked = ["plan", "--training", f"{path}:train", "--noise-multiplier", "2", "--steps", "1"]
+    asked = ["plan", f"{path}:train", "--noise-multiplier", "2", "--steps", "1"]
     run = CliRunner().invoke(app, [*asked, "--detect", "noise=0.5", "--json"])
     assert run.exit_code == 0, run.output
     found = json.loads(run.stdout)
@@ -112,7 +112,7 @@ def test_the_command(tmp_path):
     run = CliRunner().invoke(app, [*asked, *kept, "--json"])
     assert shlex.split(json.loads(run.stdout)["command"])[-6:] == kept
     for wrong, named in (
-        (["plan", "--detect", "noise=0.5"], "--training"),
+        (["plan", "--detect", "noise=0.5"], "is for a function"),
         ([*asked, "--period", "3"], "--period"),
         ([*asked, "--detect", "half"], "half"),
     ):

@@ -79,7 +79,7 @@ def here(tmp_path: Path) -> Path:
         (("check", "--pipeline", *PAIR[1:], "--sarif=neighbours.py", "--overwrite"), "--sarif"),
         (("audit", "a.toml", "--junit=a.toml", "--overwrite"), "--junit"),
         (("plan", "a.toml", "--register=a.toml", "--overwrite"), "--register"),
-        (("plan", "--training=mine.py:train", "--register=mine.py", "--overwrite"), "--register"),
+        (("plan", "mine.py:train", "--register=mine.py", "--overwrite"), "--register"),
         (("document", "none.json", "--scores=scores.csv", "--out=scores.csv"), "--out"),
         (("document", "none.json", "--signer=a.toml", "--out=a.toml", "--overwrite"), "--out"),
         ((*AUDIT, "--junit=/dev/fd/77"), "--junit"),
@@ -117,7 +117,7 @@ def test_the_room_that_the_scores_need_is_checked_before(here: Path) -> None:
 
 def test_a_plan_of_a_training_that_ends_its_process_is_no_success(here: Path) -> None:
     (here / "ends.py").write_text("import os\n\n\ndef train(*_):\n    os._exit(0)\n")
-    ended = dpaudit("plan", "--training=ends.py:train", "--claimed-epsilon=1", cwd=here)
+    ended = dpaudit("plan", "ends.py:train", "--claimed-epsilon=1", cwd=here)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "ended its process" in ended.stderr
 

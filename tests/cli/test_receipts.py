@@ -62,7 +62,7 @@ def test_show_writes_the_receipt_of_a_stored_audit_without_its_scores(audited: P
 def test_a_plan_is_registered_and_its_audit_recognised(audited: Path) -> None:
     name = next(audited.parent.glob("training_of_*.py")).name
     claim = ["--noise-multiplier", "1", "--steps", "1"]
-    plan = ["plan", "--training", f"{name}:train", *claim, "--register", "plan.json", "--json"]
+    plan = ["plan", f"{name}:train", *claim, "--register", "plan.json", "--json"]
     planned = CliRunner().invoke(app, plan)
     assert planned.exit_code == 0, planned.output
     command = json.loads(planned.output)["command"].split()

@@ -13,22 +13,41 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from dpaudit.cli._options import option, option_name, optional
-from dpaudit.configuration import Settings
+from dpaudit.configuration import Settings, read_settings
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import EXECUTORS, Executor
 
 _FIELDS = {one.name: one.metadata for one in dataclasses.fields(Settings)}
 
-Config = Annotated[
-    Path | None,
+Training = Annotated[
+    str | None,
     typer.Argument(
-        metavar="CONFIG.toml",
-        help="File with settings: the options below by name, and "
+        metavar="TRAINING",
+        help="What to audit: a preset such as housing or convnet; your function train(canary, "
+        "inserted, seed) as FILE.py:function or module:function; or CONFIG.toml, a file with the "
+        "options below by name, and "
         + ", ".join(name for name, shown in _FIELDS.items() if not shown["option"])
-        + ". Options on the command line take precedence over the file, and the file over the "
-        "preset.",
+        + ". Options take precedence over the file, and the file over the preset.",
+        show_default="housing",
     ),
 ]
+
+
+def split(training: str | None, settings: Settings) -> tuple[Settings, str | None]:
+    """The settings with what TRAINING says about them, and the training function that it names."""
+    if training is None:
+        return settings, None
+    if training.endswith(".toml"):
+        return settings.over(read_settings(Path(training))), None
+    if ":" in training:
+        return settings, training
+    if settings.preset not in (None, training):
+        raise InvalidInput(
+            f"--preset must be left out beside TRAINING, got {settings.preset!r} and {training!r}"
+        )
+    return dataclasses.replace(settings, preset=training), None
+
+
 ReadDelta = Annotated[
     float | None, option("Delta at which all bounds are computed.", default="that of the audit")
 ]

@@ -39,7 +39,7 @@ from dpaudit.cli._output import (
     user_code,
 )
 from dpaudit.cli.receipts import IncludeScores, PlanToName, ReceiptOut, plan_of, write_receipt
-from dpaudit.configuration import Settings, read_settings, store_path
+from dpaudit.configuration import Settings, store_path
 from dpaudit.errors import InvalidInput
 from dpaudit.scores import Store, write_scores
 from dpaudit.scores.files import ROOM_OF_A_ROW
@@ -52,16 +52,6 @@ def _flag(name: str, help: str) -> Any:
     return Annotated[bool, typer.Option(name, help=help)]
 
 
-TRAINING = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="TRAINING",
-        help="What to audit: a preset such as housing or convnet; your function train(canary, "
-        "inserted, seed) as FILE.py:function or module:function; or CONFIG.toml, a file with the "
-        "options below by name.",
-        show_default="housing",
-    ),
-]
 CLAIM: dict[str, Any] = {
     "claimed_epsilon": ClaimedEpsilon,
     "sampling_rate": SamplingRate,
@@ -158,21 +148,12 @@ def audit(
     if receipt is None and registered is not None:
         raise InvalidInput(f"--registered needs --receipt, got {str(registered)!r} alone")
     settings = Settings(**{name: given.pop(name) for name in option.SETTINGS})
-    first = training
-    if training is not None and training.endswith(".toml"):
-        settings, training = settings.over(read_settings(Path(training))), None
-    function = training is not None and ":" in training
-    if function:
-        _refuse(option.SETTINGS, settings, f"the function {training}")
+    settings, function = option.split(training, settings)
+    if function is not None:
+        _refuse(option.SETTINGS, settings, f"the function {function}")
     else:
-        named = training or settings.preset
-        if training is not None and settings.preset not in (None, training):
-            raise InvalidInput(
-                f"--preset must be left out beside TRAINING, got {settings.preset!r} and "
-                f"{training!r}"
-            )
         with user_code():  # the module of an adversary
-            settings = Settings(preset=named).over(settings).resolved()
+            settings = settings.resolved()
         for name in (*FUNCTION, "sampling_rate"):
             if given[name] is not None:
                 raise InvalidInput(
@@ -181,7 +162,7 @@ def audit(
                 )
     scores_out, where = settings.scores_out, store_path(settings.store)
     files = {"junit": junit, "sarif": sarif, "scores_out": scores_out, "receipt": receipt}
-    read = {**vars(settings), **given, "training": first, "registered": registered}
+    read = {**vars(settings), **given, "training": training, "registered": registered}
     check_files(  # before hours of training
         {**read, **files, "overwrite": overwrite},
         *files,
@@ -191,9 +172,11 @@ def audit(
         with uncollected():
             from dpaudit.audits import audit as play
 
-            arguments = _function(training, settings, given) if function else _preset(settings)
+            arguments = (
+                _preset(settings) if function is None else _function(function, settings, given)
+            )
         arguments |= {
-            "claim": _claim(settings, given, function=function),
+            "claim": _claim(settings, given, function=function is not None),
             "until_violation": given["until_violation"],
             "confirm": not given["no_confirm"],
             **{name: given[name] for name in ("detect", "power") if given[name] is not None},
@@ -215,9 +198,8 @@ def audit(
             call=shlex.join(["dpaudit", *sys.argv[1:]]),
         )
     code = decided(result.verdict)
-    place = training if function else None
     writers = outcome_files(
-        lambda: [outcome_of_audit(result, place)], junit=junit, sarif=sarif, overwrite=overwrite
+        lambda: [outcome_of_audit(result, function)], junit=junit, sarif=sarif, overwrite=overwrite
     )
     if scores_out is not None:
         writers["--scores-out"] = lambda: write_scores(
@@ -308,7 +290,7 @@ def _claim(settings: Settings, given: dict[str, Any], *, function: bool) -> Any:
 
 
 _OPTIONS = {
-    "training": TRAINING,
+    "training": option.Training,
     **option.SETTINGS,
     **CLAIM,
     **FUNCTION,

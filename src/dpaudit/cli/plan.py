@@ -24,7 +24,7 @@ from dpaudit.cli._options import (
     optional,
 )
 from dpaudit.cli._output import console, print_json, print_then_write, user_code
-from dpaudit.configuration import Settings, read_settings
+from dpaudit.configuration import Settings
 from dpaudit.errors import InvalidInput
 from dpaudit.privacy import DETECT, LEAST_POWER
 
@@ -33,35 +33,27 @@ if TYPE_CHECKING:
     from dpaudit.receipts import RegisteredPlan
 
 OWN: dict[str, Any] = {
-    "training": optional(
-        str,
-        "Plan the audit of your own training, as for audit: how many runs find too "
-        "little noise. A few pilot trainings are run.",
-        "MODULE:FUNCTION",
-    ),
     "detect": optional(
         str,
-        "With --training: noise of this fraction of the claimed noise must be found.",
+        "For a function: noise of this fraction of the claimed noise must be found.",
         "noise=F",
         f"noise={DETECT}",
     ),
     "power": optional(
         float,
-        "With --training: probability with which such noise must be found.",
+        "For a function: probability with which such noise must be found.",
         "P",
         str(LEAST_POWER),
     ),
-    "pilot": optional(int, "With --training: number of pilot seeds, each trained twice.", "N", "6"),
+    "pilot": optional(int, "For a function: number of pilot seeds, each trained twice.", "N", "6"),
     "canary": optional(
         str,
-        "With --training: object passed to the training as its canary.",
+        "For a function: object passed to the training as its canary.",
         "MODULE:OBJECT",
         "'canary' of the function or of its module",
     ),
-    "claimed_epsilon": optional(float, "With --training: claimed epsilon at --delta.", "E"),
-    "sampling_rate": optional(
-        float, "With --training: claimed Poisson sampling rate, if any.", "q"
-    ),
+    "claimed_epsilon": optional(float, "For a function: claimed epsilon at --delta.", "E"),
+    "sampling_rate": optional(float, "For a function: claimed Poisson sampling rate, if any.", "q"),
 }
 REGISTER = optional(Path, "Write the planned audit to this file before its first run.", "PLAN.json")
 _TAKEN_OVER = ("store", "name", "scores_out")
@@ -83,7 +75,7 @@ def plan(**given: Any) -> None:
     [bold]dpaudit plan --period 5 --runs 1000[/]
 
     For your own training: how many runs detect half of the claimed noise?
-    [bold]dpaudit plan --training train.py:train --detect noise=0.5[/]
+    [bold]dpaudit plan train.py:train --detect noise=0.5[/]
     [bold]  --noise-multiplier 1.1 --steps 100[/]
 
     Decide beforehand, and show later that the audit is the planned one:
@@ -91,7 +83,11 @@ def plan(**given: Any) -> None:
     [bold]dpaudit audit --runs 5000 --registered plan.json --receipt a.json[/]
     """
     check_files(given, "register")
-    show, registered = (_of_preset if given["training"] is None else _of_training)(given)
+    settings = Settings(**{name: given[name] for name in option.SETTINGS})
+    settings, function = option.split(given["training"], settings)
+    show, registered = (
+        _of_preset(settings, given) if function is None else _of_function(function, given)
+    )
     files = {}
     if registered is not None:
         path, overwrite = given["register"], given["overwrite"]
@@ -103,12 +99,9 @@ Planned = tuple[Callable[[], None], "RegisteredPlan | None"]
 """What prints a plan, and the audit to register, if it is asked for."""
 
 
-def _of_preset(given: dict[str, Any]) -> Planned:
+def _of_preset(settings: Settings, given: dict[str, Any]) -> Planned:
     """The plan for a preset."""
-    _refuse(given, OWN, "needs --training")
-    settings = Settings(**{name: given[name] for name in option.SETTINGS})
-    if given["config"] is not None:
-        settings = settings.over(read_settings(given["config"]))
+    _refuse(given, OWN, "is for a function, FILE.py:function as TRAINING")
     executor = option.make_executor(**{name: given[name] for name in option.EXECUTION})
     registered = None
     with user_code():  # the module of an adversary
@@ -123,8 +116,7 @@ def _of_preset(given: dict[str, Any]) -> Planned:
 
             training = arguments.pop("mechanism")
             registered = register(training, horizons=settings.horizons or None, **arguments)
-    config = [] if given["config"] is None else [str(given["config"])]
-    command = _command(["audit", *config], given)
+    command = _command(given)
 
     def show() -> None:
         if given["json"]:
@@ -136,13 +128,13 @@ def _of_preset(given: dict[str, Any]) -> Planned:
     return show, registered
 
 
-def _of_training(given: dict[str, Any]) -> Planned:
-    """The plan for a user's training."""
+def _of_function(training: str, given: dict[str, Any]) -> Planned:
+    """The plan for a user's training function."""
     from dpaudit._numbers import duration
 
-    others = [name for name in given if name not in (*OWN, *_SHARED)]
-    _refuse(given, others, "cannot be used with --training")
-    training, given["detect"] = given["training"], _fraction(given["detect"])
+    others = [name for name in given if name not in ("training", *OWN, *_SHARED)]
+    _refuse(given, others, f"cannot be used with the function {training}")
+    given["detect"] = _fraction(given["detect"])
     claim = claim_from(
         given["claimed_epsilon"],
         1e-5 if given["delta"] is None else given["delta"],
@@ -166,10 +158,11 @@ def _of_training(given: dict[str, Any]) -> Planned:
             )
         asked |= {} if given["delta"] is None else {"delta": given["delta"]}
         canary = None if given["canary"] is None else Named("--canary", given["canary"])
-        function = Named("--training", training)
+        function = Named("TRAINING", training)
         registered = register(function, canary=canary, claim=claim, runs=found.runs, **asked)
-    options = {**given, "runs": found.runs, "training": None, "pilot": None}
-    command = None if found.runs is None else _command(["audit", training], options)
+    command = None
+    if found.runs is not None:
+        command = _command({**given, "runs": found.runs, "pilot": None})
 
     def show() -> None:
         if given["json"]:
@@ -197,7 +190,7 @@ def _planned(training: str, canary: str | None, **asked: Any) -> TrainingPlan:
     from dpaudit.audits import plan_training
     from dpaudit.trainings.importing import canary_beside, load
 
-    function = load("--training", training)
+    function = load("TRAINING", training)
     inserted = canary_beside(function) if canary is None else load("--canary", canary)
     return plan_training(function, canary=inserted, **asked)
 
@@ -212,14 +205,12 @@ def _fraction(detect: str | None) -> float | None:
         ) from None
 
 
-def _command(words: list[str], options: Mapping[str, Any]) -> str:
+def _command(options: Mapping[str, Any]) -> str:
     """The command of the planned audit, with all options that have a value."""
-    given = {
-        option_name(name): str(value)
-        for name, value in options.items()
-        if value is not None and name not in ("config", *_OUTPUT)
-    }
-    return shlex.join(["dpaudit", *words, *itertools.chain(*given.items())])
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    words = [given.pop("training")] if "training" in given else []
+    named = ((option_name(name), value) for name, value in given.items() if name not in _OUTPUT)
+    return shlex.join(["dpaudit", "audit", *words, *itertools.chain(*named)])
 
 
 def _print_command(command: str | None) -> None:
@@ -263,8 +254,8 @@ def _size(count: int) -> str:
 
 
 _OPTIONS = {
+    "training": option.Training,
     **OWN,
-    "config": option.Config,
     **option.SETTINGS,
     **{name: option.taken_over(name) for name in _TAKEN_OVER},
     "register": REGISTER,
