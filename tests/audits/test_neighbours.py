@@ -74,10 +74,16 @@ def test_a_score_of_the_user_sees_the_words_and_the_result():
 def test_a_user_with_all_records_needs_a_claim_for_a_user():
     pair = neighbours_of((np.zeros((5, 1)), np.concatenate([WITH, WITH[-1:]])), unit="user")
     claim = Claim.from_mu(1.0)  # of one record; the user has two
+
+    def never(data, seed):
+        raise AssertionError(data, seed)
+
     with pytest.raises(InvalidInput, match="claim must be for the unit"):
-        audit(gaussian(1.0), neighbours=pair, claim=claim, runs=400)
+        audit(never, neighbours=pair, claim=claim, runs=400)
     with pytest.raises(InvalidInput, match="for a user with 2 records"):
-        audit(gaussian(1.0), neighbours=pair, claim=claim.per("user", records=1), runs=400)
+        audit(never, neighbours=pair, claim=claim.per("user", records=1), runs=400)
+    with pytest.raises(InvalidInput, match="runs must be large enough"):
+        audit(never, neighbours=pair, claim=Claim.from_mu(3.0).per("user"), runs=20)
     result = audit(gaussian(1.0), neighbours=pair, claim=claim.per("user"), runs=800)
     assert result.verdict == "violation"
 

@@ -164,6 +164,10 @@ def test_one_gaussian_release_is_bounded_exactly(run: Run) -> None:
     code, out, _ = run("--gaussian-mechanism", "0.48448", "--delta", "1e-5", "--json")
     assert code == 0
     assert json.loads(out)["bounds"][0]["epsilon"] == pytest.approx(10.39, abs=0.01)
+    _, out, _ = run("--gaussian-mechanism", "0.48448", "--delta", "1e-5")
+    assert "The classical formula, proven up to epsilon 1, would claim 10.0000." in out
+    _, out, _ = run("--gaussian-mechanism", "5", "--delta", "1e-5")
+    assert "classical" not in out
 
 
 def test_a_sensitivity_needs_a_mechanism(run: Run) -> None:

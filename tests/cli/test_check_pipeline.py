@@ -16,6 +16,9 @@ DATA = np.ones((5, 3))
 def neighbours():
     return DATA[:4], DATA
 
+def user():
+    return DATA[:2], DATA
+
 def train(data, seed, divisor=None):
     print("this is not the result")
     random, theta = np.random.default_rng(seed), np.zeros(3)
@@ -34,9 +37,9 @@ partial = functools.partial(train, divisor=5)
 def run(tmp_path):
     (tmp_path / "mine.py").write_text(TRAINING)
 
-    def call(*arguments):
+    def call(*arguments, command=("check", "--pipeline")):
         return subprocess.run(
-            [sys.executable, "-m", "dpaudit", "check", "--pipeline", *arguments],
+            [sys.executable, "-m", "dpaudit", *command, *arguments],
             capture_output=True,
             text=True,
             cwd=tmp_path,
@@ -64,6 +67,20 @@ def test_a_constant_ends_with_0_and_writes_junit(run, tmp_path):
     assert done.returncode == 0
     assert "PASSED" in done.stdout
     assert "number of steps" in (tmp_path / "out.xml").read_text()
+
+
+def test_a_user_with_all_records_is_checked_and_audited(run):
+    arguments = ("mine.py:constant", "--neighbours", "mine.py:user")
+    without = run(*arguments)
+    assert without.returncode == 2
+    assert "--unit user" in without.stderr
+    checked = run(*arguments, "--unit", "user")
+    assert checked.returncode == 0
+    assert "3 of 5 records, those of a user, are added" in " ".join(checked.stdout.split())
+    audit = ("--noise-multiplier", "2", "--steps", "1", "--runs", "80", "--unit", "user")
+    audited = run(*arguments, *audit, "--store", "audits.db", command=("audit",))
+    assert audited.returncode == 1
+    assert "1 step per user" in audited.stdout
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -81,6 +82,7 @@ def neighbours_game(
     isolated: bool = False,
     capacity: Any = None,
     notify: Notify = lambda text: None,
+    accept: Callable[[FunctionGame], object] = lambda game: None,
 ) -> FunctionGame:
     """The game of a pipeline on two data sets. Plays the pilot, if the score is a learned one.
 
@@ -97,6 +99,7 @@ def neighbours_game(
         isolated: Whether a single worker has a process of its own.
         capacity: Must be `None`: the pilot is played on this machine.
         notify: Called with lines of text.
+        accept: Called with the game before the pilot is played; raises if the audit is refused.
     """
     train, adversary = loaded(train), loaded(adversary)
     if not callable(train):
@@ -115,6 +118,24 @@ def neighbours_game(
     training = OnNeighbours(train=train, neighbours=pair)
     start = None if initial is None else flat_parameters(initial)
     runs = _validate.integer("runs", runs, at_least=2)
+
+    def game(score: Any, runs: int) -> FunctionGame:
+        made = FunctionGame(
+            training,
+            score,
+            canary=pair.words,
+            runs=runs,
+            seed=seed,
+            until_violation=until_violation,
+            workers=workers,
+            timeout=timeout,
+            isolated=isolated,
+            capacity=capacity,
+        )
+        made.unit, made.records, made.rules = pair.unit, len(pair.extras), check_of
+        return made
+
+    length = UpdateLength(initial=start)
     if adversary is None or adversary == "learned":
         pilot = max(LEAST_PILOT, 4 * round(PILOT * runs / 4))
         if pilot >= runs:
@@ -122,6 +143,9 @@ def neighbours_game(
                 f"runs must be more than {pilot} for a learned score, whose pilot takes {pilot}, "
                 f"got {runs}; use more runs, or the adversary 'length'"
             )
+        rest = runs - pilot - (runs - pilot) % 2
+        with closing(game(length, rest)) as same:  # but for the score
+            accept(same)
         own = sample_seed(seed=seed, runs=runs, phase=_PILOT_PHASE)
         player = _Pilot(training=training, seed=own, initial=start)
         executor = executor_of(workers, timeout=timeout, isolated=False)
@@ -134,29 +158,16 @@ def neighbours_game(
             )
         labels = [run % 2 == 1 for run in results]
         adversary = LearnedScore.learn(list(results.values()), labels, start)
-        runs = runs - pilot - (runs - pilot) % 2
-        notify(f"{pilot:,} pilot runs have trained the score; {runs:,} other runs test it")
-    elif adversary == "length":
-        adversary = UpdateLength(initial=start)
+        notify(f"{pilot:,} pilot runs have trained the score; {rest:,} other runs test it")
+        return game(adversary, rest)
+    if adversary == "length":
+        adversary = length
     elif not callable(adversary):
         raise InvalidInput(
             "adversary must be 'learned', 'length' or a function of (words, returned) with "
             f"neighbours, got {_validate.shown(adversary)}"
         )
-    game = FunctionGame(
-        training,
-        adversary,
-        canary=pair.words,
-        runs=runs,
-        seed=seed,
-        until_violation=until_violation,
-        workers=workers,
-        timeout=timeout,
-        isolated=isolated,
-        capacity=capacity,
-    )
-    game.unit, game.records, game.rules = pair.unit, len(pair.extras), check_of
-    return game
+    return game(adversary, runs)
 
 
 @final

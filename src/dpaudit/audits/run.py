@@ -206,12 +206,15 @@ def audit(
                 notices[text] = None
                 shown.notice(text)
 
+        def accept(game: Game) -> Claim | None:
+            return _check_claim(game, question, anyway=anyway)
+
         shown.stage("crafting")
         game = game_of(
             training,
             adversary,
             neighbours=neighbours,
-            notify=None if neighbours is None else notify,
+            **({} if neighbours is None else {"notify": notify, "accept": accept}),
             runs=runs,
             canaries=canaries,
             canary=canary,
@@ -229,7 +232,7 @@ def audit(
         stack.callback(game.close)
         if executor is not None:
             stack.enter_context(executor)
-        claimed = _check_claim(game, question, anyway=anyway)
+        claimed = accept(game)
         if store is not None and not isinstance(store, Store):  # an open one stays open
             store = stack.enter_context(Store.open(store))  # not before everything is checked
         record = None if store is None else begin(store, name, game, reuse=reuse)
@@ -524,8 +527,8 @@ def _check_claim(game: Game, question: Question, *, anyway: bool) -> Claim | Non
     if claim is not None and claim.unit != game.unit:
         raise InvalidInput(
             f"claim must be for the unit that the canary is, a {game.unit}; got {claim!r} for a "
-            f"{claim.unit}: use claim.per({game.unit!r}) if that is what is claimed, or a canary "
-            f"drawn with unit={claim.unit!r}"
+            f"{claim.unit}: use claim.per({game.unit!r}) (--unit {game.unit}) if that is what is "
+            f"claimed, or a canary drawn with unit={claim.unit!r}"
         )
     if claim is not None and claim.records is not None and game.records > claim.records:
         raise InvalidInput(

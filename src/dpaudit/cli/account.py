@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -163,6 +164,12 @@ def account(
         f"{heading}: noise multiplier {noise_multiplier:.6g} over {counted(steps, 'step')}{rate}"
     )
     print_bounds(console(), result.bounds, title, unavailable=result.unavailable)
+    if gaussian_mechanism is not None and steps == 1 and delta is not None:
+        classical = math.sqrt(2 * math.log(1.25 / delta)) / noise_multiplier
+        if classical > 1:
+            console().print(
+                f"The classical formula, proven up to epsilon 1, would claim {classical:.4f}."
+            )
 
 
 def _hidden_state(asked: bool, **given: Any) -> Any:

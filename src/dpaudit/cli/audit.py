@@ -93,6 +93,13 @@ FUNCTION: dict[str, Any] = {
         "D1). The adversary is then learned (the default), length, or a function.",
         "FILE:FUNCTION",
     ),
+    "unit": optional(
+        str,
+        "What the claim is about, as the canary or the two data sets: a user or a client, with all "
+        "records.",
+        "UNIT",
+        "record",
+    ),
     "workers": optional(int, "Number of trainings of your function at the same time.", "N", "1"),
     "timeout": optional(
         float, "Seconds after which a training of your function counts as failed.", "S"
@@ -265,7 +272,12 @@ def _function(training: Any, settings: Settings, given: dict[str, Any]) -> dict[
     asked = {name: getattr(settings, name) for name in ("runs", "delta", "confidence", "seed")}
     asked |= {name: given[name] for name in ("workers", "on_error")}
     canary, neighbours = given["canary"], given["neighbours"]
-    data = {} if neighbours is None else {"neighbours": load("--neighbours", neighbours)}
+    data: dict[str, Any] = {}
+    if neighbours is not None:
+        from dpaudit.pipelines import neighbours_of
+
+        pair = load("--neighbours", neighbours)
+        data["neighbours"] = neighbours_of(pair, unit=given["unit"] or "record")
     return {
         "training": Named("TRAINING", training),
         "adversary": settings.adversary,
@@ -284,9 +296,10 @@ def _claim(settings: Settings, given: dict[str, Any], *, function: bool) -> Any:
             return None
         noise = steps = None
     delta = 1e-5 if settings.delta is None else settings.delta
-    return claim_from(
+    claim = claim_from(
         given["claimed_epsilon"], delta, noise, steps, given["sampling_rate"], given["pair_only"]
     )
+    return claim if given["unit"] is None else claim.per(given["unit"])
 
 
 _OPTIONS = {

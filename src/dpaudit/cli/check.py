@@ -85,6 +85,14 @@ def check(
             "'neighbours' of the module, or 'data' with and without a record",
         ),
     ] = None,
+    unit: Annotated[
+        str | None,
+        option(
+            "With --pipeline: what the data sets differ by, such as a user with all records.",
+            "UNIT",
+            "record",
+        ),
+    ] = None,
     step: Annotated[
         bool,
         typer.Option(
@@ -202,7 +210,7 @@ def _write_page(result: CheckResult, train: str, call: str, page: Path, *, overw
 
 _STEPS = ("--step", "a training")
 _OF = {
-    "neighbours": ("--pipeline",),
+    **dict.fromkeys(("neighbours", "unit"), ("--pipeline",)),
     "batch_size": ("--step",),
     "canary": ("a training",),
     "steps": ("a training",),
@@ -233,23 +241,32 @@ def _checked(
 
 
 def _check_pipeline(
-    function: Any, train: str, *, seed: int, neighbours: str | None = None, **_: bool
+    function: Any,
+    train: str,
+    *,
+    seed: int,
+    neighbours: str | None = None,
+    unit: str = "record",
+    **_: bool,
 ) -> CheckResult:
     """The check of a whole pipeline, on the data sets that are given or beside the function."""
-    from dpaudit.pipelines import check_pipeline
+    from dpaudit.pipelines import check_pipeline, neighbours_of
     from dpaudit.trainings.importing import load
 
-    if neighbours is not None:
-        return check_pipeline(function, load("--neighbours", neighbours), seed=seed)
     beside = load("MODULE:FUNCTION", f"{train.rpartition(':')[0]}:__dict__")
-    for name in ("neighbours", "data"):
-        if (data := beside.get(name)) is not None:
-            data = data() if callable(data) else data
-            return check_pipeline(function, **{name: data}, seed=seed)
-    raise InvalidInput(
-        f"--neighbours is needed: {train} has neither 'neighbours' nor 'data' beside it; give "
-        "MODULE:FUNCTION, a function that returns the two data sets (D, D1)"
-    )
+    pair = beside.get("neighbours") if neighbours is None else load("--neighbours", neighbours)
+    if pair is not None:
+        return check_pipeline(function, neighbours_of(pair, unit=unit), seed=seed)
+    data = beside.get("data")
+    if data is None or unit != "record":
+        raise InvalidInput(
+            f"--neighbours is needed: {train} has neither 'neighbours' nor 'data' beside it; give "
+            "MODULE:FUNCTION, a function that returns the two data sets (D, D1)"
+            if data is None
+            else f"--neighbours is needed with --unit {unit}: dpaudit does not know which records "
+            f"of 'data' are those of a {unit}"
+        )
+    return check_pipeline(function, data=data() if callable(data) else data, seed=seed)
 
 
 def _check_step(

@@ -79,8 +79,9 @@ def neighbours_of(given: Any, *, unit: str = "record", name: str = "neighbours")
     if larger - smaller > 1 and unit == "record":
         raise InvalidInput(
             f"{name} must differ in one record, got data sets of {sizes[0]} and {sizes[1]} "
-            "records; for all records of a user use neighbours_of(..., unit='user'); if inputs and "
-            "labels were given as a pair, use dpaudit.pipelines.with_and_without((X, y))"
+            "records; for all records of a user use neighbours_of(..., unit='user'), or --unit "
+            "user; if inputs and labels were given as a pair, use "
+            "dpaudit.pipelines.with_and_without((X, y))"
         )
     if larger == smaller:
         places = [place for place in range(larger) if not _same(first, place, second, place)]
