@@ -112,6 +112,11 @@ class Overwrites(FirstDimensions):
         return view.final.mul_(-1)[:, : canaries.count]
 
 
+class KnownStart(FirstDimensions):
+    def score(self, view: HiddenStateView, canaries: Canaries) -> Tensor:
+        return -(view.final - view.initial)[:, : canaries.count]  # type: ignore[operator]
+
+
 class OneCanary(FirstDimensions):
     many = False
 
@@ -161,6 +166,7 @@ def test_broken_adversaries_are_found(message: str) -> None:
     [
         (WrongView, "score takes a StandardView, and its base class gives it a HiddenStateView"),
         (Overwrites, "score changes final"),
+        (KnownStart, "view.initial is None where every run starts elsewhere"),
     ],
 )
 def test_broken_scores_are_found(kind: type[Adversary], message: str) -> None:

@@ -253,6 +253,12 @@ def check_unknown_start(adversary: Adversary, mechanism: DPSGD) -> None:
         check_score(adversary, fresh, canaries)
     except InvalidInput:
         return
+    except (TypeError, AttributeError) as error:
+        raise AssertionError(
+            "adversary breaks the contract: view.initial is None where every run starts elsewhere, "
+            f"and there it fails ({error}); score view.final alone, or refuse such a training with "
+            "InvalidInput in craft"
+        ) from error
 
 
 def area_under_curve(scores: Scores) -> float:
