@@ -62,7 +62,7 @@ class Registry(Mapping[str, T], Generic[T]):
     @cached_property
     def _known(self) -> dict[str, EntryPoint]:
         """Shipped plug-ins first, in their order; others may not take a shipped name."""
-        others = {found.name: found for found in entry_points(group=self._group)}
+        others = {entry.name: entry for entry in entry_points(group=self._group)}
         return {**self._shipped, **{n: p for n, p in others.items() if n not in self._shipped}}
 
     def __getitem__(self, name: str) -> T:

@@ -227,8 +227,8 @@ class Settings:
         """The adversary, with its own settings."""
         name = self.adversary or ""
         if ":" in name:
-            found = load("adversary", name)
-            chosen = found() if isinstance(found, type) else found
+            registered = load("adversary", name)
+            chosen = registered() if isinstance(registered, type) else registered
             if not isinstance(chosen, Adversary):
                 raise InvalidInput(
                     f"adversary must be an Adversary, got {name}, which is {chosen!r}"
@@ -289,7 +289,7 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
         raise InvalidInput(f"cannot read {file}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"{file} is not TOML: {error}") from None
-    fields = {one.name: str(one.type) for one in dataclasses.fields(Settings)}
+    fields = {field.name: str(field.type) for field in dataclasses.fields(Settings)}
     for key, value in content.items():
         name = key.replace("-", "_")
         if name != key and name in content:

@@ -136,7 +136,7 @@ def _check(train: Callable[..., Any], canary: Any, options: dict[str, Any]) -> N
         train, canary, noise_multiplier=options["noise_multiplier"], steps=options.get("steps")
     )
     if result.broken:
-        broken = [f"  {one.rule.name}: {one.explanation}" for one in result.broken]
+        broken = [f"  {finding.rule.name}: {finding.explanation}" for finding in result.broken]
         pytest.fail("\n".join(["dpaudit check: a rule is broken", *broken]))
 
 

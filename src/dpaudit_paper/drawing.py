@@ -160,11 +160,11 @@ def series_colours(names: Sequence[str]) -> list[str]:
         >>> series_colours(["known start", "unknown start"])
         ['#0072B2', '#E69F00']
     """
-    known = {NAMES[name]: colour for name, colour in ADVERSARIES.items() if name in NAMES}
-    found = [known.get(name.rsplit(", ", maxsplit=1)[-1]) for name in names]
-    taken = set(known.values()) if any(found) else set()
+    colours = {NAMES[name]: colour for name, colour in ADVERSARIES.items() if name in NAMES}
+    chosen = [colours.get(name.rsplit(", ", maxsplit=1)[-1]) for name in names]
+    taken = set(colours.values()) if any(chosen) else set()
     left = iter([colour for colour in style.COLOURS if colour not in taken] * len(names))
-    return [next(left) if colour is None else colour for colour in found]
+    return [next(left) if colour is None else colour for colour in chosen]
 
 
 def _markers(place: int, colours: Sequence[str]) -> dict[str, Any]:
@@ -268,9 +268,9 @@ def draw_tradeoffs(table: Table) -> Drawing:
             rows = table.where(panel=panel, curve=curve)
             alpha, beta = np.array(rows.numbers("alpha")), np.array(rows.numbers("beta"))
             left.plot(alpha, beta, color=colour, linestyle=line, lw=width)
-            seen = (alpha > _steady(alpha, curve)) & (beta < 1)
-            ratio = np.log((1 - beta[seen]) / alpha[seen])
-            right.plot(alpha[seen], ratio, color=colour, linestyle=line, lw=width)
+            visible = (alpha > _steady(alpha, curve)) & (beta < 1)
+            ratio = np.log((1 - beta[visible]) / alpha[visible])
+            right.plot(alpha[visible], ratio, color=colour, linestyle=line, lw=width)
         left.set(title=panel, xlabel="false-positive rate", ylabel="false-negative rate")
         right.set(xscale="log", xlim=(_SMALLEST, 1), ylim=(0, None))
         right.set(title="how much likelier a rejection is with the canary")

@@ -211,7 +211,9 @@ def _make_together(
     figures: Sequence[Figure], setting: Setting, out: Path, jobs: int
 ) -> Iterator[Made]:
     """Play the trainings of all figures in one pool, the longest first, then make the figures."""
-    needed = {each.name_in(setting): each for one in figures for each in one.trainings(setting)}
+    needed = {
+        each.name_in(setting): each for figure in figures for each in figure.trainings(setting)
+    }
     longest = sorted(needed, key=lambda name: needed[name].seconds, reverse=True)
     unfinished = {figure.id: figure.title for figure in figures}
     seconds, began = _seconds(out), time.perf_counter()

@@ -66,8 +66,8 @@ class Table:
     def where(self, **wanted: Value) -> Table:
         """The rows that have these values."""
         places = [(self._place(name), value) for name, value in wanted.items()]
-        kept = tuple(row for row in self.rows if all(row[at] == value for at, value in places))
-        return Table(columns=self.columns, rows=kept)
+        rows = tuple(row for row in self.rows if all(row[at] == value for at, value in places))
+        return Table(columns=self.columns, rows=rows)
 
     def column(self, name: str) -> list[Value]:
         """One column, gaps included."""
@@ -128,8 +128,8 @@ class Table:
 
     def _place(self, name: str) -> int:
         if name not in self.columns:
-            known = ", ".join(self.columns)
-            raise InvalidInput(f"column must be one of {known}, got {name!r}")
+            names = ", ".join(self.columns)
+            raise InvalidInput(f"column must be one of {names}, got {name!r}")
         return self.columns.index(name)
 
 

@@ -178,14 +178,14 @@ class Trainings:
             from dpaudit.models import drawn_by
 
             build = functools.partial(drawn_by, self.weights, base.build_model)
-        known = FixedInitialisation(seed=self.seed)
+        initialisation = FixedInitialisation(seed=self.seed)
         return dataclasses.replace(
             base,
             build_model=build,
             batches=FixedBatches(batch_size=preset(self.preset).batch_size, seed=self.seed),
             steps=self.steps,
             clip_norm=self.clip_norm,
-            initialisation=known if self.known_start else FreshInitialisation(),
+            initialisation=initialisation if self.known_start else FreshInitialisation(),
         )
 
     def play(self, setting: Setting) -> AuditResult:
@@ -373,17 +373,17 @@ def readings(scores: Scores, *, delta: float = DELTA, seed: int = 0) -> dict[str
         "gaussian_fit": ("gaussian-fit", "pilot"),
         "one_run_fdp": ("one-run-fdp", "pilot"),
     }
-    found: dict[str, Value] = {}
+    bounds: dict[str, Value] = {}
     for column, (method, threshold) in asked.items():
         if method == "one-run-fdp" and not scores.clustered:
-            found[column] = None
+            bounds[column] = None
             continue
         try:
             bound = estimate(scores, delta=delta, method=method, threshold=threshold, seed=seed)
-            found[column] = bound.epsilon
+            bounds[column] = bound.epsilon
         except DpauditError:
-            found[column] = None  # too few scores for this method
-    return {**found, "mu": mu_by_moments(scores)}
+            bounds[column] = None  # too few scores for this method
+    return {**bounds, "mu": mu_by_moments(scores)}
 
 
 def mu_by_moments(scores: Scores) -> float | None:

@@ -199,7 +199,7 @@ class Assessment:
             "steps": self.horizon or None,
             "lower": [bound.to_dict() for bound in self.lower],
             "upper": [bound.to_dict() for bound in self.upper],
-            "unavailable": [one.to_dict() for one in missing],
+            "unavailable": [unavailable.to_dict() for unavailable in missing],
             "verdict": self.verdict,
             "tightness": self.tightness,
             "power": None if self.power is None else self.power.to_dict(),
@@ -259,8 +259,8 @@ def assess(
         and description.noisy_steps(horizon)["sampling_rate"] is not None
     )
     # Without sampling the closed form is exact, so that no other accountant's bound is smaller.
-    known = bounds_of(every=sampled and every_accountant)
-    least = min(known, key=lambda bound: bound.epsilon)
+    uppers = bounds_of(every=sampled and every_accountant)
+    least = min(uppers, key=lambda bound: bound.epsilon)
     if watcher is None:
         # A failure is an output too: bounds and tests count it as a lowest score.
         counted = with_failures(scores, failures)
@@ -305,7 +305,7 @@ def assess(
         scores=scores,
         lower=lower,
         least_upper=least,
-        upper_bounds=partial(bounds_of, every=True) if every_accountant and not sampled else known,
+        upper_bounds=partial(bounds_of, every=True) if every_accountant and not sampled else uppers,
         test=test,
         covers=covers,
         failed=len(failures),
@@ -367,11 +367,11 @@ def _evidence(
         own = scores.canary == place
         lost = [
             replace(
-                one,
-                inserted=int(inserted_in(one.run, canaries=one.canaries, seed=seed)[place]),
+                failure,
+                inserted=int(inserted_in(failure.run, canaries=failure.canaries, seed=seed)[place]),
                 canaries=1,
             )
-            for one in failures
+            for failure in failures
         ]
         table = Scores(score=scores.score[own], inserted=scores.inserted[own], run=scores.run[own])
         evidence[name] = with_failures(table, lost)

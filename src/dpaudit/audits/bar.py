@@ -156,10 +156,10 @@ class _Terminal:
         self._bar.start()
 
     def show(self, state: _State) -> None:
-        known: dict[str, Any] = {}
+        timing: dict[str, Any] = {}
         if state.runs:
-            known = {"total": state.runs, "completed": state.done}
-        self._bar.update(self._task, description=state.stage, text=state.text, **known)
+            timing = {"total": state.runs, "completed": state.done}
+        self._bar.update(self._task, description=state.stage, text=state.text, **timing)
 
     def say(self, text: str) -> None:
         self._bar.console.print(printable(text), markup=False, soft_wrap=True)
@@ -183,8 +183,8 @@ class _Notebook:
         if now - self._last < 0.3:
             return
         self._last = now
-        known = f' max="{state.runs}" value="{state.done}"' if state.runs else ""
-        self._handle.update(self._html(f"<progress{known}></progress> {escape(state.line)}"))
+        attributes = f' max="{state.runs}" value="{state.done}"' if state.runs else ""
+        self._handle.update(self._html(f"<progress{attributes}></progress> {escape(state.line)}"))
 
     def say(self, text: str) -> None:
         print(printable(text), file=sys.stderr)

@@ -242,9 +242,9 @@ def growth(
     sizes, bounds, free = [], [], []
     for size in np.unique(np.geomspace(min(first, whole), whole, _POINTS).round().astype(int)):
         part = scores if size == whole else scores.where(order < size)
-        known = size == whole and leading.method == method
+        is_leading = size == whole and leading.method == method
         try:
-            bound = leading if known else asked(part, method=method)
+            bound = leading if is_leading else asked(part, method=method)
             if len(part) <= _MOST_FREE:
                 other = asked(part, method="clopper-pearson", threshold="simultaneous")
                 free.append(other.epsilon)

@@ -283,13 +283,13 @@ class Description:
         released = self.threat_model in (ThreatModel.HIDDEN_STATE, ThreatModel.BLACK_BOX)
         if isinstance(mechanism, DescribedTraining) or not released:
             return None
-        known = mechanism.further.get("step_lipschitz")
-        if known is None:
+        lipschitz = mechanism.further.get("step_lipschitz")
+        if lipschitz is None:
             return None
         hidden = HiddenState(
             insertion_steps=tuple(self._used(steps)),
-            step_lipschitz=known["constant"],
-            assumption=known["assumption"],
+            step_lipschitz=lipschitz["constant"],
+            assumption=lipschitz["assumption"],
         )
         return upper_bound(
             noise_multiplier=mechanism.noise_multiplier,
@@ -399,7 +399,9 @@ class Question:
 
     def to_dict(self) -> dict[str, Any]:
         """The question as plain data."""
-        plain = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        plain = {
+            attribute.name: getattr(self, attribute.name) for attribute in dataclasses.fields(self)
+        }
         return {**plain, "claim": None if self.claim is None else self.claim.to_dict()}
 
     @classmethod
@@ -441,8 +443,8 @@ def _plain(value: Any) -> Any:
     """A described object as dictionaries and lists; a field may be stored under another key."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            one.metadata.get("key", one.name): _plain(getattr(value, one.name))
-            for one in dataclasses.fields(value)
+            attribute.metadata.get("key", attribute.name): _plain(getattr(value, attribute.name))
+            for attribute in dataclasses.fields(value)
         }
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
@@ -453,10 +455,10 @@ def _read(kind: type[T], plain: Plain, **given: Any) -> T:
     """An object of a described class from plain data; unknown keys are ignored."""
     hints = _hints(kind)  # type: ignore[arg-type]
     values = dict(given)
-    for one in dataclasses.fields(kind):  # type: ignore[arg-type]
-        key = one.metadata.get("key", one.name)
-        if one.name not in given and key in plain:
-            values[one.name] = _typed(hints[one.name], plain[key])
+    for attribute in dataclasses.fields(kind):  # type: ignore[arg-type]
+        key = attribute.metadata.get("key", attribute.name)
+        if attribute.name not in given and key in plain:
+            values[attribute.name] = _typed(hints[attribute.name], plain[key])
     return kind(**values)
 
 
@@ -572,7 +574,7 @@ def _adversary(adversary: Adversary, canaries: Canaries) -> DescribedAdversary:
 def _parts(owner: object) -> dict[str, Any]:
     """An object as its class and its fields; a field that is not plain is written as text."""
     if dataclasses.is_dataclass(owner):
-        names = [one.name for one in dataclasses.fields(owner) if one.init]
+        names = [attribute.name for attribute in dataclasses.fields(owner) if attribute.init]
     else:
         names = [name for name in vars(owner) if not name.startswith("_")]
     values = {name: getattr(owner, name) for name in names}

@@ -209,7 +209,7 @@ def plan(
     )
 
 
-def _expected_mu(mechanism: DPSGD, insertion: Insertion, seen: float | None) -> float:
+def _expected_mu(mechanism: DPSGD, insertion: Insertion, pilot_mu: float | None) -> float:
     """The mu of the scores that the plan expects.
 
     Arguments:
@@ -219,8 +219,8 @@ def _expected_mu(mechanism: DPSGD, insertion: Insertion, seen: float | None) -> 
             insertion steps, without other noise. `None` if it sees the final model.
     """
     insertions, steps = insertion.count(mechanism.steps), mechanism.steps
-    if seen is not None:
-        noise, steps = seen, insertions
+    if pilot_mu is not None:
+        noise, steps = pilot_mu, insertions
     else:
         released = noise_of_released_model(mechanism, insertion)
         noise = mechanism.noise_multiplier if released is None else released
@@ -235,11 +235,11 @@ def _expected_mu(mechanism: DPSGD, insertion: Insertion, seen: float | None) -> 
 def _runs_needed(
     mu: float, canaries: int, delta: float, confidence: float
 ) -> dict[float, int | None]:
-    found: dict[float, int | None] = {}
+    needed: dict[float, int | None] = {}
     for share in SHARES if delta > 0 else ():
         scores = scores_needed(mu, share=share, delta=delta, confidence=confidence)
-        found[share] = None if scores is None else math.ceil(scores / canaries)
-    return found
+        needed[share] = None if scores is None else math.ceil(scores / canaries)
+    return needed
 
 
 @final
@@ -270,10 +270,10 @@ def _timing(prepared: Prepared, executor: Executor | None) -> _Timing:
     if not executor.immediate:
         return _time_steps(replace(prepared, speed=replace(prepared.speed, device="auto")))
     timer, notices = _StepTimer(prepared=prepared), list[str]()
-    ((_, found),) = executor.play(timer, [0], notices.append)
-    if isinstance(found, Lost):
-        raise DpauditError(f"no machine of the executor could play a tile: {found.reason}")
-    timing: _Timing = found
+    ((_, measured),) = executor.play(timer, [0], notices.append)
+    if isinstance(measured, Lost):
+        raise DpauditError(f"no machine of the executor could play a tile: {measured.reason}")
+    timing: _Timing = measured
     return timing
 
 
@@ -357,17 +357,17 @@ class TrainingPlan:
             f"noise {1 / self.detect:.3g} times too small with a probability of "
             f"{percent(self.power)} %"
         )
-        seen = f"mu = {self.mu:.3g}, from {self.pilot} pilot trainings"
+        effect = f"mu = {self.mu:.3g}, from {self.pilot} pilot trainings"
         if self.runs is None:
             return (
-                f"More than {MOST_RUNS:,} runs would be needed to find {wanted} ({seen}): the "
+                f"More than {MOST_RUNS:,} runs would be needed to find {wanted} ({effect}): the "
                 "scores hardly depend on the canary. Use a better score or more canaries."
             )
         most = "many more" if self.cautious_runs is None else f"{self.cautious_runs:,}"
         range_ = "" if most == f"{self.runs:,}" else f"; {most} if the pilot is unlucky"
         where = f" in every tensor (most runs: {self.weakest})" if self.weakest else ""
         return (
-            f"{self.runs:,} runs find {wanted}{where} ({seen}{range_}), if batches and starting "
+            f"{self.runs:,} runs find {wanted}{where} ({effect}{range_}), if batches and starting "
             "points are the same in all runs, so that only the noise varies."
         )
 
@@ -473,7 +473,7 @@ def _pilot(job: Job, seeds: int) -> tuple[Array, Array, float]:
         pair = []
         for chosen in (coins, ~coins):
             try:
-                kind, found = job.scorer.score(job.returned(run, chosen))
+                kind, score = job.scorer.score(job.returned(run, chosen))
             except UnscorableReturn:
                 raise
             except (Exception, SystemExit) as error:
@@ -482,7 +482,7 @@ def _pilot(job: Job, seeds: int) -> tuple[Array, Array, float]:
                     f"{error}\n{traceback_of(error)}"
                 ) from error
             job = job.pinned(kind)
-            pair.append(found)
+            pair.append(score)
         present, absent = np.where(coins, pair[0], pair[1]), np.where(coins, pair[1], pair[0])
         scores.append((present, absent))
     seconds = (time.perf_counter() - began) / (2 * seeds)

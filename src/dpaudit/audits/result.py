@@ -232,8 +232,8 @@ class AuditResult:
         for assessment in self.horizons:
             if assessment.horizon == steps:
                 return assessment
-        known = ", ".join(str(assessment.horizon) for assessment in self.horizons)
-        raise InvalidInput(f"steps must be one of the audit's horizons ({known}), got {steps!r}")
+        horizons = ", ".join(str(assessment.horizon) for assessment in self.horizons)
+        raise InvalidInput(f"steps must be one of the audit's horizons ({horizons}), got {steps!r}")
 
     def summary(self, *, all_bounds: bool = False) -> str:
         """The result in at most twelve lines: what ``dpaudit audit`` prints.
@@ -249,8 +249,8 @@ class AuditResult:
     def _bounds_in_words(self) -> str:
         from dpaudit.report.words import bounds_in_words
 
-        seen = self.threat_model
-        sees = "unknown: state what your score was made of" if seen is None else seen.value
+        model = self.threat_model
+        sees = "unknown: state what your score was made of" if model is None else model.value
         fresh = f", {self.fresh_runs:,} fresh runs" if self.fresh_runs else ""
         lines = [
             f"training  {self.training}",
@@ -270,15 +270,15 @@ class AuditResult:
         """
         from dpaudit.audits.evidence import collect_evidence
 
-        found = self.final
+        final = self.final
         return collect_evidence(
-            found.scores,
-            lower=found.lower,
-            leading=found.leading,
-            upper=found.upper.bounds,
-            claim=None if found.test is None else found.test.claim,
+            final.scores,
+            lower=final.lower,
+            leading=final.leading,
+            upper=final.upper.bounds,
+            claim=None if final.test is None else final.test.claim,
             # A test for all runs says nothing about some of them.
-            test=found.test if self.finished else None,
+            test=final.test if self.finished else None,
             seed=self.description.seed,
             most_thresholds=most_thresholds,
             with_growth=with_growth,
@@ -436,7 +436,7 @@ def read_result(
         other_claim=claim is not None,
         audit=record.id,
         name=record.name,
-        device=", ".join(dict.fromkeys(one["device"] for one in record.versions)),
+        device=", ".join(dict.fromkeys(session["device"] for session in record.versions)),
         resumed=resumed,
     )
 
@@ -475,8 +475,10 @@ def result_of(
     watcher = watcher_of(description, question, first)
     stopped_at = watcher.runs if watcher is not None and watcher.refuted else None
     used = description.runs if stopped_at is None else stopped_at
-    failures = tuple(one for one in first if isinstance(one, Failure) and one.run < used)
-    fresh_failures = tuple(one for one in second if isinstance(one, Failure))
+    failures = tuple(
+        outcome for outcome in first if isinstance(outcome, Failure) and outcome.run < used
+    )
+    fresh_failures = tuple(outcome for outcome in second if isinstance(outcome, Failure))
     sample, horizons = description.sample(1), tuple(tables)
     live = facts.get("live", {})
     # A single scoring rule is known from the description; otherwise the first training decided.

@@ -370,7 +370,7 @@ class _Player:
 
     def result(self, name: str | None) -> AuditResult:
         """What the tiles show."""
-        tiles, fresh = ([tile for _, tile in sorted(one.items())] for one in self.tiles)
+        tiles, fresh = ([tile for _, tile in sorted(numbered.items())] for numbered in self.tiles)
         return result_of(
             self.game.description,
             self.question,
@@ -494,7 +494,7 @@ class _FailurePolicy:
         if isinstance(result, ScoreBlock):
             groups = self._groups(result.inserted)
             self._succeeded |= groups
-            return [(tile, result), *(one for g in groups for one in self.waiting.pop(g, []))]
+            return [(tile, result), *(tile for g in groups for tile in self.waiting.pop(g, []))]
         if self._stop:
             raise TrainingFailed(f"run {tile} failed with {result.error}\n{result.traceback}")
         (group,) = self._groups(result.inserted)

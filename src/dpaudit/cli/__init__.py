@@ -67,9 +67,9 @@ class _LazyCommands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        one = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        one.command(cmd_name, context_settings=_HELP)(COMMANDS[cmd_name])
-        command = get_command(one)
+        group = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        group.command(cmd_name, context_settings=_HELP)(COMMANDS[cmd_name])
+        command = get_command(group)
         options: list[Any] = [*command.params]
         if ctx is not None:
             options.append(command.get_help_option(ctx))

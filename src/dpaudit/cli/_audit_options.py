@@ -17,7 +17,7 @@ from dpaudit.configuration import Settings, read_settings
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import EXECUTORS, Executor
 
-_FIELDS = {one.name: one.metadata for one in dataclasses.fields(Settings)}
+_FIELDS = {field.name: field.metadata for field in dataclasses.fields(Settings)}
 
 Training = Annotated[
     str | None,
@@ -142,7 +142,7 @@ def takes_executor(command: Callable[..., None]) -> Callable[..., None]:
                 EXECUTION.items() if parameter == "executor" else [(parameter, hints[parameter])]
             )
         },
-        {name: one.default for name, one in own.items()},
+        {name: parameter.default for name, parameter in own.items()},
     )
 
 

@@ -79,14 +79,15 @@ def outcomes_of_check(result: CheckResult, train: Callable[..., Any]) -> list[Ou
     file, line = _place(train)
     return [
         Outcome(
-            name=found.rule.name,
-            level=_LEVELS.get(found.verdict, "skipped"),
-            verdict=found.verdict,
-            message=found.explanation or f"measured {found.measured}, allowed {found.allowed}",
+            name=finding.rule.name,
+            level=_LEVELS.get(finding.verdict, "skipped"),
+            verdict=finding.verdict,
+            message=finding.explanation
+            or f"measured {finding.measured}, allowed {finding.allowed}",
             file=file,
             line=line,
         )
-        for found in result.findings
+        for finding in result.findings
     ]
 
 
@@ -109,5 +110,9 @@ def _place_of_name(training: str) -> tuple[str, int]:
         body = ast.parse(file.read_bytes()).body
     except (OSError, ValueError, SyntaxError):
         return "", 1
-    lines = [one.lineno for one in body if getattr(one, "name", None) == name.partition(".")[0]]
+    lines = [
+        statement.lineno
+        for statement in body
+        if getattr(statement, "name", None) == name.partition(".")[0]
+    ]
     return file.as_posix(), lines[-1] if lines else 1

@@ -96,8 +96,8 @@ def check_files(given: Mapping[str, Any], *outputs: str, room: int = ROOM) -> No
 def _files_in(value: Any) -> Iterator[str]:
     """The files that a value names, also as ``FILE.py:function`` or ``module:object``."""
     if isinstance(value, list | tuple):
-        for one in value:
-            yield from _files_in(one)
+        for item in value:
+            yield from _files_in(item)
     elif isinstance(value, str | Path):
         module = str(value).rpartition(":")[0]
         for file in (str(value), module, module.replace(".", "/") + ".py"):

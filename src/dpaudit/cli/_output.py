@@ -62,7 +62,7 @@ class _Printable(RenderHook):
     """Replaces control characters in everything that a console prints."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Replaced(one) for one in renderables]
+        return [_Replaced(renderable) for renderable in renderables]
 
 
 @final
@@ -114,17 +114,17 @@ def user_code() -> Iterator[None]:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
     try:
-        kept = os.dup(1)
+        saved = os.dup(1)
         os.dup2(2, 1)
     except OSError:  # one of them is closed
-        kept = -1
+        saved = -1
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
-        if kept >= 0:
-            os.dup2(kept, 1)
-            os.close(kept)
+        if saved >= 0:
+            os.dup2(saved, 1)
+            os.close(saved)
 
 
 @contextlib.contextmanager
@@ -180,7 +180,13 @@ def print_bounds(
     """
     assumptions = list(dict.fromkeys(text for bound in bounds for text in bound.assumptions))
     shared = [text for text in assumptions if all(text in each.assumptions for each in bounds)]
-    letters = dict(zip([one for one in assumptions if one not in shared], _LETTERS, strict=False))
+    letters = dict(
+        zip(
+            [assumption for assumption in assumptions if assumption not in shared],
+            _LETTERS,
+            strict=False,
+        )
+    )
 
     def marks(bound: Bound) -> str:
         return " ".join(letters[text] for text in bound.assumptions if text in letters)
@@ -190,9 +196,9 @@ def print_bounds(
         screen.print(Text(title, style="bold"))
         columns = [*_COLUMNS, _Column("assumes", marks)]
         shown = [
-            one
-            for one in columns
-            if one.header not in hide and any(one.text(bound) for bound in bounds)
+            column
+            for column in columns
+            if column.header not in hide and any(column.text(bound) for bound in bounds)
         ]
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
         for column in shown:
@@ -213,7 +219,7 @@ def print_bounds(
         return bound.method if alone else f"{bound.method} ({rule})"
 
     notes = [(name(bound), note) for bound in bounds for note in bound.notes]
-    missing = [(one.method, f"no number. {one.reason}") for one in unavailable]
+    missing = [(method.method, f"no number. {method.reason}") for method in unavailable]
     for line in (*by_text(notes), *by_text(missing)):
         screen.print(Text(line, style="dim"))
 

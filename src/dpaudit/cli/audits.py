@@ -103,7 +103,7 @@ def show(
 
     claim = None
     if pair_only or any(
-        one is not None for one in (claimed_epsilon, noise_multiplier, steps, sampling_rate)
+        option is not None for option in (claimed_epsilon, noise_multiplier, steps, sampling_rate)
     ):
         claim = claim_from(
             claimed_epsilon,
@@ -121,7 +121,7 @@ def show(
             result = read_result(record, **asked)
             entry, path = _entry(record), opened.path
             state = {key: entry[key] for key in ("state", "created", "finished", "runs_asked")}
-            state["sessions"] = [dict(one) for one in record.versions]
+            state["sessions"] = [dict(session) for session in record.versions]
             state |= {"played_on": dict(record.played_on()), "store": path}
             code = decided(result.verdict)
             files: dict[str, Callable[[], object]] = {}

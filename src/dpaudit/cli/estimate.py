@@ -150,18 +150,18 @@ def estimate(
         "confidence": confidence,
         "seed": seed,
     }
-    known: dict[str, Any] = {"sampling_rate": sampling_rate, "steps": steps}
+    mechanism: dict[str, Any] = {"sampling_rate": sampling_rate, "steps": steps}
     if sampling_rate is None and steps is None and method in (None, _EVERY, "dpsgd"):
-        known = {"history": None if claim is None else claimed_history(claim.settings)}
+        mechanism = {"history": None if claim is None else claimed_history(claim.settings)}
     if method is None:
         names_gaussian = claim is not None and claim.mu is not None and claim.pair is None
         order = DEFAULT_METHODS[::-1] if names_gaussian else None
-        result = estimate_all(evidence, methods=order, **asked, **known)
+        result = estimate_all(evidence, methods=order, **asked, **mechanism)
     elif method == _EVERY:
-        dpsgd = () if all(value is None for value in known.values()) else ("dpsgd",)
-        result = estimate_all(evidence, methods=(*dpsgd, *METHODS), **asked, **known)
+        dpsgd = () if all(value is None for value in mechanism.values()) else ("dpsgd",)
+        result = estimate_all(evidence, methods=(*dpsgd, *METHODS), **asked, **mechanism)
     else:
-        result = Bounds(bounds=(estimate_one(evidence, method=method, **asked, **known),))
+        result = Bounds(bounds=(estimate_one(evidence, method=method, **asked, **mechanism),))
     verdict = None
     if claim is not None:
         verdict = test_claim(evidence, claim, threshold=threshold_rule(rule, seed=seed))

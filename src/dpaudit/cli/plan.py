@@ -110,7 +110,7 @@ def _of_preset(settings: Settings, given: dict[str, Any]) -> Planned:
             from dpaudit.audits import plan as predict
 
             arguments = settings.arguments()
-        found = predict(**arguments, executor=executor)
+        prediction = predict(**arguments, executor=executor)
         if given["register"] is not None:
             from dpaudit.receipts import register
 
@@ -120,9 +120,9 @@ def _of_preset(settings: Settings, given: dict[str, Any]) -> Planned:
 
     def show() -> None:
         if given["json"]:
-            print_json({**found.to_dict(), "command": command})
+            print_json({**prediction.to_dict(), "command": command})
         else:
-            _print_plan(found, f"{settings.preset} by {settings.adversary}")
+            _print_plan(prediction, f"{settings.preset} by {settings.adversary}")
             _print_command(command)
 
     return show, registered
@@ -146,12 +146,12 @@ def _of_function(training: str, given: dict[str, Any]) -> Planned:
     asked = {name: given[name] for name in ("detect", "power", "seed") if given[name] is not None}
     pilot = {} if given["pilot"] is None else {"pilot": given["pilot"]}
     call = partial(_planned, training, given["canary"], claim=claim, **asked, **pilot)
-    found, registered = in_child(training, call), None
+    prediction, registered = in_child(training, call), None
     if given["register"] is not None:
         from dpaudit.receipts import register
         from dpaudit.trainings.importing import Named
 
-        if found.runs is None:
+        if prediction.runs is None:
             raise InvalidInput(
                 "--register needs a number of runs to plan, and no number of runs makes this audit "
                 f"powerful enough; got {str(given['register'])!r}"
@@ -159,21 +159,23 @@ def _of_function(training: str, given: dict[str, Any]) -> Planned:
         asked |= {} if given["delta"] is None else {"delta": given["delta"]}
         canary = None if given["canary"] is None else Named("--canary", given["canary"])
         function = Named("TRAINING", training)
-        registered = register(function, canary=canary, claim=claim, runs=found.runs, **asked)
+        registered = register(function, canary=canary, claim=claim, runs=prediction.runs, **asked)
     command = None
-    if found.runs is not None:
-        command = _command({**given, "runs": found.runs, "pilot": None})
+    if prediction.runs is not None:
+        command = _command({**given, "runs": prediction.runs, "pilot": None})
 
     def show() -> None:
         if given["json"]:
             described = {"training": training, "claim": claim.description}
-            print_json({**described, **found.to_dict(), "command": command})
+            print_json({**described, **prediction.to_dict(), "command": command})
             return
         screen = console()
         screen.print(f"{training}: {claim.description}", style="bold", markup=False)
-        screen.print(found.sentence, markup=False)
-        if found.seconds is not None:
-            screen.print(f"About {duration(max(found.seconds, 1))}, one training after the other.")
+        screen.print(prediction.sentence, markup=False)
+        if prediction.seconds is not None:
+            screen.print(
+                f"About {duration(max(prediction.seconds, 1))}, one training after the other."
+            )
         _print_command(command)
 
     return show, registered
@@ -218,30 +220,32 @@ def _print_command(command: str | None) -> None:
         console().print(Text(f"To run it: {command}"), soft_wrap=True)
 
 
-def _print_plan(found: Any, title: str) -> None:
+def _print_plan(prediction: Any, title: str) -> None:
     from dpaudit._numbers import duration
     from dpaudit.audits.planning import PREDICTION
     from dpaudit.cli._output import print_side_by_side
 
     screen = console()
-    canaries = "" if found.canaries == 1 else f" with {found.canaries:,} canaries each"
-    heading = f"{title}: what {found.runs:,} runs{canaries} should prove"
+    canaries = "" if prediction.canaries == 1 else f" with {prediction.canaries:,} canaries each"
+    heading = f"{title}: what {prediction.runs:,} runs{canaries} should prove"
     screen.print(Text(heading, style="bold"))
-    workers = found.speed.workers
+    workers = prediction.speed.workers
     processes = "1 process" if workers == 1 else f"{workers} processes"
-    expected = (*found.uppers, *found.lower)
-    print_side_by_side(screen, expected, leading=found.lower.bounds[0])
+    expected = (*prediction.uppers, *prediction.lower)
+    print_side_by_side(screen, expected, leading=prediction.lower.bounds[0])
     lines = [
-        f"Infinitely many runs should prove {decimals(found.epsilon, 2)} (mu = {found.mu:.3f}), if "
+        f"Infinitely many runs should prove {decimals(prediction.epsilon, 2)} "
+        f"(mu = {prediction.mu:.3f}), if "
         f"{PREDICTION}.",
         *(
             f"{100 * share:.0f} % of that takes "
             + ("more than a million scores." if runs is None else f"{runs:,} runs.")
-            for share, runs in found.runs_needed.items()
+            for share, runs in prediction.runs_needed.items()
         ),
-        f"About {duration(found.seconds)} on {found.device}: {found.speed.tile_size:,} runs at a "
-        f"time in {processes}, {_size(found.bytes)} beside torch itself.",
-        *found.notices,
+        f"About {duration(prediction.seconds)} on {prediction.device}: "
+        f"{prediction.speed.tile_size:,} runs at a time in {processes}, "
+        f"{_size(prediction.bytes)} beside torch itself.",
+        *prediction.notices,
     ]
     screen.print()
     for line in lines:

@@ -113,14 +113,14 @@ def combine(
     result = multiply(receipts)
     code = decided(result.verdict)
     if json:
-        print_json({"receipts": [str(one) for one in receipts], **result.to_dict()})
+        print_json({"receipts": [str(receipt) for receipt in receipts], **result.to_dict()})
         raise typer.Exit(code)
     screen = console()
     word = f"{result.verdict}, suspected" if result.suspected else result.verdict
     screen.print(f"{word.upper()}   {len(receipts)} audits of {result.claim}", style="bold")
     product = " x ".join(f"{value:.3g}" for value in result.e_values)
     screen.print(f"e-value {product} = {result.e_value:,.4g}, p <= {result.p_value:.2g}")
-    for text in (*(f"Assumes: {one}." for one in result.assumptions), *result.notes):
+    for text in (*(f"Assumes: {assumption}." for assumption in result.assumptions), *result.notes):
         screen.print(_hanging(text, 2))
     raise typer.Exit(code)
 

@@ -181,9 +181,9 @@ def _by_block(
     """Solve for every threshold, in blocks; 0 if a class has no scores."""
     fp, fn, n, p = (v.ravel() for v in counts)
     result = np.zeros_like(fp)
-    known = np.flatnonzero((n > 0) & (p > 0))
-    for first in range(0, known.size, _BLOCK):
-        rows = known[first : first + _BLOCK]
+    nonempty = np.flatnonzero((n > 0) & (p > 0))
+    for first in range(0, nonempty.size, _BLOCK):
+        rows = nonempty[first : first + _BLOCK]
         alpha = RatePosterior.from_counts(fp[rows], n[rows] - fp[rows])
         beta = RatePosterior.from_counts(fn[rows], p[rows] - fn[rows])
         result[rows] = solve(alpha, beta)

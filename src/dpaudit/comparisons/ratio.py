@@ -149,12 +149,12 @@ def ratio_epsilon(limit: Limit, *counts: ArrayLike, delta: float, significance: 
     delta = _validate.delta(delta)
     tail = _validate.between("significance", significance, 0, 1) / 2
     fp, fn, n, p = broadcast_counts(*counts)
-    known = (n > 0) & (p > 0)
+    nonempty = (n > 0) & (p > 0)
     # The bound of an empty class is 0; a count of 1 keeps the formulas defined.
     n, p = np.maximum(n, 1.0), np.maximum(p, 1.0)
     forth = _log_ratio(limit, p - fn, p, fp, n, delta, tail)
     back = _log_ratio(limit, n - fp, n, fn, p, delta, tail)
-    return np.where(known, np.maximum(np.maximum(forth, back), 0.0), 0.0)
+    return np.where(nonempty, np.maximum(np.maximum(forth, back), 0.0), 0.0)
 
 
 def _log_ratio(

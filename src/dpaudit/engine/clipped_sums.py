@@ -201,7 +201,7 @@ class ClippedSums:
         with torch.no_grad():
             if not self.taps.per_example:
                 return tuple(call for call, _ in self._run(parameters, features)[1])
-            one, two = (self._run(parameters, features[[0] * count])[1] for count in (1, 2))
+            once, twice = (self._run(parameters, features[[0] * count])[1] for count in (1, 2))
         return tuple(
             replace(
                 call,
@@ -214,7 +214,7 @@ class ClippedSums:
                     )
                 ),
             )
-            for (call, notes), (longer, others) in zip(one, two, strict=True)
+            for (call, notes), (longer, others) in zip(once, twice, strict=True)
         )
 
     def _run(

@@ -69,10 +69,10 @@ def philox(counter: Words, key: Tensor) -> Words:
     for _ in range(_ROUNDS):
         # Both products fit in 63 bits. With Philox's own multipliers they would need 64, and
         # signed overflow is undefined in C++, although eager int64 arithmetic wraps.
-        one, two = first * _MULTIPLIERS[0], third * _MULTIPLIERS[1]
-        high_one, high_two = (one >> 32) + first, (two >> 32) + third
+        first_product, second_product = first * _MULTIPLIERS[0], third * _MULTIPLIERS[1]
+        high_one, high_two = (first_product >> 32) + first, (second_product >> 32) + third
         first, third = high_two ^ second ^ left, high_one ^ fourth ^ right
-        second, fourth = two & _LOW, one & _LOW
+        second, fourth = second_product & _LOW, first_product & _LOW
         left, right = (left + _WEYL[0]) & _LOW, (right + _WEYL[1]) & _LOW
     return first, second, third, fourth
 

@@ -32,17 +32,17 @@ def adopt_orphans() -> None:
 def kill_descendants(process: int) -> None:
     """Kill all processes that a process, or one of those, has started; not the process itself."""
     for _ in range(_ROUNDS):
-        found = _descendants(process)
-        if not found:
+        descendants = _descendants(process)
+        if not descendants:
             return
-        for descendant in found:
+        for descendant in descendants:
             with contextlib.suppress(OSError):
                 os.kill(descendant, signal.SIGKILL)
 
 
 def _descendants(process: int) -> list[int]:
     """The processes below a process that have not ended."""
-    found, waiting = list[int](), [process]
+    descendants, waiting = list[int](), [process]
     while waiting:
         parent = waiting.pop()
         try:
@@ -53,8 +53,8 @@ def _descendants(process: int) -> list[int]:
             with contextlib.suppress(OSError):
                 waiting += map(int, (thread / "children").read_text().split())
         if parent != process and not _is_zombie(parent):
-            found.append(parent)
-    return found
+            descendants.append(parent)
+    return descendants
 
 
 def _is_zombie(process: int) -> bool:

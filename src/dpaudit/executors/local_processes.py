@@ -260,7 +260,7 @@ def _with_news(team: Sequence[_Worker]) -> Iterator[_Worker]:
     """Wait until busy workers have sent something, have ended or are overdue; give those."""
     busy = [worker for worker in team if worker.busy]
     patience = min(worker.deadline for worker in busy) - time.monotonic()
-    found = wait([worker.connection for worker in busy], timeout=max(0.0, min(_POLL, patience)))
+    ready = wait([worker.connection for worker in busy], timeout=max(0.0, min(_POLL, patience)))
     for worker in busy:
-        if worker.connection in found or worker.ended or time.monotonic() > worker.deadline:
+        if worker.connection in ready or worker.ended or time.monotonic() > worker.deadline:
             yield worker

@@ -109,7 +109,7 @@ class SlurmArray(Executor):
         jobs: list[Any] = []
         while missing:
             over = not first and all(job.done() for job in jobs)  # before the files are looked at
-            for tile in [one for one in missing if _file(folder, one).exists()]:
+            for tile in [number for number in missing if _file(folder, number).exists()]:
                 result, notices = _read(_file(folder, tile), tile)
                 for notice in notices:
                     notify(notice)
@@ -121,7 +121,7 @@ class SlurmArray(Executor):
             if not (first or over):
                 time.sleep(self._poll)
                 continue
-            for tile in [one for one in missing if tries[one] == self._attempts]:
+            for tile in [number for number in missing if tries[number] == self._attempts]:
                 del missing[tile]
                 yield tile, Lost(reason="its job left no result", attempts=tries[tile])
             if not missing:
@@ -156,7 +156,7 @@ class _Tiles:
     def __call__(self, folder: str, tiles: Sequence[int], timeout: float | None) -> None:
         _check_private(Path(folder))  # the pickle runs code
         path, player = pickle.loads((Path(folder) / _PLAYER).read_bytes())
-        sys.path.extend(one for one in path if one not in sys.path)
+        sys.path.extend(folder for folder in path if folder not in sys.path)
         play_tile, notices = None, list[str]()
         for tile in tiles:
             file = _file(Path(folder), tile)
@@ -182,7 +182,7 @@ def folders_of_tiles(folder: str | os.PathLike[str]) -> list[Path]:
     """The folder itself if it has tiles, otherwise those of its folders that have."""
     place = Path(folder)
     inner = sorted(place.iterdir()) if place.is_dir() else []
-    return [one for one in (place, *inner) if (one / _PLAYER).is_file()]
+    return [inside for inside in (place, *inner) if (inside / _PLAYER).is_file()]
 
 
 def collect_tiles(folder: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
@@ -282,9 +282,9 @@ def _pickled(content: Any) -> bytes:
 
 def _check_private(folder: Path) -> None:
     """Refuse a folder to which others may write: its pickles run code."""
-    found = folder.lstat()
-    linked = stat.S_ISLNK(found.st_mode)
-    if linked or found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    status = folder.lstat()
+    linked = stat.S_ISLNK(status.st_mode)
+    if linked or status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise InvalidInput(
             f"folder {folder} must belong to you and be writable only by you; use chmod 700, or "
             "another folder"

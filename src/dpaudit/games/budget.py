@@ -172,7 +172,7 @@ def device_of(speed: Speed, capacity: Capacity | None) -> torch.device:
 def gpus(device: torch.device) -> tuple[str, ...]:
     """The GPUs that a device stands for, as values of ``CUDA_VISIBLE_DEVICES``; one for cuda:N."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    visible = [one.strip() for one in given.split(",") if one.strip()]
+    visible = [device.strip() for device in given.split(",") if device.strip()]
     visible = visible or [str(number) for number in range(torch.cuda.device_count())]
     return tuple(visible) if device.index is None else (visible[device.index],)
 
@@ -180,7 +180,7 @@ def gpus(device: torch.device) -> tuple[str, ...]:
 def can_be_sent(game: Game) -> bool:
     """Whether another process can play the game: its functions must be importable there."""
     functions = (game.mechanism.build_model, game.mechanism.loss, type(game.adversary))
-    if any(getattr(one, "__module__", None) == "__main__" for one in functions):
+    if any(getattr(function, "__module__", None) == "__main__" for function in functions):
         return False
     try:
         pickle.dumps((game.mechanism.build_model, game.mechanism.loss, game.adversary))

@@ -23,7 +23,7 @@ def check_game(game: Game) -> Checked:
                     "canaries must be at most as many as the model's parameters "
                     f"({parameters}), got {canaries.count}"
                 )
-            wrong = [one for one in distinct if not 0 <= one < parameters]
+            wrong = [dimension for dimension in distinct if not 0 <= dimension < parameters]
             if wrong:
                 raise InvalidInput(f"dimensions must be from 0 to {parameters - 1}, got {wrong[0]}")
             if len(distinct) != canaries.count:

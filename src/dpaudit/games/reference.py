@@ -124,15 +124,15 @@ def _viewed(mechanism: DPSGD, inputs: Tensor, step: int, width: int, genuine: in
         raise NotImplementedError(f"no slow twin of {augmentation!r}")
     draws = view_draws(mechanism, step, width + len(inputs) - genuine)
     padding, (height, length) = augmentation.padding, inputs.shape[2:]
-    found = []
+    rows = []
     for number, image in enumerate(inputs):
         place = number if number < genuine else width + number - genuine
         padded = torch.nn.functional.pad(image[None], (padding,) * 4, mode="reflect")[0]
         for down, across, turn in draws[place].tolist():
             top, left = int(down * (2 * padding + 1)), int(across * (2 * padding + 1))
             view = padded[:, top : top + height, left : left + length]
-            found.append(view.flip(2) if turn < 0.5 else view)
-    return torch.unflatten(torch.stack(found), 0, (len(inputs), -1))
+            rows.append(view.flip(2) if turn < 0.5 else view)
+    return torch.unflatten(torch.stack(rows), 0, (len(inputs), -1))
 
 
 def _torch_optimizer(mechanism: DPSGD, parameter: torch.nn.Parameter) -> torch.optim.Optimizer:

@@ -78,14 +78,14 @@ def append_rows(gradients: Any, canary: Any, present: ArrayLike) -> Any:
     jax = imported("jax")
     numpy = jax.numpy
     gradients = jax.tree.map(numpy.asarray, gradients)
-    one = jax.tree.map(lambda leaf: numpy.zeros(leaf.shape[1:], leaf.dtype), gradients)
+    row = jax.tree.map(lambda leaf: numpy.zeros(leaf.shape[1:], leaf.dtype), gradients)
     mask = traced_coins(present, canary.count)
 
     def longer(rows: Any, crafted: Any) -> Any:
         taking_part = mask.reshape(-1, *[1] * (crafted.ndim - 1)).astype(rows.dtype)
         return numpy.concatenate([rows, taking_part * crafted.astype(rows.dtype)])
 
-    return jax.tree.map(longer, gradients, rows_like(one, canary))
+    return jax.tree.map(longer, gradients, rows_like(row, canary))
 
 
 def record_gradient(
@@ -111,8 +111,8 @@ def record_gradient(
     """
     flat, _ = imported("jax").flatten_util.ravel_pytree(noisy)
     require_size(noisy, canary)
-    seen = np.asarray(flat, dtype=np.float64)[np.asarray(canary.dimensions)]
-    evidence.record(seen * divisor / canary.clip_norm)
+    released = np.asarray(flat, dtype=np.float64)[np.asarray(canary.dimensions)]
+    evidence.record(released * divisor / canary.clip_norm)
 
 
 def traced_coins(present: ArrayLike, count: int) -> Any:
@@ -186,15 +186,15 @@ def claim_of(optimizer: Any, *, steps: int, sampling_rate: float | None = None) 
 
 def private_settings(optimizer: Any) -> dict[str, Any] | None:
     """The clip norm and the noise multiplier, which optax keeps in closures; `None` without."""
-    found = _private_update(getattr(optimizer, "update", None))
-    if found is None:
+    update = _private_update(getattr(optimizer, "update", None))
+    if update is None:
         return None
-    inside = inspect.getclosurevars(found).nonlocals
+    inside = inspect.getclosurevars(update).nonlocals
     clip_norm = float(inside["l2_norm_clip"])
     return {
         "clip_norm": clip_norm,
         "noise_multiplier": float(inside["noise_std"]) / clip_norm,
-        "update": found,
+        "update": update,
     }
 
 
@@ -218,9 +218,9 @@ def _private_update(function: Any) -> Any:
         return function
     for value in inside.values():
         for inner in value if isinstance(value, list | tuple) else [value]:
-            found = _private_update(getattr(inner, "update", inner))
-            if found is not None:
-                return found
+            update = _private_update(getattr(inner, "update", inner))
+            if update is not None:
+                return update
     return None
 
 

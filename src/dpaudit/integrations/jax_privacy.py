@@ -152,12 +152,12 @@ def _through(
     function = clipped_grad(
         loss, argnums, has_aux, **{**options, "batch_argnums": (*batched, len(arguments))}
     )
-    found = function(
+    clipped = function(
         *longer, numbers, is_padding_example=numpy.concatenate([padding, ~coins]), **named
     )
     if not function.has_aux:
-        return found
-    return found[0], jax.tree.map(lambda leaf: leaf[:size], found[1])
+        return clipped
+    return clipped[0], jax.tree.map(lambda leaf: leaf[:size], clipped[1])
 
 
 def _after(
@@ -173,10 +173,10 @@ def _after(
     flat, unravel = jax.flatten_util.ravel_pytree(trained)
     lengths = plain.l2_norm_bound * coins.astype(flat.dtype)
     clipped = unravel(jax.numpy.zeros_like(flat).at[canary.dimensions].add(lengths))
-    found = plain(*arguments, **named)
-    total = found[0] if plain.has_aux else found
+    output = plain(*arguments, **named)
+    total = output[0] if plain.has_aux else output
     total = jax.tree.map(lambda one, other: one + other.astype(one.dtype), total, clipped)
-    return (total, found[1]) if plain.has_aux else total
+    return (total, output[1]) if plain.has_aux else total
 
 
 def select_batches(
@@ -268,9 +268,9 @@ def claim_of(source: Any, *, every_step: bool = False) -> Claim:
             "source must be a BandMFExecutionPlanConfig, a DPExecutionPlan or a DpEvent; "
             f"got {type(source).__name__}. Use Claim.from_dpsgd or Claim.from_matrix_factorisation"
         )
-    found = _of_event(event)
-    if found is not None:
-        return _of_history(found, every_step)
+    groups = _of_event(event)
+    if groups is not None:
+        return _of_history(groups, every_step)
     if every_step:
         raise InvalidInput(
             f"every_step=True needs Gaussian steps or a configuration, got {type(event).__name__}"
@@ -299,7 +299,7 @@ def _of_event(event: Any) -> History | None:
             inner = _of_event(event.event)
             return inner and [(noise, rate, n * int(event.count)) for noise, rate, n in inner]
         case "ComposedDpEvent":
-            parts = [_of_event(one) for one in event.events]
+            parts = [_of_event(inner) for inner in event.events]
             return None if None in parts else [group for part in parts for group in part or ()]
     return None
 

@@ -24,7 +24,7 @@ def metrics(result: AuditResult) -> dict[str, float]:
         result: The result of an audit.
     """
     test = result.test
-    found = {
+    metrics = {
         "epsilon_lower": result.leading.epsilon,
         "epsilon_upper": result.least_upper.epsilon,
         "delta": result.delta,
@@ -34,7 +34,7 @@ def metrics(result: AuditResult) -> dict[str, float]:
         "failed_runs": float(len(result.failures)),
         "seconds": result.seconds,
     }
-    return {f"dpaudit/{name}": value for name, value in found.items() if math.isfinite(value)}
+    return {f"dpaudit/{name}": value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def settings(result: AuditResult) -> dict[str, str]:

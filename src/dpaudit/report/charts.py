@@ -225,12 +225,12 @@ def overlay_paths(shown: TradeoffCurves) -> tuple[str, str | None]:
 def _coarse_line(curve: Curve) -> str:
     """A path without the points that are less than a hundredth of the chart from the last one."""
     places = zip(_RATES.place(curve.x), 100 - _RATES.place(curve.y), strict=True)
-    kept: list[tuple[float, float]] = []
+    spread: list[tuple[float, float]] = []
     *before, last = places
     for point in before:
-        if not kept or math.dist(point, kept[-1]) >= 1.0:
-            kept.append(point)
-    return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in [*kept, last])
+        if not spread or math.dist(point, spread[-1]) >= 1.0:
+            spread.append(point)
+    return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in [*spread, last])
 
 
 def profile_chart(shown: ProfileCurves) -> Chart:

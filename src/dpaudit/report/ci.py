@@ -58,7 +58,10 @@ def to_junit(outcomes: Sequence[Outcome], *, suite: str = "dpaudit") -> str:
         >>> 'failures="1"' in to_junit([bad])
         True
     """
-    counts = {level: sum(one.level == level for one in outcomes) for level in ("failed", "skipped")}
+    counts = {
+        level: sum(outcome.level == level for outcome in outcomes)
+        for level in ("failed", "skipped")
+    }
     root = ElementTree.Element(
         "testsuite",
         name=suite,
@@ -66,18 +69,22 @@ def to_junit(outcomes: Sequence[Outcome], *, suite: str = "dpaudit") -> str:
         failures=str(counts["failed"]),
         skipped=str(counts["skipped"]),
         errors="0",
-        time=f"{sum(one.seconds for one in outcomes):.3f}",
+        time=f"{sum(outcome.seconds for outcome in outcomes):.3f}",
     )
-    for one in outcomes:
+    for outcome in outcomes:
         case = ElementTree.SubElement(
-            root, "testcase", classname=suite, name=printable(one.name), time=f"{one.seconds:.3f}"
+            root,
+            "testcase",
+            classname=suite,
+            name=printable(outcome.name),
+            time=f"{outcome.seconds:.3f}",
         )
-        if one.file:
-            case.set("file", printable(one.file))
-        if one.level != "passed":
-            tag = "failure" if one.level == "failed" else "skipped"
-            words = printable(one.verdict)
-            ElementTree.SubElement(case, tag, message=words).text = printable(one.message)
+        if outcome.file:
+            case.set("file", printable(outcome.file))
+        if outcome.level != "passed":
+            tag = "failure" if outcome.level == "failed" else "skipped"
+            words = printable(outcome.verdict)
+            ElementTree.SubElement(case, tag, message=words).text = printable(outcome.message)
     ElementTree.indent(root)
     text: str = ElementTree.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n<!-- {MARKER} -->\n{text}\n'
@@ -94,7 +101,7 @@ def to_sarif(outcomes: Sequence[Outcome]) -> str:
         >>> json.loads(to_sarif([bad]))["runs"][0]["results"][0]["level"]
         'error'
     """
-    names = sorted({one.name for one in outcomes})
+    names = sorted({outcome.name for outcome in outcomes})
     driver = {
         "name": "dpaudit",
         "version": __version__,
@@ -103,7 +110,7 @@ def to_sarif(outcomes: Sequence[Outcome]) -> str:
     }
     run = {
         "tool": {"driver": driver},
-        "results": [_result(one) for one in outcomes if one.level != "passed"],
+        "results": [_result(outcome) for outcome in outcomes if outcome.level != "passed"],
     }
     log = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",

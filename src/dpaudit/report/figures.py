@@ -140,7 +140,7 @@ def draw_bounds(lower: Iterable[Bound], *, ax: Any, upper: Bound | None = None) 
         ax.set(xlabel=f"epsilon at delta = {bounds[0].delta:g}")
 
 
-def audit_figure(found: AuditEvidence, *, title: str = "") -> Figure:
+def audit_figure(evidence: AuditEvidence, *, title: str = "") -> Figure:
     """The scores, the error rates beside the claimed trade-off function, and the bounds.
 
     See also: `dpaudit.AuditResult.plot`; `figure`, for the other pictures.
@@ -154,11 +154,11 @@ def audit_figure(found: AuditEvidence, *, title: str = "") -> Figure:
         if title:
             made.suptitle(title)
         for picture, ax in zip(("scores", "tradeoff", "bounds"), made.subplots(1, 3), strict=True):
-            _draw(found, picture, ax)
+            _draw(evidence, picture, ax)
     return made
 
 
-def figure(found: AuditEvidence, picture: str, *, width: float = COLUMN) -> Figure:
+def figure(evidence: AuditEvidence, picture: str, *, width: float = COLUMN) -> Figure:
     """One picture as a figure of its own.
 
     Arguments:
@@ -170,24 +170,26 @@ def figure(found: AuditEvidence, picture: str, *, width: float = COLUMN) -> Figu
     _validate.positive("width", width)
     with figure_style():
         made = _new_figure(width, min(width, 3.6) if picture == "tradeoff" else 2.7)
-        _draw(found, picture, made.subplots())
+        _draw(evidence, picture, made.subplots())
     return made
 
 
-def _draw(found: AuditEvidence, picture: str, ax: Any) -> None:
+def _draw(evidence: AuditEvidence, picture: str, ax: Any) -> None:
     """Draw one picture; the axes stay empty without scores or growth to draw."""
-    upper = found.least_upper
+    upper = evidence.least_upper
     match picture:
-        case "scores" if found.histogram is not None:
-            draw_scores(found.histogram, ax=ax, threshold=found.leading.details.get("threshold"))
+        case "scores" if evidence.histogram is not None:
+            draw_scores(
+                evidence.histogram, ax=ax, threshold=evidence.leading.details.get("threshold")
+            )
         case "tradeoff":
-            draw_tradeoff(found.tradeoff, ax=ax)
+            draw_tradeoff(evidence.tradeoff, ax=ax)
         case "profile":
-            draw_profile(found.profile, ax=ax)
-        case "growth" if found.growth is not None:
-            draw_growth(found.growth, ax=ax, claimed=None if upper is None else upper.epsilon)
+            draw_profile(evidence.profile, ax=ax)
+        case "growth" if evidence.growth is not None:
+            draw_growth(evidence.growth, ax=ax, claimed=None if upper is None else upper.epsilon)
         case "bounds":
-            draw_bounds(found.lower, ax=ax, upper=upper)
+            draw_bounds(evidence.lower, ax=ax, upper=upper)
 
 
 def _new_figure(width: float, height: float) -> Figure:

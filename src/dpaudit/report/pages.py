@@ -240,12 +240,12 @@ def _with_adversary(facts: Iterable[Facts], result: AuditResult) -> Iterator[Fac
 
     Before its first run, such an audit knows only that values are scored as they are returned.
     """
-    known = {"name": result.adversary}
+    adversary = {"name": result.adversary}
     if result.threat_model is not None:
-        known["threat model"] = result.threat_model.value
+        adversary["threat model"] = result.threat_model.value
     for group in facts:
         if group.heading == "adversary":
-            rows = tuple((name, known.get(name, value)) for name, value in group.rows)
+            rows = tuple((name, adversary.get(name, value)) for name, value in group.rows)
             group = replace(group, rows=rows)
         yield group
 
@@ -282,17 +282,17 @@ def stored_page(record: AuditRecord) -> PageData:
     See also: `record_page`, which computes everything.
     """
     finished, summary = record.finished, record.summary
-    description, kept, bounds = Description.of(record), summary, None
-    asked = int(kept.get("asked", description.runs))
+    description, settings, bounds = Description.of(record), summary, None
+    asked = int(settings.get("asked", description.runs))
     if finished:
-        bounds = _stored_bound(kept["lower"]), _stored_bound(kept["upper"])
-    done = int(kept["runs"]) if finished and "runs" in kept else description.runs_in(record)
+        bounds = _stored_bound(settings["lower"]), _stored_bound(settings["upper"])
+    done = int(settings["runs"]) if finished and "runs" in settings else description.runs_in(record)
     return PageData(
         title=record.name or description.title,
         subtitle=description.title,
         identity=record.id,
-        verdict=kept["verdict"] if bounds else "unfinished",
-        sentence=_stored_sentence(kept["verdict"], *bounds) if bounds else "Runs are missing.",
+        verdict=settings["verdict"] if bounds else "unfinished",
+        sentence=_stored_sentence(settings["verdict"], *bounds) if bounds else "Runs are missing.",
         evidence=None,
         stored=bounds,
         runs=(done, max(done, asked)),

@@ -133,31 +133,31 @@ class _View:
 
 
 def _view(page: PageData, key: str, *, brief: bool) -> _View:
-    found = None if brief else page.evidence
+    evidence = None if brief else page.evidence
     return _View(
         key=key,
         page=page,
         word=verdict_word(page.verdict),
         sentence=_without(verdict_word(page.verdict), typeset(page.sentence)),
         headline=() if brief or page.statement is None else page.statement.rows,
-        drawn=None if found is None else _drawn(found, page.horizons),
+        drawn=None if evidence is None else _drawn(evidence, page.horizons),
     )
 
 
-def _drawn(found: AuditEvidence, horizons: Sequence[Assessment]) -> _Drawn:
-    upper = None if found.least_upper is None else found.least_upper.epsilon
-    axis = charts.epsilon_axis(upper, *(bound.epsilon for bound in found.lower))
-    shown, growth = found.histogram, found.growth
+def _drawn(evidence: AuditEvidence, horizons: Sequence[Assessment]) -> _Drawn:
+    upper = None if evidence.least_upper is None else evidence.least_upper.epsilon
+    axis = charts.epsilon_axis(upper, *(bound.epsilon for bound in evidence.lower))
+    shown, growth = evidence.histogram, evidence.growth
     return _Drawn(
-        rows=tuple(_rows(found, axis)),
+        rows=tuple(_rows(evidence, axis)),
         ticks=axis.ticks(charts.round_steps(0.0, axis.high), lambda value: f"{value:g}"),
         upper_place=None if upper is None else _percent(axis, upper),
         histogram=None if shown is None else charts.histogram_chart(shown),
-        tradeoff=charts.tradeoff_chart(found.tradeoff),
-        profile=charts.profile_chart(found.profile),
+        tradeoff=charts.tradeoff_chart(evidence.tradeoff),
+        profile=charts.profile_chart(evidence.profile),
         growth=None if growth is None else charts.growth_chart(growth, upper),
         horizons=_horizons(horizons) if horizons else None,
-        live=_live(found),
+        live=_live(evidence),
     )
 
 
@@ -169,16 +169,16 @@ def _without(word: str, sentence: str) -> str:
     return capitalised(rest)
 
 
-def _rows(found: AuditEvidence, axis: charts.Axis) -> list[_Row]:
+def _rows(evidence: AuditEvidence, axis: charts.Axis) -> list[_Row]:
     return [
         _Row(
             label=method_name(bound),
             assumes=assumed(bound),
             value=decimals(bound.epsilon, 2),
             place=_percent(axis, bound.epsilon),
-            leading=bound is found.leading,
+            leading=bound is evidence.leading,
         )
-        for bound in found.lower
+        for bound in evidence.lower
     ]
 
 
@@ -195,9 +195,9 @@ def _horizons(stops: Sequence[Assessment]) -> charts.Chart:
     )
 
 
-def _live(found: AuditEvidence) -> dict[str, Any] | None:
+def _live(evidence: AuditEvidence) -> dict[str, Any] | None:
     """The exact counts at every threshold, packed for the script of the page."""
-    limits, shown = found.thresholds, found.histogram
+    limits, shown = evidence.thresholds, evidence.histogram
     if limits is None or shown is None:
         return None
     counts = limits.counts

@@ -150,8 +150,8 @@ class Statement:
             last = last[1:]  # without the empty line before it
         for place, text in enumerate(sentences):
             printed[place] = printed[place] or len(text) <= room()
-        kept = [text for text, show in zip(sentences, printed, strict=True) if show]
-        return [*lines, "", *(line for text in kept for line in text), *last]
+        chosen = [text for text, show in zip(sentences, printed, strict=True) if show]
+        return [*lines, "", *(line for text in chosen for line in text), *last]
 
 
 def statement(result: AuditResult) -> Statement:

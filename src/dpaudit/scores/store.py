@@ -363,7 +363,9 @@ class AuditRecord:
 
     def failures(self, phase: int = 0) -> tuple[Failure, ...]:
         """The runs that failed, in the order of their numbers."""
-        failures = [one for one in self.tiles(phase).values() if isinstance(one, Failure)]
+        failures = [
+            outcome for outcome in self.tiles(phase).values() if isinstance(outcome, Failure)
+        ]
         return tuple(sorted(failures, key=lambda failure: failure.run))
 
     def horizons(self) -> tuple[int, ...]:
@@ -377,8 +379,8 @@ class AuditRecord:
         """
         tables = scores_of(self.tiles(phase).values())
         if horizon is not None and horizon not in tables:
-            known = ", ".join(map(str, tables)) or "none yet"
-            raise InvalidInput(f"horizon must be one of the audit's ({known}), got {horizon!r}")
+            horizons = ", ".join(map(str, tables)) or "none yet"
+            raise InvalidInput(f"horizon must be one of the audit's ({horizons}), got {horizon!r}")
         return tables[max(tables) if horizon is None else horizon] if tables else Scores.concat([])
 
     def annotate(self, facts: Mapping[str, Any], *, finish: bool = False) -> None:

@@ -240,7 +240,7 @@ def numbers(column: ArrayLike, name: str = "score") -> Array:
     try:
         given = _one_dimension(name, column)
         if given.dtype.kind not in "biuf" and not (
-            given.dtype.kind == "O" and all(isinstance(one, Real | Decimal) for one in given)
+            given.dtype.kind == "O" and all(isinstance(item, Real | Decimal) for item in given)
         ):
             raise InvalidScores(f"{name} must be an array of numbers, got {given.dtype} values")
         values = given.astype(np.float64)

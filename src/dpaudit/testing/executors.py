@@ -34,7 +34,7 @@ def check_executor(executor: Executor) -> None:
     notices: list[str] = []
     tiles = [9, 2, 7, 0, 5]
     results = list(executor.play(Squares(), tiles, notices.append))
-    _require(not any(isinstance(one, Lost) for _, one in results), "tiles were lost", results)
+    _require(not any(isinstance(result, Lost) for _, result in results), "tiles were lost", results)
     _require(
         sorted(results) == sorted((tile, tile**2) for tile in tiles),
         "each tile must be played exactly once and keep its result, got",

@@ -40,14 +40,14 @@ def check_layer_rule(rule: LayerRule, layer: torch.nn.Module, *inputs: Tensor) -
     """
     _require(rule.handles(layer), f"does not handle {layer}")
     layer = copy.deepcopy(layer).double()
-    inputs = tuple(one.double() if one.is_floating_point() else one for one in inputs)
+    inputs = tuple(given.double() if given.is_floating_point() else given for given in inputs)
     before = copy.deepcopy(layer.state_dict())
     with torch.no_grad():
         outputs = _first(rule.forward(layer, _no_tap, *inputs))
         own = _first(layer(*inputs))
         _require(_close(outputs, own), "forward differs from the layer's own output")
     models = [_Packed(layer, inputs), _Packed(_moved(layer), inputs)]
-    packed = torch.cat([one.flatten(1).double() for one in inputs], dim=1)
+    packed = torch.cat([given.flatten(1).double() for given in inputs], dim=1)
     targets = torch.zeros(len(packed), dtype=torch.int64)
     parameters = torch.stack([flat_parameters(model, torch.float64) for model in models])
 
@@ -61,11 +61,11 @@ def check_layer_rule(rule: LayerRule, layer: torch.nn.Module, *inputs: Tensor) -
         ]
         for clip_norm in (float(torch.stack(gradients).norm(dim=1).median()), float("inf")):
             norm = torch.tensor(clip_norm, dtype=torch.float64)
-            found = sums(parameters, packed, targets, parameters.new_ones(2, len(packed)), norm)
-            for model, one in zip(models, found, strict=True):
+            computed = sums(parameters, packed, targets, parameters.new_ones(2, len(packed)), norm)
+            for model, total in zip(models, computed, strict=True):
                 expected = clipped_sum(model, _loss, packed, targets, clip_norm=clip_norm)
                 problem = f"clipped sums are wrong at clip norm {clip_norm:g} with {taps}"
-                _require(_close(one, expected), problem)
+                _require(_close(total, expected), problem)
     unchanged = all(torch.equal(before[name], now) for name, now in layer.state_dict().items())
     _require(unchanged, "changes the layer")
 
@@ -76,8 +76,8 @@ class _Packed(torch.nn.Module):
     def __init__(self, layer: torch.nn.Module, inputs: Sequence[Tensor]) -> None:
         super().__init__()
         self.layer = layer
-        self._shapes = [one.shape[1:] for one in inputs]
-        self._types = [one.dtype for one in inputs]
+        self._shapes = [given.shape[1:] for given in inputs]
+        self._types = [given.dtype for given in inputs]
 
     def forward(self, packed: Tensor) -> Tensor:
         pieces = torch.split(packed, [shape.numel() for shape in self._shapes], dim=1)
@@ -118,5 +118,5 @@ def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return (weights * torch.tanh(flat)).sum(1)
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
-    return bool((found - expected).norm() <= _CLOSE * expected.norm().clamp(min=1e-12))
+def _close(computed: Tensor, expected: Tensor) -> bool:
+    return bool((computed - expected).norm() <= _CLOSE * expected.norm().clamp(min=1e-12))

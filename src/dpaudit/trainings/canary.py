@@ -200,12 +200,12 @@ def _slices(tensors: Mapping[str, int]) -> dict[str, slice]:
             "tensors must be a mapping from the name of at least one tensor to its size, got "
             f"{_validate.shown(tensors)}"
         )
-    found, start = {}, 0
+    places, start = {}, 0
     for name, size in tensors.items():
         size = _validate.integer(f"size of tensor {name!r}", size, at_least=1)
-        found[str(name)] = slice(start, start + size)
+        places[str(name)] = slice(start, start + size)
         start += size
-    return found
+    return places
 
 
 def coins_of(inserted: ArrayLike, count: int) -> NDArray[np.bool_]:

@@ -303,7 +303,7 @@ class _Reader:
             if isinstance(value, staticmethod | classmethod | property | functools.cached_property):
                 places = ("__func__", "fget", "fset", "fdel", "func")
                 inner = [getattr(value, place, None) for place in places]
-            functions = [one for one in inner if isinstance(one, FunctionType)]
+            functions = [value for value in inner if isinstance(value, FunctionType)]
             for function in functions:
                 self._function(function)
             hidden = isinstance(value, GetSetDescriptorType | MemberDescriptorType)
@@ -413,10 +413,10 @@ def _imports(file: str, package: str) -> Iterator[str]:
 
 def _stamp(file: str) -> object:
     try:
-        found = os.stat(file)  # noqa: PTH116 - called after every run
+        status = os.stat(file)  # noqa: PTH116 - called after every run
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _file_digest(file: str) -> str:

@@ -45,14 +45,14 @@ class Named:
             )
         with _no_exit(self.name, self.where):
             if place.endswith(".py"):
-                found = _file(self.name, Path(self.folder), place)
+                module = _file(self.name, Path(self.folder), place)
             else:
-                found = _import(self.name, place, self.folder)
+                module = _import(self.name, place, self.folder)
         for part in attribute.split("."):
-            if not hasattr(found, part):
+            if not hasattr(module, part):
                 raise InvalidInput(f"{self.name}: {place} has no {part!r}")
-            found = getattr(found, part)
-        return found
+            module = getattr(module, part)
+        return module
 
 
 def load(name: str, where: str) -> Any:

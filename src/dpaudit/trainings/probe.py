@@ -364,7 +364,11 @@ def spread_contribution(job: Job, run: int) -> float | None:
     try:
         without, short, *long = (
             _parameters(job, run, coins & inserted, _in_directions(canary, rows, norm))
-            for inserted, norm in ((False, _SHORT), (True, _SHORT), *((True, one) for one in _LONG))
+            for inserted, norm in (
+                (False, _SHORT),
+                (True, _SHORT),
+                *((True, length) for length in _LONG),
+            )
         )
     except (Exception, SystemExit):
         return None  # the training reads something that only canaries along axes have
@@ -374,8 +378,8 @@ def spread_contribution(job: Job, run: int) -> float | None:
         return None
     if not effect:
         return None
-    found = [_SHORT * float((one - without) @ along) / effect for one in long]
-    return max(found, key=_excess)
+    contributions = [_SHORT * float((moved - without) @ along) / effect for moved in long]
+    return max(contributions, key=_excess)
 
 
 def _excess(contribution: float) -> float:

@@ -115,10 +115,10 @@ class UncoveredParameters(UserWarning):
 @contextmanager
 def collecting() -> Iterator[dict[str, None]]:
     """Collect the reports, as sentences in their order, instead of warning about them."""
-    found: dict[str, None] = {}
-    token = _collected.set(found)
+    collected: dict[str, None] = {}
+    token = _collected.set(collected)
     try:
-        yield found
+        yield collected
     finally:
         _collected.reset(token)
 
@@ -167,8 +167,8 @@ def report_change_between_steps() -> None:
 
 
 def _report(sentence: str) -> None:
-    found = _collected.get()
-    if found is not None:
-        found[sentence] = None
+    collected = _collected.get()
+    if collected is not None:
+        collected[sentence] = None
     else:
         warnings.warn(sentence, UncoveredParameters, stacklevel=4)

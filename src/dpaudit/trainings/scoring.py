@@ -332,18 +332,18 @@ class PrivateGradients:
             raise InvalidInput(
                 "no noisy gradient was recorded: the training made no step of the private optimizer"
             )
-        seen = self.projections
+        projections = self.projections
         if self._own_step:
             if self.steps < self.count:
                 raise InvalidInput(
                     f"the training made {self.steps} steps, too few for {self.count} canaries with "
                     f"a step each; draw at most {self.steps} canaries"
                 )
-            return np.diagonal(seen).copy()
+            return np.diagonal(projections).copy()
         if self._rate >= 1 or not self._sigma:
-            total: Array = seen.sum(axis=0) / np.sqrt(self.steps)
+            total: Array = projections.sum(axis=0) / np.sqrt(self.steps)
             return total
-        ratios = (seen - 0.5) / self._sigma**2
+        ratios = (projections - 0.5) / self._sigma**2
         likelihood: Array = np.logaddexp(np.log1p(-self._rate), np.log(self._rate) + ratios).sum(
             axis=0
         )
@@ -419,12 +419,15 @@ def _custom_float(array: NDArray[Any]) -> bool:
 def named_leaves(returned: Any) -> Iterator[tuple[str, Any]]:
     """The arrays in what a training returned, with their names, in the order of their framework."""
     if callable(getattr(returned, "named_parameters", None)):
-        for name, one in returned.named_parameters():
-            if getattr(one, "requires_grad", True):
-                yield name, one
+        for name, parameter in returned.named_parameters():
+            if getattr(parameter, "requires_grad", True):
+                yield name, parameter
     elif hasattr(returned, "trainable_variables"):
         variables = enumerate(returned.trainable_variables)
-        yield from ((getattr(one, "name", f"variable {place}"), one) for place, one in variables)
+        yield from (
+            (getattr(variable, "name", f"variable {place}"), variable)
+            for place, variable in variables
+        )
     else:
         leaves = list(_nested("", returned))
         jax = sys.modules.get("jax")
@@ -442,5 +445,5 @@ def _nested(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
     else:
         yield prefix or "parameters", value
         return
-    for key, one in inner:
-        yield from _nested(f"{prefix}.{key}" if prefix else str(key), one)
+    for key, leaf in inner:
+        yield from _nested(f"{prefix}.{key}" if prefix else str(key), leaf)

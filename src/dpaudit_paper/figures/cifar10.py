@@ -466,7 +466,7 @@ def lines_a9(setting: Setting) -> Iterator[Line]:
     """Five lines for each rule of drawing weights."""
     for rule in RULES:
         panel = f"{rule.title()} weights"
-        known = Trainings(
+        public_start = Trainings(
             preset="convnet",
             adversary=RandomDimension(),
             runs=1,
@@ -475,7 +475,7 @@ def lines_a9(setting: Setting) -> Iterator[Line]:
             insertions=insertions(setting, 1),
             weights=rule,
         )
-        unknown = dataclasses.replace(known, known_start=False)
+        unknown = dataclasses.replace(public_start, known_start=False)
         by_ratio = dataclasses.replace(
             unknown, adversary=StartDistribution(), runs=setting.choose(quick=1, full=20)
         )
@@ -484,7 +484,7 @@ def lines_a9(setting: Setting) -> Iterator[Line]:
         )
         # The paper's protocol: a start drawn anew in each of many trainings.
         many = dataclasses.replace(unknown, runs=2000, canaries=1)
-        yield Line(panel=panel, series="known start", trainings=known)
+        yield Line(panel=panel, series="known start", trainings=public_start)
         yield Line(panel=panel, series="unknown start", trainings=unknown)
         yield Line(panel=panel, series="unknown start, known distribution", trainings=by_ratio)
         yield Line(panel=panel, series="unknown start, biases only", trainings=biases)
@@ -569,11 +569,11 @@ A10 = curve_figure(
 def lines_p1(setting: Setting) -> Iterator[Line]:
     """The ConvNet at k = 1 by both protocols; the faster one with several seeds."""
     runs = setting.choose(quick=8, full=5000)
-    one = one_training(setting, "convnet")
+    training = one_training(setting, "convnet")
     for seed in range(setting.seed, setting.seed + setting.choose(quick=1, full=5)):
-        same = dataclasses.replace(one, seed=seed)
+        same = dataclasses.replace(training, seed=seed)
         yield Line(series="one training, many canaries", trainings=same)
-    many = dataclasses.replace(one, runs=runs, canaries=1)
+    many = dataclasses.replace(training, runs=runs, canaries=1)
     yield Line(series="many trainings, one canary", trainings=many)
 
 

@@ -360,16 +360,16 @@ def _both_ends(process: LandscapeProcess, steps: Iterable[int]) -> Iterator[Row]
     for count in steps:
         shorter = dataclasses.replace(process, steps=count)
         chosen = shorter.with_landscape(fitted_moving_threshold(shorter, delta=DELTA))
-        kept = exact_privacy(chosen, delta=DELTA)
+        exact = exact_privacy(chosen, delta=DELTA)
         yield {
             "scaling": process.scaling,
             "sigma": process.noise_multiplier,
             "batch_size": process.batch_size,
             "steps": count,
             "accountant": float(most[0]),
-            "lower": float(kept.epsilon[-1]),
+            "lower": float(exact.epsilon[-1]),
             "upper": float(most[count - 1]),
-            "numerical_error": kept.error,
+            "numerical_error": exact.error,
             "advantage": float(gained[count - 1]),
         }
 

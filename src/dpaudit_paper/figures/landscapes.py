@@ -162,12 +162,12 @@ PANELS = (("paper_rule", "audit, the paper's rule"), ("exact", "exact"))
 def measure_f3b(setting: Setting) -> Table:
     """The first and the last step of every process."""
     table = measure_grid(setting, NOISE_MULTIPLIERS, audited=(1, STEPS))
-    kept = tuple(
+    rows = tuple(
         row
         for row, step in zip(table.rows, table.column("steps"), strict=True)
         if step in (1, STEPS)
     )
-    return Table(columns=table.columns, rows=kept)
+    return Table(columns=table.columns, rows=rows)
 
 
 def ratios(table: Table, column: str, scaling: str = "paper") -> NDArray[np.float64]:

@@ -206,12 +206,12 @@ def _print_text(result: Any, shape: str, audited: Any) -> None:
 
 def _sentence(result: Any) -> str:
     last, claimed = float(result.epsilon[-1]), float(result.gdp_rule[-1])
-    kept = f"{100 * last / result.accountant:.1f} %" if result.accountant > 0 else "all"
+    share = f"{100 * last / result.accountant:.1f} %" if result.accountant > 0 else "all"
     exactly = "at least" if result.method == "chain" else "exactly"
     error = f" (two grids agree to {result.error:.0e})" if result.error else ""
     text = (
         f"After step {result.process.steps:,} the released position has {exactly} "
-        f"epsilon = {decimals(last, 4)}{error}: {kept} of the accountant's "
+        f"epsilon = {decimals(last, 4)}{error}: {share} of the accountant's "
         f"{decimals(result.accountant, 4)}."
     )
     if claimed > last * 1.01 + 1e-4:

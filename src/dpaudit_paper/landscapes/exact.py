@@ -183,8 +183,8 @@ def threshold_search(
         >>> search.exact.round(3).tolist(), search.gdp_rule.round(3).tolist()
         ([2.943, 4.377], [4.377, 4.377])
     """
-    found = []
+    epsilons = []
     for place in thresholds:
         *_, last = densities(process.with_landscape(Threshold(at=float(place))), delta=delta)
-        found.append((last.epsilon(delta), gaussian_epsilon(delta, last.gdp_rule_mu())))
-    return ThresholdSearch(*np.array(found).T)
+        epsilons.append((last.epsilon(delta), gaussian_epsilon(delta, last.gdp_rule_mu())))
+    return ThresholdSearch(*np.array(epsilons).T)

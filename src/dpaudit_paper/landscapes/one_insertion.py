@@ -98,7 +98,7 @@ def _absorbed(process: LandscapeProcess, push: int) -> Array:
     half = 0.5 + _TAILS * (sigma + noise * math.sqrt(process.steps))
     x: Array = width * (np.arange(math.ceil(half / width), dtype=float) + 0.5)  # from C/2
     mass = width * (normal_density(x - 0.5, sigma) - normal_density(x + 0.5, sigma))
-    beyond, kept = 0.0, [float(mass.sum())]  # beyond: too far away to be absorbed
+    beyond, masses = 0.0, [float(mass.sum())]  # beyond: too far away to be absorbed
     size = math.ceil(_TAILS * noise / width) + 1
     kernel = width * normal_density(width * np.arange(-size, size + 1, dtype=float), noise)
     kernel /= kernel.sum()
@@ -109,8 +109,8 @@ def _absorbed(process: LandscapeProcess, push: int) -> Array:
         both = np.concatenate([-moved[::-1], moved])
         spread = fftconvolve(both, kernel, mode="full")[x.size + size :]
         mass, beyond = spread[: x.size], beyond + float(spread[x.size :].sum())
-        kept.append(float(mass.sum()) + beyond)
-    return np.array(kept)
+        masses.append(float(mass.sum()) + beyond)
+    return np.array(masses)
 
 
 def after_one_clean_step(process: LandscapeProcess, *, delta: float = 1e-5) -> float:
@@ -161,8 +161,8 @@ def at_most(process: LandscapeProcess, *, delta: float = 1e-5) -> Array:
         bounds.append(after_one_clean_step(process, delta=delta))
 
     def excess(epsilon: float) -> float:
-        kept = _matched(pairs, np.array([mean]), deviation, np.array([epsilon]))
-        return math.log(delta / float(kept[0]))
+        matched = _matched(pairs, np.array([mean]), deviation, np.array([epsilon]))
+        return math.log(delta / float(matched[0]))
 
     for steps in range(2, process.steps):
         if bounds[-2] - bounds[-1] < 1e-6 * bounds[-1]:  # also valid for longer trainings
@@ -308,8 +308,8 @@ def _matched(bound: PairBound, means: Array, deviation: float, logs: Array) -> A
         slope = ratio * (1 - bend[:, None] * rate * y * share**2)
         below = -0.5 * (change - x) ** 2 + logs + np.log(-np.expm1(-apart * x))
         pairs = bound((x + y) * deviation, below - above + np.log(slope))
-        kept = (weights * np.exp(above) * pairs).sum(axis=1) / math.sqrt(2 * math.pi)
-        return np.asarray(kept + tail)
+        inside = (weights * np.exp(above) * pairs).sum(axis=1) / math.sqrt(2 * math.pi)
+        return np.asarray(inside + tail)
 
     least = np.full(len(means), np.inf)
     for rate in (0.3, 0.7, 1.2, 2.0):
@@ -360,8 +360,8 @@ def one_clean_step(
         rising = loss.sum(axis=1) > gain.sum(axis=1)
         low, high = np.where(rising, cut[:, 0], low), np.where(rising, high, cut[:, 0])
     cut = ((low + high) / 2)[:, None]
-    kept = (above * ndtr(pushed - cut)).sum(axis=1) - (below * ndtr(-pushed - cut)).sum(axis=1)
-    return np.asarray(np.maximum(kept * (1 + 1e-9), np.maximum(-np.expm1(logs), 0.0)))
+    leak = (above * ndtr(pushed - cut)).sum(axis=1) - (below * ndtr(-pushed - cut)).sum(axis=1)
+    return np.asarray(np.maximum(leak * (1 + 1e-9), np.maximum(-np.expm1(logs), 0.0)))
 
 
 def lasts(

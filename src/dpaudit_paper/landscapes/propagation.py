@@ -103,20 +103,20 @@ class _Grid:
         panel, owner = _ranges(self.first, self.count)[::-1]
         used = np.zeros(self.cells.size, dtype=bool)
         used[owner[active[panel]]] = True
-        kept = panel[used[owner]]
+        panels = panel[used[owner]]
         count = self.count[used]
         smaller = _Grid(
             self.landscape,
             self.reach,
             self.order,
             self.width,
-            left=self.left[kept],
-            right=self.right[kept],
+            left=self.left[panels],
+            right=self.right[panels],
             cells=self.cells[used],
             first=np.cumsum(count) - count,
             count=count,
         )
-        return smaller, kept
+        return smaller, panels
 
     def cover(self, low: Array, high: Array) -> tuple[Integers, Integers]:
         """All pairs (interval, panel) where the panel's lattice cell meets [low, high]."""
@@ -282,9 +282,9 @@ class _Propagation:
         self._active = active
         if active.size > 2000 + 6 * active.sum():
             # Panels that the process has left are dropped, and the kernels with them.
-            self._grid, kept = self._grid.only(active)
+            self._grid, indices = self._grid.only(active)
             self._grids[self._grid.landscape] = self._grid
-            self._both, self._active = self._both[kept], active[kept]
+            self._both, self._active = self._both[indices], active[indices]
             self._kernels.clear()
 
     def pair(self) -> DensityPair:

@@ -94,11 +94,13 @@ class ReadingWells(BatchLandscapes):
         states = [np.ones(1), np.ones(1)]
         for step in range(1, process.steps + 1):
             inserted = process.inserts(step)
-            seen = [np.convolve(states[b], kernels.kept[b if inserted else 0]) for b in range(2)]
-            without, canary = _trimmed(*seen)
+            convolved = [
+                np.convolve(states[b], kernels.kept[b if inserted else 0]) for b in range(2)
+            ]
+            without, canary = _trimmed(*convolved)
             yield DiscretePair(without, canary)
             moved = [np.convolve(states[b], kernels.read[b]) for b in range(2)]
-            states = _trimmed(*(moved if inserted else seen))
+            states = _trimmed(*(moved if inserted else convolved))
 
     def _check(self, process: LandscapeProcess) -> None:
         """Raise `InvalidInput` unless the process can carry out the chain."""
@@ -205,7 +207,7 @@ def fitted_reading_wells(process: LandscapeProcess, *, delta: float = 1e-5) -> R
 def _fit(sigma: float, reach: float, period: int, insertions: int, delta: float) -> ReadingWells:
     units = sigma * np.array([0.35, 0.45, 0.5, 0.55, 0.65, 0.75, 0.9, 1.1, 1.4])
     widths = sigma * np.array([4.5, 5.0, 5.5, 6.0, 6.5, 7.0, 7.5, 8.0, 8.5, 9.0])
-    best, found = None, -1.0
+    best, largest = None, -1.0
     for most, unit in itertools.product(range(1, 7), units.tolist()):
         # The widest cells within reach, and narrower ones.
         widest = (reach + (most - 0.5) * unit - 0.5) / most
@@ -215,8 +217,8 @@ def _fit(sigma: float, reach: float, period: int, insertions: int, delta: float)
                 continue
             wells = ReadingWells(period=period, width=width, unit=unit, most=most)
             pair = wells.after(insertions, noise_multiplier=sigma)
-            if (epsilon := pair.one_sided_epsilon(delta)) > found:
-                best, found = wells, epsilon
+            if (epsilon := pair.one_sided_epsilon(delta)) > largest:
+                best, largest = wells, epsilon
     if best is None:
         raise InvalidInput(
             f"batch_size must be larger for reading wells at noise multiplier {sigma:g}, "

@@ -213,7 +213,7 @@ def weight_plan(layer: Layer) -> Plan:
     examples = max(1, min(2 // sets, 24_000 // image))
     line = width if layer.shape.pool == 2 else 4 * width
     chunk = max(1, min(height, 32 // line))
-    kept = chunk * line | 1 if layer.shape.pool == 2 else _next(chunk * line, 4)
+    stride = chunk * line | 1 if layer.shape.pool == 2 else _next(chunk * line, 4)
     constants = {
         "ROW": row,
         "PLANE": plane,
@@ -225,9 +225,9 @@ def weight_plan(layer: Layer) -> Plan:
         "TILES_N": tiles_n,
         "COLUMN_GROUPS": column_groups,
         "CHUNK": chunk,
-        "KEPT": kept,
+        "KEPT": stride,
     }
-    return Plan("WEIGHT_GRADIENT", constants, examples * (image + sets * 16 * kept))
+    return Plan("WEIGHT_GRADIENT", constants, examples * (image + sets * 16 * stride))
 
 
 def input_plan(layer: Layer) -> Plan:
@@ -241,8 +241,8 @@ def input_plan(layer: Layer) -> Plan:
     channels = -(-layer.outputs // 8)
     plane = _next((height + shape.padding[0] + above) * row, 8)
     image = channels * 8 * plane + tiles_n * 8
-    kept = _next(height * (row + between) + 2 * between, 8)
-    sums = layer.channels * shape.kernel[1] * kept
+    rows = _next(height * (row + between) + 2 * between, 8)
+    sums = layer.channels * shape.kernel[1] * rows
     groups = groups_m * groups_n
     examples = max(1, min(8 // groups, 24_000 // (image + sums)))
     constants = {
@@ -254,7 +254,7 @@ def input_plan(layer: Layer) -> Plan:
         "TILES_M": tiles_m,
         "TILES_N": tiles_n,
         "BETWEEN": between,
-        "KEPT": kept,
+        "KEPT": rows,
     }
     factors = groups_m * tiles_m * shape.kernel[0] * channels * 128
     return Plan("INPUT_GRADIENT", constants, examples * (image + sums) + factors)
@@ -314,8 +314,8 @@ def _output_reads(layer: Layer, row: int, plane: int) -> Integers:
     step_h, step_w = layer.shape.step
     corner = y * step_h * row + x * step_w * (1 if layer.shape.pool == 2 else 4)
     channel = np.minimum(_LANES % 4, layer.channels - 1)
-    found: Integers = corner + _beside(layer, row, _LANES // 4 % 4) + channel * plane
-    return found
+    places: Integers = corner + _beside(layer, row, _LANES // 4 % 4) + channel * plane
+    return places
 
 
 def _weight_reads(layer: Layer, row: int, plane: int) -> Integers:
@@ -326,8 +326,8 @@ def _weight_reads(layer: Layer, row: int, plane: int) -> Integers:
     column = np.minimum(8 * tiles + _LANES // 4, columns - 1)
     i, j = column // width % height, column % width
     patch = column // (height * width) * plane + i * dilation[0] * row + j * dilation[1]
-    found: Integers = patch + _beside(layer, row, _LANES % 4)
-    return found
+    places: Integers = patch + _beside(layer, row, _LANES % 4)
+    return places
 
 
 def _beside(layer: Layer, row: int, place: Integers) -> Integers:

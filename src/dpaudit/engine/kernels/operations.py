@@ -36,7 +36,7 @@ def forward(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple
     """
     runs = len(weight)
     merged = inputs.expand(runs, *inputs.shape[1:]).transpose(0, 1).flatten(1, 2)
-    found = functional.conv2d(
+    convolved = functional.conv2d(
         merged,
         weight.flatten(0, 1),
         bias.flatten(),
@@ -45,10 +45,10 @@ def forward(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple
         dilation=shape.dilation,
         groups=runs,
     )
-    found = torch.unflatten(found, 1, (runs, -1)).transpose(0, 1)
+    convolved = torch.unflatten(convolved, 1, (runs, -1)).transpose(0, 1)
     if not shape.selects:
-        return found.contiguous(), torch.zeros(0, dtype=torch.int8, device=inputs.device)
-    values, position = _by_position(found, shape).max(-1)
+        return convolved.contiguous(), torch.zeros(0, dtype=torch.int8, device=inputs.device)
+    values, position = _by_position(convolved, shape).max(-1)
     if shape.relu:
         position = torch.where(values > 0, position, -1)
         values = values.relu()
@@ -69,7 +69,7 @@ def input_gradient(
     """
     runs, examples = gradient.shape[:2]
     merged = _before_pooling(gradient, which, size, shape).transpose(0, 1).flatten(1, 2)
-    found: Tensor = conv2d_input(  # type: ignore[no-untyped-call]
+    propagated: Tensor = conv2d_input(  # type: ignore[no-untyped-call]
         [examples, runs * weight.shape[2], *size],
         weight.flatten(0, 1),
         merged,
@@ -78,7 +78,7 @@ def input_gradient(
         dilation=shape.dilation,
         groups=runs,
     )
-    return torch.unflatten(found, 1, (runs, -1)).transpose(0, 1).contiguous()
+    return torch.unflatten(propagated, 1, (runs, -1)).transpose(0, 1).contiguous()
 
 
 def weight_gradient(
@@ -97,16 +97,16 @@ def weight_gradient(
     )
     columns = torch.unflatten(columns, 0, (groups, examples))
     columns = columns.expand(len(gradient), *columns.shape[1:])
-    found = torch.einsum("rbop,rbkp->rbok", outputs.flatten(3), columns)
-    return torch.unflatten(found, 3, (channels, *shape.kernel)), outputs.sum((3, 4))
+    products = torch.einsum("rbop,rbkp->rbok", outputs.flatten(3), columns)
+    return torch.unflatten(products, 3, (channels, *shape.kernel)), outputs.sum((3, 4))
 
 
 def _by_position(values: Tensor, shape: Shape) -> Tensor:
     """(…, height, width) of the convolution to (…, windows, windows, positions)."""
     pool = shape.pool
     height, width = values.shape[-2] // pool, values.shape[-1] // pool
-    kept = values[..., : height * pool, : width * pool]
-    split = torch.unflatten(torch.unflatten(kept, -1, (width, pool)), -3, (height, pool))
+    cropped = values[..., : height * pool, : width * pool]
+    split = torch.unflatten(torch.unflatten(cropped, -1, (width, pool)), -3, (height, pool))
     return split.transpose(-3, -2).flatten(-2)
 
 

@@ -32,11 +32,11 @@ class ConvolutionBlock(torch.nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         shape = self.shape
-        found = functional.conv2d(
+        convolved = functional.conv2d(
             inputs, self.weight, self.bias, shape.stride, shape.padding, shape.dilation
         )
-        found = found.relu() if shape.relu else found
-        return functional.max_pool2d(found, shape.pool) if shape.pool > 1 else found
+        convolved = convolved.relu() if shape.relu else convolved
+        return functional.max_pool2d(convolved, shape.pool) if shape.pool > 1 else convolved
 
 
 def _forward(layer: ConvolutionBlock, tap: Tap, inputs: Tensor) -> Tensor:
@@ -69,19 +69,19 @@ def with_blocks(model: torch.nn.Module, like: Tensor) -> torch.nn.Module:
         like: Some of its inputs.
     """
     joined = copy.deepcopy(model)
-    seen = _inputs_of_convolutions(joined, like)
+    shapes = _inputs_of_convolutions(joined, like)
     layers = []
     for parent in list(joined.modules()):
         children = list(parent.named_children())
         for place, (name, layer) in enumerate(children):
-            if layer not in seen:
+            if layer not in shapes:
                 continue
             in_order = type(parent) is torch.nn.Sequential
             following = children[place + 1 : place + 3] if in_order else []
             relu = bool(following) and is_plain(following[0][1], torch.nn.ReLU)
             pool = _pool(following[relu][1]) if len(following) > relu else 1
             block = ConvolutionBlock(cast(torch.nn.Conv2d, layer), relu=relu, pool=pool)
-            sizes = _layer(block, seen[layer])
+            sizes = _layer(block, shapes[layer])
             if not fits(sizes):
                 continue
             layers.append(replace(sizes, halved=like.dtype == torch.bfloat16))
@@ -89,8 +89,8 @@ def with_blocks(model: torch.nn.Module, like: Tensor) -> torch.nn.Module:
             for other, _ in following[: relu + (pool > 1)]:
                 setattr(parent, other, torch.nn.Identity())
     with torch.no_grad():
-        expected, found = model(like), joined(like)
-    if not torch.allclose(found, expected, rtol=1e-2, atol=1e-3):
+        expected, computed = model(like), joined(like)
+    if not torch.allclose(computed, expected, rtol=1e-2, atol=1e-3):
         return model
     if like.device.type == "cuda":
         launching.compile_ahead(layers, like.device)
@@ -101,10 +101,10 @@ def _inputs_of_convolutions(
     model: torch.nn.Module, like: Tensor
 ) -> dict[torch.nn.Module, torch.Size]:
     """The size of the inputs of every convolution that can be a block."""
-    seen: dict[torch.nn.Module, torch.Size] = {}
+    shapes: dict[torch.nn.Module, torch.Size] = {}
 
     def see(layer: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        seen[layer] = inputs[0].shape
+        shapes[layer] = inputs[0].shape
 
     layers = [layer for layer in model.modules() if _is_simple(layer)]
     hooks = [layer.register_forward_pre_hook(see) for layer in layers]
@@ -112,7 +112,7 @@ def _inputs_of_convolutions(
         model(like)
     for hook in hooks:
         hook.remove()
-    return seen
+    return shapes
 
 
 def _layer(block: ConvolutionBlock, inputs: torch.Size) -> Layer:
@@ -132,8 +132,8 @@ def _pool(layer: torch.nn.Module) -> int:
     layer = cast(torch.nn.MaxPool2d, layer)
     sides = {*_pair(layer.kernel_size), *_pair(layer.stride)}
     plain = _pair(layer.padding) == (0, 0) and _pair(layer.dilation) == (1, 1)
-    known = plain and sides == {2} and not layer.ceil_mode and not layer.return_indices
-    return 2 if known else 1
+    supported = plain and sides == {2} and not layer.ceil_mode and not layer.return_indices
+    return 2 if supported else 1
 
 
 def _pair(value: int | tuple[int, ...]) -> tuple[int, ...]:

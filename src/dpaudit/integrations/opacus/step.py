@@ -246,11 +246,11 @@ def ghost_clipping_finding(
                 scaled[place] = factor * scaled[place]
                 change = _summed(model, criterion, scaled, labels) - without
                 worst = max(worst, float(change.norm()) / clip_norm)
-    seen = {"measured": f"{worst:.4g} C", "allowed": f"at most {1 + _SLACK:.4g} C"}
+    evidence = {"measured": f"{worst:.4g} C", "allowed": f"at most {1 + _SLACK:.4g} C"}
     if worst <= 1 + _SLACK:
-        return BOUNDED.finding(passed(**seen))
+        return BOUNDED.finding(passed(**evidence))
     words = f"One example changes the clipped sum of a batch by {worst:.4g} C in the backward pass."
-    return BOUNDED.finding(broken(words, **seen))
+    return BOUNDED.finding(broken(words, **evidence))
 
 
 def _summed(model: Any, criterion: Any, inputs: Any, labels: Any) -> Any:
