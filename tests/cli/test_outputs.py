@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def neighbours():
 def train(data, seed):
     return sum(data) + seed % 7
 """
-AUDIT = ("audit", "mine.py:train", "--noise-multiplier=1", "--steps=1", "--runs=40")
+AUDIT = ("audit", "mine.py:train", "--noise-multiplier=1", "--steps=1", "--runs=40", "--no-check")
 PAIR = ("audit", "pipeline.py:train", "--neighbours=neighbours.py:neighbours")
 
 
@@ -86,22 +87,34 @@ def here(tmp_path: Path) -> Path:
         ((*AUDIT, "--junit=/dev/fd/99999999999999999999"), "--junit"),
         ((*AUDIT, "--junit=/dev/stdin"), "--junit"),
         ((*AUDIT, "--junit=/proc/1/fd/1"), "--junit"),
-        # This descriptor is that of the store, once it is open.
-        (("show", "--receipt=/proc/self/fd/3"), "--receipt"),
     ],
 )
 def test_no_file_is_lost_and_nothing_is_trained(
-    here: Path, arguments: tuple[str, ...], option: str
+    here: Path,
+    arguments: tuple[str, ...],
+    option: str,
+    run: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     (here / "own.parquet").write_bytes(b"PAR1 precious PAR1")
     Store.open(here / "other.sqlite").close()
     before = {path.name: path.read_bytes() for path in here.iterdir()}
-    ended = dpaudit(*arguments, cwd=here)
-    assert ended.returncode == 2
-    assert option in ended.stderr
-    assert ended.stderr.count("\n") == 1
+    code, _, errors = run(*arguments)
+    assert code == 2
+    assert option in errors
+    assert errors.count("\n") == 1
     after = {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()}
     assert after == before
+
+
+def test_the_descriptor_of_the_store_is_no_output(here: Path) -> None:
+    before = (here / "dpaudit.sqlite").read_bytes()
+    ended = dpaudit("show", "--receipt=/proc/self/fd/3", cwd=here)  # that of the store, once open
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "--receipt" in ended.stderr
+    assert (here / "dpaudit.sqlite").read_bytes() == before
 
 
 def test_the_room_that_the_scores_need_is_checked_before(here: Path) -> None:
@@ -265,7 +278,7 @@ def test_every_width_of_a_terminal_is_usable(here: Path, columns: str) -> None:
 
 
 def test_too_few_file_descriptors_end_with_a_remedy(here: Path) -> None:
-    command = f"ulimit -n 60; exec {sys.executable} -m dpaudit {' '.join(AUDIT)} --workers 64"
+    command = f"ulimit -n 32; exec {sys.executable} -m dpaudit {' '.join(AUDIT)} --workers 64"
     ended = subprocess.run(
         ["sh", "-c", command], check=False, capture_output=True, text=True, cwd=here, timeout=300
     )

@@ -61,7 +61,7 @@ def test_optional_stopping_breaks_the_level_of_the_fixed_sample_test():
     misses = np.cumsum(random.normal(1, 1, (audits, 500)) <= 0.5, axis=1)
     alarms = np.cumsum(random.normal(0, 1, (audits, 500)) > 0.5, axis=1)
     smallest = np.ones(audits)
-    for pairs in range(10, 501, 14):
+    for pairs in range(10, 501, 35):
         counts = ErrorCounts(
             false_positives=alarms[:, pairs - 1],
             false_negatives=misses[:, pairs - 1],
