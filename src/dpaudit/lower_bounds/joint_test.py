@@ -281,9 +281,13 @@ def _region_of(counts: ErrorCounts, curve: Curve) -> Region | None:
 def _region(counts: ErrorCounts, curve: Curve, distance: float) -> Region:
     """The counts at least so far below the curve, and some more."""
     highest, other = (rate.item() for rate in counts.upper_rates(_NEGLIGIBLE))
-    lowest = float(curve.inverse(np.array(min(1.0, 1.2 * other))))
+    # The rows span a few standard deviations also where counts are large: fewer rows than counts
+    # cost tightness, by the square root of the counts.
+    other = min(1.0, 1.2 * other, other + 8 * np.sqrt(other / counts.positives))
+    lowest = float(curve.inverse(np.array(other)))
     spread = 8 * np.sqrt(counts.negatives * np.array([lowest, highest])) + 8
-    first = max(0, int(counts.negatives * lowest * 0.8 - spread[0]))
+    first = counts.negatives * lowest - spread[0] - min(0.2 * counts.negatives * lowest, spread[0])
+    first = max(0, int(first))
     last = min(counts.negatives, int(counts.negatives * highest + spread[1]))
     rows = np.unique(np.linspace(first, last, _ROWS).astype(np.int64))
     alpha = _points(counts, curve)
