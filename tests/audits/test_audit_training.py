@@ -539,6 +539,8 @@ def test_consistent_needs_the_power_to_find_halved_noise():
     assert seeing.final.power.condition == SAME_IN_ALL_RUNS
     known = audit(gaussian(1.0), canary=CANARY, claim=CLAIM, initial=np.zeros(PARAMETERS))
     assert "if batches are the same in all runs" in known.sentence
+    once = dataclasses.replace(known.description, runs=1)  # there is no other run to differ from
+    assert once.condition == "the canaries of the run differ by noise only"
     lenient = audit(hardly_depends, claim=CLAIM, power=0.0)
     assert lenient.verdict == "consistent"
 

@@ -170,6 +170,13 @@ def test_a_claim_about_other_steps_is_named():
     assert "about 600 steps, and 60 were observed" in result.final.doubts[0]
 
 
+def test_a_claim_about_another_sampling_rate_is_named():
+    claim = Claim.from_dpsgd(noise_multiplier=1.0, steps=60, sampling_rate=0.3)
+    result = audited(claim=claim).result
+    assert result.verdict == "inconclusive"
+    assert "about sampling rate 0.3, and the optimizer reports 0.25" in result.final.doubts[-1]
+
+
 def test_an_epsilon_can_be_claimed():
     result = audited(claimed_epsilon=1.0).result
     assert result.verdict == "violation"  # the noise that is reported allows more
