@@ -38,7 +38,7 @@ from dpaudit_paper.landscapes.one_insertion import composed_at_most, lasts
 
 ROOT = Path(__file__).parent.parent
 NUMBERS = ROOT / "benchmarks" / "landscapes.json"
-NAMES = ("landscapes.md", "reproduction-numbers.md", "amplification.md")
+NAMES = ("landscapes.md", "reproduction-numbers.md", "does-hiding-help.md")
 PAGES = [ROOT / "docs" / name for name in NAMES]
 
 DELTA = 1e-5
