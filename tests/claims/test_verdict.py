@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from dpaudit import Claim, ErrorCounts, Scores, test_claim
 from dpaudit.claims import CONFIRMED, LIVE, STRICT, UNNAMED, judge, unconfirmed
 from dpaudit.claims.anytime import AnytimeTest
 from dpaudit.claims.fixed_sample import scores_to_refute
-from dpaudit.claims.verdict import runs_to_refute
+from dpaudit.claims.verdict import _with_e_value, runs_to_refute
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.diagnostics import with_failures
 from dpaudit.lower_bounds.joint_test import curve_refuted
@@ -291,3 +292,7 @@ def test_an_e_value_along_the_way_decides_at_exactly_its_level() -> None:
         ).tensors.values()
         assert (test.suspected, test.refuted) == (suspected, refuted)
         assert test.e_value == e_value
+    dependent = replace(test, needs_independence=True, hidden=True, suspected=False)
+    for e_value, doubted in ((19.99, True), (20.0, False)):
+        combined = _with_e_value(dependent, e_value, 0.05, 0.0005)
+        assert (combined.needs_independence, combined.hidden) == (doubted, doubted)

@@ -212,3 +212,11 @@ def test_several_methods_refuse_settings_that_none_of_them_reads():
     sample = Scores.from_samples(np.arange(50.0), np.arange(50.0) + 1)
     with pytest.raises(InvalidInput, match="steps is for method 'dpsgd', got 'gaussian-dp'"):
         estimate_all(sample, delta=1e-5, methods=["gaussian-dp"], steps=10)
+
+
+@pytest.mark.parametrize("masses", [[0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [1.0]])
+def test_losses_are_composed_without_leaving_any_out(masses: list[float]) -> None:
+    first, composed = _composed([(-3, np.array(masses), 2), (1, np.array([0.25, 0.75]), 1)])
+    expected = np.convolve(np.convolve(masses, masses), [0.25, 0.75])
+    assert first == 2 * -3 + 1
+    np.testing.assert_allclose(composed, expected, atol=1e-15)

@@ -217,6 +217,9 @@ def test_the_grid_is_as_fine_as_the_points_allow() -> None:
     for points, interval in ((2**10, 0.04991295524938), (2**12, 0.0092134932004), (2**20, 1e-4)):
         bound = PldAccountant(points=points).epsilon(sampled, delta=1e-5)
         assert bound.details["interval"] == pytest.approx(interval, rel=1e-9)
+    few = NoisySteps(noise_multiplier=0.5, steps=10, sampling_rate=0.2)
+    bound = PldAccountant(points=2**10).epsilon(few, delta=1e-5)
+    assert bound.details["interval"] == pytest.approx(0.07352464649675, rel=1e-9)
     assert coarse_profile([sampled]).interval == pytest.approx(0.00055461324689, rel=1e-9)
     assert coarse_profile([sampled, other]).interval == 1e-3
     assert composed_range(sampled) == pytest.approx(200.1718281828459)
