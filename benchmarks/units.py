@@ -206,7 +206,11 @@ def play(path: str, right: bool, seed: int) -> tuple[bool, bool, int]:
     if path.startswith("check"):
         return bool(result.broken), bool(result.broken), result.calls
     refuted = result.verdict == "violation"
-    return refuted, refuted or bool(result.fresh_runs), result.runs + result.fresh_runs
+    return (
+        refuted,
+        refuted or result.suspected or bool(result.fresh_runs),
+        result.runs + result.fresh_runs,
+    )
 
 
 def cell(path: str, audits: int, pool: ProcessPoolExecutor) -> dict[str, object]:
@@ -229,13 +233,12 @@ def write_page(cells) -> None:
         "|---|---|---|---|---|",
     ]
     for row in cells:
-        check = row["path"].startswith("check")
-        numbers = (row["trainings"], row["found"], row["suspected"], row["alarms"])
-        trainings, found, suspected, alarms = (f"{number:,}" for number in numbers)
-        of = f"of {row['audits']:,}"
+        check, of = row["path"].startswith("check"), f"of {row['audits']:,}"
+        # A check has one stage; `None` was not counted.
+        suspected = "" if check or row["suspected"] is None else f"{row['suspected']} {of}"
         lines.append(
-            f"| {row['path']} | {f'{trainings} steps' if check else trainings} | {found} {of} | "
-            f"{'' if check else f'{suspected} {of}'} | {alarms} {of} |"
+            f"| {row['path']} | {row['trainings']}{' calls' if check else ''} | "
+            f"{row['found']} {of} | {suspected} | {row['alarms']} {of} |"
         )
     put_table("pipeline.md", "units.py", lines)
 
