@@ -216,7 +216,7 @@ def _cost(
     }
 
 
-def cost(pairs=12, steps=8, *, batch=128, device="cpu", **options):
+def cost(pairs=40, steps=8, *, batch=128, device="cpu", **options):
     """A ConvNet of 62,006 parameters with 2,000 canaries."""
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(16 * batch, 3, 32, 32), torch.randint(10, (16 * batch,)))
