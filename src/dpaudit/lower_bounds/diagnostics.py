@@ -49,7 +49,7 @@ def evidence_of(given: Any) -> Evidence:
 
 def dependence_of(scores: Scores) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The assumption that several canaries per run need, and a note with their correlation."""
-    if not scores.clustered:
+    if scores.runs == len(scores.run):
         return (), ()
     return (INDEPENDENT_CANARIES,), (within_run_dependence(scores),)
 
