@@ -146,28 +146,28 @@ def combine(paths: Sequence[str | Path]) -> Combined:
             )
         receipts.append(result.receipt)
         signed.append(result.signature)
-    claims = [_claim(one, path) for one, path in zip(receipts, paths, strict=True)]
+    claims = [_claim(receipt, path) for receipt, path in zip(receipts, paths, strict=True)]
     for claim, path in zip(claims[1:], paths[1:], strict=True):
         if claim != claims[0]:
             raise InvalidInput(
                 f"receipts must be about the same claim, got {claims[0].description} in {paths[0]} "
                 f"and {claim.description} in {path}"
             )
-    for one, other in itertools.combinations(range(len(paths)), 2):
-        shared = shared_evidence(receipts[one], receipts[other])
+    for first, second in itertools.combinations(range(len(paths)), 2):
+        shared = shared_evidence(receipts[first], receipts[second])
         if shared:
             raise InvalidInput(
-                f"receipts must be of independent audits, but {paths[one]} and {paths[other]} have "
-                f"{shared}; use another --seed for each audit"
+                f"receipts must be of independent audits, but {paths[first]} and {paths[second]} "
+                f"have {shared}; use another --seed for each audit"
             )
     notes = ["whether audits that found less were left out cannot be seen"]
     if not all(signed):
-        unsigned = sum(one is None for one in signed)
+        unsigned = sum(signature is None for signature in signed)
         notes.append(f"{unsigned} of {len(paths)} receipts have no signature")
-    assumed = [text for one in receipts for text in _assumptions(one)]
+    assumed = [text for receipt in receipts for text in _assumptions(receipt)]
     return Combined(
         claim=claims[0].description,
-        e_values=tuple(e_value_of(one) for one in receipts),
+        e_values=tuple(e_value_of(receipt) for receipt in receipts),
         assumptions=("the audits are independent", *dict.fromkeys(assumed)),
         notes=tuple(notes),
     )

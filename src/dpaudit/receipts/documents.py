@@ -69,8 +69,8 @@ def facts(checked: Verification) -> list[tuple[str, str]]:
     ]
     if power is not None:
         noise, share = _number(power["detect_noise"]), 100 * float(power["probability"])
-        known = power.get("only_noise_varies")
-        condition = "" if known else ", if nothing but noise and canary differs between runs"
+        alone = power.get("only_noise_varies")
+        condition = "" if alone else ", if nothing but noise and canary differs between runs"
         text = f"noise {noise} times as large as claimed is found in {share:.3g} % of such audits"
         rows.append(("Power", text + condition))
     if stated.covers:
@@ -99,8 +99,8 @@ def risk_rows(receipt: Receipt) -> list[tuple[str, ...]]:
             (
                 f"{'claimed' if term['side'] == 'upper' else 'shown'}: {term['source']}",
                 f"{sign} {_number(term['advantage'])}",
-                *(f"{sign} {100 * float(one['true_positive_rate']):.3g} %" for one in at),
-                *(f"{sign} {_number(one['posterior_odds'])} : 1" for one in at),
+                *(f"{sign} {100 * float(point['true_positive_rate']):.3g} %" for point in at),
+                *(f"{sign} {_number(point['posterior_odds'])} : 1" for point in at),
             )
         )
     return rows
@@ -207,7 +207,7 @@ def _yaml_lines(value: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"  {line}" for line in _yaml_lines(item))
         elif isinstance(item, list | tuple) and item:
             yield f"{key}:"
-            yield from (f"  - {_scalar(one)}" for one in item)
+            yield from (f"  - {_scalar(entry)}" for entry in item)
         else:
             yield f"{key}: {_scalar(item)}"
 
@@ -452,7 +452,8 @@ def controls(checked: Verification) -> str:
     """The control map in Markdown."""
     header = ("document", "item", "topic", "answer", "detail")
     rows = [
-        (one.source, one.number, one.topic, one.answer, one.detail) for one in control_map(checked)
+        (item.source, item.number, item.topic, item.answer, item.detail)
+        for item in control_map(checked)
     ]
     head = f"<!-- {MARKER} -->\n\n# Control map of the receipt {checked.receipt.digest[:16]}\n"
     return (
@@ -473,7 +474,7 @@ def filing_page(checked: Verification) -> str:
     """Two pages of HTML for print: what was found, and the control map."""
     receipt = checked.receipt
     name = receipt.given.name or str(receipt.given.configuration["mechanism"]["name"])
-    rows = [(one.source, one.number, one.topic, one.answer) for one in control_map(checked)]
+    rows = [(item.source, item.number, item.topic, item.answer) for item in control_map(checked)]
     untested = "".join(f"<li>{_cell(text)}</li>" for text in (*checked.not_checked, NOT_THIS_MODEL))
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><!-- {MARKER} -->'

@@ -355,7 +355,7 @@ def table_of(scores: Scores) -> Table:
     counted_up = np.array_equal(scores.run, np.arange(len(scores)))
     return Table(
         score=tuple(as_plain(scores.score)),
-        inserted="".join("01"[one] for one in scores.inserted.tolist()),
+        inserted="".join("01"[coin] for coin in scores.inserted.tolist()),
         run=None if counted_up else tuple(scores.run.tolist()),
         canary=tuple(scores.canary.tolist()) if scores.canary.any() else None,
     )
@@ -369,7 +369,7 @@ def scores_in(table: Table) -> Scores:
     canary = np.zeros(rows, dtype=np.int64) if table.canary is None else np.array(table.canary)
     return Scores(
         score=np.array(table.score, dtype=np.float64),  # reads "inf", too
-        inserted=np.array([one == "1" for one in table.inserted], dtype=bool),
+        inserted=np.array([mark == "1" for mark in table.inserted], dtype=bool),
         run=np.arange(rows) if table.run is None else np.array(table.run, dtype=np.int64),
         canary=canary.astype(np.int64),
     )
@@ -387,7 +387,7 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         value = msgspec.structs.asdict(value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     elif hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -477,7 +477,9 @@ def parse(content: bytes, *kinds: type[D], name: str) -> D:
 
 def _only(kind: type[Document], field: str) -> Any:
     """The only value that a field of this kind of document can have."""
-    return next(one.default for one in msgspec.structs.fields(kind) if one.name == field)
+    return next(
+        declared.default for declared in msgspec.structs.fields(kind) if declared.name == field
+    )
 
 
 # ---- schema ----------------------------------------------------------------------------------

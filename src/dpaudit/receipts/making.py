@@ -106,7 +106,7 @@ def receipt_of(
         question=as_plain(result.question.to_dict()),
         facts=as_plain({name: summary[name] for name in FACTS if name in summary}),
         phases=tuple(phases),
-        sessions=tuple(as_plain(dict(one)) for one in record.versions),
+        sessions=tuple(as_plain(dict(version)) for version in record.versions),
         played_on=dict(record.played_on()),
         horizon=horizon,
         attempts=attempts_known(record),
@@ -127,9 +127,11 @@ def _phase(record: AuditRecord, phase: int, horizon: int, *, include_scores: boo
         digest=digest_of(scores),
         table=table_of(scores) if inside else None,
         failures=tuple(
-            FailedRun(run=one.run, inserted=one.inserted, canaries=one.canaries, error=one.error)
-            for one in tiles
-            if isinstance(one, Failure)
+            FailedRun(
+                run=tile.run, inserted=tile.inserted, canaries=tile.canaries, error=tile.error
+            )
+            for tile in tiles
+            if isinstance(tile, Failure)
         ),
     )
 

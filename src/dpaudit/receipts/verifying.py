@@ -209,7 +209,7 @@ def verify(
         Check(name="digest", passed=agrees, detail=_DIGEST[agrees]),
     ]
     if isinstance(document, Receipt):
-        checks += _checks(document, [(str(one), read_scores(one)) for one in scores])
+        checks += _checks(document, [(str(file), read_scores(file)) for file in scores])
         checks += _as_registered(document.given, plan)
         checks.append(Check(name="attempts", passed=None, detail=_attempts(document.given)))
     elif scores or plan is not None:
@@ -257,10 +257,10 @@ def _case_again(case: Case) -> Check:
 
 
 def _attempts(given: Given) -> str:
-    known = given.attempts
+    attempts = given.attempts
     return (
-        f"the auditor's store knew {counted(known.same_training, 'audit')} of this training, and "
-        f"{known.same_name:,} of trainings of its name ({known.unfinished:,} unfinished)"
+        f"the auditor's store knew {counted(attempts.same_training, 'audit')} of this training, "
+        f"and {attempts.same_name:,} of trainings of its name ({attempts.unfinished:,} unfinished)"
     )
 
 
@@ -269,13 +269,12 @@ def _checks(receipt: Receipt, files: Sequence[tuple[str, Scores]]) -> list[Check
     try:
         _check_sizes(given)
         description = description_of(given)
-        tables, found = _tables(given, files)
+        tables, checks = _tables(given, files)
         missing = [phase for phase in given.phases if phase.phase not in tables]
         if not missing:
-            found.append(_check_coins(given, description, tables))
+            checks.append(_check_coins(given, description, tables))
     except NONSENSE as error:
         return [Check(name="settings", passed=False, detail=_reason(error))]
-    checks = found
     if missing:
         reason = "scores are missing; give them with --scores FILE"
         checks.append(Check(name="bounds and verdict", passed=None, detail=reason))
@@ -310,10 +309,10 @@ def _check_sizes(given: Given) -> None:
     msgspec.convert(given.configuration, _Configuration)
     msgspec.convert(given.question, _Question)
     _validate.label("name", given.name)
-    failed = [one for phase in given.phases for one in phase.failures]
-    if sum(one.canaries for one in failed) > 10**7:
+    failed = [failure for phase in given.phases for failure in phase.failures]
+    if sum(failure.canaries for failure in failed) > 10**7:
         raise InvalidReceipt("failed runs must have at most 10,000,000 canaries together")
-    if any(one.inserted > one.canaries for one in failed):
+    if any(failure.inserted > failure.canaries for failure in failed):
         raise InvalidReceipt("a failed run must have at most as many insertions as canaries")
     if [phase.phase for phase in given.phases] not in ([0], [0, 1]):
         raise InvalidReceipt("phases must be 0, or 0 and 1")
@@ -363,21 +362,23 @@ def _check_coins(given: Given, description: Description, tables: Mapping[int, Sc
     for phase in given.phases:
         sample, scores = description.sample(phase.phase), tables[phase.phase]
         failed = failures_in(phase)
-        known = scores.run.min() >= 0 and scores.run.max() < sample.runs
-        known &= scores.canary.min() >= 0 and scores.canary.max() < description.canaries
-        if not known or any(one.run >= sample.runs for one in failed):
+        in_range = scores.run.min() >= 0 and scores.run.max() < sample.runs
+        in_range &= scores.canary.min() >= 0 and scores.canary.max() < description.canaries
+        if not in_range or any(failure.run >= sample.runs for failure in failed):
             problem = "there are runs or canaries beyond those of the settings"
             break
         runs = np.unique(scores.run)
         try:
-            every = coins_of(description, sample, [*runs.tolist(), *(one.run for one in failed)])
+            every = coins_of(
+                description, sample, [*runs.tolist(), *(failure.run for failure in failed)]
+            )
         except (ImportError, MissingExtra):
             return Check(name=name, passed=None, detail="this takes torch, which is not installed")
         rows = np.searchsorted(runs, scores.run)
         if not np.array_equal(every[rows, scores.canary], scores.inserted):
             problem = "the labels are not the coins of the stated seed"
         lost = every[len(runs) :].sum(axis=1)
-        if any(int(coins) != one.inserted for coins, one in zip(lost, failed, strict=True)):
+        if any(int(coins) != failure.inserted for coins, failure in zip(lost, failed, strict=True)):
             problem = "the labels of failed runs are not the coins of the stated seed"
     detail = problem or "all labels are the coins of the stated seed"
     return Check(name=name, passed=not problem, detail=detail)
