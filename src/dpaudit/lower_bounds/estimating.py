@@ -117,11 +117,15 @@ def claimed_history(settings: Mapping[str, Any]) -> list[Group] | None:
 
 def _methods(names: Iterable[str], mechanism: Mapping[str, Any]) -> dict[str, Method]:
     """The methods of these names; ``mechanism`` is what `estimate` is told for ``"dpsgd"``."""
-    names = list(names)
+    chosen = dict[str, Method]()
+    for name in names:
+        is_dpsgd = isinstance(name, str) and name == "dpsgd"
+        method = _dpsgd(**mechanism) if is_dpsgd else METHODS[name]
+        chosen[name] = method
     given = [name for name, value in mechanism.items() if value is not None]
-    if given and "dpsgd" not in names:
-        raise InvalidInput(f"{given[0]} is for method 'dpsgd', got {', '.join(map(repr, names))}")
-    return {name: _dpsgd(**mechanism) if name == "dpsgd" else METHODS[name] for name in names}
+    if given and "dpsgd" not in chosen:
+        raise InvalidInput(f"{given[0]} is for method 'dpsgd', got {', '.join(map(repr, chosen))}")
+    return chosen
 
 
 def _dpsgd(
