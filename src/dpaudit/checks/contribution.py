@@ -127,15 +127,15 @@ def _judged(
     **more: str,
 ) -> Outcome:
     """The outcome for the contribution that exceeds its limit most."""
-    worst = max(filter(None, contributions), key=lambda one: one.excess, default=None)
+    worst = max(filter(None, contributions), key=lambda item: item.excess, default=None)
     if worst is None:
         return not_tested("Rounding hides the contributions of such gradients.")
-    seen = {"measured": worst.words, "allowed": f"at most {worst.limit + worst.blur:.4g} C"}
+    comparison = {"measured": worst.words, "allowed": f"at most {worst.limit + worst.blur:.4g} C"}
     if worst.excess > 0:
-        return broken(words(worst), **seen, **more)
+        return broken(words(worst), **comparison, **more)
     if worst.blur > 0.5:
-        return not_tested("Rounding or noise hides contributions of this size.", **seen)
-    return passed(**seen)
+        return not_tested("Rounding or noise hides contributions of this size.", **comparison)
+    return passed(**comparison)
 
 
 def _along_one_coordinate(measured: Measurements) -> Outcome:
@@ -146,7 +146,7 @@ def _along_one_coordinate(measured: Measurements) -> Outcome:
         length: contribution(measured, measured.along_axis(length * clip_norm), measured.unit)
         for length in lengths
     }
-    sizes = {length: one.size for length, one in by_length.items() if one is not None}
+    sizes = {length: item.size for length, item in by_length.items() if item is not None}
     cause, precedent = _likely(measured, sizes) if sizes else ("", "")
     return _judged(
         by_length.values(),
@@ -192,7 +192,7 @@ def _at_other_places(measured: Measurements) -> Outcome:
     }
 
     def words(worst: Contribution) -> str:
-        row = next(name for name, one in by_place.items() if one is worst)
+        row = next(name for name, item in by_place.items() if item is worst)
         return (
             f"In the {row} row of the batch an example contributes {worst.words}, in units of the "
             "contribution of the last row."
@@ -288,7 +288,7 @@ def _with_entries(measured: Measurements, entries: dict[str, float], **more: str
             )
 
     def words(worst: Contribution) -> str:
-        name = next(name for name, one in by_name.items() if one is worst)
+        name = next(name for name, item in by_name.items() if item is worst)
         return f"A gradient with {name} is not clipped."
 
     return _judged(by_name.values(), words, **more)
@@ -371,7 +371,7 @@ def _changes(measured: Measurements, changes: dict[str, Any], **words: str) -> O
         return not_tested("Rounding hides contributions in single tensors.")
     floor = ruler.size(measured.rounding)
     sizes: list[float] = []
-    seen = {"measured": "", "allowed": f"at most {ruler.limit + floor:.4g} C"}
+    comparison = {"measured": "", "allowed": f"at most {ruler.limit + floor:.4g} C"}
     for name, change in changes.items():
         try:
             changed = change()
@@ -382,18 +382,18 @@ def _changes(measured: Measurements, changes: dict[str, Any], **words: str) -> O
             failure = "The output is not finite."  # another probe's business
             continue
         sizes.append(ruler.size(changed))
-        seen["measured"] = f"{max(sizes):.4g} C"
+        comparison["measured"] = f"{max(sizes):.4g} C"
         if sizes[-1] - floor > ruler.limit:
             if measured.bends:
                 return not_tested(NOT_LINEAR)
             return broken(
-                f"{name} changes the update by {sizes[-1]:.4g} C in total.", **seen, **words
+                f"{name} changes the update by {sizes[-1]:.4g} C in total.", **comparison, **words
             )
     if not sizes:
         return not_tested(f"No such change could be measured: {failure}")
     if floor > 0.5 * ruler.limit:
-        return not_tested("Rounding hides changes of this size.", **seen)
-    return passed(**seen)
+        return not_tested("Rounding hides changes of this size.", **comparison)
+    return passed(**comparison)
 
 
 _TOTAL = {
@@ -577,14 +577,17 @@ def _zero_gradient(measured: Measurements) -> Outcome:
             f"A zero gradient makes the output infinite or NaN; see '{BOUNDED.name}'."
         )
     size = root_mean_square(changed)
-    seen = {"measured": f"{size / (level or 1.0):.2g} x noise", "allowed": "no more than rounding"}
+    comparison = {
+        "measured": f"{size / (level or 1.0):.2g} x noise",
+        "allowed": "no more than rounding",
+    }
     if not measured.presence_counts:
-        return passed(**seen)
+        return passed(**comparison)
     if level > 0 and size > level:
         return not_tested(
             "With one more example the training draws other noise under the same seed. This is no "
             "leak, but it hides this rule: draw the noise from a generator of its own.",
-            **seen,
+            **comparison,
         )
     factor = _rescaling(measured)
     if abs(factor - 1) < _UNCHANGED:
@@ -594,7 +597,7 @@ def _zero_gradient(measured: Measurements) -> Outcome:
             remedy="Give every example a weight of its own, and scale the noise by the largest "
             "weight.",
             seen_in="weights of clients in federated averaging",
-            **seen,
+            **comparison,
         )
     about = f", by a factor of about {factor:.4g}" if np.isfinite(factor) else ""
     return broken(
@@ -607,7 +610,7 @@ def _zero_gradient(measured: Measurements) -> Outcome:
         "--fixed-batch-size).",
         seen_in="loops that take the mean over a Poisson batch; optax's "
         "differentially_private_aggregate does, and is meant for batches of a fixed size",
-        **seen,
+        **comparison,
     )
 
 
@@ -631,12 +634,12 @@ def _long_gradients(measured: Measurements) -> Outcome:
     if not (np.all(np.isfinite(long)) and short @ short > 0):
         return not_tested("Outputs beside long gradients are not finite.")
     factor = float(long @ short / (short @ short))
-    seen = {
+    comparison = {
         "measured": f"{factor:.4g} times",
         "allowed": f"{1 - _TOLERATED:g} to {1 + _TOLERATED:g} times",
     }
     if abs(factor - 1) <= _TOLERATED:
-        return passed(**seen)
+        return passed(**comparison)
     # A public function of the noisy gradient, such as its normalisation, does not scale the noise
     # of two seeds by exactly the same factor.
     tolerance = min(1e-3, 0.2 / float(np.sqrt(len(short))))
@@ -645,12 +648,12 @@ def _long_gradients(measured: Measurements) -> Outcome:
         return not_tested(
             "Outputs vary by another amount beside long gradients, but not in proportion to the "
             "noise, as behind a public transform of the noisy gradient.",
-            **seen,
+            **comparison,
         )
     return broken(
         f"With {count:,} long gradients in the batch, noise is {factor:.4g} times as "
         "large as with as many short ones: the batch decides the size of the noise.",
-        **seen,
+        **comparison,
     )
 
 
@@ -662,7 +665,7 @@ def _noise_beside(measured: Measurements, count: int, length: float) -> tuple[Ar
     outputs = [
         subject.output(None, seed, measured.steps, companions=rows) for seed in measured.seeds[:2]
     ]
-    rounding = 4 * measured.precision * max(float(np.linalg.norm(one)) for one in outputs)
+    rounding = 4 * measured.precision * max(float(np.linalg.norm(output)) for output in outputs)
     return outputs[0] - outputs[1], rounding + 2 * float(np.linalg.norm(measured.rounding))
 
 
@@ -689,11 +692,11 @@ def _empty_batch(measured: Measurements) -> Outcome:
     ratio = float(np.sqrt((draws**2).sum() / degrees)) / usual if usual else 1.0
     # A mean over the actual batch divides an empty one by 1, which another probe reports.
     least = 0.95 * float(np.sqrt(smallest_ratio(degrees, FALSE_ALARM))) - 0.02
-    seen = {"measured": f"{ratio:.3g} x noise", "allowed": f"at least {least:.3g} x noise"}
+    comparison = {"measured": f"{ratio:.3g} x noise", "allowed": f"at least {least:.3g} x noise"}
     if ratio < least:
         text = f"On an empty batch noise is {ratio:.3g} times as large as on other batches."
-        return broken(text, **seen, **words)
-    return passed(**seen)
+        return broken(text, **comparison, **words)
+    return passed(**comparison)
 
 
 DATA = Rule(

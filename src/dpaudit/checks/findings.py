@@ -54,8 +54,8 @@ class Outcome:
     epsilon: float | None = None
 
 
-def _outcome(verdict: Verdict, explanation: str = "", **seen: Any) -> Outcome:
-    return Outcome(verdict=verdict, explanation=explanation, **seen)
+def _outcome(verdict: Verdict, explanation: str = "", **details: Any) -> Outcome:
+    return Outcome(verdict=verdict, explanation=explanation, **details)
 
 
 passed = partial(_outcome, "passed")
@@ -249,7 +249,7 @@ class CheckResult:
         """``"broken"`` if a rule is, ``"not tested"`` if a core rule could not be tested."""
         if self.broken:
             return "broken"
-        return "not tested" if any(one.rule.core for one in self.not_tested) else "passed"
+        return "not tested" if any(finding.rule.core for finding in self.not_tested) else "passed"
 
     @property
     def passed(self) -> bool:
@@ -292,7 +292,9 @@ class CheckResult:
         if self.broken:
             return f"Broken: {', '.join(finding.rule.name for finding in self.broken)}.{rest}"
         if not self.passed:
-            core = ", ".join(one.rule.name for one in self.not_tested if one.rule.core)
+            core = ", ".join(
+                untested.rule.name for untested in self.not_tested if untested.rule.core
+            )
             return f"Not tested: {core}.{rest}"
         return f"No rule was seen to be broken.{rest} This is not a proof of privacy."
 

@@ -388,30 +388,30 @@ class Measurements:
             return Unit(size=size, error=0.05 * size, kind="linear")
         # A tenth is below every threshold even where each of a hundred tensors has its own.
         for share in (0.1, 0.5, 1.0):
-            seen = self.response(share * full)
-            if seen.error <= _IMPRECISE * seen.size:
+            response = self.response(share * full)
+            if response.error <= _IMPRECISE * response.size:
                 break
-        if seen.size <= 2 * seen.error or not np.isfinite(seen.size):
-            return Unit(size=0.0, error=seen.error, kind="absent")
+        if response.size <= 2 * response.error or not np.isfinite(response.size):
+            return Unit(size=0.0, error=response.error, kind="absent")
         half = self.response(share / 2 * full)
-        slack = 0.02 + 2 * seen.error / seen.size
-        if abs(half.size / seen.size - 0.5) <= slack:
-            size = seen.size / share
+        slack = 0.02 + 2 * response.error / response.size
+        if abs(half.size / response.size - 0.5) <= slack:
+            size = response.size / share
             if self.steps > 1:
                 # The other examples react to a canary, not always in proportion to its norm.
                 size = max(size, self.response(full).size)
-            return Unit(size=size, error=seen.error / share, kind="linear")
+            return Unit(size=size, error=response.error / share, kind="linear")
         if self.steps == 1 and self.noise_is_there and self.bends:
-            return Unit(size=seen.size, error=seen.error, kind="unclear")
+            return Unit(size=response.size, error=response.error, kind="unclear")
         long = self.response(1e3 * full)
-        if half.size / seen.size > 0.75:
+        if half.size / response.size > 0.75:
             return Unit(size=long.size, error=long.error, kind="normalised")
         longer = self.response(ENDLESS * full)
         if np.isfinite(longer.size) and (
             abs(longer.size / max(long.size, 1e-300) - 1) <= 0.01 + slack
         ):
             return Unit(size=longer.size, error=longer.error, kind="normalised")
-        return Unit(size=seen.size, error=seen.error, kind="unclear")
+        return Unit(size=response.size, error=response.error, kind="unclear")
 
     @cached_property
     def raw_share(self) -> float:

@@ -94,14 +94,14 @@ def _silent(
 def _silence(measured: Measurements) -> Outcome:
     """No noise was seen: is there none, or does rounding hide it?"""
     claimed = measured.unit.size * measured.subject.noise_multiplier * np.sqrt(measured.steps)
-    seen = {"measured": "none", "allowed": "all trained"}
+    comparison = {"measured": "none", "allowed": "all trained"}
     if not measured.unit.known or claimed / measured.insertions <= _VISIBLE * measured.floor:
         return not_tested(
             "Neither noise nor canary rises above the rounding of the parameters. Use a larger "
             "learning rate for the check, return float64, or return how far the parameters moved.",
-            **seen,
+            **comparison,
         )
-    return broken("All seeds give the same parameters: no noise, or always the same.", **seen)
+    return broken("All seeds give the same parameters: no noise, or always the same.", **comparison)
 
 
 def _change_between_steps(measured: Measurements) -> Outcome:
@@ -225,24 +225,24 @@ def _between_parameters(measured: Measurements) -> Outcome:
         )
     excesses = dependences(directions.rows)
     name = max(excesses, key=lambda key: excesses[key])
-    seen = {"measured": f"{name}: {excesses[name]:.2g}", "allowed": "at most 1"}
+    comparison = {"measured": f"{name}: {excesses[name]:.2g}", "allowed": "at most 1"}
     if excesses[name] <= 1:
-        return passed(**seen)
+        return passed(**comparison)
     words = f"Noise is correlated between parameters ({name})."
-    return _unless_more_varies(measured, "Parameters vary together", words, **seen)
+    return _unless_more_varies(measured, "Parameters vary together", words, **comparison)
 
 
 def _unless_more_varies(
-    measured: Measurements, together: str, explanation: str, /, **seen: str
+    measured: Measurements, together: str, explanation: str, /, **comparison: str
 ) -> Outcome:
     """Broken, if nothing but the noise varies from seed to seed."""
     if varies_too_much(measured) or measured.steps > 1:
         return not_tested(
             f"{together}, but more than the noise may depend on the seed: keep the starting point, "
             "the data and the batches fixed, and train one step.",
-            **seen,
+            **comparison,
         )
-    return broken(explanation, **seen)
+    return broken(explanation, **comparison)
 
 
 def repeated(directions: Directions) -> NDArray[np.bool_]:
@@ -330,11 +330,11 @@ def _correlated_runs(measured: Measurements) -> Outcome:
     # Subtracting the mean over seeds correlates every two of them by -1 / (seeds - 1).
     away = np.abs(products + 1 / (seeds - 1))[np.triu_indices(seeds, 1)].max()
     limit = standard_deviations(2 * FALSE_ALARM / (seeds * (seeds - 1))) / np.sqrt(count)
-    seen = {"measured": f"correlation {away:.2g}", "allowed": f"at most {limit:.2g}"}
+    comparison = {"measured": f"correlation {away:.2g}", "allowed": f"at most {limit:.2g}"}
     if away <= limit:
-        return passed(**seen)
+        return passed(**comparison)
     words = "Noise is correlated between runs with different seeds."
-    return _unless_more_varies(measured, "Runs vary together", words, **seen)
+    return _unless_more_varies(measured, "Runs vary together", words, **comparison)
 
 
 RUNS = Rule(
@@ -437,28 +437,29 @@ def _size(measured: Measurements) -> Outcome:
     sigma, times = measured.subject.noise_multiplier, float(np.sqrt(size.ratio))
     least = smallest_ratio(size.degrees, FALSE_ALARM / 2) / size.give
     most = _largest_size(measured, size)
-    seen = {
+    comparison = {
         "measured": f"sigma {sigma * times:.4g}",
         "allowed": f"{sigma * np.sqrt(least):.4g} to {sigma * np.sqrt(most):.4g}",
     }
     if size.ratio < least:
-        return broken(f"Noise is {times:.3g} times as large as the claim says.", **seen)
+        return broken(f"Noise is {times:.3g} times as large as the claim says.", **comparison)
     short = size.short_tensors(FALSE_ALARM / 2, size.give)
     if short:
         names = (f"{name} ({np.sqrt(ratio):.3g} times)" for name, ratio in short.items())
         return broken(
-            f"In some tensors noise is smaller than the claim says: {', '.join(names)}.", **seen
+            f"In some tensors noise is smaller than the claim says: {', '.join(names)}.",
+            **comparison,
         )
     if size.ratio <= most:
-        return passed(**seen)
+        return passed(**comparison)
     if measured.steps > 1:
         return not_tested(
             f"Outputs vary {times:.3g} times as much as {measured.steps} steps with "
             "noise of their own would: the starting point may depend on the seed, or the same "
             "noise is added in every step, which is a leak. Let train take `steps`.",
-            **seen,
+            **comparison,
         )
-    return warning(_too_large(measured, size, times), **seen)
+    return warning(_too_large(measured, size, times), **comparison)
 
 
 def _why_no_size(measured: Measurements) -> str:
@@ -553,14 +554,14 @@ def _gaussian(measured: Measurements) -> Outcome:
     repeats = _coarse(measured)
     wrong = shape.tails or ("" if measured.mixes else shape.norms)
     allowed = max(_EXCESS, _DEVIATIONS * shape.error)
-    seen = {"measured": f"kurtosis {shape.kurtosis:.3g}", "allowed": f"3 ± {allowed:.2g}"}
+    comparison = {"measured": f"kurtosis {shape.kurtosis:.3g}", "allowed": f"3 ± {allowed:.2g}"}
     if not wrong and repeats is None:
-        return passed(**seen)
+        return passed(**comparison)
     if measured.bends:
         return not_tested(
             "The noise decides what a gradient does, as behind a public transform of the noisy "
             "gradient: check the step before it.",
-            **seen,
+            **comparison,
         )
     if repeats is not None:
         return broken(
@@ -569,7 +570,7 @@ def _gaussian(measured: Measurements) -> Outcome:
             measured=f"{repeats:.2g} repeated",
             allowed="none",
         )
-    return _unless_more_varies(measured, "Outputs are not normal", wrong, **seen)
+    return _unless_more_varies(measured, "Outputs are not normal", wrong, **comparison)
 
 
 @final

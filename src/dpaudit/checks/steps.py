@@ -232,18 +232,18 @@ def _returns_later(measured: Measurements) -> Outcome:
     course = trajectory(measured)
     assert course is not None
     share = abs(course.persistence)
-    seen = {
+    comparison = {
         "measured": f"{share:.3g} of it in the next step",
         "allowed": f"below {_PERSISTS:g}, or with its noise",
     }
     if share < _PERSISTS or course.correlations()[1, 2] > -_CORRELATED:
-        return passed(**seen)
+        return passed(**comparison)
     if measured.bends:
         return not_tested(NOT_LINEAR)
     return broken(
         f"A contribution comes back in the step after its own, {share:.3g} times as large, without "
         "the noise that it was under.",
-        **seen,
+        **comparison,
     )
 
 
@@ -259,10 +259,10 @@ def _remembers(measured: Measurements) -> Outcome:
         return not_tested(same_output(measured))
     again = measured.subject.output(None, measured.seeds[0], measured.steps)
     changed = float(np.abs(again - measured.quiet).max())
-    seen = {"measured": f"{changed:.2g} apart", "allowed": "rounding"}
+    comparison = {"measured": f"{changed:.2g} apart", "allowed": "rounding"}
     if changed <= 1e-3 * measured.noise_level():
-        return passed(**seen)
-    return broken("The output of the step depends on gradients of earlier calls.", **seen)
+        return passed(**comparison)
+    return broken("The output of the step depends on gradients of earlier calls.", **comparison)
 
 
 OWN_STEP = Rule(
@@ -383,7 +383,7 @@ def _sizes(measured: Measurements, course: Trajectory) -> Outcome:
     ratio = smallest_ratio(course.degrees, FALSE_ALARM / len(relative))
     least = float(np.sqrt(ratio)) * (1 - _TOLERATED)
     worst = int(relative.argmin())
-    seen = {
+    comparison = {
         "measured": f"{relative.min():.3g} to {relative.max():.3g} x sigma",
         "allowed": f"at least {least:.3g} x sigma",
     }
@@ -391,7 +391,7 @@ def _sizes(measured: Measurements, course: Trajectory) -> Outcome:
         return broken(
             f"In step {course.steps[worst]} noise is {relative[worst]:.3g} times as large as the "
             "claim says, relative to what an example contributes to that step.",
-            **seen,
+            **comparison,
         )
     growing = relative[: course.linked]
     schedule = growing.max() > 1.5 * growing.min() and course.reaction < 0.1
@@ -399,9 +399,9 @@ def _sizes(measured: Measurements, course: Trajectory) -> Outcome:
         return warning(
             "Noise differs between steps by more than half, and is nowhere too small. "
             "Is this schedule intended, and does the accountant know it?",
-            **seen,
+            **comparison,
         )
-    return passed(**seen)
+    return passed(**comparison)
 
 
 EVERY_STEP = Rule(
@@ -452,7 +452,7 @@ def _shift_of_output(measured: Measurements) -> Outcome:
         for name, gradient in gradients.items()
     }
     words = max(shifts, key=lambda key: shifts[key])
-    seen = {
+    comparison = {
         "measured": f"{shifts[words]:.3g} of the claim",
         "allowed": f"at most {1 + _SLACK:.3g}",
     }
@@ -460,9 +460,9 @@ def _shift_of_output(measured: Measurements) -> Outcome:
         return broken(
             f"A gradient in {words} shifts the output by at least {shifts[words]:.3g} times as "
             "many standard deviations of the noise as the claim allows.",
-            **seen,
+            **comparison,
         )
-    return passed(**seen)
+    return passed(**comparison)
 
 
 def _shift(measured: Measurements, gradient: Array, steps: int) -> float:

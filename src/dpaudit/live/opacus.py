@@ -131,7 +131,9 @@ def largest_contribution(optimizer: Any) -> float | None:
     without, largest = clipped_sum(0.0), 0.0
     for length in _LENGTHS:
         changes = zip(clipped_sum(length), without, strict=True)
-        change = math.sqrt(sum(float((one - other).norm()) ** 2 for one, other in changes))
+        change = math.sqrt(
+            sum(float((there - not_there).norm()) ** 2 for there, not_there in changes)
+        )
         largest = max(largest, change / float(optimizer.max_grad_norm))
     return largest
 

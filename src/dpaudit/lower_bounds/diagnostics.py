@@ -67,8 +67,10 @@ def with_failures(scores: Scores, failures: Sequence[Failure]) -> Scores:
     lost = Scores(
         score=np.full(sum(map(len, inserted)), -np.inf),
         inserted=np.concatenate(inserted),
-        run=np.repeat([one.run for one in failures], [one.canaries for one in failures]),
-        canary=np.concatenate([np.arange(len(one)) for one in inserted]),
+        run=np.repeat(
+            [failure.run for failure in failures], [failure.canaries for failure in failures]
+        ),
+        canary=np.concatenate([np.arange(len(labels)) for labels in inserted]),
     )
     return Scores.concat([scores, lost])
 

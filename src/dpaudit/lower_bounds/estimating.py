@@ -175,8 +175,8 @@ def estimate_all(
     evidence = evidence_of(evidence)
     mechanism = {"sampling_rate": sampling_rate, "steps": steps, "history": history}
     if methods is None:
-        known = any(setting is not None for setting in mechanism.values())
-        methods = ("dpsgd", "clopper-pearson") if known else DEFAULT_METHODS
+        is_dpsgd = any(setting is not None for setting in mechanism.values())
+        methods = ("dpsgd", "clopper-pearson") if is_dpsgd else DEFAULT_METHODS
     if isinstance(methods, str) or not isinstance(methods, Iterable):
         raise InvalidInput(f"methods must be a list of names of methods, got {methods!r}")
     bounds: list[Bound] = []

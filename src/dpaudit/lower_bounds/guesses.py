@@ -280,10 +280,10 @@ def best_plan(
     for index in np.argsort(-ceilings, kind="stable"):
         if ceilings[index] <= best:
             break
-        seen = Guesses(int(plans.correct[index]), int(plans.guesses[index]), plans.remaining)
-        if not refutes(seen, best):
+        observed = Guesses(int(plans.correct[index]), int(plans.guesses[index]), plans.remaining)
+        if not refutes(observed, best):
             continue
-        value = bound(seen)
+        value = bound(observed)
         if value > best:
             best, winner = value, index
     if winner is None:

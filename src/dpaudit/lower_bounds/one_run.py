@@ -115,27 +115,27 @@ def plan_for(
         return best_plan(
             plans,
             ceilings=np.where(plans.correct == 0, 0.0, np.where(wrong == 0, np.inf, ceilings)),
-            refutes=lambda seen, mu: guesses_refute(gaussian_curve(mu), seen, significance),
-            bound=lambda seen: of_guesses(seen, GAUSSIAN, significance),
+            refutes=lambda observed, mu: guesses_refute(gaussian_curve(mu), observed, significance),
+            bound=lambda observed: of_guesses(observed, GAUSSIAN, significance),
         )
     delta = 0.0 if family.pairs is None else family.pairs.delta or 0.0
     return best_plan(
         plans,
         ceilings=_pure_epsilon(plans.correct, plans.guesses, significance),
-        refutes=lambda seen, epsilon: (
-            one_run_p_value(seen, epsilon=epsilon, delta=delta) <= significance
+        refutes=lambda observed, epsilon: (
+            one_run_p_value(observed, epsilon=epsilon, delta=delta) <= significance
         ),
-        bound=lambda seen: one_run_epsilon(seen, delta=delta, significance=significance),
+        bound=lambda observed: one_run_epsilon(observed, delta=delta, significance=significance),
     )
 
 
-def guesses_refute(curve: Curve, seen: Guesses, significance: float) -> bool:
+def guesses_refute(curve: Curve, observed: Guesses, significance: float) -> bool:
     """Whether so many right guesses have probability below ``significance``.
 
     Lower bounds ``right`` and ``wrong`` on :math:`R_i` and :math:`H_i`, for i from the number of
     right guesses down. The mass at exactly i of them adds in the proportion i to guesses - i.
     """
-    correct, guesses, canaries = seen.correct, seen.guesses, seen.canaries
+    correct, guesses, canaries = observed.correct, observed.guesses, observed.canaries
     right = significance * correct / canaries
     wrong = significance * (guesses - correct) / canaries
     everything = guesses / canaries
@@ -152,26 +152,26 @@ def guesses_refute(curve: Curve, seen: Guesses, significance: float) -> bool:
 
 
 def largest_refuted(
-    family: Family, seen: Guesses, *, significance: float, tolerance: float
+    family: Family, observed: Guesses, *, significance: float, tolerance: float
 ) -> float:
     """The largest parameter of a family of trade-off functions that the guesses refute, or 0.
 
     Arguments:
         family: The curve of each parameter.
-        seen: The guesses of the run.
+        observed: The guesses of the run.
         significance: Error probability of the bound.
         tolerance: Relative accuracy of the parameter.
     """
 
     def excess(parameter: float) -> float:
-        return -1.0 if guesses_refute(family.curve(parameter), seen, significance) else 1.0
+        return -1.0 if guesses_refute(family.curve(parameter), observed, significance) else 1.0
 
-    if seen.correct == 0 or excess(0.0) > 0:
+    if observed.correct == 0 or excess(0.0) > 0:
         return 0.0
     return sign_change(excess, 0.0, 1.0, tolerance=tolerance)[0]
 
 
-def one_run_p_value(seen: Guesses, *, epsilon: float, delta: float) -> float:
+def one_run_p_value(observed: Guesses, *, epsilon: float, delta: float) -> float:
     r"""P-value of the claim that the mechanism is (epsilon, delta)-DP, from correct guesses.
 
     With :math:`v` of :math:`r` guesses correct, :math:`m` canaries, and
@@ -184,7 +184,7 @@ def one_run_p_value(seen: Guesses, *, epsilon: float, delta: float) -> float:
     Steinke et al. 2023, main theorem. Assumes fair independent coins (see the module).
 
     Arguments:
-        seen: The guesses of the run.
+        observed: The guesses of the run.
         epsilon: Privacy loss of the claim, at least 0.
         delta: Probability of the claim, in [0, 1).
 
@@ -193,11 +193,11 @@ def one_run_p_value(seen: Guesses, *, epsilon: float, delta: float) -> float:
         0.342797
     """
     epsilon, delta = _validate.non_negative("epsilon", epsilon), _validate.delta(delta)
-    tail, slope = _tail_and_slope(seen, epsilon)
-    return min(1.0, tail + 2 * seen.canaries * delta * slope)
+    tail, slope = _tail_and_slope(observed, epsilon)
+    return min(1.0, tail + 2 * observed.canaries * delta * slope)
 
 
-def one_run_epsilon(seen: Guesses, *, delta: float, significance: float) -> float:
+def one_run_epsilon(observed: Guesses, *, delta: float, significance: float) -> float:
     r"""Lower bound on epsilon at ``delta`` from the guesses of one run.
 
     The largest epsilon whose p-value is at most ``significance``, or 0 if there is none. It is
@@ -209,25 +209,25 @@ def one_run_epsilon(seen: Guesses, *, delta: float, significance: float) -> floa
     guesses were not chosen by looking at the coins of these same canaries.
 
     Arguments:
-        seen: The guesses of the run.
+        observed: The guesses of the run.
         delta: Delta at which epsilon is bounded, in [0, 1).
         significance: Accepted probability that the bound is false, in (0, 1).
 
     Example:
-        >>> seen = Guesses(2807, 3376, 20_000)
-        >>> round(one_run_epsilon(seen, delta=1e-6, significance=0.05 / 386), 5)
+        >>> observed = Guesses(2807, 3376, 20_000)
+        >>> round(one_run_epsilon(observed, delta=1e-6, significance=0.05 / 386), 5)
         1.13346
     """
     delta = _validate.delta(delta)
     significance = _validate.between("significance", significance, 0, 1)
-    counts = np.asarray(seen.correct), np.asarray(seen.guesses)
+    counts = np.asarray(observed.correct), np.asarray(observed.guesses)
     high = float(_pure_epsilon(*counts, significance))
     if delta == 0 or high == 0:
         return high
 
     def excess(epsilon: float) -> float:
-        tail, slope = _tail_and_slope(seen, epsilon)
-        return math.log(max(tail + 2 * seen.canaries * delta * slope, 1e-300) / significance)
+        tail, slope = _tail_and_slope(observed, epsilon)
+        return math.log(max(tail + 2 * observed.canaries * delta * slope, 1e-300) / significance)
 
     # The p-value grows with delta, so the bound at delta 0 is an upper end.
     if excess(0.0) > 0:
@@ -237,7 +237,7 @@ def one_run_epsilon(seen: Guesses, *, delta: float, significance: float) -> floa
     return sign_change(excess, 0.0, high, tolerance=1e-14)[0]
 
 
-def one_run_delta(seen: Guesses, *, epsilon: float, significance: float) -> float:
+def one_run_delta(observed: Guesses, *, epsilon: float, significance: float) -> float:
     r"""Lower bound on delta at ``epsilon`` from the guesses of one run.
 
     The p-value is linear in delta, so the largest refuted delta has a closed form. Same theorem
@@ -249,11 +249,11 @@ def one_run_delta(seen: Guesses, *, epsilon: float, significance: float) -> floa
     """
     epsilon = _validate.non_negative("epsilon", epsilon)
     significance = _validate.between("significance", significance, 0, 1)
-    tail, slope = _tail_and_slope(seen, epsilon)
+    tail, slope = _tail_and_slope(observed, epsilon)
     if tail >= significance:
         return 0.0
     # slope > 0 here: it vanishes only with no right guess, where the tail is 1.
-    return min(1.0, (significance - tail) / (2 * seen.canaries * slope))
+    return min(1.0, (significance - tail) / (2 * observed.canaries * slope))
 
 
 def _pure_epsilon(correct: Integers, guesses: Integers, significance: float) -> Array:
@@ -262,14 +262,14 @@ def _pure_epsilon(correct: Integers, guesses: Integers, significance: float) -> 
     return np.where(correct == 0, 0.0, np.maximum(logit(accuracy), 0.0))
 
 
-def _tail_and_slope(seen: Guesses, epsilon: float) -> tuple[float, float]:
+def _tail_and_slope(observed: Guesses, epsilon: float) -> tuple[float, float]:
     r""":math:`P(B \ge v)` and :math:`\max_i P(v-i \le B < v)/i`, the p-value's slope in 2 m delta.
 
     The maximum is the largest average of the probabilities of v-1, v-2, ..., v-i. The
     probabilities are unimodal, so the average rises until the next one is below it and falls from
     there: the best i is found by bisection.
     """
-    correct, guesses = seen.correct, seen.guesses
+    correct, guesses = observed.correct, observed.guesses
     if correct == 0:
         return 1.0, 0.0
     success, failure = float(expit(epsilon)), float(expit(-epsilon))

@@ -77,12 +77,16 @@ def expected_bound(
     """
     if scores <= MOST_SCORES:
         return _expected(mu, scores, delta, confidence, method)
-    known = _expected(mu, MOST_SCORES, delta, confidence, method)
-    if known.mu is None:
-        return known
-    reached = mu - (mu - known.mu) * math.sqrt(MOST_SCORES / scores)
+    largest = _expected(mu, MOST_SCORES, delta, confidence, method)
+    if largest.mu is None:
+        return largest
+    reached = mu - (mu - largest.mu) * math.sqrt(MOST_SCORES / scores)
     return replace(
-        known, mu=reached, epsilon=gaussian_epsilon(delta, reached), sample_size=scores, details={}
+        largest,
+        mu=reached,
+        epsilon=gaussian_epsilon(delta, reached),
+        sample_size=scores,
+        details={},
     )
 
 

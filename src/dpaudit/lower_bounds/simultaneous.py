@@ -105,7 +105,7 @@ class ProvenCurve:
         """Lower bound on delta at each epsilon; they hold together."""
         alpha, beta = self.false_positive_upper, self.false_negative_upper
         each = np.asarray(epsilon, dtype=float)
-        deltas = [delta_of_errors(alpha, beta, one).max(initial=0.0) for one in each.ravel()]
+        deltas = [delta_of_errors(alpha, beta, level).max(initial=0.0) for level in each.ravel()]
         return np.array(deltas).reshape(each.shape)
 
     def epsilon_at(self, delta: float) -> float:

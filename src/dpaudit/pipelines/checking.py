@@ -280,6 +280,6 @@ _MAY_VARY = (
 def _seen(recording: Recording) -> str:
     """What was observed, as a sentence."""
     counts = {"private releases": recording.steps, "batches": len(recording.batches)}
-    seen = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    quantities = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     libraries = f" ({', '.join(sorted(recording.libraries))})" * bool(recording.libraries)
-    return f"Observed: {seen or 'neither private releases nor batches'}{libraries}."
+    return f"Observed: {quantities or 'neither private releases nor batches'}{libraries}."

@@ -140,10 +140,10 @@ def _same(
             for step, (x, y) in enumerate(zip(a, b, strict=False)):
                 if not _close(x, y):
                     where = f" (value {step + 1:,} of {len(a):,})" if step else ""
-                    seen = f"{_words(x)} and {_words(y)}"
+                    both_values = f"{_words(x)} and {_words(y)}"
                     return broken(
-                        f"The {quantity} is {seen}{where}, depending on one record.",
-                        measured=seen,
+                        f"The {quantity} is {both_values}{where}, depending on one record.",
+                        measured=both_values,
                         allowed="the same",
                         epsilon=runs.scale_epsilon(x, y) if scales_noise else None,
                     )
@@ -203,14 +203,14 @@ def _result_noise(runs: Comparison) -> Outcome:
             if runs.first.releases
             else "No noise as large as the result was seen."
         )
-    seen = {"measured": f"ratio {runs.ratio:.4g}", "allowed": "1"}
+    comparison = {"measured": f"ratio {runs.ratio:.4g}", "allowed": "1"}
     if abs(runs.ratio - 1) <= 1e-3:
-        return passed(**seen)
+        return passed(**comparison)
     return broken(
         f"The noise of the result is {runs.ratio:.4g} times as large with one more or another "
         "record: a divisor, a learning rate, a noise scale or the number of steps depends on it.",
         epsilon=noise_ratio_epsilon(runs.ratio, sum(runs.first.sizes), delta=runs.delta),
-        **seen,
+        **comparison,
     )
 
 
@@ -239,7 +239,7 @@ def _batches(runs: Comparison) -> Outcome:
     # With replacement, a record can be in a batch more than once.
     own = [sum(number in extras for number in batch) for batch in runs.second.batches]
     both = list(zip(moved, own, strict=False))
-    seen: dict[str, Any] = {
+    comparison: dict[str, Any] = {
         "measured": f"{max(moved)} of the other records in a batch, first in batch {place + 1:,}",
         "allowed": "none",
         "epsilon": runs.moved_epsilon([sum(pair) for pair in both]),
@@ -249,13 +249,13 @@ def _batches(runs: Comparison) -> Outcome:
             "Batches have a fixed size: a record that is added takes the place of another one, "
             "which moves to another batch. Records can be replaced with this sampling; for "
             "records that are added, the claim must allow a change of 2 C in a step.",
-            **seen,
+            **comparison,
         )
     return broken(
         "One more record shifts all later records to other batches."
         if runs.shifted
         else "One record decides which batch other records are in.",
-        **seen,
+        **comparison,
     )
 
 
@@ -269,14 +269,14 @@ def _contents(runs: Comparison) -> Outcome:
     changed = {key[0] for key in both if first[key] != second[key] and again.get(key) == first[key]}
     if runs.first.by_place and len(changed) <= 2 * len(runs.neighbours.extras):
         changed = set()  # another record has the place of the one that differs
-    seen = f"{len(changed):,} of {len({key[0] for key in both}):,} records"
+    share = f"{len(changed):,} of {len({key[0] for key in both}):,} records"
     if not changed:
-        return passed(measured=seen, allowed="0")
+        return passed(measured=share, allowed="0")
     moved = [2 * len(changed & set(batch)) for batch in runs.first.batches]
     return broken(
-        f"The features of {seen} change with another record, as with means, vocabularies or "
+        f"The features of {share} change with another record, as with means, vocabularies or "
         "limits that are computed from the data without noise.",
-        measured=seen,
+        measured=share,
         allowed="0",
         epsilon=runs.moved_epsilon(moved) if moved else None,
     )
@@ -312,10 +312,10 @@ def _exact(
             return not_tested("Repair what is above first: it changes the result, too.")
         if runs.again is not None and first != part(runs.again):
             return not_tested(f"The {what} differ between two runs on the same data.")
-        seen = _difference(first, second)
+        difference = _difference(first, second)
         return broken(
-            f"The {what} depend on one record beyond everything that noise covers: {seen}.",
-            measured=seen,
+            f"The {what} depend on one record beyond everything that noise covers: {difference}.",
+            measured=difference,
             allowed="the same",
         )
 

@@ -52,7 +52,7 @@ def noise_ratio_epsilon(ratio: float, numbers: int, *, delta: float) -> float:
 
     def log_delta(epsilon: float) -> float:
         # Narrow over wide is largest at 0, wide over narrow in the tail.
-        return max(_log_excess(epsilon, wide, dims, narrow=one) for one in (True, False))
+        return max(_log_excess(epsilon, wide, dims, narrow=narrow) for narrow in (True, False))
 
     target, high = math.log(delta), 1.0
     if log_delta(0.0) <= target:

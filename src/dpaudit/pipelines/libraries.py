@@ -97,8 +97,8 @@ def _observe_torch(recording: Recording, stack: ExitStack) -> None:
             index = original(self)
             if torch.is_grad_enabled():  # other loops only evaluate
                 places = index if isinstance(index, list | tuple) else [index]
-                if all(isinstance(one, int | np.integer) for one in places):
-                    recording.add_batch(number(self._dataset, int(one)) for one in places)
+                if all(isinstance(place, int | np.integer) for place in places):
+                    recording.add_batch(number(self._dataset, int(place)) for place in places)
             return index
 
         return call

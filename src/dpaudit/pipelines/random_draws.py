@@ -205,9 +205,9 @@ def _numpy(recording: Recording) -> Iterator[None]:
                 return original(seed)  # made before the run: its draws are not coupled
             made[0] += seed is None
             # A generator without a seed is frozen as well.
-            known = ("unseeded", made[0]) if seed is None else _name(seed)
+            name = ("unseeded", made[0]) if seed is None else _name(seed)
             bits = seed if isinstance(seed, np.random.BitGenerator) else np.random.PCG64(seed)
-            return CoupledGenerator(bits, recording, ("numpy", known))
+            return CoupledGenerator(bits, recording, ("numpy", name))
 
         return make
 
@@ -278,7 +278,7 @@ def _torch(recording: Recording) -> Iterator[None]:
 
     def shape_of(size: Any) -> tuple[int, ...]:
         size = size[0] if len(size) == 1 and isinstance(size[0], tuple | list) else size
-        return tuple(int(one) for one in size)
+        return tuple(map(int, size))
 
     def rand(original: Any) -> Any:
         def draw(*size: Any, generator: Any = None, **options: Any) -> Any:

@@ -74,7 +74,7 @@ class Recording:
 
     def add_batch(self, ids: Iterable[int]) -> None:
         """Record the records of a batch."""
-        self.batches.append(tuple(int(one) for one in ids))
+        self.batches.append(tuple(map(int, ids)))
 
     def add_content(self, record: int, content: Any) -> None:
         """Record what a training gets for a record."""
