@@ -2,9 +2,9 @@
 
 import functools
 import importlib
+import itertools
 import subprocess
 import sys
-import time
 import types
 
 import numpy as np
@@ -331,9 +331,13 @@ def test_large_libraries_are_not_crawled():
     def train(canary, inserted, seed):
         return torch.nn.functional.relu(model(torch.zeros(3)))
 
-    began = time.perf_counter()
-    digest = code_digest(train)
-    assert time.perf_counter() - began < 5
+    calls = itertools.count()
+    sys.setprofile(lambda frame, event, argument: next(calls) if event == "call" else None)
+    try:
+        digest = code_digest(train)
+    finally:
+        sys.setprofile(None)
+    assert next(calls) < 30_000  # 2,770 when this was written
     assert digest.unread == ()
     with torch.no_grad():
         model.weight[0, 0] += 1

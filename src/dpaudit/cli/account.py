@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -103,6 +102,7 @@ def account(
     [bold]dpaudit account --gaussian-mechanism 0.484 --sensitivity 1 --delta 1e-5[/]
     """
     from dpaudit.upper_bounds import all_upper_bounds, upper_bound
+    from dpaudit.upper_bounds.gaussian import classical_epsilon
 
     if gaussian_mechanism is not None:
         if noise_multiplier is not None or target_epsilon is not None or sampling_rate is not None:
@@ -165,7 +165,7 @@ def account(
     )
     print_bounds(console(), result.bounds, title, unavailable=result.unavailable)
     if gaussian_mechanism is not None and steps == 1 and delta is not None:
-        classical = math.sqrt(2 * math.log(1.25 / delta)) / noise_multiplier
+        classical = classical_epsilon(noise_multiplier, delta)
         if classical > 1:
             console().print(
                 f"The classical formula, proven up to epsilon 1, would claim {classical:.4f}."

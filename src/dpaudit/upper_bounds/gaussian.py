@@ -5,6 +5,7 @@ T Gaussian steps with noise multiplier sigma are together exactly mu-GDP with mu
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -46,3 +47,16 @@ class GaussianAccountant(Accountant):
         # The arguments of the normal distribution are of the size of mu, and rounded.
         error = 1e-14 * max(1.0, steps.mu / 25)
         return self._bound(steps, "delta", delta, epsilon, mu=steps.mu, numerical_error=error)
+
+
+def classical_epsilon(noise_multiplier: float, delta: float) -> float:
+    """What the classical formula claims of one release; it is proven up to epsilon 1 only.
+
+    References:
+        Dwork, Roth: *The Algorithmic Foundations of Differential Privacy* (2014), Theorem 3.22.
+
+    Example:
+        >>> round(classical_epsilon(0.48448, 1e-5), 3)
+        10.0
+    """
+    return math.sqrt(2 * math.log(1.25 / delta)) / noise_multiplier
