@@ -16,7 +16,7 @@ from dpaudit.report import figures
 from dpaudit.report.pages import result_page
 from dpaudit.scores import Scores, Store
 
-PICTURES = ("scores", "tradeoff", "profile", "growth", "bounds")
+PICTURES = ("scores", "tradeoff", "profile", "bounds")
 
 
 @pytest.fixture(scope="module")

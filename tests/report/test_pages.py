@@ -130,7 +130,6 @@ def test_one_run_with_many_canaries_says_what_it_assumes() -> None:
     assert page.evidence is not None
     assert page.evidence.cautious is not None
     assert page.evidence.cautious.method == "one-run"
-    assert "Would more canaries help?" in text
 
 
 def test_a_hundred_thousand_scores_fit_in_three_megabytes() -> None:

@@ -261,12 +261,11 @@ class AuditResult:
         ]
         return "\n".join([*lines, bounds_in_words(self.final), "", self.sentence])
 
-    def evidence(self, *, most_thresholds: int = 20_000, with_growth: bool = True) -> AuditEvidence:
+    def evidence(self, *, most_thresholds: int = 20_000) -> AuditEvidence:
         """The numbers behind figures and pages; see `dpaudit.report.figures`.
 
         Arguments:
             most_thresholds: Largest number of thresholds to include.
-            with_growth: Whether to compute the bound against the number of runs.
         """
         from dpaudit.audits.evidence import collect_evidence
 
@@ -279,9 +278,7 @@ class AuditResult:
             claim=None if final.test is None else final.test.claim,
             # A test for all runs says nothing about some of them.
             test=final.test if self.finished else None,
-            seed=self.description.seed,
             most_thresholds=most_thresholds,
-            with_growth=with_growth,
         )
 
     def page(self, *, most_thresholds: int = 20_000) -> PageData:
@@ -294,7 +291,7 @@ class AuditResult:
         """The scores, the trade-off function beside the claimed one, and the bounds."""
         from dpaudit.report.figures import audit_figure
 
-        return audit_figure(self.evidence(with_growth=False), title=self.title)
+        return audit_figure(self.evidence(), title=self.title)
 
     def report(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the result as one self-contained HTML page; see `dpaudit.report.write_page`."""

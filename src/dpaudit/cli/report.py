@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
 _MOST_PRINTED = 10
 
-_MOST_ON_A_PAGE = 3_000
-"""An audit takes about 1,100 bytes of a page that compares so many."""
-
-_MOST_COMPUTED = 100
-"""With more audits, the stored bounds are shown: computing those of an audit takes a second."""
-
 
 def report(
     audits: Annotated[
@@ -54,9 +48,8 @@ def report(
 ) -> None:
     """Write the report of an audit as one HTML file that needs no network.
 
-    Several audits are compared side by side. Unfinished audits show their
-    results so far. For more than 100 audits the stored bounds are shown,
-    unless --delta or --confidence is given.
+    Several audits, at most 40, are compared side by side. Unfinished audits
+    show their results so far.
 
     [bold]dpaudit report 3f2a91 --out housing.html --open[/]
 
@@ -92,8 +85,8 @@ def _pages(
 ) -> list[PageData]:
     """The pages of the audits in the order given."""
     from dpaudit.report import thresholds_for
-    from dpaudit.report.comparison import MOST_FULL_REPORTS
-    from dpaudit.report.pages import record_page, stored_page
+    from dpaudit.report.comparison import MOST_COMPARED
+    from dpaudit.report.pages import record_page
 
     usual = store_path(store)
     with ExitStack() as stack:
@@ -113,21 +106,19 @@ def _pages(
         if not records:
             raise StoreError(f"there is no audit in {', '.join(audits) or usual} to report on")
         unique = list({(record.store.path, record.id): record for record in records}.values())
-        if len(unique) > _MOST_ON_A_PAGE:
+        if len(unique) > MOST_COMPARED:
             print(
-                f"dpaudit: the page has the newest {_MOST_ON_A_PAGE:,} of {len(unique):,} audits; "
-                "name audits to choose others",
+                f"dpaudit: the page has the newest {MOST_COMPARED} of {len(unique):,} audits; name "
+                "audits to choose others",
                 file=sys.stderr,
             )
-            unique = unique[-_MOST_ON_A_PAGE:]
-        stored = len(unique) > _MOST_COMPUTED and delta is None and confidence is None
-        asked: dict[str, Any] = {"delta": delta, "confidence": confidence}
-        asked |= {"most_thresholds": thresholds_for(len(unique))}
-        asked |= {"with_growth": len(unique) <= MOST_FULL_REPORTS}
+            unique = unique[-MOST_COMPARED:]
+        most = thresholds_for(len(unique))
         pages = []
         for record in unique:
             with reading(record):
-                pages.append(stored_page(record) if stored else record_page(record, **asked))
+                page = record_page(record, delta=delta, confidence=confidence, most_thresholds=most)
+                pages.append(page)
         return pages
 
 

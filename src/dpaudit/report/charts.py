@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 
 from dpaudit._arrays import Array
-from dpaudit._numbers import decimals, percent
+from dpaudit._numbers import percent
 from dpaudit.audits.curves import (
     SMALLEST_DELTA,
     SMALLEST_RATE,
@@ -22,7 +22,6 @@ from dpaudit.audits.curves import (
     ProfileCurves,
     TradeoffCurves,
 )
-from dpaudit.audits.evidence import Growth
 
 
 @final
@@ -259,37 +258,6 @@ def profile_chart(shown: ProfileCurves) -> Chart:
     )
 
 
-def growth_chart(shown: Growth, claimed: float | None) -> Chart:
-    """The bound against the number of runs, on a logarithmic axis."""
-    every = [shown.bounds, shown.free, shown.expected, shown.attainable]
-    drawn = [curve for curve in every if curve is not None]
-    furthest = max(float(curve.x[-1]) for curve in drawn)
-    x = Axis(transform=np.log10, low=float(shown.bounds.x[0]), high=furthest * 1.0001)
-    highest = max([claimed or 0.0, *(float(curve.y.max()) for curve in drawn), 0.1])
-    y = linear(0.0, 1.12 * highest)
-    marks = []
-    if shown.attainable is not None:
-        label = "expected if the canary leaks all that is claimed"
-        marks.append(Mark(role="claimed", label=label, path=_line(shown.attainable, x, y)))
-    if shown.expected is not None:
-        label = "expected if the scores stay as far apart as these"
-        marks.append(Mark(role="fitted", label=label, path=_line(shown.expected, x, y)))
-    marks.append(_dotted("proven", "shown by the runs so far", shown.bounds, x, y))
-    marks.append(_dotted("free", "the same without an assumption", shown.free, x, y))
-    references = (
-        () if claimed is None else y.ticks([claimed], lambda e: f"claimed: {decimals(e, 2)}")
-    )
-    return Chart(
-        alternative=f"Lower bound against the number of {shown.unit}",
-        x_label=shown.unit,
-        y_label="epsilon",
-        x_ticks=x.ticks(_decades(x.low, x.high), lambda value: f"{value:,.0f}"),
-        y_ticks=y.ticks(round_steps(0.0, y.high, 5), _short),
-        marks=tuple(marks),
-        references=references,
-    )
-
-
 def horizon_chart(steps: Sequence[int], lower: Sequence[float], upper: Sequence[float]) -> Chart:
     """Both bounds against the number of steps after which training stops."""
     places = np.asarray(steps, dtype=float)
@@ -342,14 +310,6 @@ def _ended(curve: Curve) -> Curve:
     below = np.flatnonzero(curve.y <= SMALLEST_DELTA)
     end = len(curve.x) if len(below) == 0 else int(below[0]) + 1
     return Curve(x=curve.x[:end], y=curve.y[:end])
-
-
-def _decades(low: float, high: float) -> list[float]:
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    whole = [10.0**power for power in powers if low <= 10.0**power <= high]
-    if len(whole) >= 3:
-        return whole
-    return [times * 10.0**power for power in powers for times in (1, 3)]
 
 
 def _short(value: float) -> str:

@@ -13,8 +13,8 @@ from dpaudit.report import charts, palette
 from dpaudit.report.pages import PageData
 from dpaudit.report.words import verdict_word
 
-MOST_FULL_REPORTS = 40
-"""With more audits, a page has the verdict and the bounds of each, but not its whole report."""
+MOST_COMPARED = 40
+"""Largest number of audits in a page."""
 
 MOST_OVERLAID = len(palette.CYCLE)
 """Largest number of trade-off functions in one chart: one for each colour."""
@@ -23,7 +23,6 @@ _FIRST_OVERLAID = 6
 _SHOWN = ("runs",)  # settings that have a column in every comparison
 _LONG = 24  # characters from which a column needs room for several words
 _MOST_COLUMNS = 6  # settings that are shown before the reader asks for all
-_MOST_CELLS = 20_000  # of settings in a page, about 70 bytes each
 _FINGERPRINT = re.compile("[0-9a-f]{12,}")
 _FIRST = "adversary"  # the setting that is shown before all others
 _DETAILS = ("settings, class", "crafted", "horizons", "tile size")  # follow from other settings
@@ -69,7 +68,6 @@ class Comparison:
     Arguments:
         counts: Each verdict in words, with its number of audits.
         columns: The settings that differ.
-        omitted: The names of further settings that differ, for which so many audits have no room.
         common: The settings that all audits share: pairs of a name and a value.
         chart: The axes of the trade-off functions.
         drawn: Keys of the audits whose trade-off functions are drawn first.
@@ -78,7 +76,6 @@ class Comparison:
 
     counts: tuple[tuple[str, int], ...]
     columns: tuple[Column, ...]
-    omitted: tuple[str, ...]
     common: tuple[tuple[str, str], ...]
     chart: charts.Chart
     drawn: tuple[str, ...]
@@ -98,7 +95,6 @@ def compare(pages: Sequence[PageData], keys: Sequence[str]) -> Comparison:
         keys: The key of each audit in the page.
     """
     differing, common = _settings(pages)
-    columns = _most_important_first(differing, room=_MOST_CELLS // len(pages))
     paths: dict[str, int] = {}
     places: dict[str, list[int | None]] = {}
     for page, key in zip(pages, keys, strict=True):
@@ -111,11 +107,9 @@ def compare(pages: Sequence[PageData], keys: Sequence[str]) -> Comparison:
     alarming = {key for key, page in zip(keys, pages, strict=True) if page.verdict == "violation"}
     first = sorted(shown, key=lambda key: key not in alarming)[:_FIRST_OVERLAID]
     counts = Counter(verdict_word(page.verdict) for page in pages)
-    names = {column.name for column in columns}
     return Comparison(
         counts=tuple(counts.most_common()),
-        columns=columns,
-        omitted=tuple(column.name for column in differing if column.name not in names),
+        columns=_most_important_first(differing),
         common=tuple(common),
         chart=charts.overlay_axes(),
         drawn=tuple(key for key in shown if key in first),
@@ -128,14 +122,13 @@ def compare(pages: Sequence[PageData], keys: Sequence[str]) -> Comparison:
     )
 
 
-def _most_important_first(columns: Sequence[Column], *, room: int) -> tuple[Column, ...]:
-    """The adversary and the most important columns, then the further ones that have room."""
+def _most_important_first(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The adversary and the most important columns, then the further ones."""
     columns = sorted(columns, key=lambda column: column.name != _FIRST)
     ranked = sorted(columns, key=lambda column: column.importance, reverse=True)
-    ranked = ranked[: max(room, _MOST_COLUMNS)]
     important = [column for column in ranked[:_MOST_COLUMNS] if not column.is_detail] or ranked
     first = [column for column in columns if column in important]
-    rest = [column for column in columns if column in ranked and column not in important]
+    rest = [column for column in columns if column not in important]
     return (*first, *(replace(column, is_further=True) for column in rest))
 
 

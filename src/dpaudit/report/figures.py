@@ -22,7 +22,7 @@ from dpaudit.audits.curves import (
     ProfileCurves,
     TradeoffCurves,
 )
-from dpaudit.audits.evidence import AuditEvidence, Growth
+from dpaudit.audits.evidence import AuditEvidence
 from dpaudit.errors import MissingExtra
 from dpaudit.privacy import Bound
 from dpaudit.report.charts import staircase
@@ -95,23 +95,6 @@ def draw_profile(shown: ProfileCurves, *, ax: Any) -> None:
     _legend_above(ax, columns=2)
 
 
-def draw_growth(shown: Growth, *, ax: Any, claimed: float | None = None) -> None:
-    """The bound against the number of runs, and the bounds to expect from more."""
-    if claimed is not None:
-        ax.axhline(claimed, color="black", lw=0.6)
-    for curve, role, style, label in (
-        (shown.attainable, CLAIMED, "--", "all that is claimed"),
-        (shown.expected, FITTED, ":", "as far apart as these"),
-    ):
-        if curve is not None:
-            ax.plot(curve.x, curve.y, color=role.light, ls=style, label=label)
-    bounds, free = shown.bounds, shown.free
-    ax.plot(bounds.x, bounds.y, color=PROVEN.light, marker="o", ms=3, label="shown")
-    ax.plot(free.x, free.y, color=OTHERS.light, marker="o", ms=3, mfc="none", label="no assumption")
-    ax.set(xlabel=shown.unit, ylabel="epsilon", xscale="log", ylim=(0, None))
-    _legend_above(ax, columns=2)
-
-
 def draw_bounds(lower: Iterable[Bound], *, ax: Any, upper: Bound | None = None) -> None:
     """Every lower bound as a bar, beside the upper bound as a line."""
     bounds = list(lower)
@@ -146,7 +129,7 @@ def audit_figure(evidence: AuditEvidence, *, title: str = "") -> Figure:
     See also: `dpaudit.AuditResult.plot`; `figure`, for the other pictures.
 
     Arguments:
-        found: The numbers to draw.
+        evidence: The numbers to draw.
         title: The title above the figure.
     """
     with figure_style():
@@ -162,11 +145,11 @@ def figure(evidence: AuditEvidence, picture: str, *, width: float = COLUMN) -> F
     """One picture as a figure of its own.
 
     Arguments:
-        found: The numbers to draw; `dpaudit.AuditResult.evidence` returns them.
-        picture: One of scores, tradeoff, profile, growth, bounds.
+        evidence: The numbers to draw; `dpaudit.AuditResult.evidence` returns them.
+        picture: One of scores, tradeoff, profile, bounds.
         width: The width in inches, for example `COLUMN` or `DOUBLE`.
     """
-    _validate.one_of("picture", picture, ("scores", "tradeoff", "profile", "growth", "bounds"))
+    _validate.one_of("picture", picture, ("scores", "tradeoff", "profile", "bounds"))
     _validate.positive("width", width)
     with figure_style():
         made = _new_figure(width, min(width, 3.6) if picture == "tradeoff" else 2.7)
@@ -175,7 +158,7 @@ def figure(evidence: AuditEvidence, picture: str, *, width: float = COLUMN) -> F
 
 
 def _draw(evidence: AuditEvidence, picture: str, ax: Any) -> None:
-    """Draw one picture; the axes stay empty without scores or growth to draw."""
+    """Draw one picture; the axes stay empty without scores to draw."""
     upper = evidence.least_upper
     match picture:
         case "scores" if evidence.histogram is not None:
@@ -186,8 +169,6 @@ def _draw(evidence: AuditEvidence, picture: str, ax: Any) -> None:
             draw_tradeoff(evidence.tradeoff, ax=ax)
         case "profile":
             draw_profile(evidence.profile, ax=ax)
-        case "growth" if evidence.growth is not None:
-            draw_growth(evidence.growth, ax=ax, claimed=None if upper is None else upper.epsilon)
         case "bounds":
             draw_bounds(evidence.lower, ax=ax, upper=upper)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
-from dpaudit._numbers import decimals, duration
+from dpaudit._numbers import duration
 from dpaudit._version import __version__
 from dpaudit.audits.curves import MOST_THRESHOLDS
 from dpaudit.audits.evidence import AuditEvidence
@@ -16,7 +16,7 @@ from dpaudit.audits.identity import Description
 from dpaudit.audits.result import AuditResult, read_result
 from dpaudit.errors import InvalidScores, StoreError, TrainingFailed
 from dpaudit.privacy import Bound
-from dpaudit.report.words import Statement, statement, verdict_word
+from dpaudit.report.words import Statement, statement
 
 if TYPE_CHECKING:
     from dpaudit.audits.assessment import Assessment
@@ -65,7 +65,6 @@ class PageData:
         sentence: The verdict in a sentence.
         evidence: Bounds and curves; `None` while there are too few scores for any.
         statement: The result in words; without one the page shows ``sentence``.
-        stored: Lower and upper bound as they were stored, where no evidence was computed.
         runs: Number of trainings that the bounds use, and number asked for.
         unfinished: Whether runs are missing.
         notices: Further remarks for the reader.
@@ -82,7 +81,6 @@ class PageData:
     sentence: str
     evidence: AuditEvidence | None
     statement: Statement | None = None
-    stored: tuple[Bound, Bound] | None = None
     runs: tuple[int, int] = (0, 0)
     unfinished: bool = False
     notices: tuple[str, ...] = ()
@@ -94,17 +92,12 @@ class PageData:
     @property
     def lower(self) -> Bound | None:
         """The lower bound that the verdict sentence names; `None` while there is none."""
-        if self.evidence is not None:
-            return self.evidence.leading
-        return None if self.stored is None else self.stored[0]
+        return None if self.evidence is None else self.evidence.leading
 
     @property
     def upper(self) -> Bound | None:
         """The smallest finite upper bound; `None` if there is none."""
-        if self.evidence is not None:
-            return self.evidence.least_upper
-        finite = self.stored is not None and math.isfinite(self.stored[1].epsilon)
-        return self.stored[1] if self.stored is not None and finite else None
+        return None if self.evidence is None else self.evidence.least_upper
 
 
 WATCHED = (
@@ -140,9 +133,7 @@ def check_page(result: CheckResult, *, title: str, call: str = "") -> PageData:
     )
 
 
-def result_page(
-    result: AuditResult, *, most_thresholds: int = MOST_THRESHOLDS, with_growth: bool = True
-) -> PageData:
+def result_page(result: AuditResult, *, most_thresholds: int = MOST_THRESHOLDS) -> PageData:
     """The page of a result.
 
     See also: `record_page`, which also knows the software that was used.
@@ -150,7 +141,6 @@ def result_page(
     Arguments:
         result: The result.
         most_thresholds: Largest number of thresholds that the page may carry.
-        with_growth: Whether to compute the bound against the number of runs.
     """
     description = result.description
     this_call = (
@@ -166,7 +156,7 @@ def result_page(
         identity=result.audit,
         verdict=result.verdict,
         sentence=result.sentence,
-        evidence=result.evidence(most_thresholds=most_thresholds, with_growth=with_growth),
+        evidence=result.evidence(most_thresholds=most_thresholds),
         statement=statement(result),
         runs=(result.runs, max(result.runs, result.asked)),
         unfinished=not result.finished,
@@ -188,7 +178,6 @@ def record_page(
     delta: float | None = None,
     confidence: float | None = None,
     most_thresholds: int = MOST_THRESHOLDS,
-    with_growth: bool = True,
 ) -> PageData:
     """The page of an audit in a store, finished or not.
 
@@ -197,7 +186,6 @@ def record_page(
         delta: Delta at which all bounds are computed; by default the audit's own.
         confidence: Confidence of each lower bound; by default the audit's own.
         most_thresholds: Largest number of thresholds that the page may carry.
-        with_growth: Whether to compute the bound against the number of runs.
     """
     description = Description.of(record)
     try:
@@ -215,7 +203,7 @@ def record_page(
             unfinished=done < description.runs,
             facts=(*facts_of(description), sessions(record)),
         )
-    page = result_page(result, most_thresholds=most_thresholds, with_growth=with_growth)
+    page = result_page(result, most_thresholds=most_thresholds)
     facts = (*facts_of(description, result.question.claim), sessions(record))
     return replace(
         page,
@@ -274,53 +262,6 @@ def _tensors(result: AuditResult) -> Iterator[Facts]:
     if tests:
         rows = tuple((name, f"{test.verdict}, p = {test.p_value:.2g}") for name, test in tests)
         yield Facts(heading="test of each tensor", rows=rows, compared=False)
-
-
-def stored_page(record: AuditRecord) -> PageData:
-    """The page of an audit with the bounds that were stored, without reading its scores.
-
-    See also: `record_page`, which computes everything.
-    """
-    finished, summary = record.finished, record.summary
-    description, settings, bounds = Description.of(record), summary, None
-    asked = int(settings.get("asked", description.runs))
-    if finished:
-        bounds = _stored_bound(settings["lower"]), _stored_bound(settings["upper"])
-    done = int(settings["runs"]) if finished and "runs" in settings else description.runs_in(record)
-    return PageData(
-        title=record.name or description.title,
-        subtitle=description.title,
-        identity=record.id,
-        verdict=settings["verdict"] if bounds else "unfinished",
-        sentence=_stored_sentence(settings["verdict"], *bounds) if bounds else "Runs are missing.",
-        evidence=None,
-        stored=bounds,
-        runs=(done, max(done, asked)),
-        unfinished=not bounds and done < asked,
-        facts=tuple(facts_of(description)),
-    )
-
-
-def _stored_sentence(verdict: str, lower: Bound, upper: Bound) -> str:
-    """What is known without the scores."""
-    least = "infinite" if math.isinf(upper.epsilon) else decimals(upper.epsilon, 2)
-    return (
-        f"{verdict_word(verdict)}: upper bound epsilon <= {least}; shown epsilon >= "
-        f"{decimals(lower.epsilon, 2)} at delta = {lower.delta:g}."
-    )
-
-
-def _stored_bound(plain: Mapping[str, Any]) -> Bound:
-    return Bound(
-        epsilon=float(plain["epsilon"]),
-        delta=plain["delta"],
-        side=plain["side"],
-        method=plain["method"],
-        confidence=plain["confidence"],
-        assumptions=tuple(plain["assumptions"]),
-        sample_size=plain["sample_size"],
-        mu=plain.get("mu"),
-    )
 
 
 def _subtitle(result: AuditResult) -> str:

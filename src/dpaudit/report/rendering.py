@@ -23,7 +23,7 @@ from dpaudit.audits.curves import MOST_THRESHOLDS, SMALLEST_RATE
 from dpaudit.audits.evidence import AuditEvidence
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.report import charts, palette
-from dpaudit.report.comparison import MOST_FULL_REPORTS, MOST_OVERLAID, compare
+from dpaudit.report.comparison import MOST_COMPARED, MOST_OVERLAID, compare
 from dpaudit.report.pages import PageData
 from dpaudit.report.words import assumed, capitalised, method_name, typeset, verdict_word
 
@@ -54,15 +54,17 @@ def render_page(pages: Sequence[PageData]) -> str:
             "pages must hold at least one audit, such as result.page(), got "
             f"{_validate.shown(pages)}"
         )
+    if len(pages) > MOST_COMPARED:
+        raise InvalidInput(
+            f"pages must hold at most {MOST_COMPARED} audits, got {len(pages):,}; choose some"
+        )
     keys = _keys(pages)
-    brief = len(pages) > MOST_FULL_REPORTS
-    views = [_view(page, key, brief=brief) for page, key in zip(pages, keys, strict=True)]
+    views = [_view(page, key) for page, key in zip(pages, keys, strict=True)]
     several = len(pages) > 1
     return str(
         _template().render(
             views=views,
             several=several,
-            brief=brief,
             compared=compare(pages, keys) if several else None,
             **_parts(pages),
         )
@@ -82,11 +84,8 @@ def _keys(pages: Sequence[PageData]) -> list[str]:
 def thresholds_for(audits: int) -> int:
     """How many thresholds each audit may carry, for a page of at most 3 MB.
 
-    A threshold takes 22 bytes, everything else of an audit about 65,000. A page of more than
-    `MOST_FULL_REPORTS` audits shows no thresholds.
+    A threshold takes 22 bytes, everything else of an audit about 65,000.
     """
-    if audits > MOST_FULL_REPORTS:
-        return 1
     room = (2_700_000 // audits - 65_000) // 22
     return max(500, min(MOST_THRESHOLDS, room))
 
@@ -114,7 +113,6 @@ class _Drawn:
     histogram: charts.Chart | None
     tradeoff: charts.Chart
     profile: charts.Chart
-    growth: charts.Chart | None
     horizons: charts.Chart | None
     live: dict[str, Any] | None
 
@@ -122,7 +120,7 @@ class _Drawn:
 @final
 @dataclass(frozen=True, kw_only=True)
 class _View:
-    """What the template reads of one audit; nothing is drawn without evidence, or if brief."""
+    """What the template reads of one audit; nothing is drawn without evidence."""
 
     key: str
     page: PageData
@@ -132,14 +130,14 @@ class _View:
     drawn: _Drawn | None
 
 
-def _view(page: PageData, key: str, *, brief: bool) -> _View:
-    evidence = None if brief else page.evidence
+def _view(page: PageData, key: str) -> _View:
+    evidence = page.evidence
     return _View(
         key=key,
         page=page,
         word=verdict_word(page.verdict),
         sentence=_without(verdict_word(page.verdict), typeset(page.sentence)),
-        headline=() if brief or page.statement is None else page.statement.rows,
+        headline=() if page.statement is None else page.statement.rows,
         drawn=None if evidence is None else _drawn(evidence, page.horizons),
     )
 
@@ -147,7 +145,7 @@ def _view(page: PageData, key: str, *, brief: bool) -> _View:
 def _drawn(evidence: AuditEvidence, horizons: Sequence[Assessment]) -> _Drawn:
     upper = None if evidence.least_upper is None else evidence.least_upper.epsilon
     axis = charts.epsilon_axis(upper, *(bound.epsilon for bound in evidence.lower))
-    shown, growth = evidence.histogram, evidence.growth
+    shown = evidence.histogram
     return _Drawn(
         rows=tuple(_rows(evidence, axis)),
         ticks=axis.ticks(charts.round_steps(0.0, axis.high), lambda value: f"{value:g}"),
@@ -155,7 +153,6 @@ def _drawn(evidence: AuditEvidence, horizons: Sequence[Assessment]) -> _Drawn:
         histogram=None if shown is None else charts.histogram_chart(shown),
         tradeoff=charts.tradeoff_chart(evidence.tradeoff),
         profile=charts.profile_chart(evidence.profile),
-        growth=None if growth is None else charts.growth_chart(growth, upper),
         horizons=_horizons(horizons) if horizons else None,
         live=_live(evidence),
     )
