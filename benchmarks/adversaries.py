@@ -64,13 +64,13 @@ nothing. For the final model the noise of all steps adds up, and a canary that i
 the training data keeps μ = 1.768 at k = 5."""
 
 _PRIOR = """\
-"Hidden state", "tight" and "canary" are the columns of the paper's table; the others are from this
-project. The original papers were not available when the adversaries were implemented: they follow
-the descriptions in Cebere et al. and, for Nasr et al. (2021) and ClipBKD, public reimplementations
-and notes. Known differences are in the last column or in the docstring."""
+The rows of the paper's table; `results/T1.csv` has its columns, too. The original papers were not
+available when the adversaries were implemented: they follow the descriptions in Cebere et al. and,
+for Nasr et al. (2021) and ClipBKD, public reimplementations and notes. Known differences are in the
+last column or in the docstring."""
 
 
-def one(adversary: str, period: int, runs: int, store: str) -> dict[str, Any]:
+def audited(adversary: str, period: int, runs: int, store: str) -> dict[str, Any]:
     """The bounds of one audit."""
     result = audit(
         preset("housing").training(steps=INSERTIONS * period, seed=SEED),
@@ -107,10 +107,10 @@ def measurements() -> list[dict[str, Any]]:
 def keep(row: dict[str, Any]) -> None:
     """Add one audit to the file, in the order of the registry; read again, others may write too."""
     order = list(ADVERSARIES)
-    rows = {(known["period"], known["adversary"]): known for known in measurements()}
+    rows = {(stored["period"], stored["adversary"]): stored for stored in measurements()}
     rows[row["period"], row["adversary"]] = row
-    found = sorted(rows.values(), key=lambda one: (one["period"], order.index(one["adversary"])))
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    keys = sorted(rows, key=lambda key: (key[0], order.index(key[1])))
+    RESULTS.write_text(json.dumps([rows[key] for key in keys], indent=1) + "\n")
 
 
 def tables(rows: list[dict[str, Any]]) -> str:
@@ -127,19 +127,19 @@ def tables(rows: list[dict[str, Any]]) -> str:
             "",
             _PRIOR,
             "",
-            *prior_table(rows),
+            *prior_table(),
         ]
     )
 
 
 def registry_table(rows: list[dict[str, Any]]) -> list[str]:
     """Every adversary, what it may see, and what it proved on Housing."""
-    found = {(row["adversary"], row["period"]): row for row in rows}
+    stored = {(row["adversary"], row["period"]): row for row in rows}
     head = ("name", "paper", "threat model", "canary", "many canaries")
     measured = ("μ", "ε, gaussian-dp", "ε, clopper-pearson", "tight")
     lines = [f"| {' | '.join((*head, *measured))} |", "|" + "---|" * len((*head, *measured))]
     for adversary in ADVERSARIES.values():
-        row = found.get((adversary.name, 1))
+        row = stored.get((adversary.name, 1))
         numbers = ("", "", "", "not measured")
         if row is not None:
             bounds = f"{row['gaussian_dp']:.2f}", f"{row['clopper_pearson']:.2f}"
@@ -185,19 +185,15 @@ def rare_table(rows: list[dict[str, Any]]) -> list[str]:
     return [*lines, ""]
 
 
-def prior_table(rows: list[dict[str, Any]]) -> list[str]:
-    """The paper's rows, who plays each of them, and what was measured."""
-    found = {row["adversary"]: row for row in rows if row["period"] == 1}
-    lines = [
-        "| paper | adversary | hidden state | tight | canary | here | tight on Housing | note |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+def prior_table() -> list[str]:
+    """The paper's rows, and who plays each of them."""
+    lines = ["| paper | adversary | here | note |", "|---|---|---|---|"]
+    noted: set[object] = set()
     for prior in PRIOR_WORK:
-        row = found.get(prior["adversary"] or "")
-        measured = "" if row is None else _tight(row)
-        said = (f"{prior['paper']} {prior['year']}", prior["label"], prior["hidden_state"])
-        cells = (*said, prior["tight"], prior["canary"], _player(prior), measured, prior["note"])
-        lines.append("| " + " | ".join(str(cell or "") for cell in cells) + " |")
+        note = "as above" if prior["note"] and prior["note"] in noted else prior["note"] or ""
+        noted.add(prior["note"])
+        paper = f"{prior['paper']} {prior['year']}"
+        lines.append(f"| {paper} | {prior['label']} | {_player(prior)} | {note} |")
     return lines
 
 
@@ -237,7 +233,7 @@ def main() -> None:
         return
     periods = [int(period) for period in chosen.periods.split(",")]
     for period, adversary in itertools.product(periods, chosen.adversaries.split(",")):
-        row = one(adversary, period, chosen.runs, chosen.store)
+        row = audited(adversary, period, chosen.runs, chosen.store)
         keep(row)
         print(
             f"{adversary:24} k={period}: gaussian-dp {row['gaussian_dp']:.3f}, clopper-pearson "

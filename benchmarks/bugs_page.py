@@ -66,7 +66,12 @@ def catalogue(rows: list[Row]) -> str:
     return "\n".join(
         [
             INTRODUCTION.format(wrong=len(wrong), right=len(right), detected=len(detected)),
-            DETECTED.format(most=f"{_most_runs(detected):,}", slowest=f"{slowest:.0f}"),
+            DETECTED.format(
+                most=f"{_most_runs(detected):,}",
+                slowest=f"{slowest:.0f}",
+                fixed=_flagged(detected, "fixed"),
+                many=_flagged(detected, "many"),
+            ),
             _detected_table(detected),
             GROSS.format(**_gross(detected)),
             "### Bugs that the output does not reveal\n",
@@ -101,11 +106,11 @@ DETECTED = """\
 
 - "Runs": how many trainings `audit(…, until_violation=True)` needed to prove a violation at 95 %
   confidence, the median of five audits and the largest. At most {most} runs and {slowest} s.
-- "200 runs": the verdict of an audit of fixed size, with its p-value.
-- "One training": the verdict for a single training with 1,000 canaries, which are assumed to be
-  independent. It cannot detect noise that is the same in every run. A dash: the bug needs a canary
-  of another kind, or the iterates.
 - "Check": the rules that `dpaudit check` reports as broken, from about 240 short trainings.
+
+An audit of 200 trainings has a p-value of at most 0.05 for {fixed}. One training with 1,000
+canaries, which are assumed to be independent, has one for {many}; noise that is the same in every
+run does not show in one run. The other bugs need a canary of another kind, or the iterates.
 """
 
 GROSS = """\
@@ -116,9 +121,6 @@ dependence of the canaries, proves epsilon {bounds} (medians of five trainings) 
 """
 
 UNDETECTED = """\
-Each was audited once. A violation with a p-value just below 0.05 is no detection: one audit in
-twenty of a correct training gives it by chance.
-
 Not in the catalogue, and not found by any audit of the trained model: floating-point noise whose
 low bits reveal the data (Mironov 2012), hyperparameters chosen on the private data
 ([arXiv 2110.03620](https://arxiv.org/abs/2110.03620)), examples in place of people as the unit.
@@ -132,36 +134,33 @@ CORRECT = """\
 Each was audited {repetitions} times with {runs} trainings and, if it supports many canaries,
 {repetitions} times with one training of 1,000 canaries. One audit in 20 may be a false alarm, so
 more than {limit} in {repetitions} would be too many (probability {tail} %). There were {alarms}
-false alarms in {audits} audits, {share} %.
+false alarms in {audits} audits, {share} %, at most {worst} in a series of {repetitions}.
 """
 
 
 def _most_runs(rows: list[Row]) -> int:
-    return max(one["runs"] for row in rows for one in row["until"])
+    return max(audit["runs"] for row in rows for audit in row["until"])
 
 
 def _detected_table(rows: list[Row]) -> str:
     lines = [
-        "| bug | what is wrong | source | runs | 200 runs | one training | check |",
-        "|---|---|---|---|---|---|---|",
+        "| bug | what is wrong | source | runs | check |",
+        "|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda row: (_median(row), row["name"])):
         largest = max(audit["runs"] for audit in row["until"])
-        lines.append(
-            f"| {_named(row)} | {_median(row):,}, {largest:,} "
-            f"| {_verdict(row['fixed'])} | {_verdict(row.get('many'))} | {_broken(row)} |"
-        )
+        lines.append(f"| {_named(row)} | {_median(row):,}, {largest:,} | {_broken(row)} |")
     return "\n".join(lines) + "\n"
 
 
 def _undetected_table(rows: list[Row]) -> str:
     lines = [
-        "| bug | what is wrong | source | 200 runs | check | what finds it |",
-        "|---|---|---|---|---|---|",
+        "| bug | what is wrong | source | check | what finds it |",
+        "|---|---|---|---|---|",
     ]
     for row in rows:
         found_by = parts(row["name"])["Found by"]
-        lines.append(f"| {_named(row)} | {_verdict(row['fixed'])} | {_broken(row)} | {found_by} |")
+        lines.append(f"| {_named(row)} | {_broken(row)} | {found_by} |")
     return "\n".join(lines) + "\n"
 
 
@@ -172,18 +171,11 @@ def _named(row: Row) -> str:
 
 
 def _correct_table(rows: list[Row]) -> str:
-    lines = [
-        f"| training | why it is correct | false alarms, {rows[0]['runs']} runs "
-        "| false alarms, one training |",
-        "|---|---|---|---|",
-    ]
+    lines = ["| training | why it is correct |", "|---|---|"]
     for row in rows:
         name = row["name"]
-        many = _count(row["many_p_values"]) if "many_p_values" in row else "-"
-        lines.append(
-            f"| `{name.removeprefix('correct.')}` | {parts(name)['Right because']} "
-            f"| {_count(row['p_values'])} | {many} |"
-        )
+        why = parts(name)["Right because"]
+        lines.append(f"| `{name.removeprefix('correct.')}` | {why} |")
     return "\n".join(lines) + "\n"
 
 
@@ -217,7 +209,7 @@ def _alarms(rows: list[Row]) -> dict[str, str]:
     series = [row[key] for row in rows for key in ("p_values", "many_p_values") if key in row]
     repetitions = len(series[0])
     limit = next(k for k in range(repetitions) if _tail(repetitions, k) < NOMINAL)
-    alarms, audits = sum(_count(one) for one in series), sum(len(one) for one in series)
+    alarms, audits = sum(map(_count, series)), sum(map(len, series))
     return {
         "repetitions": str(repetitions),
         "runs": str(rows[0]["runs"]),
@@ -226,6 +218,7 @@ def _alarms(rows: list[Row]) -> dict[str, str]:
         "alarms": str(alarms),
         "audits": f"{audits:,}",
         "share": f"{100 * alarms / audits:.1f}",
+        "worst": str(max(map(_count, series))),
     }
 
 
@@ -239,13 +232,15 @@ def _count(p_values: list[float]) -> int:
 
 
 def _median(row: Row) -> int:
-    return int(median(one["runs"] for one in row["until"]))
+    return int(median(audit["runs"] for audit in row["until"]))
 
 
-def _verdict(result: Row | None) -> str:
-    if result is None:
-        return "-"
-    return f"{result['verdict']}, {result['p_value']:.1g}"
+def _flagged(rows: list[Row], key: str) -> str:
+    """For how many bugs an audit has a p-value of at most 5 %, and for which it has not."""
+    audited = [row for row in rows if row.get(key)]
+    missed = [row["name"] for row in audited if row[key]["p_value"] > NOMINAL]
+    names = ", ".join(f"`{name}`" for name in missed)
+    return f"{len(audited) - len(missed)} of {len(audited)}" + (f" (not {names})" if names else "")
 
 
 def _broken(row: Row) -> str:

@@ -10,7 +10,7 @@ from typing import final
 from coverage_alarms import AlarmRow
 from coverage_bounds import PROFILE, SIZES, WHOLE_CURVE, Row
 from coverage_cells import ACCURACY, COIN_CANARIES, SHARE, CellRow, common_coin_mu
-from coverage_claims import BOUNDARY, NOISE, POWER_CLAIMS, POWER_SIZES, ClaimRow
+from coverage_claims import BOUNDARY, ClaimRow
 
 NOMINAL = 0.05
 NAMED = {PROFILE: "profile = clopper-pearson, simultaneous"}
@@ -64,9 +64,7 @@ def appendix(results: Results) -> str:
             BOUNDARY_WORDS,
             _boundary_table(results),
             "### Detecting noise that is too small\n",
-            POWER_WORDS.format(power=f"{results.power_audits:,}"),
-            _power_table(results),
-            _single_bound_words(results),
+            _power_words(results),
         ]
     )
 
@@ -117,13 +115,6 @@ BOUNDARY_WORDS = """\
 Share of audits with a p-value of `dpaudit.test_claim` of 0.05 or less, in per cent. Each mechanism
 meets its claim with equality, and the scores are the most informative ones possible.
 """
-
-POWER_WORDS = """\
-Share of {power} audits, in per cent, with a p-value of `test_claim` of 0.05 or less when the noise
-is too small. Scores are Gaussian; the test assumes nothing about them. Lower bounds of
-`gaussian-dp` are above the claimed epsilon equally often, within 2 %.
-"""
-
 
 def _cell_table(results: Results) -> str:
     rows = [
@@ -212,24 +203,12 @@ def _boundary_table(results: Results) -> str:
     return _table(["claim", "audits", *(f"{each:,} a side" for each in SIZES)], rows)
 
 
-def _power_table(results: Results) -> str:
-    rows = []
-    for name, _, _ in POWER_CLAIMS:
-        for noise in NOISE:
-            at = {
-                row.each: row
-                for row in results.claims
-                if (row.claim, row.noise, row.test) == (name, noise, "test_claim")
-            }
-            shares = [f"{100 * at[each].alarms / at[each].audits:.0f}" for each in POWER_SIZES]
-            rows.append([f"{name}, {100 * (1 - noise):.0f} %", *shares])
-    return _table(["claim, noise too small by", *(f"{each:,}" for each in POWER_SIZES)], rows)
-
-
-def _single_bound_words(results: Results) -> str:
+def _power_words(results: Results) -> str:
     rows = [row for row in results.claims if row.test == "clopper-pearson"]
     alarms, audits = sum(row.alarms for row in rows), sum(row.audits for row in rows)
     return (
-        f"`clopper-pearson` was above the claimed epsilon {alarms} times in {audits:,} audits:"
-        "\nwithout assumptions, a bound on epsilon at a small delta does not detect such faults.\n"
+        f"The test of a claim is shown [above](#testing-a-claim), from {results.power_audits} audits"
+        f" of each setting.\nBeside it: `clopper-pearson` was above the claimed epsilon {alarms} "
+        f"times in {audits:,} audits with too\nlittle noise. Without assumptions, a bound on "
+        "epsilon at a small delta does not detect such faults.\n"
     )

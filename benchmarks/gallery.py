@@ -73,7 +73,7 @@ def _of_the_paper(figure: Figure) -> str:
     if not (ROOT / "results" / f"{figure.id}.svg").exists():
         return f"- **{figure.id}** {figure.title}; *not made yet*\n"
     return (
-        f"- **{figure.id}** {figure.title}\n\n    [![{figure.title}]({file})]({file})\n\n"
+        f"- **{figure.id}** {figure.title}\n\n    [![{figure.id}]({file})]({file})\n\n"
         f"    `{command}`\n\n    {where}[CSV](../results/{figure.id}.csv)\n"
     )
 
