@@ -116,6 +116,7 @@ Share of audits with a p-value of `dpaudit.test_claim` of 0.05 or less, in per c
 meets its claim with equality, and the scores are the most informative ones possible.
 """
 
+
 def _cell_table(results: Results) -> str:
     rows = [
         [row.test, row.scores, f"{row.audits:,}", _rate(row.wrong, row.audits), f"{row.declined:,}"]
@@ -207,8 +208,8 @@ def _power_words(results: Results) -> str:
     rows = [row for row in results.claims if row.test == "clopper-pearson"]
     alarms, audits = sum(row.alarms for row in rows), sum(row.audits for row in rows)
     return (
-        f"The test of a claim is shown [above](#testing-a-claim), from {results.power_audits} audits"
-        f" of each setting.\nBeside it: `clopper-pearson` was above the claimed epsilon {alarms} "
+        "The power of the test of a claim is shown [above](#testing-a-claim), from "
+        f"{results.power_audits} audits of each\nsetting. `clopper-pearson` was above the claimed epsilon {alarms} "
         f"times in {audits:,} audits with too\nlittle noise. Without assumptions, a bound on "
         "epsilon at a small delta does not detect such faults.\n"
     )
