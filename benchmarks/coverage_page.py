@@ -209,7 +209,7 @@ def _power_words(results: Results) -> str:
     alarms, audits = sum(row.alarms for row in rows), sum(row.audits for row in rows)
     return (
         "The power of the test of a claim is shown [above](#testing-a-claim), from "
-        f"{results.power_audits} audits of each\nsetting. `clopper-pearson` was above the claimed epsilon {alarms} "
-        f"times in {audits:,} audits with too\nlittle noise. Without assumptions, a bound on "
-        "epsilon at a small delta does not detect such faults.\n"
+        f"{results.power_audits} audits of each\nsetting. `clopper-pearson` was above the claimed "
+        f"epsilon {alarms} times in {audits:,} audits with too\nlittle noise. Without assumptions, "
+        "a bound on epsilon at a small delta does not detect such faults.\n"
     )
