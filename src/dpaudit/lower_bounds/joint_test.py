@@ -258,7 +258,8 @@ def _is_as_far(counts: ErrorCounts, curve: Curve, distance: float) -> bool:
         if len(left) == 0:
             return True
         middle = (left + right) / 2
-        if (middle <= left).any():
+        nearer = np.hypot(*np.maximum(_gaps(counts, middle, curve.tradeoff(middle)), 0)) < distance
+        if nearer.any() or (middle <= left).any():
             return False
         left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
     return False
