@@ -3,7 +3,9 @@
 import dataclasses
 import doctest
 import importlib
+import inspect
 import json
+import pydoc
 import re
 import runpy
 import tomllib
@@ -14,6 +16,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import dpaudit
 from dpaudit import mechanisms
 from dpaudit.adversaries import ADVERSARIES
 from dpaudit.cli import COMMANDS, app
@@ -117,6 +120,24 @@ def test_the_page_on_trainings_lists_every_preset_and_setting_and_adversaries_th
     assert not {name for name in missing if hasattr(mechanisms, name)} - {"ConstantRate"}
     scored = {name for row in table(page, "adversary") for name in names_in(row[0])}
     assert scored <= set(ADVERSARIES)
+
+
+def test_the_api_lists_every_public_name_and_what_the_guides_import():
+    """Each has a page of its own; guides link the names that they mention."""
+    listed = set(
+        re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text("utf8"), re.MULTILINE)
+    )
+    names = {f"dpaudit.{name}" for name in dpaudit.__all__}
+    names |= {f"dpaudit.adversaries.{type(made).__name__}" for made in ADVERSARIES.values()}
+    for page in PAGES:
+        imported = re.findall(r"from (dpaudit[\w.]*) import ([\w, ]+)", page.read_text("utf8"))
+        names |= {f"{module}.{name}" for module, line in imported for name in line.split(", ")}
+    made = {name: pydoc.locate(name) for name in names}
+    documented = {
+        name for name, what in made.items() if inspect.isroutine(what) or isinstance(what, type)
+    }
+    assert documented - listed == set()
+    assert {name for name in listed if pydoc.locate(name) is None} == set()
 
 
 def test_the_readme_counts_the_bugs_of_the_catalogue():

@@ -30,8 +30,8 @@ LISTED = re.compile(r"^::: (\S+)$", flags=re.MULTILINE)
 FENCED = re.compile(r"(^```.*?^```)", flags=re.MULTILINE | re.DOTALL)
 CHOICES = {
     "lower_bound": {"method": METHODS, "threshold": RULES},
-    "estimate": {"method": METHODS, "threshold": RULES},
-    "estimate_all": {"methods": METHODS, "threshold": RULES},
+    "estimate": {"method": [*METHODS, "dpsgd"], "threshold": RULES},
+    "estimate_all": {"methods": [*METHODS, "dpsgd"], "threshold": RULES},
     "upper_bound": {"accountant": ACCOUNTANTS},
     "noise_multiplier_for": {"accountant": ACCOUNTANTS},
     "audit": {"training": PRESETS, "adversary": ADVERSARIES, "executor": EXECUTORS},

@@ -359,10 +359,13 @@ class TrainingPlan:
         )
         effect = f"mu = {self.mu:.3g}, from {self.pilot} pilot trainings"
         if self.runs is None:
-            return (
-                f"More than {MOST_RUNS:,} runs would be needed to find {wanted} ({effect}): the "
-                "scores hardly depend on the canary. Use a better score or more canaries."
+            reason = (
+                "the scores hardly depend on the canary. Use a better score or more canaries."
+                if self.mu < 1
+                else "the claim allows nearly any scores. Audit fewer steps, with their claim."
             )
+            most = f"More than {MOST_RUNS:,} runs would be needed to find {wanted}"
+            return f"{most} ({effect}): {reason}"
         most = "many more" if self.cautious_runs is None else f"{self.cautious_runs:,}"
         range_ = "" if most == f"{self.runs:,}" else f"; {most} if the pilot is unlucky"
         where = f" in every tensor (most runs: {self.weakest})" if self.weakest else ""
