@@ -10,15 +10,21 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 import time
+from pathlib import Path
 
 import torch
 
 from dpaudit.adversaries import ADVERSARIES
 from dpaudit.engine import Speed
-from dpaudit.games import Game, TilePlayer, prepare, reference
+from dpaudit.games import Game, TilePlayer, prepare
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.presets import preset
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "shared"))
+
+import slow_training
 
 SEED = 5
 # preset, steps (of 250), adversary, canaries
@@ -43,7 +49,7 @@ def compare(name: str, steps: int, adversary: str, canaries: int, data_dir: str 
     played = TilePlayer(prepared).train(torch.arange(2))
     fast = torch.stack([current[1].double() for _, current in played])
     between = time.perf_counter()
-    slow = reference.play(game, 1).double()
+    slow = slow_training.play(game, 1).double()
     done = time.perf_counter()
     apart, moved = (fast - slow)[1:].norm(dim=1), (slow - slow[0])[1:].norm(dim=1)
     return (

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import slow_training
 import torch
 from torch import Tensor
 
@@ -40,7 +41,7 @@ from dpaudit.audits import audit
 from dpaudit.engine import Speed
 from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.errors import InvalidInput
-from dpaudit.games import Game, play, prepare, reference
+from dpaudit.games import Game, play, prepare
 from dpaudit.games.coins import insertion_coins
 from dpaudit.games.tiles import engine_of
 from dpaudit.mechanisms.batches import PoissonBatches
@@ -199,7 +200,7 @@ def test_a_constant_response_equals_fixed_canaries(inner: Any, poisson: bool) ->
     ordinary = _game(inner, training, insertion=period)
     adaptive = _game(Obstinate(inner), training, insertion=period)
     np.testing.assert_allclose(_iterates(adaptive), _iterates(ordinary), rtol=1e-9, atol=1e-12)
-    expected = reference.play(ordinary, run=2)
+    expected = slow_training.play(ordinary, run=2)
     np.testing.assert_allclose(_iterates(adaptive)[:, 2], expected, rtol=1e-7, atol=1e-9)
 
 
@@ -209,7 +210,7 @@ def test_adaptive_adversaries_equal_the_slow_twin(adversary: AdaptiveAdversary) 
     described = _game(adversary, training, insertion=Insertion(period=2))
     fast = _iterates(described)
     for run in range(3):
-        slow = reference.play(described, run)
+        slow = slow_training.play(described, run)
         np.testing.assert_allclose(fast[:, run], slow, rtol=1e-6, atol=1e-8)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import slow_blocks
 import torch
 from tests.engine.emulated_cuda import emulated, launch
 from torch import Tensor, nn
@@ -51,10 +52,10 @@ def arguments(shape: Shape, size: tuple[int, int], shared: bool) -> tuple[Tensor
 @pytest.mark.parametrize(("shape", "size"), SHAPES)
 def test_operations_agree_with_autograd(shape: Shape, size: tuple[int, int], shared: bool) -> None:
     weight, bias, inputs = arguments(shape, size, shared)
-    outputs, which = operations.forward(weight, bias, inputs, shape)
+    outputs, which = slow_blocks.forward(weight, bias, inputs, shape)
     gradient = numbers(*outputs.shape, seed=3)
-    of_inputs = operations.input_gradient(weight, gradient, which, size, shape)
-    of_weight, of_bias = operations.weight_gradient(inputs, gradient, which, shape)
+    of_inputs = slow_blocks.input_gradient(weight, gradient, which, size, shape)
+    of_weight, of_bias = slow_blocks.weight_gradient(inputs, gradient, which, shape)
     for run in range(RUNS):
         for example in range(EXAMPLES):
             image = inputs[0 if shared else run, example, None].clone().requires_grad_()
@@ -76,7 +77,7 @@ def test_operations_agree_with_autograd(shape: Shape, size: tuple[int, int], sha
 def test_operations_are_registered_correctly() -> None:
     shape, size = SHAPES[0]
     weight, bias, inputs = arguments(shape, size, shared=False)
-    outputs, which = operations.forward(weight, bias, inputs, shape)
+    outputs, which = slow_blocks.forward(weight, bias, inputs, shape)
     tests = ("test_schema", "test_faketensor")
     for operation, given in (
         (operations._forward, (weight, bias, inputs)),
@@ -127,7 +128,7 @@ def test_kernels_agree_with_the_operations(
 ) -> None:
     exact = [values.to(stored).double() for values in arguments(shape, size, shared)]
     weight, bias, inputs = (values.to(device, stored) for values in exact)
-    outputs, which = operations.forward(*exact, shape)
+    outputs, which = slow_blocks.forward(*exact, shape)
     gradient = numbers(*outputs.shape, seed=3).to(stored).double()
     given = gradient.to(device, stored), which.to(device)
     found, chosen = launching.forward(weight, bias, inputs, shape)
@@ -136,11 +137,11 @@ def test_kernels_agree_with_the_operations(
         (found, outputs),
         (
             launching.input_gradient(weight, *given, size, shape),
-            operations.input_gradient(exact[0], gradient, which, size, shape),
+            slow_blocks.input_gradient(exact[0], gradient, which, size, shape),
         ),
         *zip(
             launching.weight_gradient(inputs, *given, shape),
-            operations.weight_gradient(exact[2], gradient, which, shape),
+            slow_blocks.weight_gradient(exact[2], gradient, which, shape),
             strict=True,
         ),
     ]
@@ -168,7 +169,7 @@ def test_kernels_propagate_not_a_number(device: str) -> None:
     shape, size = SHAPES[0]
     weight, bias, inputs = (values.float() for values in arguments(shape, size, False))
     inputs[0, 1, 0, 6, 6] = torch.nan
-    expected, _ = operations.forward(weight, bias, inputs, shape)
+    expected, _ = slow_blocks.forward(weight, bias, inputs, shape)
     given = (values.to(device) for values in (weight, bias, inputs))
     found, _ = launching.forward(*given, shape)
     assert torch.equal(found.isnan().cpu(), expected.isnan())

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import slow_blocks  # noqa: F401  (its operations on a CPU)
 import torch
 from helpers import cross_entropy
 from torch import Tensor, nn

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slow_training
 import torch
 
 from dpaudit import audit, plan
@@ -20,7 +21,7 @@ from dpaudit.adversaries.sums import noisy_sums
 from dpaudit.engine import Speed
 from dpaudit.engine.evaluate import GenuineSums
 from dpaudit.errors import InvalidInput
-from dpaudit.games import Game, TilePlayer, prepare, reference
+from dpaudit.games import Game, TilePlayer, prepare
 from dpaudit.mechanisms import (
     DPSGD,
     SGD,
@@ -86,7 +87,7 @@ def test_iterates_equal_the_slow_twins(name: str) -> None:
     trained = TilePlayer(prepare(described, EXACT)).train(torch.arange(2))
     iterates = torch.stack([current.clone() for _, current in trained])
     for run in range(2):
-        expected = reference.play(described, run)
+        expected = slow_training.play(described, run)
         torch.testing.assert_close(iterates[:, run], expected, rtol=1e-8, atol=1e-10)
 
 
@@ -95,7 +96,7 @@ def test_released_models_equal_the_slow_twins(name: str) -> None:
     described = game(training(name), RandomDimension())
     *_, (_, released) = TilePlayer(prepare(described, EXACT)).train(torch.arange(2))
     for run in range(2):
-        expected = reference.released(described, run)
+        expected = slow_training.released(described, run)
         torch.testing.assert_close(released[run], expected, rtol=1e-8, atol=1e-10)
 
 
@@ -110,12 +111,12 @@ def test_clipped_norms_are_at_most_the_clip_norm() -> None:
 @pytest.mark.parametrize("name", ["momentum", "nesterov", "linear decay"])
 def test_linear_optimizers_are_inverted_exactly(name: str) -> None:
     described = game(training(name), DiracGradient())
-    iterates = reference.play(described, 1).unsqueeze(1)
+    iterates = slow_training.play(described, 1).unsqueeze(1)
     view = StandardView(mechanism=described.mechanism, iterates=iterates)
     found = torch.stack([noisy[0] for noisy in noisy_sums(view)])
     genuine = GenuineSums(described.mechanism, iterates)
     plain = game(replace(described.mechanism, optimizer=SGD()), DiracGradient())
-    noise = reference.play(plain, 1)  # the first step has the same noise and canary
+    noise = slow_training.play(plain, 1)  # the first step has the same noise and canary
     first = (noise[0] - noise[1]) * 30 / described.mechanism.rate(0)
     torch.testing.assert_close(found[0], first, rtol=1e-7, atol=1e-8)
     left = found - torch.stack([genuine(step)[0] for step in range(5)])

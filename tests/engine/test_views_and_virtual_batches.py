@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slow_training
 import torch
 from torch import nn
 
@@ -15,7 +16,7 @@ from dpaudit.data import Examples
 from dpaudit.engine import Speed
 from dpaudit.engine.evaluate import GenuineSums
 from dpaudit.errors import InvalidInput
-from dpaudit.games import Game, TilePlayer, prepare, reference
+from dpaudit.games import Game, TilePlayer, prepare
 from dpaudit.mechanisms import DPSGD, FixedBatches, FlipAndShift, Insertion, PoissonBatches
 from dpaudit.mechanisms.losses import cross_entropy
 from dpaudit.threat_models import CanaryPoints, CraftedDimensions
@@ -87,7 +88,7 @@ def test_iterates_equal_the_slow_twins(name: str, virtual: int | None, canaries:
     trained = TilePlayer(prepare(described, speed)).train(torch.arange(3))
     iterates = torch.stack([current.clone() for _, current in trained])
     for run in range(3):
-        expected = reference.play(described, run)
+        expected = slow_training.play(described, run)
         torch.testing.assert_close(iterates[:, run], expected, rtol=1e-8, atol=1e-10)
 
 
@@ -100,7 +101,7 @@ def test_points_of_adaptive_adversaries_have_views_too(name: str) -> None:
     trained = TilePlayer(prepare(described, speed)).train(torch.arange(3))
     iterates = torch.stack([current.clone() for _, current in trained])
     for run in range(3):
-        expected = reference.play(described, run)
+        expected = slow_training.play(described, run)
         torch.testing.assert_close(iterates[:, run], expected, rtol=1e-6, atol=1e-8)
 
 
@@ -112,7 +113,7 @@ def test_genuine_sums_see_the_views() -> None:
     )
     coins = TilePlayer(prepare(described, Speed(device="cpu", compile=False)))._coins
     run = int((~coins.any(1)).nonzero()[0])
-    iterates = reference.play(described, run).unsqueeze(1)
+    iterates = slow_training.play(described, run).unsqueeze(1)
     found = GenuineSums(mechanism, iterates)(1)[0]
     moved = (iterates[1, 0] - iterates[2, 0]) * 10 / 0.5
     torch.testing.assert_close(found, moved, rtol=1e-8, atol=1e-10)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slow_training
 import torch
 from helpers import cross_entropy
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch.nn import functional
 from dpaudit.data import Examples
 from dpaudit.engine import Speed, simulate
 from dpaudit.engine.starting_points import initial_parameters
-from dpaudit.games import Game, play, prepare, reference
+from dpaudit.games import Game, play, prepare
 from dpaudit.games.coins import insertion_coins
 from dpaudit.games.tiles import TilePlayer
 from dpaudit.mechanisms.batches import (
@@ -163,7 +164,7 @@ def test_trainings_equal_the_slow_twins(canaries: Any, batches: BatchPlan) -> No
     described = game(training(batches), canaries(3), insertion=Insertion(period=2, offset=1))
     found = iterates(described, EXACT)
     for run in (0, 5):
-        expected = reference.play(described, run)
+        expected = slow_training.play(described, run)
         torch.testing.assert_close(found[:, run], expected, rtol=1e-10, atol=1e-10)
 
 
@@ -173,7 +174,7 @@ def test_trainings_from_fresh_starts_equal_the_slow_twins() -> None:
     assert len(torch.unique(found[0, :, 0])) == described.runs
     for run in (1, 6):
         torch.testing.assert_close(
-            found[:, run], reference.play(described, run), rtol=1e-10, atol=1e-10
+            found[:, run], slow_training.play(described, run), rtol=1e-10, atol=1e-10
         )
 
 
@@ -400,7 +401,7 @@ def test_trainings_of_every_kind_of_model_equal_the_slow_twins(case: Any) -> Non
     mechanism = case.training()
     described = game(mechanism, CraftedDimensions(dimensions=torch.tensor([1]), norm=0.8), runs=3)
     found = iterates(described, EXACT)
-    torch.testing.assert_close(found[:, 2], reference.play(described, 2), rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(found[:, 2], slow_training.play(described, 2), rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.slow
@@ -412,7 +413,7 @@ def test_compiled_trainings_equal_the_slow_twins_at_every_step(batches: BatchPla
     described = game(training(batches, steps=20), dimensions(2))
     found = iterates(described, Speed(device="cpu", compile=True, tile_size=3, workers=1))
     for run in (0, 3, 7):
-        wanted = reference.play(described, run)
+        wanted = slow_training.play(described, run)
         torch.testing.assert_close(found[:, run], wanted.float(), rtol=1e-4, atol=1e-4)
 
 
@@ -444,7 +445,7 @@ def test_a_gpu_trains_as_the_slow_twins_do(
     described = game(training(steps=20), canaries(2))
     found = iterates(described, Speed(device="cuda", compile=compiled, tile_size=4))
     for run in (0, 3, 7):
-        wanted = reference.play(described, run).float()
+        wanted = slow_training.play(described, run).float()
         torch.testing.assert_close(found[:, run].cpu(), wanted, rtol=1e-4, atol=1e-4)
 
 

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from dpaudit._loading import uncollected
 from dpaudit.data import Examples
 from dpaudit.engine import products
 from dpaudit.engine.speed import Precision
@@ -125,6 +126,8 @@ class Compiled:
 
     def __call__(self, *args: Any) -> Tensor:
         with torch.no_grad():
+            if self._untried:
+                import_compiler()
             if self._untraced:
                 idle = self._untried or products.on_gpu(args[0])  # otherwise it costs little
                 self._call = self._plain = traced(self._plain, args, without_idle_nodes=idle)
@@ -342,11 +345,17 @@ def warm_up(device: torch.device, data: Examples) -> None:
 
     for task in (start_driver, lambda: data.fingerprint):
         threading.Thread(target=task, daemon=True).start()
+    import_compiler()
     with contextlib.suppress(ImportError, AttributeError):  # internal names of torch
-        from torch._inductor import compile_fx  # noqa: F401
         from torch._inductor.async_compile import AsyncCompile
 
         AsyncCompile.use_process_pool()  # type: ignore[no-untyped-call]
+
+
+def import_compiler() -> None:
+    """Import torch's compiler: 1,400 modules, among which there is no garbage to collect."""
+    with uncollected(), contextlib.suppress(ImportError):
+        from torch._inductor import compile_fx  # noqa: F401
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ rows behind the data and columns behind every batch, with their coins as weights
 canary runs the same code as a step with it.
 
 All shapes are fixed, so a step is one graph; where a batch has several parts, the sum of a part is
-one graph and the update another. The slow twin is `dpaudit.games.reference.play`, which also plays
-the rest of a game.
+one graph and the update another. The slow twin is ``tests/shared/slow_training.py``, which also
+plays the rest of a game.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from dpaudit._registry import Registry
 from dpaudit.executors.base import (
     Capacity,
     Executor,
+    InProcess,
     Lost,
     Notify,
     Player,
@@ -20,7 +21,6 @@ from dpaudit.executors.base import (
     check_pickles,
     refuse_in_worker,
 )
-from dpaudit.executors.in_process import InProcess
 
 if TYPE_CHECKING:
     from dpaudit.executors.local_processes import LocalProcesses
@@ -29,7 +29,7 @@ EXECUTORS: Registry[type[Executor]] = Registry(
     "executor",
     "dpaudit.executors",
     {
-        "in-process": "dpaudit.executors.in_process:InProcess",
+        "in-process": "dpaudit.executors.base:InProcess",
         "local": "dpaudit.executors.local_processes:LocalProcesses",
         "ray": "dpaudit.executors.ray_tasks:RayTasks",
         "slurm": "dpaudit.executors.slurm_array:SlurmArray",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import signal
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, final
@@ -35,6 +38,16 @@ def check_pickles(player: Player) -> bytes:
             "several workers need functions and objects that can be pickled: those of a module, "
             f"not lambdas or functions within functions ({error}); or use workers=1"
         ) from None
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Let the system kill this process after some seconds, also where Python code cannot run."""
+    signal.setitimer(signal.ITIMER_REAL, seconds or 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 IN_WORKER = threading.Event()
@@ -136,3 +149,40 @@ class Executor(ABC):
             tiles: Numbers of the tiles.
             notify: Called with each line of text for the user, in this process.
         """
+
+
+@final
+class InProcess(Executor):
+    """Plays every tile in this process. What kills a tile's process ends the audit, too.
+
+    Example:
+        >>> from dpaudit.testing.executors import Squares
+        >>> list(InProcess().play(Squares(), [3, 5], print))
+        [(3, 9), (5, 25)]
+    """
+
+    def play(
+        self, player: Player, tiles: Sequence[int], notify: Notify
+    ) -> Iterator[tuple[int, Any]]:
+        """Play the tiles in the given order."""
+        play_tile = player.open()
+        for tile in tiles:
+            yield tile, play_tile(tile, notify)
+
+
+@final
+class Attempts:
+    """Decides whether a tile whose worker died is played again: it is tried ``most`` times."""
+
+    def __init__(self, most: int, status: Status, notify: Notify) -> None:
+        self._most, self._status, self._notify = most, status, notify
+        self._failed = Counter[int]()
+
+    def failed(self, tile: int, reason: str) -> Lost | None:
+        """The result after the last attempt; `None` if the tile is to be played again."""
+        self._failed[tile] += 1
+        if self._failed[tile] == self._most:
+            return Lost(reason=reason, attempts=self._most)
+        self._status.retries += 1
+        self._notify(f"tile {tile}: {reason}; it is played again")
+        return None

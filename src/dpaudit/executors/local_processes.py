@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -19,10 +19,9 @@ from typing import Any, Self, final
 
 from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput
-from dpaudit.executors._attempts import Attempts
 from dpaudit.executors._ending import kill_descendants
 from dpaudit.executors._worker import Setup
-from dpaudit.executors.base import Capacity, Executor, Notify, Player, check_pickles
+from dpaudit.executors.base import Attempts, Capacity, Executor, Notify, Player, check_pickles
 
 _POLL = 1.0
 """Seconds after which a worker that ended without closing its socket is noticed."""
@@ -51,8 +50,6 @@ class LocalProcesses(Executor):
         environment: Environment variables of the workers, beside those of this process.
         timeout: Seconds after which a tile's worker is killed; none by default.
         attempts: Number of times that a tile is tried before its result is `Lost`.
-        replaced_after: From a tile's result to whether its worker is replaced before the next tile,
-            such as after an error that leaves the process unusable; never by default.
         gpus: Values of ``CUDA_VISIBLE_DEVICES``, given to the workers in turn; by default all
             workers see all GPUs.
 
@@ -69,14 +66,12 @@ class LocalProcesses(Executor):
         environment: Mapping[str, str] | None = None,
         timeout: float | None = None,
         attempts: int = 3,
-        replaced_after: Callable[[Any], bool] = lambda result: False,
         gpus: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self._workers = _validate.integer("workers", workers, at_least=1)
         self._attempts = _validate.integer("attempts", attempts, at_least=1)
         self._timeout = None if timeout is None else _validate.positive("timeout", timeout)
-        self._replaced_after = replaced_after
         self._environment, self._gpus = dict(environment or {}), tuple(gpus)
         self._kept: list[_Worker] | None = None
 
@@ -129,8 +124,6 @@ class LocalProcesses(Executor):
                         case "error", error:
                             raise error
                         case "result", result:
-                            if self._replaced_after(result):
-                                worker.end()
                             busy_again(worker)  # before the result is looked at
                             missing -= 1
                             yield tile, result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import weakref
 from collections import deque
@@ -11,8 +10,15 @@ from typing import Any, final
 
 from dpaudit import _validate
 from dpaudit.errors import DpauditError, InvalidInput, MissingExtra
-from dpaudit.executors._attempts import Attempts
-from dpaudit.executors.base import Capacity, Executor, Notify, Player, PlayTile
+from dpaudit.executors.base import (
+    Attempts,
+    Capacity,
+    Executor,
+    Notify,
+    Player,
+    PlayTile,
+    time_limit,
+)
 
 _SECONDS_BETWEEN_LOOKS = 2.0
 """How often the cluster is asked for its machines, which may come and go."""
@@ -240,12 +246,8 @@ def _play_tile(
         _opened.clear()
         _opened[key] = _ray().get(held[0]).open()
     notices: list[str] = []
-    if timeout is not None:  # the system ends the process, also where Python code cannot run
-        signal.setitimer(signal.ITIMER_REAL, timeout)
-    try:
+    with time_limit(timeout):
         return _opened[key](tile, notices.append), notices
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _ray() -> Any:

@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import pickle
-import signal
 import stat
 import sys
 import time
@@ -29,7 +28,7 @@ from dpaudit import _validate, errors
 from dpaudit._inputs import open_input
 from dpaudit._outputs import write_whole
 from dpaudit.errors import DpauditError, InvalidInput, InvalidScores, MissingExtra
-from dpaudit.executors.base import Capacity, Executor, Lost, Notify, Player
+from dpaudit.executors.base import Capacity, Executor, Lost, Notify, Player, time_limit
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.scores.tiles import pack, unpack
 
@@ -166,7 +165,7 @@ class _Tiles:
                 if play_tile is None:
                     play_tile = pickle.loads(player).open()
                 notices.clear()
-                with _time_limit(timeout):
+                with time_limit(timeout):
                     content = play_tile(tile, notices.append)
                 _write(file, _encoded(file, tile, content, notices))
             except Exception as error:
@@ -196,16 +195,6 @@ def collect_tiles(folder: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
     for file in sorted(place.glob(f"*{_ENDING}")):
         tile = int(file.stem)
         yield tile, _read(file, tile)[0]
-
-
-@contextlib.contextmanager
-def _time_limit(seconds: float | None) -> Iterator[None]:
-    """Let the system kill this process after some seconds, also where Python code cannot run."""
-    signal.setitimer(signal.ITIMER_REAL, seconds or 0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _file(folder: Path, tile: int) -> Path:

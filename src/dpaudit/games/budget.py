@@ -112,6 +112,8 @@ def settle(game: Game, speed: Speed, price: Cost, capacity: Capacity | None = No
     may differ when the audit is resumed. Tiles fit the smallest GPU that may play.
     """
     device = device_of(speed, capacity)
+    if speed.convolutions == "kernels" and device.type == "cpu":
+        raise InvalidInput("convolutions='kernels' needs a GPU; use convolutions='auto'")
     if speed.precision == "tf32" and device.type == "cpu":
         raise InvalidInput(
             "precision must be auto, float32, bfloat16 or float64 on a CPU, got 'tf32', which only "

@@ -32,7 +32,6 @@ from dpaudit.mechanisms.smoothness import (
     SmoothLoss,
     Smoothness,
     SoftmaxHead,
-    UnclippedConvex,
 )
 
 __all__ = [
@@ -63,7 +62,6 @@ __all__ = [
     "SmoothLoss",
     "Smoothness",
     "SoftmaxHead",
-    "UnclippedConvex",
     "UniformAverage",
     "WarmupDecay",
     "WeightAveraging",

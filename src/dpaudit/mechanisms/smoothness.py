@@ -31,11 +31,7 @@ class Smoothness(ABC):
 
     @final
     def step_lipschitz(self, mechanism: DPSGD) -> float:
-        """The Lipschitz constant of every update of ``mechanism``.
-
-        Raises:
-            InvalidInput: if the assumption does not hold for this training.
-        """
+        """The Lipschitz constant of every update; `InvalidInput` if the assumption is wrong."""
         if isinstance(mechanism.batches, PoissonBatches):
             raise InvalidInput(
                 "batches must have a fixed size for a Lipschitz constant of the update, got "
@@ -102,37 +98,14 @@ class SoftmaxHead(Smoothness):
 
     def _constant(self, mechanism: DPSGD) -> float:
         largest = _largest_norm(mechanism)
-        _check_unclipped(mechanism, math.sqrt(2) * largest)
+        steepest = math.sqrt(2) * largest
+        if mechanism.clip_norm < steepest * (1 - 1e-9):
+            raise InvalidInput(
+                f"clip_norm must be at least {steepest:.6g}, the largest gradient norm, so that "
+                f"clipping is never active, got {mechanism.clip_norm:g}; raise it or scale the "
+                "features"
+            )
         return _convex(mechanism, largest**2 / 2)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class UnclippedConvex(Smoothness):
-    """Any convex smooth loss whose clipping is never active.
-
-    Arguments:
-        gradient_norm: Largest gradient norm of any genuine example at any parameters.
-        smoothness: Smoothness M of the loss of every example.
-    """
-
-    gradient_norm: float
-    smoothness: float
-
-    def __post_init__(self) -> None:
-        _validate.positive("gradient_norm", self.gradient_norm)
-        _validate.positive("smoothness", self.smoothness)
-
-    @property
-    def assumption(self) -> str:
-        return (
-            f"every loss is convex and {self.smoothness:g}-smooth, with gradients of norm at most "
-            f"{self.gradient_norm:g}"
-        )
-
-    def _constant(self, mechanism: DPSGD) -> float:
-        _check_unclipped(mechanism, self.gradient_norm)
-        return _convex(mechanism, self.smoothness)
 
 
 @final
@@ -194,11 +167,3 @@ def _convex(mechanism: DPSGD, smoothness: float) -> float:
 def _largest_norm(mechanism: DPSGD) -> float:
     features = mechanism.data.features.reshape(len(mechanism.data), -1).astype(float)
     return float(np.sqrt((features**2).sum(axis=1).max()))
-
-
-def _check_unclipped(mechanism: DPSGD, norm: float) -> None:
-    if mechanism.clip_norm < norm * (1 - 1e-9):
-        raise InvalidInput(
-            f"clip_norm must be at least {norm:.6g}, the largest gradient norm, so that clipping "
-            f"is never active, got {mechanism.clip_norm:g}; raise it or scale the features"
-        )

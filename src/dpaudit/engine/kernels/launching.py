@@ -1,7 +1,6 @@
-"""Compiles and starts the kernels of ``kernels.cu``, which compute `operations`.
+"""Compiles and starts the kernels of ``kernels.cu``.
 
-A kernel is compiled for the sizes of one layer, so that the compiler knows all its loops. The twins
-in plain torch are in `dpaudit.engine.kernels.operations`.
+A kernel is compiled for the sizes of one layer, so that the compiler knows all its loops.
 """
 
 from __future__ import annotations
@@ -42,7 +41,17 @@ def usable() -> bool:
 
 
 def forward(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
-    """As `dpaudit.engine.kernels.operations.forward`."""
+    """The block's outputs, and which output of the convolution each one is.
+
+    The latter is the position in the window, row by row; -1 where the ReLU gives 0. It is empty if
+    neither a ReLU nor a pooling follows.
+
+    Arguments:
+        weight: (runs, output channels, channels, height, width).
+        bias: (runs, output channels).
+        inputs: (runs, examples, channels, height, width); with 1 for runs if all runs share them.
+        shape: The block.
+    """
     runs, outputs = weight.shape[:2]
     groups, examples = inputs.shape[:2]
     layer = _layer(inputs, outputs, shape, shared=groups < runs)
@@ -61,7 +70,7 @@ def forward(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple
 def weight_gradient(
     inputs: Tensor, gradient: Tensor, which: Tensor, shape: Shape
 ) -> tuple[Tensor, Tensor]:
-    """As `dpaudit.engine.kernels.operations.weight_gradient`."""
+    """Every example's gradients of weight and bias, as (runs, examples, *parameter)."""
     groups, examples, channels = inputs.shape[:3]
     runs, _, outputs = gradient.shape[:3]
     layer = _layer(inputs, outputs, shape, shared=groups < runs)
@@ -80,7 +89,15 @@ def weight_gradient(
 def input_gradient(
     weight: Tensor, gradient: Tensor, which: Tensor, size: Pair, shape: Shape
 ) -> Tensor:
-    """As `dpaudit.engine.kernels.operations.input_gradient`."""
+    """The gradient of the block's inputs, from that of its outputs.
+
+    Arguments:
+        weight: As in `forward`.
+        gradient: (runs, examples, output channels, height, width) of the outputs.
+        which: From `forward`.
+        size: Height and width of the inputs.
+        shape: The block.
+    """
     runs, outputs, channels = weight.shape[:3]
     examples = gradient.shape[1]
     out = gradient.new_empty(runs, examples, channels, *size)

@@ -1,8 +1,8 @@
 """Convolution, ReLU and max-pooling as one operation, with per-example gradients of the weight.
 
-The operations have an axis of runs. On a GPU they are the kernels of
-`dpaudit.engine.kernels.launching`; elsewhere, and in the tests of those kernels, the same in plain
-torch. They are operations of `torch.library`, so the compiler plans and fuses around them.
+The operations have an axis of runs and are the kernels of `dpaudit.engine.kernels.launching`. As
+operations of `torch.library` they let the compiler plan and fuse around them. The twins in plain
+torch are in ``tests/shared/slow_blocks.py``.
 
 `dpaudit.engine.kernels.rule` uses them for the layers of a model.
 """
@@ -14,136 +14,20 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn import functional
-from torch.nn.grad import conv2d_input
 
 from dpaudit.engine.kernels import launching
-from dpaudit.engine.kernels.layout import Pair, Shape
+from dpaudit.engine.kernels.layout import Shape
 from dpaudit.engine.products import with_runs
-
-
-def forward(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
-    """The block's outputs, and which output of the convolution each one is.
-
-    The latter is the position in the window, row by row; -1 where the ReLU gives 0. It is empty if
-    neither a ReLU nor a pooling follows.
-
-    Arguments:
-        weight: (runs, output channels, channels, height, width).
-        bias: (runs, output channels).
-        inputs: (runs, examples, channels, height, width); with 1 for runs if all runs share them.
-        shape: The block.
-    """
-    runs = len(weight)
-    merged = inputs.expand(runs, *inputs.shape[1:]).transpose(0, 1).flatten(1, 2)
-    convolved = functional.conv2d(
-        merged,
-        weight.flatten(0, 1),
-        bias.flatten(),
-        stride=shape.stride,
-        padding=shape.padding,
-        dilation=shape.dilation,
-        groups=runs,
-    )
-    convolved = torch.unflatten(convolved, 1, (runs, -1)).transpose(0, 1)
-    if not shape.selects:
-        return convolved.contiguous(), torch.zeros(0, dtype=torch.int8, device=inputs.device)
-    values, position = _by_position(convolved, shape).max(-1)
-    if shape.relu:
-        position = torch.where(values > 0, position, -1)
-        values = values.relu()
-    return values.contiguous(), position.to(torch.int8).contiguous()
-
-
-def input_gradient(
-    weight: Tensor, gradient: Tensor, which: Tensor, size: Pair, shape: Shape
-) -> Tensor:
-    """The gradient of the block's inputs, from that of its outputs.
-
-    Arguments:
-        weight: As in `forward`.
-        gradient: (runs, examples, output channels, height, width) of the outputs.
-        which: From `forward`.
-        size: Height and width of the inputs.
-        shape: The block.
-    """
-    runs, examples = gradient.shape[:2]
-    merged = _before_pooling(gradient, which, size, shape).transpose(0, 1).flatten(1, 2)
-    propagated: Tensor = conv2d_input(  # type: ignore[no-untyped-call]
-        [examples, runs * weight.shape[2], *size],
-        weight.flatten(0, 1),
-        merged,
-        stride=shape.stride,
-        padding=shape.padding,
-        dilation=shape.dilation,
-        groups=runs,
-    )
-    return torch.unflatten(propagated, 1, (runs, -1)).transpose(0, 1).contiguous()
-
-
-def weight_gradient(
-    inputs: Tensor, gradient: Tensor, which: Tensor, shape: Shape
-) -> tuple[Tensor, Tensor]:
-    """Every example's gradients of weight and bias, as (runs, examples, *parameter)."""
-    groups, examples, channels = inputs.shape[:3]
-    size = (inputs.shape[3], inputs.shape[4])
-    outputs = _before_pooling(gradient, which, size, shape)
-    columns = functional.unfold(
-        inputs.flatten(0, 1),
-        shape.kernel,
-        stride=shape.stride,
-        padding=shape.padding,
-        dilation=shape.dilation,
-    )
-    columns = torch.unflatten(columns, 0, (groups, examples))
-    columns = columns.expand(len(gradient), *columns.shape[1:])
-    products = torch.einsum("rbop,rbkp->rbok", outputs.flatten(3), columns)
-    return torch.unflatten(products, 3, (channels, *shape.kernel)), outputs.sum((3, 4))
-
-
-def _by_position(values: Tensor, shape: Shape) -> Tensor:
-    """(…, height, width) of the convolution to (…, windows, windows, positions)."""
-    pool = shape.pool
-    height, width = values.shape[-2] // pool, values.shape[-1] // pool
-    cropped = values[..., : height * pool, : width * pool]
-    split = torch.unflatten(torch.unflatten(cropped, -1, (width, pool)), -3, (height, pool))
-    return split.transpose(-3, -2).flatten(-2)
-
-
-def _before_pooling(gradient: Tensor, which: Tensor, size: Pair, shape: Shape) -> Tensor:
-    """The gradient of the convolution's outputs."""
-    if not shape.selects:
-        return gradient
-    pool, (height, width) = shape.pool, shape.places(size)
-    positions = torch.arange(pool**2, device=which.device, dtype=which.dtype)
-    spread = torch.where(which.unsqueeze(-1) == positions, gradient.unsqueeze(-1), 0)
-    spread = torch.unflatten(spread, -1, (pool, pool)).transpose(-3, -2)
-    spread = spread.flatten(-2).flatten(-3, -2)
-    return functional.pad(spread, (0, width - spread.shape[-1], 0, height - spread.shape[-2]))
-
 
 _OPERATIONS = torch.library.Library("dpaudit", "DEF")  # type: ignore[no-untyped-call]
 """Defined without `torch.library.custom_op`, whose calls take three times as long."""
 
 
-def _operation(
-    schema: str,
-    on_gpu: Callable[..., Any],
-    elsewhere: Callable[..., Any],
-    sizes: Callable[..., Any],
-) -> Any:
-    """An operation of `torch.library`.
-
-    Arguments:
-        schema: Its name, arguments and results.
-        on_gpu: Computes it on a GPU.
-        elsewhere: Computes it on any other device.
-        sizes: Its results without values, for the compiler.
-    """
+def _operation(schema: str, kernel: Callable[..., Any], sizes: Callable[..., Any]) -> Any:
+    """An operation of `torch.library`; ``sizes`` gives its results without values."""
     name = schema.split("(")[0]
     _OPERATIONS.define(schema)  # type: ignore[no-untyped-call]
-    _OPERATIONS.impl(name, on_gpu, "CUDA")  # type: ignore[no-untyped-call]
-    _OPERATIONS.impl(name, elsewhere, "CPU")  # type: ignore[no-untyped-call]
+    _OPERATIONS.impl(name, kernel, "CUDA")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"dpaudit::{name}", sizes)
     return getattr(torch.ops.dpaudit, name).default
 
@@ -175,27 +59,24 @@ def _like_parameters(
 _forward = _operation(
     "block_forward(Tensor weight, Tensor bias, Tensor inputs, int[] shape) -> (Tensor, Tensor)",
     _with_shape(launching.forward),
-    _with_shape(forward),
     _with_shape(_outputs),
 )
 _input_gradient = _operation(
     "block_input_gradient(Tensor weight, Tensor gradient, Tensor which, int[] size, int[] shape)"
     " -> Tensor",
     _with_shape(launching.input_gradient),
-    _with_shape(input_gradient),
     _with_shape(_like_inputs),
 )
 _weight_gradient = _operation(
     "block_weight_gradient(Tensor inputs, Tensor gradient, Tensor which, int[] shape)"
     " -> (Tensor, Tensor)",
     _with_shape(launching.weight_gradient),
-    _with_shape(weight_gradient),
     _with_shape(_like_parameters),
 )
 
 
 def block(weight: Tensor, bias: Tensor, inputs: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
-    """`forward` for one run, differentiable with respect to ``inputs``; runs by `vmap`."""
+    """`launching.forward` for one run; differentiable by ``inputs``. Runs come by `vmap`."""
     return cast(tuple[Tensor, Tensor], _Block.apply(weight, bias, inputs, shape))  # type: ignore[no-untyped-call]
 
 
@@ -278,7 +159,7 @@ def _for_one_run(operation: Any, *, shared: int | None = None) -> Callable[..., 
 _one_input_gradient = _for_one_run(_input_gradient)
 
 example_gradients = _for_one_run(_weight_gradient, shared=0)
-"""`weight_gradient` for one run; runs by `vmap`."""
+"""`launching.weight_gradient` for one run; runs by `vmap`."""
 
 
 def _copied(values: Tensor, axis: int | None, runs: int) -> Tensor:

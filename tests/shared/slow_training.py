@@ -1,4 +1,4 @@
-"""The slow twin of the engine: one model, a plain loop, float64, one backward pass per example.
+"""The slow twin of engine and games: one model, float64, a plain loop, a pass for each example.
 
 It shares only the random words with the fast path, so that the two can be compared.
 """
