@@ -109,8 +109,8 @@ def test_the_length_of_a_setting_is_looked_at_once_for_the_whole_table(
             looked.append(self)
             return super().__len__()
 
-    facts = [Facts(heading="training", rows=(("loss", Word(k)),)) for k in range(30)]
-    many = [replace(pages[0], identity=f"{k:016x}", facts=(facts[k],)) for k in range(30)]
+    facts = [Facts(heading="training", rows=(("loss", Word(k)),)) for k in range(20)]
+    many = [replace(pages[0], identity=f"{k:016x}", facts=(facts[k],)) for k in range(20)]
     render_page(many)
     assert len(looked) <= 2 * len(many)
 
@@ -132,6 +132,6 @@ def test_every_audit_has_a_link_of_its_own(pages: list[PageData]) -> None:
 
 def test_a_page_has_a_largest_number_of_audits(pages: list[PageData]) -> None:
     many = [replace(pages[k % 3], identity=f"{k:016x}"[::-1]) for k in range(MOST_COMPARED + 1)]
-    with pytest.raises(InvalidInput, match=f"at most {MOST_COMPARED} audits, got 41"):
+    with pytest.raises(InvalidInput, match=f"at most {MOST_COMPARED} audits, got {len(many)}"):
         render_page(many)
     assert render_page(many[1:]).count('<article class="audit">') == MOST_COMPARED

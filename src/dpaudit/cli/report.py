@@ -48,7 +48,7 @@ def report(
 ) -> None:
     """Write the report of an audit as one HTML file that needs no network.
 
-    Several audits, at most 40, are compared side by side. Unfinished audits
+    Several audits, at most 20, are compared side by side. Unfinished audits
     show their results so far.
 
     [bold]dpaudit report 3f2a91 --out housing.html --open[/]

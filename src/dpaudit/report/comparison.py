@@ -13,7 +13,7 @@ from dpaudit.report import charts, palette
 from dpaudit.report.pages import PageData
 from dpaudit.report.words import verdict_word
 
-MOST_COMPARED = 40
+MOST_COMPARED = 20
 """Largest number of audits in a page."""
 
 MOST_OVERLAID = len(palette.CYCLE)
