@@ -279,33 +279,13 @@ def test_scores_import_neither_torch_nor_pandas() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_copies_of_a_file_without_canary_numbers_are_refused(tmp_path):
-    random = np.random.default_rng(0)
-    rows = [f"{score!r},{i % 2}" for i, score in enumerate(random.normal(size=50).tolist())]
-    copied, once = tmp_path / "copied.csv", tmp_path / "once.csv"
-    copied.write_text("\n".join(["score,inserted", *rows * 10]))
-    once.write_text("\n".join(["score,inserted", *rows]))
-    with pytest.raises(InvalidScores, match="10 copies"):
-        read_scores(copied)
-    assert len(read_scores(once)) == 50
-    few = tmp_path / "few.csv"
-    few.write_text("score,inserted\n" + "1,1\n0,0\n" * 40)  # randomised response without an error
-    assert len(read_scores(few)) == 80
-
-
-def test_a_score_that_occurs_with_and_without_the_canary_is_no_copy():
-    rows = ["0.0,0", *(f"{score}.0,1" for score in range(50))]
-    assert len(text("\n".join(["score,inserted", *rows]))) == 51
-
-
 @pytest.mark.parametrize("copied", [20, 79])
 def test_a_copy_of_a_part_of_a_file_is_refused(tmp_path: Path, copied: int) -> None:
-    """80 rows and a copy of 79 raised the bound at delta 1e-5 from 7.15 to 9.72."""
     random = np.random.default_rng(0)
     rows = [f"{score!r},{i % 2}" for i, score in enumerate(random.normal(size=80).tolist())]
     path = tmp_path / "scores.csv"
     path.write_text("\n".join(["score,inserted", *rows, *rows[:copied]]))
-    with pytest.raises(InvalidScores, match="occur again"):
+    with pytest.raises(InvalidScores, match=r"scores.csv: .* (exactly 2 times|occur again)"):
         read_scores(path)
     path.write_text(
         "\n".join(
@@ -314,13 +294,3 @@ def test_a_copy_of_a_part_of_a_file_is_refused(tmp_path: Path, copied: int) -> N
         )
     )
     assert len(read_scores(path)) == 80 + copied  # numbered canaries were checked by their maker
-
-
-def test_rounded_scores_are_no_copies(tmp_path: Path) -> None:
-    random = np.random.default_rng(1)
-    for digits in (0, 1, 2):
-        scores = np.round(random.normal(size=2000), digits).tolist()
-        rows = [f"{score!r},{random.integers(2)}" for score in scores]
-        assert len(text("\n".join(["score,inserted", *rows]))) == 2000
-        rows.sort()
-        assert len(text("\n".join(["score,inserted", *rows]))) == 2000

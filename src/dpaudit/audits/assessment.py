@@ -373,8 +373,7 @@ def _evidence(
             )
             for failure in failures
         ]
-        table = Scores(score=scores.score[own], inserted=scores.inserted[own], run=scores.run[own])
-        evidence[name] = with_failures(table, lost)
+        evidence[name] = with_failures(scores.where(own), lost)
     return evidence
 
 

@@ -27,9 +27,6 @@ Readable = Literal["csv", "parquet", "json"]
 
 _FORMATS = ("csv", "parquet")
 _READABLE = (*_FORMATS, "json")
-# So many different rows that all occur equally often are copies, not chance; and so are so many
-# consecutive rows, at least half of them different, that occur again in the same order.
-_MANY_VALUES = 20
 _CHUNK = 65_536  # rows converted at once: fast, and little memory beside the result
 _MOST_ROWS = 200_000_000
 ROOM_OF_A_ROW = 70
@@ -176,54 +173,10 @@ def _read_csv(stream: IO[str], name: str, *, names: Mapping[str, str]) -> Scores
 
 
 def _table(columns: dict[str, NDArray[Any]], name: str) -> Scores:
-    """The columns as scores; a file that was appended to itself, or a part of it, is refused.
-
-    Without canary numbers a repeated row looks like another run, and a bound from copies is too
-    large. Repeated scores are common where scores take few values, so only tables are refused in
-    which every one of many rows occurs equally often and more than once, or many rows occur again
-    in the same order.
-    """
-    scores = Scores(**columns)
-    ordered = np.sort(scores.score)
-    if "canary" in columns or not (ordered[1:] == ordered[:-1]).any():
-        return scores
-    rows = np.stack([scores.score, scores.inserted], axis=1)
-    codes, times = np.unique(rows, axis=0, return_inverse=True, return_counts=True)[1:]
-    if len(times) >= _MANY_VALUES and 1 < times.min() == times.max():
-        raise InvalidScores(
-            f"every row of {name} occurs {times[0]} times, as in {times[0]} copies of one file; "
-            "remove the copies, or number the canaries in a column canary if the scores are right"
-        )
-    again = _rows_that_occur_again(codes.ravel())
-    if again is not None:
-        raise InvalidScores(
-            f"{_MANY_VALUES} rows of {name} from row {again + 1} on occur again in the same order, "
-            "as if a part of the file had been copied; remove the copies, or number the canaries "
-            "in a column canary if the scores are right"
-        )
-    return scores
-
-
-def _rows_that_occur_again(codes: NDArray[np.int64]) -> int | None:
-    """The first place from which `_MANY_VALUES` rows, half of them different, occur again.
-
-    Arguments:
-        codes: One number for each row; equal rows have equal numbers.
-    """
-    if len(codes) <= _MANY_VALUES or 2 * (int(codes.max()) + 1) < _MANY_VALUES:
-        return None
-    windows = np.lib.stride_tricks.sliding_window_view(codes, _MANY_VALUES)
-    random = np.random.default_rng(0)
-    weights = random.integers(1, 2**63, _MANY_VALUES, dtype=np.uint64) | np.uint64(1)
-    hashes = np.zeros(len(windows), dtype=np.uint64)
-    for place, weight in enumerate(weights):
-        hashes += windows[:, place].astype(np.uint64) * weight  # modulo 2**64
-    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
-    later = np.flatnonzero(first[inverse] != np.arange(len(windows)))
-    earlier = first[inverse[later]]
-    different = 1 + (np.diff(np.sort(windows[earlier], axis=1), axis=1) > 0).sum(axis=1)
-    same = (windows[earlier] == windows[later]).all(axis=1) & (2 * different >= _MANY_VALUES)
-    return int(earlier[same][0]) if same.any() else None
+    try:
+        return Scores(**columns)
+    except InvalidScores as error:
+        raise InvalidScores(f"{name}: {error}") from None
 
 
 def _find_columns(header: list[str], name: str, names: Mapping[str, str]) -> dict[str, int]:
@@ -361,10 +314,7 @@ def _read_parquet(stream: IO[Any], name: str, names: Mapping[str, str]) -> Score
         if cells.null_count:
             raise InvalidScores(f"{name}: {column} is missing in {cells.null_count} rows")
         values[column] = cells.to_numpy()
-    try:
-        return _table(values, name)
-    except InvalidScores as error:
-        raise InvalidScores(f"{name}: {error}") from None
+    return _table(values, name)
 
 
 def _write_parquet(scores: Scores, stream: BinaryIO) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit._arrays import Array, Integers, as_array
 from dpaudit.errors import InvalidInput, InvalidScores, MissingExtra
+from dpaudit.scores.copies import refuse_copies
 
 REQUIRED, OPTIONAL = ("score", "inserted"), ("run", "canary")
 """The columns of a table of scores, in files and data frames."""
@@ -32,7 +33,8 @@ class Scores:
     Most bounds read only the order of scores: higher means "inserted", and an infinite score means
     "certainly" (or "certainly not"). A table may lack inserted canaries, or others; bounds that
     need both raise then. The arrays are read-only. A (run, canary) pair that occurs twice is
-    refused: counting a score twice makes a bound too large.
+    refused, and so are copied rows without canary numbers (see `dpaudit.scores.copies`): counting
+    a score twice makes a bound too large.
 
     See also: `dpaudit.scores.read_scores`, `dpaudit.scores.Store`.
 
@@ -57,7 +59,8 @@ class Scores:
 
     def __post_init__(self) -> None:
         score, inserted = numbers(self.score), labels(self.inserted)
-        numbered = self.run is not None or self.canary is not None
+        canaries_numbered = self.canary is not None
+        numbered = self.run is not None or canaries_numbered
         run = np.arange(len(score)) if self.run is None else whole("run", self.run)
         if self.canary is not None:
             canary = whole("canary", self.canary)
@@ -66,6 +69,8 @@ class Scores:
         store_columns(self, score=score, inserted=inserted, run=run, canary=canary)
         if numbered:  # otherwise every row is a run
             _refuse_repeated_pairs(run, canary)
+        if not canaries_numbered:
+            refuse_copies(score, inserted)
 
     def __len__(self) -> int:
         return len(self.score)

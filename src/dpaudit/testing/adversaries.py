@@ -230,8 +230,7 @@ def check_direction(
     scores = Scores.concat(block.scores(mechanism.steps) for _, block in played)
     for number in range(canaries.count):
         rows = scores.canary == number
-        own = Scores(score=scores.score[rows], inserted=scores.inserted[rows])
-        area = area_under_curve(own)
+        area = area_under_curve(scores.where(rows))
         _require(area > least_area, _direction_in_words(area, least_area, number, canaries.count))
 
 
