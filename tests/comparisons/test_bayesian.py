@@ -69,7 +69,7 @@ def kept_both_ways_probability(alpha, beta, epsilon, delta):  # type: ignore[no-
     """
     one = kept_probability(alpha, beta, epsilon, delta)
     other = kept_probability(reversed_rate(alpha), reversed_rate(beta), epsilon, delta)
-    return one[0] + other[0] - 1, one[1] + other[1], one[2] + other[2]
+    return one + other - 1
 
 
 def joint_beta_interval(*counts, delta, significance):  # type: ignore[no-untyped-def]
@@ -112,20 +112,17 @@ def dense_kept(
     return float((mass * betaincc(*a, np.maximum(edge, 0.0))).sum())
 
 
-def kept(
-    fp: int, fn: int, negatives: int, positives: int, epsilon: float, delta: float
-) -> tuple[float, float, float]:
-    alpha = RatePosterior.from_counts(np.array([float(fp)]), np.array([float(negatives - fp)]))
-    beta = RatePosterior.from_counts(np.array([float(fn)]), np.array([float(positives - fn)]))
-    values = kept_probability(alpha, beta, np.array([epsilon]), np.array([delta]))
-    return tuple(float(v[0]) for v in values)  # type: ignore[return-value]
+def kept(fp: int, fn: int, negatives: int, positives: int, epsilon: float, delta: float) -> float:
+    alpha = RatePosterior.from_counts(np.array([float(fp)]), np.array([float(negatives)]))
+    beta = RatePosterior.from_counts(np.array([float(fn)]), np.array([float(positives)]))
+    return float(kept_probability(alpha, beta, np.array([epsilon]), np.array([delta]))[0])
 
 
 @pytest.mark.parametrize("counts", EXTREMES, ids=str)
 def test_posterior_agrees_with_the_dense_twin(counts: tuple[int, int, int, int]) -> None:
     for epsilon in (0.0, 0.05, 1.0, 4.0, 14.0):
         for delta in (0.0, 1e-5, 0.1):
-            ours = kept(*counts, epsilon, delta)[0]
+            ours = kept(*counts, epsilon, delta)
             assert ours == pytest.approx(dense_kept(*counts, epsilon, delta), abs=2e-9)
 
 
@@ -137,19 +134,9 @@ def test_posterior_agrees_with_the_dense_twin_for_random_counts(seed: int) -> No
     fn = rng.binomial(positives, rng.beta(0.4, 0.4))
     epsilon, delta = rng.exponential(2), 10 ** rng.uniform(-7, -0.5)
     counts = (int(fp), int(fn), int(negatives), int(positives))
-    assert kept(*counts, epsilon, delta)[0] == pytest.approx(
+    assert kept(*counts, epsilon, delta) == pytest.approx(
         dense_kept(*counts, epsilon, delta), abs=2e-9
     )
-
-
-@pytest.mark.parametrize("counts", EXTREMES[:4], ids=str)
-def test_derivatives_are_those_of_the_posterior(counts: tuple[int, int, int, int]) -> None:
-    epsilon, delta, h = 0.7, 0.01, 1e-6
-    _, by_epsilon, by_delta = kept(*counts, epsilon, delta)
-    rise = kept(*counts, epsilon + h, delta)[0] - kept(*counts, epsilon - h, delta)[0]
-    assert by_epsilon == pytest.approx(rise / (2 * h), rel=1e-5, abs=1e-6)
-    rise = kept(*counts, epsilon, delta + h)[0] - kept(*counts, epsilon, delta - h)[0]
-    assert by_delta == pytest.approx(rise / (2 * h), rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize("significance", [0.05, 1e-5])
@@ -314,11 +301,11 @@ def test_the_opposite_test_is_seen_where_both_count() -> None:
     low, high = joint_beta_interval(490, 480, 500, 500, delta=1e-5, significance=0.1)
     low_2, high_2 = joint_beta_interval(10, 20, 500, 500, delta=1e-5, significance=0.1)
     assert (float(low), float(high)) == pytest.approx((float(low_2), float(high_2)), abs=1e-7)
-    alpha = RatePosterior.from_counts(np.array([20.0]), np.array([480.0]))
-    beta = RatePosterior.from_counts(np.array([10.0]), np.array([490.0]))
+    alpha = RatePosterior.from_counts(np.array([20.0]), np.array([500.0]))
+    beta = RatePosterior.from_counts(np.array([10.0]), np.array([500.0]))
     at = (np.array([3.0]), np.array([1e-5]))
-    assert kept_both_ways_probability(alpha, beta, *at)[0] == pytest.approx(
-        kept_probability(alpha, beta, *at)[0], abs=1e-12
+    assert kept_both_ways_probability(alpha, beta, *at) == pytest.approx(
+        kept_probability(alpha, beta, *at), abs=1e-12
     )
 
 
