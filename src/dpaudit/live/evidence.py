@@ -44,6 +44,7 @@ Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _LARGEST = 1e6  # clip norms, in place of infinity
+_LARGEST_EXPONENT = 500.0
 
 
 def spread(sizes: Sequence[int], canaries: int, random: np.random.Generator) -> tuple[Places, ...]:
@@ -159,13 +160,25 @@ class LiveEvidence:
         """Number of steps that were observed."""
         return len(self.history)
 
-    def take_part(self, rate: float) -> Mask:
-        """The inserted canaries that take part in the next step, as an example would."""
-        return np.asarray(self.coins & (self._joining.random(len(self.coins)) < rate))
+    def take_part(self, rate: float, steps: int | None = None) -> Mask:
+        """The inserted canaries that take part in the next step, as an example would.
+
+        Arguments:
+            rate: The sampling rate.
+            steps: Draw this many steps at once, one below the other.
+        """
+        shape = self.coins.shape if steps is None else (steps, *self.coins.shape)
+        return np.asarray(self.coins & (self._joining.random(shape) < rate))
+
+    def take_back(self, steps: int) -> None:
+        """Forget the latest steps that were drawn, which were not made: they are drawn again."""
+        self._joining.bit_generator.advance(-steps * len(self.coins))
 
     def added(self, taking_part: Mask) -> Array:
         """What these canaries add at their coordinates, in units of the clip norm."""
-        return np.asarray(self._lengths * taking_part[self._owners])
+        if self.shares is None:
+            return taking_part.astype(float)
+        return np.asarray(self._lengths * taking_part[..., self._owners])
 
     def along(self, values: Array) -> Array:
         """Numbers at all coordinates, as the number of each canary that lies along them.
@@ -199,9 +212,12 @@ class LiveEvidence:
             self.not_finite += int((~finite.all(axis=1)).sum())
             observed = np.clip(np.nan_to_num(observed, nan=0.0), -_LARGEST, _LARGEST)
         weights = self.weights
-        exponent = weights * (2 * observed - weights) / (2 * noise_multiplier**2)
-        with np.errstate(divide="ignore"):  # at rate 1 the first term is log 0
-            ratios = np.logaddexp(np.log1p(-rate), np.log(rate) + exponent)
+        slope = weights / noise_multiplier**2
+        exponent = slope * observed - slope * weights / 2
+        ratios = exponent
+        if rate < 1:  # far out, where the exponential overflows, the logarithm is a line
+            ratios = np.log1p(rate * np.expm1(np.minimum(exponent, _LARGEST_EXPONENT)))
+            ratios += np.maximum(exponent - _LARGEST_EXPONENT, 0.0)
         wealth = np.zeros((len(observed), len(SUSPICIONS)))
         for weight in [1.0] if self.shares is None else np.unique(weights):
             # A canary of this length faces that much more noise.

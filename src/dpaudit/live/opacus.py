@@ -145,8 +145,8 @@ def shares_of(optimizer: Any) -> list[float] | None:
 
 
 def _steps_together(device: torch.device) -> int:
-    """Number of steps that are copied from a device at once."""
-    return 8 if device.type == "cuda" else 1
+    """Number of steps whose canaries are drawn, and whose observations are copied, at once."""
+    return 16 if device.type == "cuda" else 1
 
 
 @final
@@ -198,10 +198,13 @@ class OpacusSums:
         self._rate = rate
         self._step: Step = (0.0, 0.0)
         self._rows: int | None = None  # of the parts of this batch, so far
-        self._genuine: Tensor | None = None  # of this step, once its canaries are inserted
+        self._drawn: deque[Tensor | None] = deque()  # what is added in the next steps
+        self._drawn_rate = 0.0
+        self._inserted = False  # the canaries of this step
+        self._genuine: Tensor | None = None  # sums of this step; `None` if not subtracted
         self._has_summed = False
-        self._latest: list[Tensor] = []  # of equal steps, not yet copied
-        self._settings: tuple[Step, float] = (0.0, 0.0), 0.0  # of these steps, and their clip norm
+        self._latest: list[tuple[Tensor, Tensor | None]] = []  # of equal steps, not yet copied
+        self._settings = (0.0, 0.0), 0.0, 0.0  # of these steps, with clip norm and scale
         self._copied: deque[_Observed] = deque()
         watched.expected_batch = getattr(optimizer, "expected_batch_size", None)
 
@@ -212,6 +215,7 @@ class OpacusSums:
         starts = np.cumsum([0, *evidence.sizes])
         flat = [here + start for here, start in zip(evidence.places, starts[:-1], strict=True)]
         self._coordinates = Coordinates(optimizer, np.concatenate(flat))
+        self._together = _steps_together(optimizer.params[0].device)
         plain = type(optimizer.original_optimizer) is torch.optim.SGD
         plain = plain and not any(group["maximize"] for group in optimizer.param_groups)
         if plain and evidence.start is None and evidence.steps == 0:
@@ -260,36 +264,36 @@ class OpacusSums:
         self._begin_step()
         sums = summed_gradients(self._optimizer)
         self._require_exact(sums)
-        scale = sum_per_average(self._optimizer)
-        self._genuine = self._genuine_sums()
-        self._insert(sums, scale)
+        if self._subtract:
+            self._genuine = self._genuine_sums(sums)
+        self._insert(sums, sum_per_average(self._optimizer))
         return original()
 
     def _before_update(self, *_: Any) -> None:
         self._coverage.before_step()
         gradients = [parameter.grad for parameter in self._optimizer.params]
         scale = sum_per_gradient(self._optimizer)
-        if self._genuine is None:  # add_noise was not called
+        if not self._inserted:  # add_noise was not called
             self._begin_step()
             self._watched.bypassed += 1
-            self._genuine = self._applied_without_noise(gradients, scale)
+            if self._subtract:
+                self._genuine = self._applied_without_noise(gradients, scale)
             self._insert(gradients, scale)
-        observed = _times(self._coordinates.read(gradients), scale)
-        if self._subtract:
-            observed -= self._genuine.to(observed)
-        self._genuine, self._has_summed = None, False
-        settings = self._step, float(self._optimizer.max_grad_norm)
+        settings = self._step, float(self._optimizer.max_grad_norm), scale
         if settings != self._settings:
             self._copy()
         self._settings = settings
-        self._latest.append(observed)
-        if len(self._latest) >= _steps_together(observed.device):
+        self._latest.append((self._coordinates.read(gradients), self._genuine))
+        self._genuine, self._inserted, self._has_summed = None, False, False
+        if len(self._latest) >= self._together:
             self._copy()
         while self._copied and (len(self._copied) > 2 or self._copied[0].is_here()):
             self._count()
 
     def settle(self) -> None:
-        """Count what was observed, but has not been counted."""
+        """Count what was observed, but has not been counted, and draw nothing ahead."""
+        self._evidence.take_back(len(self._drawn))
+        self._drawn.clear()
         self._copy()
         while self._copied:
             self._count()
@@ -298,7 +302,11 @@ class OpacusSums:
         """Begin to copy the latest steps from a GPU."""
         if not self._latest:
             return
-        values, (step, clip_norm) = torch.stack(self._latest), self._settings
+        noisy, genuine = zip(*self._latest, strict=True)
+        step, clip_norm, scale = self._settings
+        values = scale * torch.stack(noisy).double()
+        if self._subtract:
+            values -= torch.stack(genuine).double()
         self._latest, arrived = [], None
         copied = without_waiting(values, torch.device("cpu"))
         if values.device.type == "cuda":
@@ -336,11 +344,12 @@ class OpacusSums:
             self._watched.batch_sizes.append(self._rows)
         self._rows = None
 
-    def _genuine_sums(self) -> Tensor:
+    def _genuine_sums(self, sums: list[Any]) -> Tensor:
         """The sums over all processes, which Opacus adds up after the noise."""
         several = processes(self._optimizer) > 1
-        values = self._coordinates.read(summed_gradients(self._optimizer), summed=several)
-        return _times(values, sum_per_average(self._optimizer))
+        values = self._coordinates.read(sums, summed=several)
+        scale = sum_per_average(self._optimizer)
+        return values if scale == 1 else scale * values
 
     def _applied_without_noise(self, gradients: list[Any], scale: float) -> Tensor:
         """What may be subtracted in a step in which ``add_noise`` was not called.
@@ -349,16 +358,31 @@ class OpacusSums:
         may add noise in its own way, which must not be taken for genuine gradients.
         """
         if self._has_summed:
-            return self._genuine_sums()
+            return self._genuine_sums(summed_gradients(self._optimizer))
         kind = type(self._optimizer)
         stock = all(f.__module__.startswith("opacus.") for f in (kind.step, kind.pre_step))
-        return self._coordinates.read(gradients) * scale if stock else torch.zeros(())
+        return self._coordinates.read(gradients).double() * (scale if stock else 0.0)
 
     def _insert(self, tensors: list[Any], scale: float) -> None:
         """Add the canaries that take part in this step, in tensors that are sums / scale."""
-        added = self._evidence.added(self._evidence.take_part(self._step[1]))
-        if getattr(self._optimizer, "rank", 0) == 0 or is_sharded(self._optimizer):
-            self._coordinates.add(tensors, added * float(self._optimizer.max_grad_norm) / scale)
+        rate = self._step[1]
+        if not self._drawn or rate != self._drawn_rate:
+            self._draw(rate)
+        added, self._inserted = self._drawn.popleft(), True
+        inserts = getattr(self._optimizer, "rank", 0) == 0 or is_sharded(self._optimizer)
+        if added is not None and inserts:
+            times = float(self._optimizer.max_grad_norm) / scale
+            self._coordinates.add(tensors, added, times=times)
+
+    def _draw(self, rate: float) -> None:
+        """Draw who takes part in the next steps, and begin to copy it to a GPU."""
+        self._evidence.take_back(len(self._drawn))
+        taking_part = self._evidence.take_part(rate, self._together)
+        rows = self._coordinates.moved(self._evidence.added(taking_part)).unbind()
+        self._drawn = deque(
+            row if some else None for row, some in zip(rows, taking_part.any(axis=1), strict=True)
+        )
+        self._drawn_rate = rate
 
     def _require_exact(self, sums: list[Any]) -> None:
         coarse = {t.dtype for t in sums} & {torch.bfloat16, torch.float16}
@@ -370,8 +394,4 @@ class OpacusSums:
             )
 
     def _parameters(self) -> Array:
-        return np.array(self._coordinates.read(self._optimizer.params).cpu().numpy())
-
-
-def _times(values: Tensor, factor: float) -> Tensor:
-    return values if factor == 1 else values * factor
+        return np.array(self._coordinates.read(self._optimizer.params).double().cpu().numpy())

@@ -329,6 +329,11 @@ class _Crafted:
         """The values, with zeros for the canaries that do not take part; all do if `None`."""
         return self.values if mask is None else self.values * mask[self.numbers]
 
+    def add(self, tensors: list[Any], amounts: Array) -> None:
+        """Add an amount at each of these entries, in place."""
+        if amounts.any():
+            self.coordinates.add(tensors, self.coordinates.moved(amounts))
+
     def rows_like(self, rows: Tensor, tensor: int) -> Tensor:
         """The canaries' rows of one tensor."""
         crafted = torch.zeros(self.count, rows[:1].numel() or int(np.prod(rows.shape[1:])))
@@ -572,7 +577,7 @@ class _Insertion:
         mean = getattr(self._optimizer, "loss_reduction", "mean") == "mean"
         times = 1 / batch if mean and batch else 1.0
         gradients = [parameter.grad for parameter in self._optimizer.params]
-        self._crafted.coordinates.add(gradients, times * self._crafted.part(mask))
+        self._crafted.add(gradients, times * self._crafted.part(mask))
 
     def _add_clipped(self, mask: Mask | None) -> None:
         """Add to ``summed_grad`` what correct clipping leaves of the canaries in ``mask``."""
@@ -589,7 +594,7 @@ class _Insertion:
         )
         lengths = np.minimum(limits[crafted.tensors], min(canary.norm, canary.clip_norm))
         share = 1 / sum_per_average(optimizer)  # FSDP2 keeps averages over processes
-        crafted.coordinates.add(sums, share * lengths / canary.norm * crafted.part(mask))
+        crafted.add(sums, share * lengths / canary.norm * crafted.part(mask))
 
 
 def _replace_latest(parameter: Any, rows: Tensor) -> None:
@@ -626,6 +631,6 @@ class _Recorder:
         """Add the projections of the current gradient, as a sum in units of the clip norm."""
         optimizer, crafted = self._optimizer, self._crafted
         gradients = [parameter.grad for parameter in optimizer.params]
-        products = crafted.coordinates.read(gradients).cpu().numpy() * self._weights
+        products = crafted.coordinates.read(gradients).double().cpu().numpy() * self._weights
         total = np.bincount(crafted.numbers, products, minlength=crafted.count)
         self.gradients.record(total * sum_per_gradient(optimizer) / float(optimizer.max_grad_norm))

@@ -78,41 +78,40 @@ class _Part:
     def read(self, tensors: Sequence[Any]) -> Tensor:
         """The numbers at these coordinates; zero where there is no tensor."""
         mine = [
-            self.where.new_zeros(shape, dtype=torch.float32)
-            if tensors[number] is None
-            else _mine(tensors[number])
-            for number, shape in zip(self.tensors, self.shapes, strict=True)
+            self.where.new_zeros(shape, dtype=torch.float32) if tensors[n] is None else tensors[n]
+            for n, shape in zip(self.tensors, self.shapes, strict=True)
         ]
-        if len(mine) > 1:
-            mine = [_flatten_dense_tensors(mine)]  # type: ignore[no-untyped-call]
-        return mine[0].take(self.where)
-
-    def add(self, tensors: Sequence[Any], amounts: Tensor) -> None:
-        """Add the amounts at these coordinates, in place, where there is a tensor."""
-        mine = [None if tensors[n] is None else _mine(tensors[n]) for n in self.tensors]
         if len(mine) == 1:
-            _add_in_one(mine[0], self.where, amounts)
+            return mine[0].take(self.where)
+        joined: Tensor = _flatten_dense_tensors(mine)  # type: ignore[no-untyped-call]
+        return joined.index_select(0, self.where)
+
+    def add(self, tensors: Sequence[Any], amounts: Tensor, times: float) -> None:
+        """Add the amounts at these coordinates, in place, where there is a tensor."""
+        if len(self.tensors) == 1:
+            _add_in_one(tensors[self.tensors[0]], self.where, amounts, times)
             return
         if self._changes is None:
-            sizes = [shape.numel() for shape in self.shapes]
-            joined = amounts.new_zeros(sum(sizes))
-            self._changes = joined, torch.split(joined, sizes)
-        joined, changes = self._changes
-        joined.zero_().index_add_(0, self.where, amounts)
-        there = [(t, own.view_as(t)) for t, own in zip(mine, changes, strict=True) if t is not None]
+            joined = amounts.new_zeros(sum(shape.numel() for shape in self.shapes))
+            parts = torch.split(joined, [shape.numel() for shape in self.shapes])
+            views = [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+            self._changes = joined, views
+        joined, views = self._changes
+        joined.index_copy_(0, self.where, amounts)  # zero at all other places
+        mine = [tensors[n] for n in self.tensors]
+        there = [(own, view) for own, view in zip(mine, views, strict=True) if own is not None]
         if there:
-            torch._foreach_add_(*zip(*there, strict=True))
+            torch._foreach_add_(*zip(*there, strict=True), alpha=times)
 
 
-def _add_in_one(tensor: Tensor | None, where: Tensor, amounts: Tensor) -> None:
+def _add_in_one(tensor: Tensor | None, where: Tensor, amounts: Tensor, times: float) -> None:
     if tensor is None:
         return
     if tensor.is_contiguous():
-        tensor.view(-1).index_add_(0, where, amounts.to(tensor))
+        tensor.view(-1).index_add_(0, where, amounts.to(tensor), alpha=times)
     else:
-        tensor.index_put_(
-            torch.unravel_index(where, tensor.shape), amounts.to(tensor), accumulate=True
-        )
+        index = torch.unravel_index(where, tensor.shape)
+        tensor.index_put_(index, times * amounts.to(tensor), accumulate=True)
 
 
 @final
@@ -150,32 +149,39 @@ class Coordinates:
 
     @torch.no_grad()
     def read(self, tensors: Sequence[Any], *, summed: bool = False) -> Tensor:
-        """The numbers at the coordinates, in double precision on the device of the first tensor.
+        """The numbers at the coordinates, on the device of the first tensor.
 
         Arguments:
             tensors: One for each trained tensor; where it is `None`, its numbers are zero.
             summed: Whether to add up the tensors of all processes. Parts of tensors always are.
         """
-        parts = [part.read(tensors).to(self._device, torch.float64) for part in self._parts]
-        nothing = torch.empty(0, dtype=torch.float64, device=self._device)
+        tensors = self._mine(tensors)
+        parts = [part.read(tensors).to(self._device) for part in self._parts]
+        nothing = torch.empty(0, device=self._device)
         values = parts[0] if len(parts) == 1 else torch.cat([nothing, *parts])
         if self._back is not None:
             values = values.new_zeros(self._count).index_copy_(0, self._back, values)
         if summed or self._sharded:
+            values = values.double()
             torch.distributed.all_reduce(values)
         return values
 
-    @torch.no_grad()
-    def add(self, tensors: Sequence[Any], amounts: Array) -> None:
-        """Add an amount at each coordinate, in place."""
-        if not amounts.any():
-            return
+    def moved(self, amounts: Array) -> Tensor:
+        """Amounts at the coordinates, along the last axis, where `add` needs them."""
         moved = without_waiting(torch.as_tensor(amounts, dtype=torch.float32), self._device)
-        if self._back is not None:
-            moved = moved[self._back]
-        counts = [len(part.places) for part in self._parts]
-        for part, mine in zip(self._parts, torch.split(moved, counts), strict=True):
-            part.add(tensors, mine.to(part.where.device))
+        return moved if self._back is None else moved[..., self._back]
+
+    @torch.no_grad()
+    def add(self, tensors: Sequence[Any], moved: Tensor, *, times: float = 1.0) -> None:
+        """Add so many times the `moved` amount at each coordinate, in place."""
+        tensors = self._mine(tensors)
+        amounts = torch.split(moved, [len(part.places) for part in self._parts])
+        for part, own in zip(self._parts, amounts, strict=True):
+            part.add(tensors, own.to(part.where.device), times)
+
+    def _mine(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        """What this process holds of these tensors, in the same memory."""
+        return [t if t is None else _mine(t) for t in tensors] if self._sharded else tensors
 
 
 _Inside = tuple[int, torch.Size, Tensor, NDArray[np.int64]]
