@@ -38,13 +38,6 @@ class AdaptivePoisoning(AdaptiveAdversary):
     Arguments:
         steps: Number of ascent steps at every insertion; together they move by half the length of
             a typical example.
-
-    Example:
-        >>> from dpaudit.presets import preset
-        >>> training = preset("housing").training()
-        >>> start = AdaptivePoisoning().craft(training, Insertion(), canaries=2, seed=0)
-        >>> start.features.shape
-        torch.Size([2, 8])
     """
 
     name = "adaptive-poisoning"
@@ -116,10 +109,6 @@ class Canife(AdaptiveAdversary):
         genuine: Number of training examples whose gradients the canary should avoid.
         steps: Number of descent steps at every insertion; together they move by the length of a
             typical example.
-
-    Example:
-        >>> Canife(genuine=8)
-        Canife(genuine=8, steps=5)
     """
 
     name = "canife"

@@ -7,6 +7,7 @@ that commands can list and check them quickly.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,9 +23,10 @@ from dpaudit.threat_models import (
     ChoosesData,
     ChoosesStart,
     CraftedDimensions,
-    CraftedGradients,
     HiddenStateView,
 )
+
+Kind = TypeVar("Kind", bound=Canaries)
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -90,30 +92,16 @@ def audited_mechanism(adversary: Adversary, mechanism: DPSGD) -> DPSGD:
     return chosen
 
 
+def of_kind(canaries: Canaries, kind: type[Kind]) -> Kind:
+    """The canaries, which must be of the kind that the adversary crafts."""
+    if not isinstance(canaries, kind):
+        raise InvalidInput(f"canaries must be {kind.__name__}, got {type(canaries).__name__}")
+    return canaries
+
+
 def the_points(canaries: Canaries) -> CanaryPoints:
-    """The canaries as `CanaryPoints`; `InvalidInput` for another kind."""
-    if not isinstance(canaries, CanaryPoints):
-        raise wrong_kind(canaries, "CanaryPoints")
-    return canaries
-
-
-def the_gradients(canaries: Canaries) -> CraftedGradients:
-    """The canaries as `CraftedGradients`; `InvalidInput` for another kind."""
-    if not isinstance(canaries, CraftedGradients):
-        raise wrong_kind(canaries, "CraftedGradients")
-    return canaries
-
-
-def the_dimensions(canaries: Canaries) -> CraftedDimensions:
-    """The canaries as `CraftedDimensions`; `InvalidInput` for another kind."""
-    if not isinstance(canaries, CraftedDimensions):
-        raise wrong_kind(canaries, "CraftedDimensions")
-    return canaries
-
-
-def wrong_kind(canaries: Canaries, expected: str) -> InvalidInput:
-    """The error for canaries of a kind that an adversary does not craft."""
-    return InvalidInput(f"canaries must be {expected}, got {type(canaries).__name__}")
+    """The canaries as `CanaryPoints`."""
+    return of_kind(canaries, CanaryPoints)
 
 
 def movement(view: HiddenStateView) -> torch.Tensor:
@@ -136,7 +124,7 @@ def move_along_dimensions(view: HiddenStateView, canaries: Canaries) -> torch.Te
     gradients only, so the movement is all that the final model shows of the canary.
     """
     # Select the columns first: the difference of all parameters would be large.
-    dimensions = the_dimensions(canaries).dimensions.to(view.final.device)
+    dimensions = of_kind(canaries, CraftedDimensions).dimensions.to(view.final.device)
     moved = view.final[:, dimensions]
     if view.initial is None:
         return -moved

@@ -20,9 +20,8 @@ from dpaudit.adversaries.crafting import (
     generator,
     move_along_dimensions,
     movement,
+    of_kind,
     parameter_count,
-    the_dimensions,
-    the_gradients,
 )
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
@@ -155,13 +154,6 @@ class RandomDirection(HiddenStateAdversary):
 
     Paper: Andrew et al., *One-shot empirical privacy estimation* (ICLR 2024), in the form of
     Cebere, Bellet, Papernot (ICLR 2025), appendix: A_CotS.
-
-    Example:
-        >>> from dpaudit.presets import preset
-        >>> training = preset("housing").training(clip_norm=2.0)
-        >>> canaries = RandomDirection().craft(training, Insertion(), canaries=3, seed=0)
-        >>> canaries.gradients.norm(dim=1)
-        tensor([2., 2., 2.])
     """
 
     name = "random-direction"
@@ -180,7 +172,7 @@ class RandomDirection(HiddenStateAdversary):
         from torch.nn.functional import normalize
 
         moved = normalize(movement(view), dim=1)
-        return -moved @ normalize(the_gradients(canaries).gradients.to(moved), dim=1).T
+        return -moved @ normalize(of_kind(canaries, CraftedGradients).gradients.to(moved), dim=1).T
 
 
 def drawn_directions(mechanism: DPSGD, canaries: int, seed: int) -> CraftedGradients:
@@ -213,13 +205,6 @@ class StartDistribution(HiddenStateAdversary):
     of the noise.
 
     See also: `RandomDimension`, whose score is the movement itself.
-
-    Example:
-        >>> from dpaudit.presets import preset
-        >>> training = preset("housing").training()
-        >>> canaries = StartDistribution().craft(training, Insertion(), canaries=3, seed=0)
-        >>> canaries.count
-        3
     """
 
     name = "start-distribution"
@@ -243,7 +228,7 @@ class StartDistribution(HiddenStateAdversary):
         if view.initial is not None:
             ratio = (values - shift / 2) * shift / noise**2
         else:
-            ratio = _ratios(view, the_dimensions(canaries), values, shift, noise)
+            ratio = _ratios(view, of_kind(canaries, CraftedDimensions), values, shift, noise)
         return torch.from_numpy(ratio).to(moved.device)
 
 

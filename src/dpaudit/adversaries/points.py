@@ -48,13 +48,6 @@ class FlippedLabel(HiddenStateAdversary):
 
     Paper: the loss-based adversary of Nasr et al., *Adversary instantiation* (S&P 2021); A_L in
     Cebere, Bellet, Papernot (ICLR 2025), section 5.1.
-
-    Example:
-        >>> from dpaudit.presets import preset
-        >>> training = preset("housing").training()
-        >>> canaries = FlippedLabel().craft(training, Insertion(), canaries=2, seed=0)
-        >>> tuple(canaries.features.shape)
-        (2, 8)
     """
 
     name = "flipped-label"
@@ -97,12 +90,6 @@ class ApiAccess(QueriesCanaries):
 
     Paper: Nasr et al., *Adversary instantiation* (S&P 2021), the API access adversary: a natural
     example, and a threshold on the loss.
-
-    Example:
-        >>> from dpaudit.presets import preset
-        >>> training = preset("housing").training()
-        >>> ApiAccess().craft(training, Insertion(), canaries=2, seed=0).features.shape
-        torch.Size([2, 8])
     """
 
     name = "api-access"
@@ -134,12 +121,6 @@ class OneRunBlackBox(QueriesCanaries):
 
     Paper: Steinke, Nasr, Jagielski, *Privacy auditing with one (1) training run* (NeurIPS 2023),
     the DP-SGD auditor with ``audit-type = blackbox``.
-
-    Example:
-        >>> from dpaudit.presets import preset
-        >>> training = preset("housing").training()
-        >>> OneRunBlackBox().craft(training, Insertion(), canaries=100, seed=0).count
-        100
     """
 
     name = "one-run-black-box"
@@ -210,10 +191,6 @@ class StaticPoisoning(ShadowPoisoning, QueriesCanaries):
     Arguments:
         shadows: Number of shadow models, trained with clipping and noise.
         steps: Number of ascent steps; together they move by the length of a typical example.
-
-    Example:
-        >>> StaticPoisoning(shadows=2)
-        StaticPoisoning(shadows=2, steps=20)
     """
 
     name = "static-poisoning"
@@ -269,13 +246,6 @@ class ClipBackdoor(BlackBoxAdversary):
     Paper: Jagielski, Ullman, Oprea, *Auditing differentially private machine learning* (NeurIPS
     2020), section 4, ClipBKD. There :math:`k` copies of the point are in the data; here one is
     inserted at each insertion step.
-
-    Example:
-        >>> from dpaudit.presets import preset
-        >>> training = preset("housing").training(steps=5)
-        >>> crafted = ClipBackdoor().craft(training, Insertion(), canaries=2, seed=0)
-        >>> abs(float(crafted.features[0] @ crafted.features[1])) < 1e-4
-        True
     """
 
     name = "clipbkd"
@@ -344,13 +314,6 @@ class RareFeature(HiddenStateAdversary):
     The score is the movement of the parameters against the record's gradient at the start.
 
     See also: `RandomDimension`, which inserts a gradient and no data point.
-
-    Example:
-        >>> from dpaudit.presets import preset
-        >>> training = preset("logistic").training()
-        >>> canaries = RareFeature().craft(training, Insertion(), canaries=1, seed=0)
-        >>> int((canaries.features != 0).sum())
-        1
     """
 
     name = "rare-feature"

@@ -23,9 +23,8 @@ from dpaudit.adversaries.crafting import (
     check_room,
     drawn_dimensions,
     least_moved,
+    of_kind,
     parameter_count,
-    the_gradients,
-    wrong_kind,
 )
 from dpaudit.adversaries.dimensions import drawn_directions
 from dpaudit.errors import InvalidInput
@@ -170,12 +169,6 @@ class MaliciousData(StandardAdversary, ChoosesData):
     Paper: Nasr et al., *Adversary instantiation* (S&P 2021), the malicious data set. There the
     adversary also chooses learning rate and batches; here they stay those of the mechanism, and so
     does the upper bound.
-
-    Example:
-        >>> from dpaudit.presets import preset
-        >>> training = preset("housing").training()
-        >>> float(abs(MaliciousData().prepare(training).data.features).max())
-        0.0
     """
 
     name = "malicious-data"
@@ -232,7 +225,8 @@ class OneShotIterates(StandardAdversary):
         """The largest cosine of each canary with the noisy sum of an insertion step."""
         from torch.nn.functional import normalize
 
-        directions = normalize(the_gradients(canaries).gradients.to(view.iterates), dim=1)
+        gradients = of_kind(canaries, CraftedGradients).gradients
+        directions = normalize(gradients.to(view.iterates), dim=1)
         best = view.iterates.new_full((view.iterates.shape[1], canaries.count), -1.0)
         for step, noisy in enumerate(noisy_sums(view)):
             if view.insertion.at(step):
@@ -290,9 +284,7 @@ def along(canaries: Canaries, vectors: torch.Tensor) -> torch.Tensor:
     """The inner product of every vector (runs, parameters) with every crafted gradient."""
     if isinstance(canaries, CraftedDimensions):
         return canaries.norm * vectors[:, canaries.dimensions.to(vectors.device)]
-    if isinstance(canaries, CraftedGradients):
-        return vectors @ canaries.gradients.to(vectors).T
-    raise wrong_kind(canaries, "CraftedDimensions or CraftedGradients")
+    return vectors @ of_kind(canaries, CraftedGradients).gradients.to(vectors).T
 
 
 def released_along(view: StandardView, canaries: Canaries) -> torch.Tensor:
