@@ -3,6 +3,7 @@
     python benchmarks/scale.py store        # tiles per second, and 10 million scores in one store
     python benchmarks/scale.py simulate     # makespan of 1,000 GPUs with stragglers and failures
     python benchmarks/scale.py executors    # 5,000 Housing runs through Ray and local processes
+    python benchmarks/scale.py workers      # 60 Opacus trainings, in process and in workers
 
 Each prints a table and updates its part of ``benchmarks/scale.json``.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
+import os
 import resource
 import subprocess
 import sys
@@ -206,9 +208,70 @@ def executors(rounds: int = 2) -> dict[str, Any]:
     return found
 
 
+_TRAINING = """
+import warnings
+import torch
+from opacus import PrivacyEngine
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from dpaudit.integrations.opacus import canary_for, insert_canary
+warnings.filterwarnings("ignore")
+
+def private(seed):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    data = TensorDataset(torch.randn(256, 8), torch.randint(2, (256,)))
+    torch.manual_seed(seed)
+    return PrivacyEngine(accountant="rdp").make_private(
+        module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+        data_loader=DataLoader(data, batch_size=64), noise_multiplier=1.0, max_grad_norm=1.0,
+        poisson_sampling=False)
+
+canary = canary_for(private(0)[1])
+
+def train(canary, inserted, seed):
+    model, optimizer, loader = private(seed)
+    with insert_canary(optimizer, canary, inserted, seed=seed):
+        for _ in range(3):
+            for inputs, labels in loader:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(inputs), labels).backward()
+                optimizer.step()
+    return model
+"""
+
+_AUDIT = """
+import os, sys, time
+sys.path.insert(0, {folder!r})
+began = time.perf_counter()
+import dpaudit
+given = "opacus_parts:train" if {isolated} else __import__("opacus_parts").train
+result = dpaudit.audit(given, claim=dpaudit.Claim.from_mu(12 ** 0.5), runs=60, workers={workers},
+                       isolated={isolated}, confirm=False, anyway=True)
+times = os.times()
+print({{"seconds": round(time.perf_counter() - began, 2), "failures": len(result.failures),
+       "cpu_seconds": round(times.user + times.system + times.children_user
+                            + times.children_system, 2)}})
+"""
+
+
+def workers(rounds: int = 3) -> dict[str, Any]:
+    """Wall and CPU seconds of 60 small Opacus trainings with all imports, in turn."""
+    folder = tempfile.mkdtemp()
+    Path(folder, "opacus_parts.py").write_text(_TRAINING)
+    ways = {"in process": (1, False), "one worker": (1, True), "two workers": (2, True)}
+    found: dict[str, Any] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, (count, isolated) in ways.items():
+            code = _AUDIT.format(folder=folder, workers=count, isolated=isolated)
+            found[name].append(_measured(code))
+            print(f"{name}: {found[name][-1]}, load {os.getloadavg()[0]:.1f}", flush=True)
+    return found
+
+
 def main(what: str) -> None:
     """Measure one part and store it."""
-    found = {"store": store, "simulate": simulate, "executors": executors}[what]()
+    found = {part.__name__: part for part in (store, simulate, executors, workers)}[what]()
     stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     stored[what] = found
     RESULTS.write_text(json.dumps(stored, indent=1) + "\n")

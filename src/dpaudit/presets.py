@@ -115,16 +115,9 @@ class Preset:
     ) -> DPSGD:
         """The training, with the preset's value for every hyperparameter that is `None`.
 
-        Arguments:
-            steps: Number of steps T.
-            batch_size: Batch size B.
-            learning_rate: Learning rate eta.
-            clip_norm: Clip norm C.
-            noise_multiplier: Noise multiplier sigma.
-            seed: Random seed of the initialisation and of the batches.
-            data_dir: The folder of the data, if it does not ship with the package.
-            period: Insertion period for which the data are made; only crafted data depend on it.
-            phase: Step of each period at which the canary will be inserted; likewise.
+        The seed is that of the initialisation and of the batches; ``data_dir`` the folder of data
+        that do not ship with the package. Only crafted data depend on the period of insertions and
+        the step (phase) of a period at which the canary is inserted.
         """
         require_torch()
         overrides = {

@@ -439,12 +439,7 @@ def climb(
 ) -> torch.Tensor:
     """Points (…, *features) after gradient ascent with steps of constant length.
 
-    Arguments:
-        mechanism: Its data gives the range of every feature and the length of a typical example.
-        features: Where the points start.
-        slope: The gradient of the objective at given points.
-        steps: Number of ascent steps.
-        reach: Total distance, in lengths of a typical example.
+    They stay in the range of the data, and move in all by ``reach`` lengths of a typical example.
     """
     lowest, highest, typical = _extent(mechanism.data)
     low, high = torch.from_numpy(lowest).to(features), torch.from_numpy(highest).to(features)

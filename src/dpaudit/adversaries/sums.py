@@ -262,10 +262,7 @@ def released_sums(
     For plain DP-SGD they are :math:`\sum_t \frac{B}{\eta} ((1 - \eta\lambda) \theta_t -
     \theta_{t+1})`. Other optimizers are inverted by `noisy_sums`.
 
-    Arguments:
-        view: The iterates.
-        weights: The weight of each step, from `step_weights`.
-        genuine: The genuine part of the sum of a step, if known.
+    The weights are those of `step_weights`; ``genuine`` gives that part of a step's sum, if known.
     """
     mechanism, iterates = view.mechanism, view.iterates
     total = iterates.new_zeros(iterates.shape[1:])
@@ -300,9 +297,7 @@ _FARTHEST = 8.0  # standard deviations of the noise
 def noisy_sums(view: StandardView, genuine: Genuine | None = None) -> Iterator[torch.Tensor]:
     """The noisy sum of every step, shape (runs, parameters).
 
-    Arguments:
-        view: The iterates.
-        genuine: The genuine part of the sum of a step, if known; it improves the scale for Adam.
+    ``genuine`` gives that part of a step's sum, if known; it improves the scale for Adam.
     """
     mechanism = view.mechanism
     size = mechanism.batches.expected_size(len(mechanism.data))

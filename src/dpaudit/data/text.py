@@ -56,12 +56,6 @@ def _generated(characters: int, seed: int) -> str:
 def token_sequences(tokens: ArrayLike, *, length: int, vocabulary: int, name: str) -> Examples:
     """Consecutive sequences of ``length`` tokens, each with the next token as target.
 
-    Arguments:
-        tokens: A long row of token numbers.
-        length: Tokens in each example.
-        vocabulary: Number of different tokens.
-        name: A short name for tables and the store.
-
     Example:
         >>> data = token_sequences(range(10), length=4, vocabulary=10, name="count")
         >>> data.features.tolist(), data.targets.tolist()

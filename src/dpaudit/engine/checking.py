@@ -42,17 +42,11 @@ _CLOSE_IN_FLOAT32 = 1e-2  # rounding alone changes a deep network with ReLUs by 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """The result of checking a mechanism.
+    """The result of checking a mechanism."""
 
-    Arguments:
-        parameters: Number of trained parameters.
-        taps: How the model must be tapped.
-        notices: Notices for the user.
-    """
-
-    parameters: int
-    taps: Taps
-    notices: tuple[str, ...]
+    parameters: int  # number of trained ones
+    taps: Taps  # how the model must be tapped
+    notices: tuple[str, ...]  # for the user
 
 
 def check_mechanism(mechanism: DPSGD) -> Checked:

@@ -45,15 +45,10 @@ _Derivatives = tuple[list[Tensor], dict[int, Tensor]]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Taps:
-    """How a model is tapped; `dpaudit.engine.check_mechanism` finds out what a model needs.
+    """How a model is tapped; `dpaudit.engine.check_mechanism` finds out what a model needs."""
 
-    Arguments:
-        per_example: Whether the model runs on every example separately.
-        loose: Places of parameters that are tapped at their values in spite of a rule.
-    """
-
-    per_example: bool = False
-    loose: frozenset[int] = field(default_factory=frozenset)
+    per_example: bool = False  # whether the model runs on every example separately
+    loose: frozenset[int] = field(default_factory=frozenset)  # tapped in spite of a rule
 
 
 @final
@@ -71,16 +66,12 @@ class Unit:
 class Call:
     """One tapped value of the forward pass.
 
-    Arguments:
-        unit: The number of the unit.
-        part: The part of the layer, for rules with several taps.
-        shape: The shape of the value.
-        axes: The axes of the example in the value and in each note; `None` if there is none.
-            Empty if the model runs on the whole batch, where it is the first axis.
+    ``axes`` are those of the example in the value and in each note, `None` if there is none. They
+    are empty if the model runs on the whole batch, where the example is the first axis.
     """
 
-    unit: int
-    part: str
+    unit: int  # its number
+    part: str  # of the layer, for rules with several taps
     shape: torch.Size
     axes: tuple[int | None, ...] = ()
 

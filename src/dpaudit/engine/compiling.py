@@ -211,13 +211,9 @@ def update_distance(result: Tensor, plain: Tensor, start: Tensor) -> float:
 
 
 def sum_distance(result: Tensor, plain: Tensor, sizes: Sequence[int], largest: float) -> float:
-    """The largest relative distance of the tensors of two sums.
+    """The largest relative distance of the tensors, of these ``sizes``, of two sums.
 
-    Arguments:
-        result: The sums of the fast step, shape (runs, parameters).
-        plain: Those of the plain step.
-        sizes: Sizes of the tensors along the last axis.
-        largest: The norm of a sum whose terms do not cancel; 0 if it is not bounded.
+    ``largest`` is the norm of a sum whose terms do not cancel; 0 if it is not bounded.
     """
     least = SMALL_SHARE * float(plain.norm())
     pairs = zip(*(torch.split(sums, list(sizes), -1) for sums in (result, plain)), strict=True)
@@ -387,9 +383,7 @@ def numerics(precision: Precision, device: torch.device) -> Iterator[None]:
 class Recorded:
     """A function of tensors on a GPU, recorded once and replayed with other values.
 
-    Arguments:
-        function: The function. Every call must launch the same kernels and wait for none.
-        args: Arguments of the shapes, strides and types of all calls, all on one GPU.
+    Every call must launch the same kernels and wait for none.
     """
 
     def __init__(self, function: Step, args: tuple[Tensor, ...]) -> None:
@@ -453,11 +447,7 @@ def traced(
 ) -> torch.fx.GraphModule:
     """The graph of a function for arguments of these shapes and types.
 
-    Arguments:
-        function: The function to trace.
-        args: Arguments of the shapes and types of all calls.
-        decomposed: Whether to use only the operations of torch's compiler. They round differently.
-        without_idle_nodes: Whether to remove nodes that change nothing.
+    If ``decomposed``, it has only the operations of torch's compiler, which round differently.
     """
 
     def plain(*args: Tensor) -> Any:  # the tracer would count the "self" of a bound method

@@ -113,11 +113,6 @@ def patches(images: Tensor, window: Window) -> Tensor:
     """(examples, channels, *lengths) to (examples, places, columns).
 
     Columns are channels times window; on a GPU padded with zeros to a multiple of `PADDED_TO`.
-
-    Example:
-        >>> window = Window(size=(2, 2), stride=(1, 1), dilation=(1, 1))
-        >>> patches(torch.arange(9.0).view(1, 1, 3, 3), window)[0].int().tolist()
-        [[0, 1, 3, 4], [1, 2, 4, 5], [3, 4, 6, 7], [4, 5, 7, 8]]
     """
     return cast(Tensor, _Patches.apply(images, window))  # type: ignore[no-untyped-call]
 

@@ -16,10 +16,7 @@ from dpaudit.engine.layer_rules import Gradients, LayerRule, Notes, Tap, is_plai
 class EmbeddedRows(ParameterGradients):
     r"""Gradients of a table by its looked-up rows: row i is the sum of :math:`g_{bl}` for that row.
 
-    Arguments:
-        outputs: :math:`g`, shape (examples, places, columns).
-        rows: The row that each place looked up, shape (examples, places).
-        shape: Shape of the table.
+    The rows have shape (examples, places), and the outputs :math:`g` one more axis, of columns.
     """
 
     def __init__(self, outputs: Tensor, rows: Tensor, shape: torch.Size) -> None:

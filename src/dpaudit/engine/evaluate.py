@@ -29,11 +29,8 @@ ModelFunction = Callable[[Tensor, Tensor], Tensor]
 def losses(mechanism: DPSGD, parameters: Tensor, features: Tensor, targets: Tensor) -> Tensor:
     """The loss of every model on every example, shape (runs, examples).
 
-    Arguments:
-        mechanism: The training, for its model and its loss.
-        parameters: One model in each row, shape (runs, parameters).
-        features: Shape (examples, …), or (runs, examples, …) for separate examples per model.
-        targets: Shape (examples, …), or (runs, examples, …).
+    Parameters have shape (runs, parameters), features and targets (examples, …), or (runs,
+    examples, …) for separate examples per model.
     """
     answer = model_function(mechanism, parameters)
     features, targets, own = _beside(mechanism, parameters, features, targets)
@@ -69,16 +66,9 @@ def clipped_gradients(
 
     .. math:: \mathrm{clip}(\nabla \ell(\theta_r; x), C)
 
-    The gradients of all examples are in memory at once.
-
-    Arguments:
-        mechanism: The training.
-        parameters: As for `losses`.
-        features: As for `losses`.
-        targets: As for `losses`.
-        draws: Random numbers for augmented views of each example, (examples, views, draws); their
-            gradients are averaged before clipping. Without, or if the training has no
-            augmentation, an example is its only view.
+    The gradients of all examples are in memory at once. Shapes are those of `losses`; ``draws``
+    (examples, views, draws) are random numbers for augmented views, whose gradients are averaged
+    before clipping. Without them an example is its only view.
     """
     features, targets, own = _beside(mechanism, parameters, features, targets)
     augmentation, axis = mechanism.augmentation, 0 if own is None else 1
@@ -128,14 +118,8 @@ def gradient_slope(
     .. math:: \nabla_x\, w\big(\nabla_\theta \ell(\theta_r; x, y)\big)
 
     The returned function takes points (runs, examples, …) and returns a gradient for each, by a
-    double backward pass.
-
-    Arguments:
-        mechanism: The training.
-        parameters: Shape (runs, parameters).
-        targets: Shape (runs, examples, …).
-        worth: The objective: takes an unclipped gradient (parameters,) and the run's ``context``.
-        context: Tensors with the run as their first axis.
+    double backward pass. ``worth`` takes an unclipped gradient (parameters,) and the run's part of
+    ``context``, tensors with the run as their first axis.
     """
     loss = _mean_loss(mechanism, parameters)
 
@@ -165,11 +149,8 @@ def repeated(points: CanaryPoints, parameters: Tensor) -> tuple[Tensor, Tensor]:
 class GenuineSums:
     """The clipped sums of the genuine examples along some iterates, shape (runs, parameters).
 
-    Batches are public, so the standard threat model allows this.
-
-    Arguments:
-        mechanism: The training.
-        iterates: Shape (steps + 1, runs, parameters); step t starts from the t-th.
+    Batches are public, so the standard threat model allows this. Step t starts from the t-th of the
+    iterates, shape (steps + 1, runs, parameters).
     """
 
     def __init__(self, mechanism: DPSGD, iterates: Tensor) -> None:

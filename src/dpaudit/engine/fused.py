@@ -119,23 +119,13 @@ class FusedSteps:
     The first calls are compared for the first few runs. Several threads train different runs,
     because calls release Python's global lock.
 
-    Arguments:
+    Arguments, beside tables of `dpaudit.engine.training.Engine`:
         widths: The number of features, of units in each hidden layer, and of classes.
-        features: All examples and canaries that batches refer to, shape (any, features).
-        targets: Their classes, shape (any,).
         rows: Numbers of examples, shape (batches, examples). The last ones are canaries.
         present: 0 for padding, otherwise 1, shape (batches, examples).
-        batch_at: The batch of each step, shape (steps,).
         inserted_at: 1 for steps at which canaries are inserted, otherwise 0, shape (steps,).
-        scalars: For each step the clip norm, the noise, the factor of weight decay, the learning
-            rate and one over the batch size, shape (steps, 5).
-        key: From `dpaudit.engine.noise.key`.
-        stream: The stream of the noise.
-        noisy: Whether noise is added.
         slow: The same step in torch; its results are the next state and the clipped sums.
-        insert: Adds to sums what enters, as of `dpaudit.engine.training.Engine`.
         points: Whether canaries are examples, with coins as their weights.
-        distances: Compares the results of both.
     """
 
     def __init__(

@@ -188,12 +188,7 @@ subclasses that it ``handles``. An entry point of that name adds a `LayerRule`."
 
 
 def rule_for(layer: nn.Module, *, products: bool = False) -> LayerRule | None:
-    """The rule that computes the gradients of ``layer``, if there is one.
-
-    Arguments:
-        layer: The layer.
-        products: Whether convolutions are computed as matrix products where possible.
-    """
+    """The rule of ``layer``, if there is one; ``products`` prefers convolutions as products."""
     for kind in type(layer).__mro__:
         name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
         for entry in (f"{name} as product", name) if products else (name,):

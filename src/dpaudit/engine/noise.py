@@ -55,9 +55,7 @@ def key(seed: int, device: torch.device | str = "cpu") -> Tensor:
 def philox(counter: Words, key: Tensor) -> Words:
     """Philox4x32-10: four 32-bit words, held in int64, for every counter.
 
-    Arguments:
-        counter: Four int64 tensors of words below 2**32, of shapes that broadcast.
-        key: Two words below 2**32, shape (2,).
+    The words of counter and key are below 2**32, of shapes that broadcast.
 
     Example:
         >>> zero = torch.zeros((), dtype=torch.int64)
@@ -102,13 +100,8 @@ def normals(
     distribution has mass 1.4e-11 beyond it. Word i of block j gives coordinate
     ``i * ceil(count / 4) + j``: four contiguous rows, which vectorise well.
 
-    Arguments:
-        key: From `key`.
-        stream: The purpose of the numbers.
-        runs: Run numbers, shape (runs,), int64.
-        step: The step as a scalar int64 tensor, so that one compiled graph serves all steps.
-        count: Number of coordinates.
-        dtype: float64 gives the float32 numbers of the same words with more digits.
+    The step is a scalar tensor, so that one compiled graph serves all steps. float64 gives the
+    numbers of the same words with more digits.
 
     Example:
         >>> runs, step = torch.arange(5), torch.tensor(3)

@@ -31,18 +31,9 @@ def clipped_sum(
     views: int = 1,
     dtype: torch.dtype = torch.float64,
 ) -> Tensor:
-    """The clipped sum of one model, flat.
+    """The clipped sum of one model, flat; arguments as of `ClippedSums`.
 
-    Arguments:
-        model: Any module; it is copied. Gradients are taken at its parameters.
-        loss: One loss per example.
-        features: Shape (examples, …), or (examples, views, …) for several views.
-        targets: Shape (examples, …).
-        clip_norm: C; infinity clips nothing.
-        clipping: The kind of clipping; flat by default.
-        weights: A factor for each example after clipping; 1 by default.
-        views: Number of views of each example, averaged before clipping.
-        dtype: The precision of the computation.
+    Features have shape (examples, …), or (examples, views, …) for several views.
     """
     gradients = example_gradients(model, loss, features, targets, views=views, dtype=dtype)
     total = torch.zeros(sum(p.numel() for p in trainable(model)), dtype=dtype)

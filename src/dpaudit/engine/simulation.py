@@ -42,18 +42,11 @@ class Simulated:
 @final
 @dataclass(kw_only=True)
 class Shortened:
-    """Simulations that stop early, for `dpaudit.plan`.
+    """Simulations that stop early, for `dpaudit.plan`."""
 
-    Arguments:
-        limit: Seconds after the first step after which a simulation stops.
-        saved: Seconds that the rest of all simulations would have taken, extrapolated.
-        played: Steps that were played.
-        asked: Steps that were asked for.
-    """
-
-    limit: float
-    saved: float = 0.0
-    played: int = 0
+    limit: float  # seconds after the first step after which a simulation stops
+    saved: float = 0.0  # seconds that the rest of all simulations would have taken, extrapolated
+    played: int = 0  # steps
     asked: int = 0
 
 
@@ -62,13 +55,7 @@ _shortened: ContextVar[Shortened | None] = ContextVar("shortened", default=None)
 
 @contextlib.contextmanager
 def shortened(seconds: float) -> Iterator[Shortened]:
-    """Within this context every simulation stops after ``seconds``. Use it only to take times.
-
-    Example:
-        >>> with shortened(0.5) as simulations:
-        ...     simulations.saved
-        0.0
-    """
+    """Within this context every simulation stops after ``seconds``. Use it only to take times."""
     simulations = Shortened(limit=seconds)
     token = _shortened.set(simulations)
     try:

@@ -129,11 +129,6 @@ def automatic_device(device: torch.device) -> Iterator[None]:
     """Within this context ``device="auto"`` is this device: adversaries craft where runs train.
 
     A GPU that this machine lacks, of an executor's machines, changes nothing.
-
-    Example:
-        >>> with automatic_device(torch.device("cpu")):
-        ...     Speed().torch_device()
-        device(type='cpu')
     """
     missing = device.type == "cuda" and not torch.cuda.is_available()
     token = _automatic.set(None if missing else device)

@@ -34,22 +34,17 @@ from dpaudit.executors.base import IN_WORKER
 @final
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What a worker needs before its first tile.
+    """What a worker needs before its first tile; ``path`` and ``argv`` as in the audit's ``sys``.
 
-    Arguments:
-        path: ``sys.path`` of the audit's process.
-        argv: ``sys.argv`` of the audit's process.
-        standard: Modules of the standard library that the audit's process has loaded. They are
-            imported before ``path`` is set, so that the worker has the same ones.
-        script: The module name and the file of the script that was started, where it has them.
-        player: The player, pickled.
+    The modules of the standard library that the audit's process has loaded are imported before
+    ``path`` is set, so that the worker has the same ones.
     """
 
     path: list[str]
     argv: list[str]
     standard: list[str]
-    script: tuple[str | None, str | None]
-    player: bytes
+    script: tuple[str | None, str | None]  # module name and file, where the script has them
+    player: bytes  # pickled
 
     @classmethod
     def of(cls, player: bytes) -> Setup:

@@ -66,31 +66,19 @@ def refuse_in_worker() -> None:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Lost:
-    """The result of a tile whose worker died or exceeded its time limit in every attempt.
+    """The result of a tile whose worker died or exceeded its time limit in every attempt."""
 
-    Arguments:
-        reason: What happened to the last worker, in one line.
-        attempts: Number of times that the tile was tried.
-    """
-
-    reason: str
+    reason: str  # what happened to the last worker, in one line
     attempts: int
 
 
 @final
 @dataclass(kw_only=True)
 class Status:
-    """What an executor is doing now, for progress displays.
+    """What an executor is doing now, for progress displays."""
 
-    Arguments:
-        workers: Number of tiles that can be played at the same time.
-        in_flight: Number of tiles that are being played or wait for a worker.
-        retries: Number of times that a tile was started again.
-        lost_nodes: Number of machines that were lost.
-    """
-
-    workers: int = 1
-    in_flight: int = 0
+    workers: int = 1  # tiles that can be played at the same time
+    in_flight: int = 0  # tiles that are being played or wait for a worker
     retries: int = 0
     lost_nodes: int = 0
 
@@ -98,15 +86,10 @@ class Status:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What the machines of an executor can play, asked before a game is cut into tiles.
+    """What the machines of an executor can play, asked before a game is cut into tiles."""
 
-    Arguments:
-        tiles: Number of tiles that can be played at the same time.
-        device: ``"cpu"`` or ``"cuda"`` on other machines; `None` for the devices of this machine.
-    """
-
-    tiles: int
-    device: str | None = None
+    tiles: int  # that can be played at the same time
+    device: str | None = None  # "cpu" or "cuda" of other machines; None: those of this machine
 
 
 class Executor(ABC):

@@ -64,17 +64,11 @@ WORTH_WORKERS = 60.0
 @final
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The estimated cost of one run.
-
-    Arguments:
-        bytes: Memory during the training.
-        operations: Multiplications and additions of the whole training, in products of matrices.
-        fused: Whether the fused step can be used.
-    """
+    """The estimated cost of one run."""
 
     bytes: int
-    operations: float
-    fused: bool = False
+    operations: float  # multiplications and additions of the whole training, in matrix products
+    fused: bool = False  # whether the fused step can be used
 
 
 def cost(game: Game, checked: Checked, speed: Speed) -> Cost:
@@ -249,14 +243,8 @@ def _measure(
     """Numbers stored for the clipped sum of one run, and operations for one example.
 
     The sums of two and of three examples are computed. They are the same calls of torch, and after
-    each of them the memory is linear in the number of examples.
-
-    Arguments:
-        mechanism: The training.
-        taps: How the model is tapped.
-        examples: Number of examples whose gradients are computed at once.
-        convolutions: How convolutions are computed. Kernels store only outputs of layers and their
-            gradients: no patches, and no gradients of single examples.
+    each of them the memory is linear in the number of examples. Convolutions as kernels store only
+    outputs of layers and their gradients: no patches, and no gradients of single examples.
     """
     template = known_model(mechanism)
     trained = trainable(template)

@@ -47,21 +47,12 @@ _MOST_LOST = 10
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared(Player):
-    """A checked game with its settled speed: any process can play its tiles.
-
-    See also: `prepare`, which makes it.
-
-    Arguments:
-        game: The game.
-        speed: The settled speed: device, tile size, workers and compilation are all chosen.
-        checked: The result of checking the mechanism.
-        cost: The estimated cost of one run.
-    """
+    """A checked game with its settled speed, made by `prepare`: any process can play its tiles."""
 
     game: Game
-    speed: Speed
+    speed: Speed  # settled: device, tile size, workers and compilation are all chosen
     checked: Checked
-    cost: Cost
+    cost: Cost  # of one run
 
     @property
     def tile_size(self) -> int:
@@ -94,8 +85,7 @@ def prepare(game: Game, speed: Speed | None = None, capacity: Capacity | None = 
 
     Arguments:
         game: The game to play.
-        speed: Speed settings; choices left open are made from the model, the number of runs and
-            the free memory.
+        speed: Speed settings; what is left open follows from model, runs and free memory.
         capacity: What the machines of an executor can play; by default this machine plays.
     """
     speed = Speed() if speed is None else speed
@@ -107,11 +97,7 @@ def prepare(game: Game, speed: Speed | None = None, capacity: Capacity | None = 
 
 @final
 class TilePlayer:
-    """Plays tiles of one game in this process and reuses the compiled step between tiles.
-
-    Arguments:
-        prepared: The game, from `dpaudit.games.prepare`.
-    """
+    """Plays tiles of one game in this process and reuses the compiled step between tiles."""
 
     def __init__(self, prepared: Prepared) -> None:
         game, speed = prepared.game, prepared.speed
@@ -245,12 +231,7 @@ def _on_device(canaries: Canaries, device: torch.device) -> Canaries:
 
 
 def executor_for(prepared: Prepared, tiles: int | None = None) -> Executor:
-    """Local processes, as many as the settled speed has; this process for a single one.
-
-    Arguments:
-        prepared: The game.
-        tiles: Number of tiles to play; by default all.
-    """
+    """Local processes for so many tiles, at most ``speed.workers``; this process for one."""
     workers = min(prepared.speed.workers or 1, prepared.tiles if tiles is None else tiles)
     if workers < 2:
         return InProcess()

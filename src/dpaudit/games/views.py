@@ -30,15 +30,10 @@ from dpaudit.threat_models import (
 def scored(
     game: Game, steps: int, initial: Tensor | None, iterates: Sequence[Tensor], canaries: Canaries
 ) -> Tensor:
-    """The adversary's scores of some runs, from the view of its threat model.
+    """The adversary's scores of some runs after ``steps``, from the view of its threat model.
 
-    Arguments:
-        game: The game.
-        steps: Number of steps played.
-        initial: The common start of all runs, `None` if it is not public.
-        iterates: Every iterate from the first to the last, or only the last one for adversaries
-            that do not see the others.
-        canaries: The canaries, on the device of the iterates.
+    The common start is `None` if it is not public. Adversaries that do not see all iterates get
+    only the last one. The canaries are on the device of the iterates.
     """
     mechanism, adversary = game.mechanism, game.adversary
     if isinstance(adversary, StandardAdversary):

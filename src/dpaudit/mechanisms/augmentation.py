@@ -30,12 +30,7 @@ class Augmentation(ABC):
 
     @abstractmethod
     def apply(self, features: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-        """The views, shape (examples, views, …).
-
-        Arguments:
-            features: The examples, shape (examples, …).
-            uniforms: Uniform random numbers, shape (examples, views, draws).
-        """
+        """The views, shape (examples, views, …), by uniforms of shape (examples, views, draws)."""
 
 
 @final

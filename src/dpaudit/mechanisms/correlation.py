@@ -87,11 +87,9 @@ class CorrelatedNoise:
         return tuple(value / norm for value in self.coefficients)
 
     def next(self, fresh: Any, past: Sequence[Any]) -> Any:
-        """The noise of a step, from independent normals and the latest noise vectors.
+        """The noise of a step, from independent normals of any array type and the last noise.
 
-        Arguments:
-            fresh: Independent standard normals, of any array type.
-            past: The noise of the last steps, latest first, `memory` of them; zeros at the start.
+        Past noise comes latest first, `memory` vectors of it, which are zeros at the start.
         """
         first, *others = self.scaled
         for coefficient, before in zip(others, past, strict=True):
@@ -113,9 +111,7 @@ class CorrelatedNoise:
         C|_{st}}`, which equals :math:`|C 1|` if no entry of :math:`C^\top C` is negative: the
         example then has the same gradient in all these steps.
 
-        Arguments:
-            used: The steps that may contain the example.
-            steps: Number of steps that are released.
+        ``steps`` is the number of steps that are released.
         """
         columns = self.matrix(steps)[:, list(used)]
         return math.sqrt(np.abs(columns.T @ columns).sum())

@@ -32,11 +32,8 @@ def start_weight(mechanism: DPSGD, steps: int) -> float:
 def gradient_weights(mechanism: DPSGD, *, steps: int | None = None) -> Array | None:
     """The weight of the noisy gradient of each step in the released model, shape (steps,).
 
-    For Adam the root of the mean square is taken as 1. `None` for an unknown optimizer.
-
-    Arguments:
-        mechanism: The training.
-        steps: The training stops after so many steps; by default all.
+    For Adam the root of the mean square is taken as 1. `None` for an unknown optimizer. The
+    training stops after ``steps``; by default after all.
 
     Example:
         >>> from dataclasses import replace

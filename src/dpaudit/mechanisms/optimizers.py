@@ -27,14 +27,9 @@ class Optimizer(ABC):
     def step(
         self, parameters: Any, gradient: Any, state: tuple[Any, ...], *, rate: Any, count: Any
     ) -> tuple[Any, tuple[Any, ...]]:
-        """The new parameters and the new state.
+        """The new parameters and the new state; steps are counted from 1.
 
-        Arguments:
-            parameters: The parameters.
-            gradient: The noisy sum divided by the batch size.
-            state: The state arrays.
-            rate: The learning rate of this step.
-            count: The number of the step, counted from 1.
+        The gradient is the noisy sum divided by the batch size.
         """
 
 

@@ -42,20 +42,12 @@ _SHARE = 0.99
 @final
 @dataclass(frozen=True, kw_only=True)
 class CraftedDesign:
-    r"""The geometry of the landscape, for a batch size and a noise multiplier.
+    r"""The geometry of the landscape, for a batch size and a noise multiplier."""
 
-    Arguments:
-        width: Width W of a cell.
-        unit: Rounding unit q.
-        most: Largest number of cells M of a jump.
-        scale: Position per parameter: :math:`B / (\eta C)`.
-        clip_norm: The clipping norm C.
-    """
-
-    width: float
-    unit: float
-    most: int
-    scale: float
+    width: float  # W of a cell
+    unit: float  # q of the rounding
+    most: int  # largest number of cells M of a jump
+    scale: float  # position per parameter: B / (eta C)
     clip_norm: float
 
     @classmethod

@@ -59,12 +59,7 @@ def convnet() -> nn.Module:
 
 
 def linear_from_zero(inputs: int, outputs: int) -> nn.Linear:
-    """A linear layer without bias, with all weights 0.
-
-    Arguments:
-        inputs: Number of features.
-        outputs: Number of outputs.
-    """
+    """A linear layer without bias, with all weights 0."""
     layer = nn.Linear(inputs, outputs, bias=False)
     nn.init.zeros_(layer.weight)
     return layer
@@ -181,7 +176,7 @@ def wide_resnet(
         depth: Number of layers, 4 more than a multiple of 6.
         widen: Factor of the number of channels.
         classes: Number of outputs.
-        groups: Number of groups of every normalisation; must divide 16.
+        groups: Groups of every normalisation; must divide 16.
 
     Example:
         >>> sum(p.numel() for p in wide_resnet().parameters())
@@ -259,14 +254,9 @@ def gpt(
 ) -> nn.Module:
     """A GPT with tied embeddings, by default for bytes: 10,795,008 parameters.
 
-    Paper: Radford et al. (2019), GPT-2, without dropout.
+    The width of hidden vectors is a multiple of ``heads``.
 
-    Arguments:
-        vocabulary: Number of different tokens.
-        length: Largest number of tokens of a sequence.
-        width: Size of the hidden vectors; a multiple of ``heads``.
-        layers: Number of blocks.
-        heads: Number of attention heads.
+    Paper: Radford et al. (2019), GPT-2, without dropout.
 
     Example:
         >>> sum(p.numel() for p in gpt().parameters())
@@ -308,12 +298,6 @@ def vit_tiny(*, classes: int = 10, width: int = 192, layers: int = 12, heads: in
     """ViT-tiny with patches of 4x4 pixels: 5,362,762 parameters.
 
     Paper: Dosovitskiy et al. (ICLR 2021); the size of Touvron et al. (ICML 2021), DeiT-Ti.
-
-    Arguments:
-        classes: Number of outputs.
-        width: Size of the hidden vectors; a multiple of ``heads``.
-        layers: Number of blocks.
-        heads: Number of attention heads.
 
     Example:
         >>> sum(p.numel() for p in vit_tiny().parameters())

@@ -125,9 +125,7 @@ class _Block(torch.autograd.Function):
 def _for_one_run(operation: Any, *, shared: int | None = None) -> Callable[..., Any]:
     """An operation without its axis of runs, which `vmap` adds. It is never differentiated.
 
-    Arguments:
-        operation: Takes tensors, then other arguments, the last of which is the shape.
-        shared: The number of an argument that may be the same for all runs.
+    It takes tensors, of which number ``shared`` may be the same for all runs, and last the shape.
     """
 
     class OneRun(torch.autograd.Function):

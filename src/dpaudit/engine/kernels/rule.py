@@ -62,11 +62,7 @@ def with_blocks(model: torch.nn.Module, like: Tensor) -> torch.nn.Module:
     """A copy of ``model`` with blocks, or ``model`` if they would change its output.
 
     The names of the parameters stay. A model may use the layers of a `torch.nn.Sequential` in
-    another way than one after the other, so both outputs are compared.
-
-    Arguments:
-        model: The model.
-        like: Some of its inputs.
+    another way than one after the other, so both outputs for some inputs are compared.
     """
     joined = copy.deepcopy(model)
     shapes = _inputs_of_convolutions(joined, like)
