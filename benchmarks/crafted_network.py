@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from dpaudit.engine.evaluate import clipped_gradients
-from dpaudit.models.crafted_network import CraftedDesign
 from dpaudit.presets import preset
+from dpaudit_paper.crafted_network import CraftedDesign
 from dpaudit_paper.landscapes import ReadingWells
 from dpaudit_paper.landscapes.pair import DiscretePair
 from dpaudit_paper.landscapes.panels import Panels

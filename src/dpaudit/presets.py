@@ -332,45 +332,6 @@ def _housing_features() -> Examples:
     )
 
 
-# A network and data on which hiding the intermediate models hardly helps
-
-
-def _crafted_training(
-    *, insertion: Insertion | None, batches: FixedBatches, **settings: Any
-) -> DPSGD:
-    """The training: the batch after an insertion reads, the others are wells."""
-    from dpaudit.models.crafted_network import FEATURES, CraftedDesign, CraftedNetwork
-
-    insertion = Insertion(period=5) if insertion is None else insertion
-    period = insertion.period
-    if period < 2:
-        raise InvalidInput(
-            f"period must be at least 2 for crafted-network, got {period}; use --period 5"
-        )
-    size = batches.batch_size
-    design = CraftedDesign.fitted(
-        batch_size=size,
-        learning_rate=settings["learning_rate"],
-        clip_norm=settings["clip_norm"],
-        noise_multiplier=settings["noise_multiplier"],
-    )
-    features = np.zeros((period * size, FEATURES))
-    targets = np.zeros(period * size, dtype=np.int64)
-    random = np.random.default_rng(batches.seed)
-    for step in range(period):
-        # The batches are shuffled: put each kind where its batch will be.
-        places = batches.indices(step, len(targets))
-        reads = insertion.at(step - 1 + period)
-        batch = design.reading if reads else design.wells
-        features[places], targets[places] = batch(size, random)
-    return DPSGD(
-        build_model=functools.partial(CraftedNetwork, design),
-        data=Examples(features=features, targets=targets, classes=2, name="crafted"),
-        batches=batches,
-        **settings,
-    )
-
-
 _SHIPPED = (
     # The learning rate is 0.1 as in the paper's text. With the 0.01 of its table all dimensions
     # would be equally good for a canary.
@@ -468,15 +429,6 @@ _SHIPPED = (
         batch_size=128,
         learning_rate=0.02,
         clip_norm=math.sqrt(2),
-        adversary="rare-feature",
-    ),
-    Preset(
-        name="crafted-network",
-        summary="ReLU network on crafted data",
-        needs_folder=False,
-        make=_crafted_training,
-        learning_rate=0.1,
-        loss=losses.hinge,
         adversary="rare-feature",
     ),
 )

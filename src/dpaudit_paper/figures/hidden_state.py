@@ -125,8 +125,8 @@ def _audited(setting: Setting, name: str, period: int, decay: float) -> Row:
 
 def _chain(period: int) -> float:
     """The exact epsilon of the cell in which the crafted network's position ends."""
-    from dpaudit.models.crafted_network import CraftedDesign
     from dpaudit.presets import preset
+    from dpaudit_paper.crafted_network import CraftedDesign
 
     chosen = preset("crafted-network")
     design = CraftedDesign.fitted(
