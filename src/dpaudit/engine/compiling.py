@@ -126,8 +126,6 @@ class Compiled:
 
     def __call__(self, *args: Any) -> Tensor:
         with torch.no_grad():
-            if self._untried:
-                import_compiler()
             if self._untraced:
                 idle = self._untried or products.on_gpu(args[0])  # otherwise it costs little
                 self._call = self._plain = traced(self._plain, args, without_idle_nodes=idle)
@@ -349,7 +347,10 @@ def warm_up(device: torch.device, data: Examples) -> None:
 
 
 def import_compiler() -> None:
-    """Import torch's compiler: 1,400 modules, among which there is no garbage to collect."""
+    """Import torch's compiler: 1,400 modules, among which there is no garbage to collect.
+
+    Call it before an engine is made, which could otherwise never be collected.
+    """
     with uncollected(), contextlib.suppress(ImportError):
         from torch._inductor import compile_fx  # noqa: F401
 

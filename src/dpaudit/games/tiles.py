@@ -21,7 +21,7 @@ from torch import Tensor
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit.engine.checking import Checked
-from dpaudit.engine.compiling import numerics
+from dpaudit.engine.compiling import import_compiler, numerics
 from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.engine.training import Engine
@@ -102,6 +102,8 @@ class TilePlayer:
     def __init__(self, prepared: Prepared) -> None:
         game, speed = prepared.game, prepared.speed
         self._prepared, self._game = prepared, game
+        if speed.compiled is True:
+            import_compiler()
         self._device = speed.torch_device()
         device = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu"
         self._played_on = f"{platform.node()}: {device}, {speed.precision}"
