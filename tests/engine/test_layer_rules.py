@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import slow_blocks  # noqa: F401  (its operations on a CPU)
 import torch
 from helpers import normal_numbers
 from torch import Tensor, nn
