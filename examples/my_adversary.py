@@ -56,7 +56,7 @@ class SpreadGradient(HiddenStateAdversary):
 
 
 def main() -> None:
-    check_adversary(SpreadGradient())  # 4. AssertionError, with the reason, if a promise is broken
+    check_adversary(SpreadGradient())  # 4. AssertionError, with the reason, if a rule is broken
     result = audit(easy_training(noise_multiplier=1.0), SpreadGradient(width=3), runs=1000)
     print(result.summary())
 

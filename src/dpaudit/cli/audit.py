@@ -140,7 +140,7 @@ def audit(
 
     Your own training, with the claim of its settings, or an epsilon:
     [bold]dpaudit audit my_training.py:train --noise-multiplier 1.1[/]
-    [bold]  --steps 1000 --sampling-rate 0.01[/]
+    [bold]  --steps 200 --sampling-rate 0.1[/]
     [bold]dpaudit audit my_module:train --claimed-epsilon 8 --delta 1e-5[/]
 
     A pipeline train(data, seed), on data with and without a record:

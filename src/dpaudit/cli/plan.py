@@ -76,7 +76,7 @@ def plan(**given: Any) -> None:
 
     For your own training: how many runs detect half of the claimed noise?
     [bold]dpaudit plan train.py:train --detect noise=0.5[/]
-    [bold]  --noise-multiplier 1.1 --steps 1000 --sampling-rate 0.01[/]
+    [bold]  --noise-multiplier 1.1 --steps 200 --sampling-rate 0.1[/]
 
     Decide beforehand, and show later that the audit is the planned one:
     [bold]dpaudit plan --runs 5000 --register plan.json[/]

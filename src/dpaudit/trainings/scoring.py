@@ -163,10 +163,7 @@ def coverage_of(canary: Any) -> str:
     if dimensions is None:
         return f"{canary.count} random direction(s) in all {canary.parameters:,} parameters"
     which = f"parameter {int(dimensions[0])}" if canary.count == 1 else f"{canary.count:,}"
-    return (
-        f"{which} of {canary.parameters:,} parameters, not tensors without a canary: "
-        "GradientCanary.per_tensor has one in each"
-    )
+    return f"{which} of {canary.parameters:,} parameters; GradientCanary.per_tensor covers all tensors"
 
 
 def _check_initial(initial: Array, canary: object) -> None:
