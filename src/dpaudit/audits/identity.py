@@ -15,7 +15,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
 
 import numpy as np
@@ -243,7 +243,8 @@ class Description:
         """What the settings claim of a training that stops after ``steps``; `None` if nothing.
 
         With fixed batches the canary is in the insertion steps and in no other, and these are
-        known, so only they are composed. Poisson sampling may take the canary at any step.
+        known, so only they are composed. Poisson sampling may take the canary at any step. Where
+        the final model alone is released and its updates are known to be Lipschitz, that is used.
         """
         mechanism = self.mechanism
         if isinstance(mechanism, DescribedTraining):
@@ -258,6 +259,11 @@ class Description:
                 steps=steps,
                 used=self._used(steps),
             )
+        # The bound for the final model alone is Gaussian: its mu is the same at every delta.
+        hidden = self.hidden_upper(steps, delta=0.5)
+        if hidden is not None and hidden.mu is not None:
+            words = f"final model of DP-SGD with noise multiplier {mechanism.noise_multiplier:g}"
+            return replace(Claim.from_mu(hidden.mu), description=f"{words}, {steps:,} steps")
         return Claim.from_dpsgd(**self.noisy_steps(steps))
 
     def noisy_steps(self, steps: int) -> dict[str, Any]:
