@@ -163,7 +163,8 @@ def coverage_of(canary: Any) -> str:
     if dimensions is None:
         return f"{canary.count} random direction(s) in all {canary.parameters:,} parameters"
     which = f"parameter {int(dimensions[0])}" if canary.count == 1 else f"{canary.count:,}"
-    return f"{which} of {canary.parameters:,} parameters; GradientCanary.per_tensor covers all tensors"
+    remedy = "GradientCanary.per_tensor covers all tensors"
+    return f"{which} of {canary.parameters:,} parameters; {remedy}"
 
 
 def _check_initial(initial: Array, canary: object) -> None:
