@@ -288,7 +288,7 @@ _ALONE = {("convnet", 1, c): 5000 for c in (1.0, 2.0, 4.0)}
 
 _ALONE |= {("convnet", k, 1.0): 5000 for k in (5, 25)}
 
-_ALONE |= {("resnet18", 1, 1.0): 500, ("resnet18", 1, 2.0): 32, ("resnet18", 1, 4.0): 32}
+_ALONE |= {("resnet18", 1, c): 500 for c in (1.0, 2.0, 4.0)}
 """Trainings for A_L with one image each, by model, period and clipping norm; of ResNet18 as many as
 take minutes, and none where so few could prove nothing."""
 

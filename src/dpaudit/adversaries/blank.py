@@ -48,7 +48,8 @@ class WorstCaseStart(BlackBoxAdversary, ChoosesStart):
         learning_rate: Learning rate of these epochs; it decays linearly.
         sharpness: The last linear layer is multiplied by this after the epochs. Where the start
             fits all examples, genuine gradients vanish exponentially in it; that of the canary,
-            which is clipped, does not.
+            which is clipped, does not. Measured in one setting only: 5, on 999 records of CIFAR-10
+            and a network with tanh; check other settings.
         examples: The examples of these epochs; by default those of the training.
         blank: Whether the canary is a blank example with the class of the largest loss; otherwise
             it is a training example with a wrong label. Several canaries need the latter.
