@@ -166,16 +166,9 @@ def one(
         first = first or now
         if now - first > 60 * given.minutes:
             break
-    scores = Scores.concat(parts)
-    bound = functools.partial(estimate, scores, delta=DELTA)
     return {
         "audit": name,
-        "runs": len(scores),
-        "mu": mu_by_moments(scores),
-        "gaussian-dp": bound(method="gaussian-dp").epsilon,
-        "gaussian-fit": bound(method="gaussian-fit").epsilon,
-        "clopper-pearson": bound(method="clopper-pearson", threshold="simultaneous").epsilon,
-        "their rule": bound(method="gaussian-dp", threshold="best", confidence=0.9).epsilon,
+        **bounds(Scores.concat(parts)),
         "upper": EPSILON,
         "seed": given.seed,
         "start": digest,
@@ -185,6 +178,19 @@ def one(
         "seconds per run": round((now - first) / played, 4) if played else None,
         "tile": prepared.tile_size,
         "precision": prepared.speed.precision,
+    }
+
+
+def bounds(scores: Scores) -> dict[str, Any]:
+    """Mu and the lower bounds of the table."""
+    bound = functools.partial(estimate, scores, delta=DELTA)
+    return {
+        "runs": len(scores),
+        "mu": mu_by_moments(scores),
+        "gaussian-dp": bound(method="gaussian-dp").epsilon,
+        "gaussian-fit": bound(method="gaussian-fit").epsilon,
+        "clopper-pearson": bound(method="clopper-pearson", threshold="simultaneous").epsilon,
+        "their rule": bound(method="gaussian-dp", threshold="best", confidence=0.9).epsilon,
     }
 
 
