@@ -1,8 +1,8 @@
 """``dpaudit check --pipeline``."""
 
 import json
-import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -34,53 +34,51 @@ partial = functools.partial(train, divisor=5)
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, monkeypatch, run):
+    """Runs a command in a folder with the module: exit code, standard output, standard error."""
     (tmp_path / "mine.py").write_text(TRAINING)
-
-    def call(*arguments, command=("check", "--pipeline")):
-        return subprocess.run(
-            [sys.executable, "-m", "dpaudit", *command, *arguments],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            check=False,
-        )
-
-    return call
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return run
 
 
-def test_a_divisor_from_the_data_ends_with_1(run):
-    done = run("mine.py:train", "--json")
-    assert done.returncode == 1
-    findings = {one["rule"]: one for one in json.loads(done.stdout)["findings"]}
+@pytest.fixture
+def check(run):
+    return partial(run, "check", "--pipeline")
+
+
+def test_a_divisor_from_the_data_ends_with_1(check):
+    code, out, _ = check("mine.py:train", "--json")
+    assert code == 1
+    findings = {finding["rule"]: finding for finding in json.loads(out)["findings"]}
     assert findings["divisor"]["verdict"] == "broken"
     assert findings["divisor"]["epsilon"] > 1
 
 
-def test_data_sets_beside_a_function_of_another_module(run):
-    assert run("mine.py:partial").returncode == 0
+def test_data_sets_beside_a_function_of_another_module(check):
+    assert check("mine.py:partial")[0] == 0
 
 
-def test_a_constant_ends_with_0_and_writes_junit(run, tmp_path):
+def test_a_constant_ends_with_0_and_writes_junit(check, tmp_path):
     arguments = ("--neighbours", "mine.py:neighbours", "--junit", str(tmp_path / "out.xml"))
-    done = run("mine.py:constant", *arguments)
-    assert done.returncode == 0
-    assert "PASSED" in done.stdout
+    code, out, _ = check("mine.py:constant", *arguments)
+    assert code == 0
+    assert "PASSED" in out
     assert "number of steps" in (tmp_path / "out.xml").read_text()
 
 
-def test_a_user_with_all_records_is_checked_and_audited(run):
+def test_a_user_with_all_records_is_checked_and_audited(run, check):
     arguments = ("mine.py:constant", "--neighbours", "mine.py:user")
-    without = run(*arguments)
-    assert without.returncode == 2
-    assert "--unit user" in without.stderr
-    checked = run(*arguments, "--unit", "user")
-    assert checked.returncode == 0
-    assert "3 of 5 records, those of a user, are added" in " ".join(checked.stdout.split())
+    code, _, errors = check(*arguments)
+    assert code == 2
+    assert "--unit user" in errors
+    code, out, _ = check(*arguments, "--unit", "user")
+    assert code == 0
+    assert "3 of 5 records, those of a user, are added" in " ".join(out.split())
     audit = ("--noise-multiplier", "2", "--steps", "1", "--runs", "80", "--unit", "user")
-    audited = run(*arguments, *audit, "--store", "audits.db", command=("audit",))
-    assert audited.returncode == 1
-    assert "1 step per user" in audited.stdout
+    code, out, _ = run("audit", *arguments, *audit, "--store", "audits.db")
+    assert code == 1
+    assert "1 step per user" in out
 
 
 @pytest.mark.parametrize(
@@ -92,7 +90,7 @@ def test_a_user_with_all_records_is_checked_and_audited(run):
         (("statistics:mean",), "--neighbours is needed"),
     ],
 )
-def test_calls_that_do_not_fit(run, arguments, words):
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert words in done.stderr
+def test_calls_that_do_not_fit(check, arguments, words):
+    code, _, errors = check(*arguments)
+    assert code == 2
+    assert words in errors

@@ -6,24 +6,20 @@ import os
 import pty
 import re
 import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+from helpers import dpaudit
 
 from dpaudit.cli import COMMANDS
 
-
-def run(*arguments: str, path: Path) -> subprocess.CompletedProcess[str]:
-    found = os.pathsep.join([str(path), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, "-m", "dpaudit", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": found},
-        check=False,
-    )
+Run = Callable[..., tuple[int, str, str]]
 
 
 def test_another_packages_command_is_listed_and_runs(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    run = partial(dpaudit, env={**os.environ, "PYTHONPATH": path})
     (tmp_path / "greetings.py").write_text(
         'def greet(name: str) -> None:\n    """Print a greeting.\n\n    More."""\n'
         '    print("Hello", name)\n'
@@ -35,15 +31,15 @@ def test_another_packages_command_is_listed_and_runs(tmp_path: Path) -> None:
         "[dpaudit.commands]\ngreet = greetings:greet\nbroken = no_such_module:run\n"
         "account = greetings:greet\n"
     )
-    listed = run("--help", path=tmp_path)
+    listed = run("--help")
     assert listed.returncode == 0
     assert re.search(r"greet\s+Print a greeting\.", listed.stdout)
     assert "broken" in listed.stdout
     assert "no_such_module" in listed.stdout
-    assert run("greet", "Ada", path=tmp_path).stdout == "Hello Ada\n"
+    assert run("greet", "Ada").stdout == "Hello Ada\n"
     # A shipped command cannot be replaced, and a broken one is one line.
-    assert "--noise-multiplier" in run("account", "--help", path=tmp_path).stdout
-    failed = run("broken", path=tmp_path)
+    assert "--noise-multiplier" in run("account", "--help").stdout
+    failed = run("broken")
     assert failed.returncode == 2
     assert failed.stderr.count("\n") == 1
     assert "no_such_module" in failed.stderr
@@ -56,13 +52,8 @@ def test_every_shipped_command_has_a_function() -> None:
 
 def test_a_terminal_shows_loading_while_a_command_is_imported() -> None:
     ours, theirs = pty.openpty()
-    done = subprocess.run(
-        [sys.executable, "-m", "dpaudit", "account", "--help"],
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        text=True,
-        check=True,
-    )
+    done = dpaudit("account", "--help", capture_output=False, stdout=subprocess.PIPE, stderr=theirs)
+    assert done.returncode == 0
     os.close(theirs)
     shown = os.read(ours, 1000).decode()
     os.close(ours)
@@ -71,7 +62,7 @@ def test_a_terminal_shows_loading_while_a_command_is_imported() -> None:
     assert "loading" not in done.stdout
 
 
-def test_flags_have_no_type_and_other_options_have_a_default(tmp_path: Path) -> None:
-    text = run("check", "--help", path=tmp_path).stdout
+def test_flags_have_no_type_and_other_options_have_a_default(run: Run) -> None:
+    _, text, _ = run("check", "--help")
     assert "bool" not in text
     assert "[default: (16)]" in text

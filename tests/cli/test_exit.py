@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import dpaudit
 
 from dpaudit._validate import printable
 from dpaudit.cli._exit import Unwritten, decided, exit_code_of
@@ -20,14 +21,6 @@ from dpaudit.cli._output import console, print_json, user_code
 from dpaudit.scores import Scores, Store, write_scores
 
 FULL = Path("/dev/full")
-
-
-def dpaudit(*arguments: str, **settings) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "dpaudit", *arguments],
-        check=False,
-        **{"capture_output": True, "text": True, **settings},
-    )
 
 
 @pytest.fixture
@@ -220,14 +213,10 @@ def test_a_training_that_exits_with_0_is_a_failed_run(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_values_that_no_machine_can_hold_are_mistakes(
-    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, run, tmp_path: Path
 ) -> None:
-    from dpaudit.cli import main
-
     monkeypatch.chdir(tmp_path)
     Store.open("dpaudit.sqlite").close()
-    monkeypatch.setattr(sys, "argv", ["dpaudit", *arguments])
-    with pytest.raises(SystemExit) as exit_of:
-        main()
-    assert exit_of.value.code == 2
-    assert capsys.readouterr().err.startswith("dpaudit: ")
+    code, _, errors = run(*arguments)
+    assert code == 2
+    assert errors.startswith("dpaudit: ")
