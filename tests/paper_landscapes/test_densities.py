@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from processes import landscape_process
 from scipy.special import log_ndtr
 
 from dpaudit.curves import gaussian_epsilon
@@ -21,18 +22,6 @@ from dpaudit_paper.landscapes import (
     wells,
 )
 from dpaudit_paper.landscapes.pair import DensityPair
-
-
-def _process(
-    landscape: Landscape, *, sigma: float = 1.0, batch: int = 4, steps: int = 25, **options: object
-) -> LandscapeProcess:
-    return LandscapeProcess(
-        noise_multiplier=sigma,
-        batch_size=batch,
-        steps=steps,
-        landscape=landscape,
-        **options,  # type: ignore[arg-type]
-    )
 
 
 def _last(process: LandscapeProcess) -> DensityPair:
@@ -64,7 +53,7 @@ def _two_steps_over_a_threshold(
 def test_two_steps_over_a_threshold_are_a_closed_form_far_into_the_tails(
     scaling: str, batch: int
 ) -> None:
-    process = _process(Threshold(at=0.7), sigma=2.0, batch=batch, steps=2, scaling=scaling)
+    process = landscape_process(Threshold(at=0.7), sigma=2.0, batch=batch, steps=2, scaling=scaling)
     last = _last(process)
     y = last.panels.nodes.ravel()
     for mean, density in ((0.0, last.without), (1.0, last.canary)):
@@ -80,7 +69,7 @@ def test_two_steps_over_a_threshold_are_a_closed_form_far_into_the_tails(
 def test_a_constant_landscape_equals_the_closed_form(
     scaling: str, sigma: float, batch: int
 ) -> None:
-    process = _process(Constant(), sigma=sigma, batch=batch, scaling=scaling)
+    process = landscape_process(Constant(), sigma=sigma, batch=batch, scaling=scaling)
     for step, pair in enumerate(densities(process), start=1):
         ratio = 1 / batch if scaling == "paper" else 1.0
         mu = 1 / (sigma * math.sqrt(1 + ratio**2 * (step - 1)))
@@ -89,7 +78,7 @@ def test_a_constant_landscape_equals_the_closed_form(
 
 
 def test_later_insertions_of_a_constant_landscape_add_up() -> None:
-    process = _process(Constant(), sigma=4.0, steps=13, period=3, scaling="dpsgd")
+    process = landscape_process(Constant(), sigma=4.0, steps=13, period=3, scaling="dpsgd")
     last = _last(process)
     # Insertions at steps 1, 4, 7, 10, 13.
     assert last.gdp_rule_mu() == pytest.approx(5 / (4 * math.sqrt(13)), abs=1e-6)
@@ -107,13 +96,13 @@ def test_later_insertions_of_a_constant_landscape_add_up() -> None:
 )
 @pytest.mark.parametrize("scaling", ["paper", "dpsgd"])
 def test_mass_is_conserved_to_1e_12(landscape: Landscape, scaling: str) -> None:
-    for pair in densities(_process(landscape, scaling=scaling, steps=60)):
+    for pair in densities(landscape_process(landscape, scaling=scaling, steps=60)):
         for density in (pair.without, pair.canary):
             assert abs(pair.panels.masses(density).sum() - 1) < 1e-12
 
 
 def test_tails_reach_far_beyond_what_delta_needs() -> None:
-    last = _last(_process(Threshold(), steps=5))
+    last = _last(landscape_process(steps=5))
     mass = last.panels.masses(last.canary)
     assert mass[mass > 0].min() < 1e-15
     # And at a tiny delta there is still something to find.
@@ -121,7 +110,7 @@ def test_tails_reach_far_beyond_what_delta_needs() -> None:
 
 
 def test_results_do_not_depend_on_the_grid() -> None:
-    process = _process(wells(1.3), steps=10)
+    process = landscape_process(wells(1.3), steps=10)
     rough = [p.epsilon(1e-5) for p in densities(process, resolution=Resolution(order=9))]
     fine = Resolution(order=12, width=0.7, negligible=1e-14)
     smooth = [p.epsilon(1e-5) for p in densities(process, resolution=fine)]
@@ -130,26 +119,26 @@ def test_results_do_not_depend_on_the_grid() -> None:
 
 def test_a_grid_too_coarse_for_its_tolerance_is_refused() -> None:
     with pytest.raises(NumericalError, match="mass drifted"):
-        list(densities(_process(Threshold()), resolution=Resolution(order=4, width=4.0)))
+        list(densities(landscape_process(), resolution=Resolution(order=4, width=4.0)))
 
 
 def test_noise_too_small_for_floating_point_is_refused() -> None:
     with pytest.raises(NumericalError, match="raise the noise multiplier or delta"):
-        next(densities(_process(Threshold(), sigma=0.01)))
+        next(densities(landscape_process(sigma=0.01)))
     with pytest.raises(NumericalError, match="raise the noise multiplier or delta"):
-        next(densities(_process(Threshold()), delta=1e-300))
+        next(densities(landscape_process(), delta=1e-300))
     # Just inside: mu = 20 at a common delta, with the epsilon of the Gaussian mechanism.
-    first = next(densities(_process(Threshold(), sigma=0.05)))
+    first = next(densities(landscape_process(sigma=0.05)))
     assert first.epsilon(1e-5) == pytest.approx(gaussian_epsilon(1e-5, 20.0), rel=1e-9)
 
 
 def test_a_grid_too_large_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(propagation, "MOST_PANELS", 300)
     with pytest.raises(NumericalError, match="panels"):
-        list(densities(_process(Threshold(), batch=10**4, steps=3)))
+        list(densities(landscape_process(batch=10**4, steps=3)))
 
 
 def test_a_huge_reach_needs_no_more_panels_in_dpsgd_scaling() -> None:
-    near = _last(_process(Threshold(), batch=16, scaling="dpsgd"))
-    far = _last(_process(Threshold(), batch=10**6, scaling="dpsgd"))
+    near = _last(landscape_process(batch=16, scaling="dpsgd"))
+    far = _last(landscape_process(batch=10**6, scaling="dpsgd"))
     assert far.epsilon(1e-5) == pytest.approx(near.epsilon(1e-5), abs=1e-6)

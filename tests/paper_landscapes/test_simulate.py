@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from processes import landscape_process
 
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds import lower_bound
 from dpaudit_paper.landscapes import (
     Landscape,
-    LandscapeProcess,
     Scaling,
     Threshold,
     exact_privacy,
@@ -18,16 +18,7 @@ from dpaudit_paper.landscapes import (
     wells,
 )
 
-
-def _process(landscape: Landscape, scaling: Scaling, **options: object) -> LandscapeProcess:
-    return LandscapeProcess(
-        noise_multiplier=1,
-        batch_size=3,
-        steps=12,
-        landscape=landscape,
-        scaling=scaling,
-        **options,  # type: ignore[arg-type]
-    )
+SMALL = landscape_process(batch=3, steps=12)
 
 
 @pytest.mark.parametrize("scaling", ["paper", "dpsgd"])
@@ -38,7 +29,7 @@ def _process(landscape: Landscape, scaling: Scaling, **options: object) -> Lands
 def test_simulation_and_exact_densities_agree(
     landscape: Landscape, scaling: Scaling, period: int | None
 ) -> None:
-    process = _process(landscape, scaling, period=period)
+    process = landscape_process(landscape, batch=3, steps=12, scaling=scaling, period=period)
     scores = simulate(process, runs=400_000, seed=3)
     *_, last = pairs(process)
     edges = np.append(last.panels.left, last.panels.right[-1])
@@ -53,25 +44,21 @@ def test_simulation_and_exact_densities_agree(
 
 
 def test_seeds_and_only_seeds_decide() -> None:
-    process = _process(Threshold(), "paper")
-    first, again = simulate(process, runs=1000, seed=1), simulate(process, runs=1000, seed=1)
+    first, again = simulate(SMALL, runs=1000, seed=1), simulate(SMALL, runs=1000, seed=1)
     np.testing.assert_array_equal(first.inserted_scores, again.inserted_scores)
-    other = simulate(process, runs=1000, seed=2)
+    other = simulate(SMALL, runs=1000, seed=2)
     assert (first.inserted_scores != other.inserted_scores).all()
     # The scores with and without the canary have independent noise.
     assert abs(np.corrcoef(first.inserted_scores, first.other_scores)[0, 1]) < 0.15
 
 
 def test_the_first_tile_does_not_depend_on_how_many_follow() -> None:
-    process = _process(Threshold(), "paper")
-    few, many = simulate(process, runs=2 * 65_536), simulate(process, runs=2 * 65_536 + 10)
+    few, many = simulate(SMALL, runs=2 * 65_536), simulate(SMALL, runs=2 * 65_536 + 10)
     np.testing.assert_array_equal(few.inserted_scores, many.inserted_scores[:65_536])
 
 
 def test_a_valid_bound_stays_below_the_exact_epsilon_and_the_gdp_rule_does_not() -> None:
-    process = LandscapeProcess(
-        noise_multiplier=1, batch_size=16, steps=25, scaling="dpsgd", landscape=Threshold()
-    )
+    process = landscape_process(batch=16, scaling="dpsgd")
     scores = simulate(process, runs=200_000)
     exact = exact_privacy(process).epsilon[-1]
     audited = [
@@ -86,9 +73,9 @@ def test_a_valid_bound_stays_below_the_exact_epsilon_and_the_gdp_rule_does_not()
 @pytest.mark.parametrize("runs", [1, 0, -4, 2.5])
 def test_runs_are_checked(runs: float) -> None:
     with pytest.raises(InvalidInput, match="runs must be"):
-        simulate(_process(Threshold(), "paper"), runs=runs)  # type: ignore[arg-type]
+        simulate(SMALL, runs=runs)  # type: ignore[arg-type]
 
 
 def test_more_runs_than_memory_are_refused() -> None:
     with pytest.raises(InvalidInput, match="runs"):
-        simulate(_process(Threshold(), "paper"), runs=10**20)
+        simulate(SMALL, runs=10**20)
