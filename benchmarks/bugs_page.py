@@ -96,7 +96,7 @@ says what leaks, and how to correct it. To run one:
 cd examples
 python -m bugs.variance_for_deviation
 dpaudit audit bugs.variance_for_deviation:train --noise-multiplier 3 --steps 9 \\
-  --canary bugs.variance_for_deviation:canary --until-violation
+  --canary bugs.variance_for_deviation:canary --until-violation --runs 1000
 dpaudit check bugs.variance_for_deviation:train --clip-norm 1 --noise-multiplier 3 --parameters 2882
 ```
 """
@@ -104,8 +104,9 @@ dpaudit check bugs.variance_for_deviation:train --clip-norm 1 --noise-multiplier
 DETECTED = """\
 ### Bugs that an audit detects
 
-- "Runs": how many trainings `audit(…, until_violation=True)` needed to prove a violation at 95 %
-  confidence, the median of five audits and the largest. At most {most} runs and {slowest} s.
+- "Runs": how many trainings `audit(…, until_violation=True)` needed to refute the claim at a level
+  of 5 %, the median of five audits and the largest. At most {most} runs and {slowest} s. The
+  default level of 0.1 % needs more.
 - "Check": the rules that `dpaudit check` reports as broken, from about 240 short trainings.
 
 An audit of 200 trainings has a p-value of at most 0.05 for {fixed}. One training with 1,000
