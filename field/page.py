@@ -13,12 +13,14 @@ PAGE = HERE.parent / "docs" / "field.md"
 INTRODUCTION = """\
 # The field, audited
 
-Do the libraries that people use for differential privacy keep what they claim? Each row is one way of using one library; `make
-field` runs them all, with the adapters in `field/adapters`.
+Do the libraries that people use for differential privacy keep what they claim? Each row is one way of using one
+library. `make field` runs them all, with the adapters in `field/adapters`.
 
 - *Kept*: the rules of `dpaudit check` passed, or an audit is consistent with the claim. This is no proof.
 - *Broken*: a rule is broken or the claim is refuted, and the library's code shows why.
 - *Cannot tell*: neither.
+
+Where nothing is said, the evidence is `dpaudit check`, whose rules passed, and noise multiplier 1 and clip norm 1 are claimed.
 
 Until its maintainers have answered or 90 days have passed, a cause that is not public appears without the library's name.
 """
@@ -52,8 +54,7 @@ def private_sgd():
 ```
 
 A case may also return the result of `dpaudit.audit`, `dpaudit.live_audit` or `dpaudit.test_claim`. If it should be broken, give
-`expected="broken"`, the `cause` with file and line for the maintainers, and the `class_of_bug` for this page. Put a correct use
-beside it.
+`expected="broken"`, the `cause` with file and line for the maintainers, and the `class_of_bug` for this page.
 
 A run writes `field/receipts/NAME.receipt.json` with all findings: `dpaudit verify` checks it ([receipts](receipts.md)).
 """
@@ -94,6 +95,9 @@ dpaudit estimate --true-positives 420 --false-negatives 80 --false-positives 60 
 """
 
 
+USUAL_EVIDENCE, USUAL_CLAIM = "`check`: rules passed", "noise multiplier 1, clip norm 1"
+
+
 def results() -> list[dict[str, Any]]:
     """All stored results, in the order of libraries.toml."""
     from field.run import libraries
@@ -119,14 +123,14 @@ def hidden(case: dict[str, Any]) -> bool:
     return case["status"] == "broken" and not case["public"]
 
 
-def table(found: list[dict[str, Any]]) -> list[str]:
+def table(libraries: list[dict[str, Any]]) -> list[str]:
     """A row for each case that may be named, then the classes of the others."""
     rows = [
         "| library | way of using it | status | evidence | claimed |",
         "|---|---|---|---|---|",
     ]
     classes = []
-    for library in found:
+    for library in libraries:
         name = " ".join([library["library"], *library.get("version", "").split()])
         for case in library["cases"]:
             if hidden(case):
@@ -140,7 +144,9 @@ def table(found: list[dict[str, Any]]) -> list[str]:
             elif case.get("error"):
                 status = f"{status}: {case['error']}"
             evidence = f"{case['by']}: {shown(case)}" if case.get("by") else shown(case)
-            cells = (name, case["way"], status, evidence, case["claims"])
+            evidence = "" if evidence == USUAL_EVIDENCE else evidence
+            claims = "" if case["claims"] == USUAL_CLAIM else case["claims"]
+            cells = (name, case["way"], status, evidence, claims)
             rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     if classes:
         rows += [
@@ -153,17 +159,17 @@ def table(found: list[dict[str, Any]]) -> list[str]:
             "|---|---|---|---|",
             *sorted(classes),
         ]
-    absent = [library for library in found if "does_not_run" in library]
+    absent = [library for library in libraries if "does_not_run" in library]
     if absent:
         rows += ["", "## Not run here", ""]
         rows += [f"- {library['library']}: {library['does_not_run']}." for library in absent]
     return rows
 
 
-def summary(found: list[dict[str, Any]]) -> str:
-    cases = [case for library in found for case in library["cases"]]
+def summary(libraries: list[dict[str, Any]]) -> str:
+    cases = [case for library in libraries for case in library["cases"]]
     by = {s: sum(c["status"] == s for c in cases) for s in ("kept", "broken", "cannot tell")}
-    ran = sum(bool(library["cases"]) for library in found)
+    ran = sum(bool(library["cases"]) for library in libraries)
     surprises = sum(c["status"] not in (c["expected"], "cannot tell") for c in cases)
     return (
         f"\n{ran} libraries, {len(cases)} ways of using them: {by['kept']} kept, {by['broken']} "
@@ -269,12 +275,12 @@ def _cell(rows: list[dict[str, Any]], sizes: list[int], violates: bool) -> str:
 
 def write() -> None:
     """Write the page."""
-    found = results()
+    stored = results()
     parts = [
         INTRODUCTION,
-        summary(found),
+        summary(stored),
         "\n",
-        "\n".join(table(found)),
+        "\n".join(table(stored)),
         "\n",
         tools(),
         OTHERS,
