@@ -91,19 +91,19 @@ def main() -> None:
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a ratio got worse")
     parser.add_argument("--save", action="store_true", help="replace the committed file")
     options = parser.parse_args()
-    found = measure(options)
-    path = HERE / f"bench-{found['kind']}.json"
+    measured = measure(options)
+    path = HERE / f"bench-{measured['kind']}.json"
     before = json.loads(path.read_text()) if path.exists() else {}
     if before:
         print(f"\nthen: {before['device']}, torch {before['torch']}, commit {before['commit']}")
-    print(f"now:  {found['device']}, torch {found['torch']}, commit {found['commit']}\n")
-    changes = compare(before.get("ratios", {}), found["ratios"])
+    print(f"now:  {measured['device']}, torch {measured['torch']}, commit {measured['commit']}\n")
+    changes = compare(before.get("ratios", {}), measured["ratios"])
     print(table(changes))
     worse = [change.name for change in changes if change.worse]
     if worse:
         print(f"\nWorse by more than {WORSE:.0%}: {'; '.join(worse)}")
     if options.save:
-        path.write_text(json.dumps(found, indent=1) + "\n")
+        path.write_text(json.dumps(measured, indent=1) + "\n")
     sys.exit(bool(worse and options.strict))
 
 
@@ -198,11 +198,15 @@ def _beside_peers(
 ) -> Iterator[tuple[str, float, bool]]:
     """Seconds of a step, and how much faster it is than each peer that could be measured."""
     yield name, own, False
-    yield from ((f"{name} over {peer}", one / own, True) for peer, one in peers.items() if one)
+    yield from (
+        (f"{name} over {peer}", peer_time / own, True)
+        for peer, peer_time in peers.items()
+        if peer_time
+    )
 
 
 def _peers(name: str, peers: Mapping[str, float | None]) -> Iterator[tuple[str, float, bool]]:
-    yield from ((f"{name}, {peer}", one, False) for peer, one in peers.items() if one)
+    yield from ((f"{name}, {peer}", ratio, False) for peer, ratio in peers.items() if ratio)
 
 
 def landscapes() -> Iterator[tuple[str, float, bool]]:
@@ -270,13 +274,13 @@ def _processor() -> str:
 
 def commit() -> str:
     """The commit that is measured, shortened."""
-    found = subprocess.run(
+    finished = subprocess.run(
         ["git", "-C", str(HERE), "rev-parse", "--short", "HEAD"],
         capture_output=True,
         text=True,
         check=False,
     )
-    return found.stdout.strip() or "unknown"
+    return finished.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

@@ -176,11 +176,11 @@ def _wrong(training: Training) -> dict[str, Any]:
         row["until"] = [_until(training, seed) for seed in range(1, SEEDS + 1)]
     if training.takes_many:
         clock = Clock()
-        one = training.many(CANARIES, seed=1)
+        many = training.many(CANARIES, seed=1)
         row["many"] = {
             "canaries": CANARIES,
-            "verdict": one.verdict,
-            "p_value": one.test.p_value,
+            "verdict": many.verdict,
+            "p_value": many.test.p_value,
             "seconds": clock.seconds,
         }
     if training.name in GROSS:

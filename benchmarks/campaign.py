@@ -527,9 +527,9 @@ def places() -> dict[str, Any]:
             counts["commands"] += 1
             counts[f"exit code {code}"] += 1
             shown = "closed" in name or "full" in name or "size" in name
-            for one in _judged(code, arguments, printed, errors):
-                if not (shown and one[0] == "no verdict"):
-                    bad.append([name, *one])
+            for fault in _judged(code, arguments, printed, errors):
+                if not (shown and fault[0] == "no verdict"):
+                    bad.append([name, *fault])
             (folder / "new.sqlite").unlink(missing_ok=True)
     return {"counts": dict(counts), "bad": bad}
 
@@ -636,7 +636,7 @@ def trainings() -> dict[str, Any]:
             # What happens at import happens to the command: a signal ends it.
             own = "at import" in name and code in (-6, -9, 130)
             if not own:
-                bad += [[name, *one] for one in _judged(code, arguments, printed, errors)]
+                bad += [[name, *fault] for fault in _judged(code, arguments, printed, errors)]
     return {"counts": dict(counts), "bad": bad}
 
 
@@ -671,7 +671,7 @@ def resealed(wanted: int = 400) -> dict[str, Any]:
             code, printed, errors = _child([*arguments, "--store=bad.sqlite"])
             counts["commands"] += 1
             counts[f"exit code {code}"] += 1
-            bad += [[number, changed, *one] for one in
+            bad += [[number, changed, *fault] for fault in
                     _judged(code, arguments, printed, errors)]  # fmt: skip
     return {"counts": dict(counts), "bad": bad}
 
@@ -781,7 +781,7 @@ def kills(wanted: int = 100, seed: int = 7) -> dict[str, Any]:
     pick, round_ = random.Random(seed), 0
     reference = None
     while counts["kills"] < wanted or reference is None:
-        store, kept = folder / f"{round_}.sqlite", dict[str, frozenset[int]]()
+        store, stored = folder / f"{round_}.sqlite", dict[str, frozenset[int]]()
         for attempt in range(1_000):
             process = subprocess.Popen(
                 [sys.executable, str(folder / "killed.py"), str(store)],
@@ -804,22 +804,24 @@ def kills(wanted: int = 100, seed: int = 7) -> dict[str, Any]:
                     process.wait()
                     if store.exists() and store.stat().st_size:
                         with Store.open(store) as opened:
-                            now = {one.id: one.finished_tiles() for one in opened.audits()}
+                            now = {audit.id: audit.finished_tiles() for audit in opened.audits()}
                         # If it had just finished, the same command begins another audit.
-                        if not all(tiles <= now.get(one, set()) for one, tiles in kept.items()):
+                        if not all(
+                            tiles <= now.get(audit, set()) for audit, tiles in stored.items()
+                        ):
                             bad.append([round_, attempt, "stored runs were lost"])
-                        kept = now
+                        stored = now
                     continue
             if process.wait() not in (0, 1, 3):
                 bad.append([round_, attempt, f"exit code {process.returncode}"])
             break
         with Store.open(store) as opened:
             scores, failures = opened.audits()[0].scores(), opened.audits()[0].failures()
-        found = dict(zip(scores.run.tolist(), scores.score.tolist(), strict=True))
-        reference = reference or found
+        scored = dict(zip(scores.run.tolist(), scores.score.tolist(), strict=True))
+        reference = reference or scored
         # A run whose worker is killed twice is recorded as failed.
         counts["failed runs"] += len(failures)
-        if len(found) + len(failures) != 400 or not found.items() <= reference.items():
+        if len(scored) + len(failures) != 400 or not scored.items() <= reference.items():
             bad.append([round_, "other scores"])
         counts["audits"] += 1
         round_ += 1
@@ -830,7 +832,8 @@ def _children(process: int) -> list[int]:
     """The processes that a process has started and that have not ended."""
     try:
         return [
-            int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+            int(child)
+            for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()
         ]
     except OSError:
         return []
@@ -858,8 +861,8 @@ class _Bad(list[Any]):
     """What went wrong; printed at once, because a part takes minutes."""
 
     def __iadd__(self, others: Any) -> Any:
-        for one in others:
-            self.append(one)
+        for other in others:
+            self.append(other)
         return self
 
     def append(self, one: Any) -> None:

@@ -142,12 +142,14 @@ def draw_power(plt: Any) -> None:
     for axis, claim in zip(axes, claims, strict=True):
         for noise, colour in ((0.9, BLUE), (0.8, ORANGE), (0.7, GREEN)):
             for test, style in (("test_claim", "-"), ("gaussian-dp", ":")):
-                found = sorted(
+                epsilons = sorted(
                     (row["each"], 100 * row["alarms"] / row["audits"])
                     for row in rows
                     if (row["claim"], row["noise"], row["test"]) == (claim, noise, test)
                 )
-                axis.plot(*zip(*found, strict=True), style, color=colour, marker=".", ms=5, lw=1.6)
+                axis.plot(
+                    *zip(*epsilons, strict=True), style, color=colour, marker=".", ms=5, lw=1.6
+                )
         axis.set_xscale("log")
         axis.set_title(f"claim: {claim}", fontsize=10)
         axis.set_xlabel("scores a side")

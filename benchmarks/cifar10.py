@@ -67,9 +67,9 @@ def table(rows: list[dict[str, Any]]) -> str:
         f"|---|{'---:|' * (len(methods) + 2)}",
     ]
     for row in rows:
-        found = {bound["method"]: bound for bound in reversed(row["bounds"])}
-        cells = [f"{found[m]['epsilon']:.2f}" if m in found else "" for m in methods]
-        mu = found.get("gaussian-fit", {}).get("mu_estimate")
+        bounds = {bound["method"]: bound for bound in reversed(row["bounds"])}
+        cells = [f"{bounds[m]['epsilon']:.2f}" if m in bounds else "" for m in methods]
+        mu = bounds.get("gaussian-fit", {}).get("mu_estimate")
         cells.append("" if mu is None else f"{mu:.3f}")
         lines.append(f"| {row['audit']} | {' | '.join(cells)} | {row['seconds']} |")
     return "\n".join(lines)

@@ -90,18 +90,18 @@ def housing(options: argparse.Namespace, device: torch.device) -> Rows:
         for start in ("cold", "compiled before"):
             begin = time.perf_counter()
             prepared = prepare(game, Speed(device=options.device))
-            seen = [time.perf_counter() for _ in play(prepared, notify=print)]
-            total = seen[-1] - begin
+            times = [time.perf_counter() for _ in play(prepared, notify=print)]
+            total = times[-1] - begin
             steps = runs * mechanism.steps
             rows.append(
                 {
                     "what": f"{runs} x {mechanism.steps} steps, {start}",
                     "seconds": total,
-                    "after the first tile": seen[-1] - seen[0],
+                    "after the first tile": times[-1] - times[0],
                     "us a model-step": total / steps * 1e6,
                     "lean Opacus loop (extrapolated), s": peer and peer * steps,
                     "x lean": peer and peer * steps / total,
-                    "x lean after the first tile": peer and peer * steps / (seen[-1] - seen[0]),
+                    "x lean after the first tile": peer and peer * steps / (times[-1] - times[0]),
                     "Opacus's recipe (extrapolated), s": recipe and recipe * steps,
                     "x recipe": recipe and recipe * steps / total,
                     "tile": prepared.tile_size,
@@ -193,8 +193,8 @@ def linear(options: argparse.Namespace, device: torch.device) -> Rows:
         mechanism = dataclasses.replace(base, steps=steps)
         game = _game(mechanism, runs=runs * together, canaries=1)
         speed = Speed(device=options.device, tile_size=together, workers=1, compile=True)
-        seen = [time.perf_counter() for _ in play(prepare(game, speed), notify=print)]
-        seconds = (seen[-1] - seen[0]) / (runs - 1) * runs  # the first tile compiles
+        times = [time.perf_counter() for _ in play(prepare(game, speed), notify=print)]
+        seconds = (times[-1] - times[0]) / (runs - 1) * runs  # the first tile compiles
         rows.append(
             {
                 "runs": runs * together,

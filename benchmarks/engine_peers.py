@@ -104,14 +104,14 @@ def opacus_as_documented(mechanism: DPSGD, device: torch.device, *, steps: int) 
 def _best_of_threads(step: object, device: torch.device, steps: int) -> float:
     """A small model is often faster on one core: the peer may choose."""
     threads = torch.get_num_threads()
-    found = []
+    seconds = []
     try:
         for count in {1, threads} if device.type == "cpu" else {threads}:
             torch.set_num_threads(count)
-            found.append(seconds_per_step(step, device=device, warm_up=5, steps=steps))
+            seconds.append(seconds_per_step(step, device=device, warm_up=5, steps=steps))
     finally:
         torch.set_num_threads(threads)
-    return min(found)
+    return min(seconds)
 
 
 def nested_vmap(
@@ -216,10 +216,10 @@ def engine(
     """Seconds a model-step of dpaudit's engine, in one thread on a CPU."""
     speed = Speed(device=str(device), precision=precision)
     with numerics(precision, device):
-        one = Engine(mechanism, runs=runs, speed=speed, compiled=compiled)
+        engine = Engine(mechanism, runs=runs, speed=speed, compiled=compiled)
         numbers = torch.arange(runs)
         start = initial_parameters(mechanism, seed=0, runs=numbers)
-        played = one.states(start, numbers, torch.zeros(runs, 0), after=(5, 5 + steps))
+        played = engine.states(start, numbers, torch.zeros(runs, 0), after=(5, 5 + steps))
         next(played)  # compiles, and compares with the uncompiled step
         return seconds_per_step(lambda: next(played), device=device, warm_up=0, steps=1) / (
             steps * runs

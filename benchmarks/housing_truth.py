@@ -75,18 +75,19 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"|---|{'---|' * (len(seeds) + 2)}",
         ]
         for adversary in ORDER:
-            found = {
+            by_seed = {
                 row["seed"]: row
                 for row in rows
                 if (row["adversary"], row["period"]) == (adversary, period)
             }
-            if not found:
+            if not by_seed:
                 continue
             cells = [
-                f"{found[seed]['gaussian_dp_pilot']:.2f}" if seed in found else "" for seed in seeds
+                f"{by_seed[seed]['gaussian_dp_pilot']:.2f}" if seed in by_seed else ""
+                for seed in seeds
             ]
-            mean = statistics.mean(row["gaussian_dp_pilot"] for row in found.values())
-            mean_mu = statistics.mean(row["mu"] for row in found.values())
+            mean = statistics.mean(row["gaussian_dp_pilot"] for row in by_seed.values())
+            mean_mu = statistics.mean(row["mu"] for row in by_seed.values())
             lines.append(f"| {adversary} | {' | '.join(cells)} | {mean:.2f} | {mean_mu:.3f} |")
         lines.append("")
     above = [row for row in rows if row["gaussian_dp_pilot"] > row["upper"]]
@@ -108,8 +109,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin none later")
     chosen = parser.parse_args()
     began = time.monotonic()
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-    rows = {_key(row): row for row in known if row["runs"] == chosen.runs}
+    stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    rows = {_key(row): row for row in stored if row["runs"] == chosen.runs}
     periods = [int(period) for period in chosen.periods.split(",")]
     cases = itertools.product(periods, range(chosen.seeds), chosen.adversaries.split(","))
     for period, seed, adversary in cases:
@@ -120,9 +121,9 @@ def main() -> None:
         rows[_key(row)] = row | {"seconds": row["seconds"] or rows.get(_key(row), row)["seconds"]}
         bound = f"{row['gaussian_dp_pilot']:.3f} (mu {row['mu']:.3f}) in {row['seconds']} s"
         print(f"{adversary:20} k={period} seed={seed}: {bound}", file=sys.stderr, flush=True)
-    found = [rows[key] for key in sorted(rows)]
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    print(table(found))
+    ordered = [rows[key] for key in sorted(rows)]
+    RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
+    print(table(ordered))
 
 
 def _key(row: dict[str, Any]) -> tuple[int, int, str]:

@@ -42,10 +42,10 @@ def main() -> None:
                     "seconds": round(time.perf_counter() - began, 2),
                 }
             )
-        found = [row for row in rows if row["true_share_of_noise"] == true_share]
-        flagged = sum(row["verdict"] == "violation" for row in found)
-        largest = max(row["p_value"] for row in found)
-        smallest = min(row["p_value"] for row in found)
+        chosen = [row for row in rows if row["true_share_of_noise"] == true_share]
+        flagged = sum(row["verdict"] == "violation" for row in chosen)
+        largest = max(row["p_value"] for row in chosen)
+        smallest = min(row["p_value"] for row in chosen)
         print(
             f"noise {true_share:g} of the claim: {flagged} of {count} trainings flagged, "
             f"p-values from {smallest:.2g} to {largest:.2g}",

@@ -98,13 +98,13 @@ def main() -> int:
         return MORE_IS_LEFT
     if status:
         return status
-    found = described(chosen.out, parts, jobs=chosen.jobs, scale=chosen.scale)
-    for name, figure in found["figures"].items():
+    made = described(chosen.out, parts, jobs=chosen.jobs, scale=chosen.scale)
+    for name, figure in made["figures"].items():
         print(f"{name:4} {figure['seconds']:7.1f} s")
-    print(f"all is made in {found['seconds']} s with {found['jobs']} jobs on {found['device']}")
+    print(f"all is made in {made['seconds']} s with {made['jobs']} jobs on {made['device']}")
     if chosen.save:
         saved = json.loads(RESULTS.read_text())
-        saved["runs"].append(found)
+        saved["runs"].append(made)
         RESULTS.write_text(json.dumps(saved, indent=1) + "\n")
     return 0
 

@@ -119,12 +119,12 @@ def exactly_half(canaries: int) -> None:
         ]
     )
     fair = comb(canaries, right) / 2.0**canaries
-    found = np.arange(half + 1)  # inserted ones among the half that is guessed "inserted"
-    hypergeometric = comb(half, found) ** 2 / comb(canaries, half)
+    hits = np.arange(half + 1)  # inserted ones among the half that is guessed "inserted"
+    hypergeometric = comb(half, hits) ** 2 / comb(canaries, half)
     print(
         f"{canaries} canaries, no leak, one-run at 95 %: "
         f"fair coins {100 * fair @ claims:.2f} %, "
-        f"exactly half {100 * hypergeometric @ claims[2 * found]:.2f} % false"
+        f"exactly half {100 * hypergeometric @ claims[2 * hits]:.2f} % false"
     )
 
 

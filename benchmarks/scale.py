@@ -30,13 +30,13 @@ RESULTS = Path(__file__).with_suffix(".json")
 def store() -> dict[str, Any]:
     """Write tiles of 64 runs in batches of half a second's worth, then read 10 million scores."""
     folder = Path(tempfile.mkdtemp())
-    found = {"write": _measured(_WRITE.format(path=str(folder / "tiles.sqlite")))}
+    measured = {"write": _measured(_WRITE.format(path=str(folder / "tiles.sqlite")))}
     large = str(folder / "large.sqlite")
-    found["fill"] = _measured(_FILL.format(path=large))
-    found["size_mb"] = round(Path(large).stat().st_size / 1e6, 1)
-    found["list"] = _measured(_LIST.format(path=large))
-    found["read"] = _measured(_READ.format(path=large))
-    return found
+    measured["fill"] = _measured(_FILL.format(path=large))
+    measured["size_mb"] = round(Path(large).stat().st_size / 1e6, 1)
+    measured["list"] = _measured(_LIST.format(path=large))
+    measured["read"] = _measured(_READ.format(path=large))
+    return measured
 
 
 _BLOCK = """
@@ -190,7 +190,7 @@ def executors(rounds: int = 2) -> dict[str, Any]:
     game = Game(mechanism=mechanism, adversary=adversary, canaries=canaries, runs=5_000)
     prepared = prepare(game, Speed(device="cpu", workers=2))
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    found: dict[str, Any] = {"tile_size": prepared.tile_size, "tiles": prepared.tiles}
+    measured: dict[str, Any] = {"tile_size": prepared.tile_size, "tiles": prepared.tiles}
     blocks: dict[str, dict[int, bytes]] = {}
     for _ in range(rounds):
         for name in ("local", "ray"):
@@ -200,12 +200,14 @@ def executors(rounds: int = 2) -> dict[str, Any]:
                 times.append(time.perf_counter() - began)
                 blocks[name][tile] = block.score.tobytes()
             timing = {"start_up_s": round(times[7], 1), "after_s": round(times[-1] - times[7], 1)}
-            found.setdefault(name, []).append(timing)
+            measured.setdefault(name, []).append(timing)
             print(name, timing, flush=True)
-    local, through_ray = (sum(one["after_s"] for one in found[name]) for name in ("local", "ray"))
-    found["ray_over_local"] = round(through_ray / local, 3)
-    found["same_bits"] = blocks["local"] == blocks["ray"]
-    return found
+    local, through_ray = (
+        sum(row["after_s"] for row in measured[name]) for name in ("local", "ray")
+    )
+    measured["ray_over_local"] = round(through_ray / local, 3)
+    measured["same_bits"] = blocks["local"] == blocks["ray"]
+    return measured
 
 
 _TRAINING = """
@@ -271,11 +273,11 @@ def workers(rounds: int = 3) -> dict[str, Any]:
 
 def main(what: str) -> None:
     """Measure one part and store it."""
-    found = {part.__name__: part for part in (store, simulate, executors, workers)}[what]()
+    measured = {part.__name__: part for part in (store, simulate, executors, workers)}[what]()
     stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    stored[what] = found
+    stored[what] = measured
     RESULTS.write_text(json.dumps(stored, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    print(json.dumps(measured, indent=1))
     print("largest memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, "MB")
 
 

@@ -39,8 +39,8 @@ def plan_of(name: str, setting: Setting, *, seeds: range, runs: int) -> Iterator
     """The trainings of a plan."""
     if name == "resnet18":
         for seed in seeds:
-            one = dataclasses.replace(one_training(setting, "resnet18"), seed=seed)
-            yield dataclasses.replace(one, shares=(1.0,))
+            training = one_training(setting, "resnet18")
+            yield dataclasses.replace(training, seed=seed, shares=(1.0,))
     elif name == "canaries":
         for model in ("convnet", "alexnet-head"):
             for seed in seeds:

@@ -37,9 +37,9 @@ CELLS = [(sigma, steps) for sigma in (0.3, 0.4, 0.5, 0.7, 1.0) for steps in (10,
 
 def observed(mean: float, sigma: float, steps: int, runs: int, rng: np.random.Generator):
     """Noisy gradients of one epoch, the record's step (without loss of generality the first)."""
-    seen = rng.normal(0, sigma, (runs, steps))
-    seen[:, 0] += mean
-    return seen
+    sums = rng.normal(0, sigma, (runs, steps))
+    sums[:, 0] += mean
+    return sums
 
 
 def log_mixture(seen, mean: float, sigma: float):
@@ -49,11 +49,11 @@ def log_mixture(seen, mean: float, sigma: float):
 
 def losses(with_it: float, without: float, sigma: float, steps: int, rng: np.random.Generator):
     """The privacy loss of runs with the record."""
-    found = []
+    scores = []
     for _ in range(RUNS // BLOCK):
-        seen = observed(with_it, sigma, steps, BLOCK, rng)
-        found.append(log_mixture(seen, with_it, sigma) - log_mixture(seen, without, sigma))
-    return np.concatenate(found)
+        sums = observed(with_it, sigma, steps, BLOCK, rng)
+        scores.append(log_mixture(sums, with_it, sigma) - log_mixture(sums, without, sigma))
+    return np.concatenate(scores)
 
 
 def epsilon_beyond(threshold, loss):
@@ -73,7 +73,7 @@ def shown(loss):
 
 def cell(sigma: float, steps: int) -> dict[str, float]:
     rng = np.random.default_rng([int(sigma * 1000), steps])
-    found = {
+    row = {
         "sigma": sigma,
         "steps": steps,
         "poisson": dpaudit.upper_bound(
@@ -82,8 +82,8 @@ def cell(sigma: float, steps: int) -> dict[str, float]:
         "proven": dpaudit.Claim.from_shuffled(noise_multiplier=sigma, epochs=1).epsilon(DELTA),
     }
     for name, with_it, without in (("others zero", 1.0, 0.0), ("others against", 2.0, 1.0)):
-        found[name] = shown(losses(with_it, without, sigma, steps, rng))
-    return found
+        row[name] = shown(losses(with_it, without, sigma, steps, rng))
+    return row
 
 
 def write_page(cells) -> None:

@@ -32,12 +32,12 @@ def audits(mu: float, pairs: int, count: int) -> Iterator[Sides]:
 def stopped_at(claimed: float, mu: float, pairs: int, count: int) -> NDArray[np.float64]:
     """The pair after which each audit stopped; infinite if it did not stop."""
     claim = Claim.from_mu(claimed)
-    bets, found = Bets.against(claim), []
+    bets, stops = Bets.against(claim), []
     for inserted, others in audits(mu, pairs, count):
         test = AnytimeTest(claim, bets=bets)
         test.add(inserted, others)
-        found.append(test.refuted_at or np.inf)
-    return np.array(found)
+        stops.append(test.refuted_at or np.inf)
+    return np.array(stops)
 
 
 def rejects(claim: Claim, sides: Sides, seed: int) -> bool:
@@ -51,21 +51,21 @@ def fixed_pairs(claimed: float, mu: float, *, power: float = 0.8, count: int = 4
     pairs = 8.0
     while True:
         each = round(pairs)
-        found = [rejects(claim, s, i) for i, s in enumerate(audits(mu, each, count))]
-        if np.mean(found) >= power:
+        refuted = [rejects(claim, s, i) for i, s in enumerate(audits(mu, each, count))]
+        if np.mean(refuted) >= power:
             return each
-        pairs *= 1.05 if np.mean(found) > power / 2 else 1.2
+        pairs *= 1.05 if np.mean(refuted) > power / 2 else 1.2
 
 
 def rejected_at_any_time(mu: float, *, pairs: int = 500, every: int = 5, count: int = 400) -> float:
     """The share of audits of a claim that is met exactly which any of many tests rejects."""
     claim = Claim.from_mu(mu)
     sizes = range(every, pairs + 1, every)
-    found = [
+    stops = [
         any(rejects(claim, (inserted[:n], others[:n]), i) for n in sizes)
         for i, (inserted, others) in enumerate(audits(mu, pairs, count))
     ]
-    return float(np.mean(found))
+    return float(np.mean(stops))
 
 
 def main() -> None:

@@ -123,9 +123,9 @@ def run_case(this: Case) -> dict[str, Any]:
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             result = this.run()
-        found = result if isinstance(result, dict) else evidence_of(result)
+        evidence = result if isinstance(result, dict) else evidence_of(result)
     except Exception as error:
-        found = {
+        evidence = {
             "status": "cannot tell",
             "verdict": "error",
             "error": f"{type(error).__name__}: {error}"[:400],
@@ -140,7 +140,7 @@ def run_case(this: Case) -> dict[str, Any]:
         "class_of_bug": this.class_of_bug,
         "public": this.public,
     }
-    return facts | found | {"seconds": round(time.perf_counter() - started, 1)}
+    return facts | evidence | {"seconds": round(time.perf_counter() - started, 1)}
 
 
 NUMBERS = ("verdict", "claimed_epsilon", "shown_epsilon", "p_value", "error")

@@ -92,9 +92,9 @@ def version_of(name: str, library: dict[str, Any]) -> str:
         return f"commit {library['commit'][:10]}"
     wanted = library.get("distribution", name).lower().replace("_", "-")
     for path in ([str(ENVIRONMENTS / name)], None):
-        for found in distributions(path=path) if path else distributions():
-            if found.metadata["Name"].lower().replace("_", "-") == wanted:
-                return found.version
+        for installed in distributions(path=path) if path else distributions():
+            if installed.metadata["Name"].lower().replace("_", "-") == wanted:
+                return installed.version
     return "unknown"
 
 
@@ -139,16 +139,16 @@ def run(name: str, library: dict[str, Any], *, fresh: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    known = libraries()
+    listed = libraries()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("library", nargs="*", help=f"one of {', '.join(known)}; all by default")
+    parser.add_argument("library", nargs="*", help=f"one of {', '.join(listed)}; all by default")
     parser.add_argument("--fresh", action="store_true", help="run also what has not changed")
     arguments = parser.parse_args()
-    unknown = sorted(set(arguments.library) - set(known))
+    unknown = sorted(set(arguments.library) - set(listed))
     if unknown:
-        parser.error(f"no library {', '.join(unknown)}; there are {', '.join(known)}")
-    for name in arguments.library or known:
-        run(name, known[name], fresh=arguments.fresh)
+        parser.error(f"no library {', '.join(unknown)}; there are {', '.join(listed)}")
+    for name in arguments.library or listed:
+        run(name, listed[name], fresh=arguments.fresh)
     from field.page import write
 
     write()

@@ -38,10 +38,10 @@ def with_tables(text: str) -> str:
     """The text of the page, with its tables replaced."""
     for made in tables():
         header = made.partition("\n")[0]
-        text, found = re.subn(
+        text, replaced = re.subn(
             rf"^{re.escape(header)}\n(?:\|.*\n)+", lambda _, new=made: new, text, flags=re.MULTILINE
         )
-        assert found == 1, f"the page has no table that begins with {header}"
+        assert replaced == 1, f"the page has no table that begins with {header}"
     return text
 
 

@@ -55,11 +55,11 @@ def train(canary: Any, inserted: Any, seed: int, steps: int = STEPS) -> np.ndarr
 
 def score(canary: Any, iterates: np.ndarray) -> float:
     """The likelihood ratio of "in one batch of each epoch" against "in none"."""
-    seen = [
+    shown = [
         canary.score(after - before)[0] * BATCH / RATE - known_part(canary, before, step % BATCHES)
         for step, (before, after) in enumerate(pairwise(iterates))
     ]
-    ratios = np.exp((np.array(seen).reshape(EPOCHS, BATCHES) / CLIP - 0.5) / SIGMA**2)
+    ratios = np.exp((np.array(shown).reshape(EPOCHS, BATCHES) / CLIP - 0.5) / SIGMA**2)
     return float(np.log(ratios.mean(axis=1)).sum())
 
 
