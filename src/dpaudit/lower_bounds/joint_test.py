@@ -110,11 +110,12 @@ def curve_p_value(counts: ErrorCounts, curve: Curve) -> float:
     for least, gamma in _LADDER:
         rungs += 1
         limits = counts.upper_rates(gamma)
-        largest, _ = _searched(counts, region, curve, limits)
-        if largest * _ROUND_UP + gamma >= least:
+        searched = _searched(counts, region, curve, limits)
+        highest = searched[0] * _ROUND_UP
+        if highest + gamma >= least:
             break
-    proven, step = max(largest * _ROUND_UP, gamma / 1e3), 1e-4
-    while proven < 1 and not _proven(counts, region, curve, limits, proven):
+    proven, step = max(highest, gamma / 1e3), 1e-4
+    while proven < 1 and not _proven(counts, region, curve, searched, proven):
         proven, step = proven * (1 + step), 2 * step
     # The smallest level at which the test refutes with the gamma of that level. What is proven with
     # one gamma holds with every larger one.
@@ -137,7 +138,9 @@ def curve_refuted(counts: ErrorCounts, curve: Curve, significance: float) -> boo
     if region is None:
         return significance >= 1
     gamma = next(gamma for least, gamma in _LADDER if significance >= least)
-    return _proven(counts, region, curve, counts.upper_rates(gamma), significance - gamma)
+    left = significance - gamma
+    searched = _searched(counts, region, curve, counts.upper_rates(gamma), enough=left)
+    return _proven(counts, region, curve, searched, left)
 
 
 def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -> float:
@@ -170,8 +173,11 @@ def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -
     limits = counts.upper_rates(gamma)
 
     @lru_cache
+    def searched(parameter: float) -> tuple[float, Array]:
+        return _searched(counts, region, family.curve(parameter), limits)
+
     def excess(parameter: float) -> float:
-        p_value = _searched(counts, region, family.curve(parameter), limits)[0] * _ROUND_UP + gamma
+        p_value = searched(parameter)[0] * _ROUND_UP + gamma
         return float(np.log(min(1.0, p_value) / significance))
 
     low = 0.93 * ordering
@@ -182,7 +188,7 @@ def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -
     high = min(1.03 * ordering + 1e-3, family.highest)
     bound, step = sign_change(excess, low, high, tolerance=1e-6)[0], 1e-6
     left = significance - gamma
-    while bound > 0 and not _proven(counts, region, family.curve(bound), limits, left):
+    while bound > 0 and not _proven(counts, region, family.curve(bound), searched(bound), left):
         bound, step = max(bound * (1 - step), 0.0), 2 * step
         bound = bound if step < 1 else 0.0
     return bound
@@ -332,9 +338,15 @@ def _probability(counts: ErrorCounts, region: Region, alpha: Array, beta: Array)
 
 
 def _searched(
-    counts: ErrorCounts, region: Region, curve: Curve, limits: tuple[Array, Array]
+    counts: ErrorCounts,
+    region: Region,
+    curve: Curve,
+    limits: tuple[Array, Array],
+    enough: float = 1.0,
 ) -> tuple[float, Array]:
     """The largest probability found on the part of the curve below both upper limits.
+
+    The search ends at a probability that is larger than ``enough``.
 
     Returns:
         The probability, and the false-positive rates where it was computed, ascending.
@@ -352,6 +364,8 @@ def _searched(
         values = _probability(counts, region, alpha, curve.tradeoff(alpha))
         highest_here = float(values.max())
         largest = max(largest, highest_here)
+        if largest > enough:
+            break
         # A kink makes a peak of its own, beside which the highest one may stand.
         left, right = np.diff(values, prepend=-1.0) > 0, np.diff(values, append=-1.0) <= 0
         peaks = np.flatnonzero(left & right & (values >= _HIGH * highest_here))
@@ -361,26 +375,30 @@ def _searched(
 
 
 def _proven(
-    counts: ErrorCounts, region: Region, curve: Curve, limits: tuple[Array, Array], highest: float
+    counts: ErrorCounts,
+    region: Region,
+    curve: Curve,
+    searched: tuple[float, Array],
+    highest: float,
 ) -> bool:
     """Whether the region's probability is proven to be at most ``highest``.
 
     Arguments:
         region: The region.
         curve: The trade-off function.
-        limits: Upper limits on both rates; the proof is for the part of the curve below both.
+        searched: What `_searched` returned; the proof is for the part of the curve it looked at.
         highest: The number that the probability must not exceed.
     """
-    largest, alpha = _searched(counts, region, curve, limits)
+    largest, alpha = searched
     if largest * _ROUND_UP > highest:
         return False
     left, right = alpha[:-1], alpha[1:]
     while 0 < len(left) <= _MOST_PIECES:
-        larger = ~(_interpolated(counts, region, curve, left, right) <= highest)  # or NaN
-        left, right = left[larger], right[larger]
         # At the corner of both smaller rates the probability is at least as large.
         corners = _probability(counts, region, left, curve.tradeoff(right))
         larger = ~(corners * (1 + _ROUNDING) <= highest)
+        left, right = left[larger], right[larger]
+        larger = ~(_interpolated(counts, region, curve, left, right) <= highest)  # or NaN
         left, right = left[larger], right[larger]
         middle = (left + right) / 2
         values = _probability(counts, region, middle, curve.tradeoff(middle))
