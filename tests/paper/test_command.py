@@ -68,16 +68,20 @@ def test_the_outcome_is_printed(run: Run, tmp_path: Path) -> None:
     assert f"1 of 1 are in {tmp_path}" in out.replace("\n", "")
 
 
-@pytest.mark.parametrize("ending", ["csv", "png", "svg", "pdf", "json"])
-def test_no_file_of_another_is_replaced_unless_asked(run: Run, tmp_path: Path, ending: str) -> None:
-    file = tmp_path / f"T1.{ending}"
-    file.write_text("precious")
-    code, out, err = run("T1", "--out", str(tmp_path), "--device", "cpu", "--again")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "exists and was not written by dpaudit" in err
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["precious"]
-    assert run("T1", "--out", str(tmp_path), "--device", "cpu", "--again", "--overwrite")[0] == 0
-    assert run("T1", "--out", str(tmp_path), "--device", "cpu", "--again")[0] == 0
+def test_no_file_of_another_is_replaced_unless_asked(run: Run, tmp_path: Path) -> None:
+    endings = ("csv", "png", "svg", "pdf", "json")
+    made = ("T1", "--device", "cpu", "--again", "--out")
+    for ending in endings:
+        (folder := tmp_path / ending).mkdir()
+        (folder / f"T1.{ending}").write_text("precious")
+        code, out, err = run(*made, str(folder))
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "exists and was not written by dpaudit" in err
+        assert [path.read_text() for path in folder.iterdir()] == ["precious"]
+    for ending in endings:
+        (tmp_path / f"T1.{ending}").write_text("precious")
+    assert run(*made, str(tmp_path), "--overwrite")[0] == 0
+    assert run(*made, str(tmp_path))[0] == 0
 
 
 def test_a_drawing_of_another_is_not_replaced(run: Run, tmp_path: Path) -> None:

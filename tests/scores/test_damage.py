@@ -176,7 +176,7 @@ def test_a_failure_after_the_first_hundred_takes_at_most_2_kB(sign: str, tmp_pat
             return int(pages[0])
 
     def failure(run: int) -> Failure:
-        text = sign * 10**5
+        text = sign * 10**4
         return Failure(run=run, inserted=1, canaries=1, error=text, traceback=text)
 
     assert size(*range(300)) - size(*range(100)) <= 200 * 2_000
