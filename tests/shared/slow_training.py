@@ -16,9 +16,8 @@ from dpaudit.engine.training import participation, view_draws
 from dpaudit.games.coins import insertion_coins
 from dpaudit.games.game import Game
 from dpaudit.mechanisms.augmentation import FlipAndShift
-from dpaudit.mechanisms.averaging import ExponentialAverage, UniformAverage
 from dpaudit.mechanisms.dpsgd import DPSGD
-from dpaudit.mechanisms.optimizers import SGD, Adam
+from dpaudit.mechanisms.optimizers import SGD, Adam, ExponentialAverage, UniformAverage
 from dpaudit.threat_models import (
     AdaptedPoints,
     AdaptiveAdversary,

@@ -1,7 +1,6 @@
 """Descriptions of the audited mechanisms. Nothing here trains or accounts."""
 
 from dpaudit.mechanisms.augmentation import Augmentation, FlipAndShift
-from dpaudit.mechanisms.averaging import ExponentialAverage, UniformAverage, WeightAveraging
 from dpaudit.mechanisms.batches import (
     BatchPlan,
     FixedBatches,
@@ -22,9 +21,12 @@ from dpaudit.mechanisms.optimizers import (
     SGD,
     Adam,
     ConstantRate,
+    ExponentialAverage,
     LearningRateSchedule,
     Optimizer,
+    UniformAverage,
     WarmupDecay,
+    WeightAveraging,
 )
 from dpaudit.mechanisms.smoothness import (
     GivenLipschitz,

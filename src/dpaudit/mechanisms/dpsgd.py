@@ -18,11 +18,16 @@ from dpaudit import _validate
 from dpaudit.data import Examples
 from dpaudit.errors import InvalidInput
 from dpaudit.mechanisms.augmentation import Augmentation
-from dpaudit.mechanisms.averaging import WeightAveraging
 from dpaudit.mechanisms.batches import BatchPlan
 from dpaudit.mechanisms.clipping import Clipping, FlatClipping
 from dpaudit.mechanisms.correlation import CorrelatedNoise
-from dpaudit.mechanisms.optimizers import SGD, ConstantRate, LearningRateSchedule, Optimizer
+from dpaudit.mechanisms.optimizers import (
+    SGD,
+    ConstantRate,
+    LearningRateSchedule,
+    Optimizer,
+    WeightAveraging,
+)
 
 if TYPE_CHECKING:
     import torch

@@ -1,7 +1,7 @@
-r"""Optimizers and learning-rate schedules: what becomes of a noisy gradient.
+r"""Optimizers, learning-rate schedules and averages of iterates: what becomes of noisy gradients.
 
-They are post-processing of the noisy gradients, so upper bounds do not depend on them. Optimizers
-are written with arithmetic operators only and work for torch tensors and numpy arrays.
+They are post-processing of the noisy gradients, so upper bounds do not depend on them. They are
+written with arithmetic operators only and work for torch tensors and numpy arrays.
 """
 
 from __future__ import annotations
@@ -155,3 +155,40 @@ class WarmupDecay(LearningRateSchedule):
         done = (step - self.warmup) / max(1, steps - self.warmup)
         left = (1 + math.cos(math.pi * done)) / 2 if self.decay == "cosine" else 1 - done
         return self.last + (1 - self.last) * left
+
+
+class WeightAveraging(ABC):
+    """An average of the iterates, which is released as the final model."""
+
+    @abstractmethod
+    def update(self, average: Any, parameters: Any, *, count: Any) -> Any:
+        """The new average after step ``count`` (1, 2, …); it starts as the initial parameters."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ExponentialAverage(WeightAveraging):
+    """An exponential moving average.
+
+    Paper: De et al. (arXiv 2204.13650), section 3.4, for DP-SGD.
+
+    Arguments:
+        decay: Weight of the old average, from 0 to below 1.
+    """
+
+    decay: float = 0.999
+
+    def __post_init__(self) -> None:
+        _validate.between("decay", self.decay, 0, 1, closed_low=True)
+
+    def update(self, average: Any, parameters: Any, *, count: Any) -> Any:
+        return self.decay * average + (1 - self.decay) * parameters
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class UniformAverage(WeightAveraging):
+    """The mean of all iterates after the start (Polyak, Ruppert)."""
+
+    def update(self, average: Any, parameters: Any, *, count: Any) -> Any:
+        return average + (parameters - average) / count
