@@ -278,10 +278,10 @@ def test_gradients_that_cancel_are_no_error_of_the_compiler(noise_multiplier: fl
 def test_one_run_without_vmap_equals_one_with_it(widths: tuple[int, ...], clipped: bool) -> None:
     mechanism, runs = training(*widths), torch.arange(1)
     canaries = points(widths)
-    plain = Engine(mechanism, runs=1, speed=CPU, canaries=canaries, clipped=clipped)
+    plain = Engine(mechanism, runs=1, speed=CPU, canaries=canaries, private=clipped)
     start = initial_parameters(mechanism, seed=0, runs=torch.arange(2))
     found = list(plain.states(start[:1], runs, torch.ones(1, 3)))[-1]
-    several = Engine(mechanism, runs=2, speed=CPU, canaries=canaries, clipped=clipped)
+    several = Engine(mechanism, runs=2, speed=CPU, canaries=canaries, private=clipped)
     both = list(several.states(start, torch.arange(2), torch.ones(2, 3)))[-1]
     torch.testing.assert_close(found, both[:, :1], rtol=1e-5, atol=1e-6)
 

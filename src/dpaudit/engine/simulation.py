@@ -97,8 +97,7 @@ def simulate(
             insertion=insertion,
             seed=seed,
             stream=Stream.SIMULATED_NOISE,
-            clipped=noisy,
-            noisy=noisy,
+            private=noisy,
             compiled=speed.compile is True,
         )
         numbers = torch.arange(played)

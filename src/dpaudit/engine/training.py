@@ -81,8 +81,7 @@ class Engine:
         insertion: The steps at which canaries are inserted; every step by default.
         seed: Random seed of the noise and of Poisson participation.
         stream: The stream of the noise: that of the game, or that of adversaries' simulations.
-        clipped: Whether gradients are clipped.
-        noisy: Whether noise is added.
+        private: Whether gradients are clipped and noise is added.
         taps: How the model is tapped; by default `check_mechanism` finds out.
         respond: Computes the canaries of an adaptive adversary during training. It is called
             between compiled steps, before each step with an insertion.
@@ -101,8 +100,7 @@ class Engine:
         insertion: Insertion | None = None,
         seed: int = 0,
         stream: Stream = Stream.NOISE,
-        clipped: bool = True,
-        noisy: bool = True,
+        private: bool = True,
         taps: Taps | None = None,
         respond: Respond | None = None,
         compiled: bool | Literal["fused"] = False,
@@ -114,13 +112,13 @@ class Engine:
         self._precision = speed.precision
         self._insertion = Insertion() if insertion is None else insertion
         self._seed, self._stream = seed, stream
-        self._noisy = noisy and mechanism.noise_multiplier > 0
+        self._noisy = private and mechanism.noise_multiplier > 0
         self._count = 0 if canaries is None else canaries.count
         points = canaries if isinstance(canaries, CanaryPoints) and respond is None else None
         self._points = 0 if points is None else points.count
         self._memory = 0 if mechanism.correlation is None else mechanism.correlation.memory
         self._lay_out_batches(points, speed)
-        self._scalars = self._all_scalars(clipped)
+        self._scalars = self._all_scalars(private)
 
         taps = check_mechanism(mechanism).taps if taps is None else taps
         template = known_model(mechanism).to(self._device, speed.product_dtype)
@@ -136,7 +134,7 @@ class Engine:
             taps,
             rule_for=partial(rule_for, products=convolutions != "library"),
             # A simulation without clipping has an infinite clip norm, which needs flat clipping.
-            clipping=mechanism.clipping if clipped else FlatClipping(),
+            clipping=mechanism.clipping if private else FlatClipping(),
             views=1 if mechanism.augmentation is None else mechanism.augmentation.views,
             dtype=speed.product_dtype,
         )
@@ -250,7 +248,7 @@ class Engine:
         # Real targets keep the precision of the parameters also in half-precision passes.
         self._targets = targets.to(device, self._dtype if targets.is_floating_point() else None)
 
-    def _all_scalars(self, clipped: bool) -> Tensor:
+    def _all_scalars(self, private: bool) -> Tensor:
         """For each step what may change without compiling again, shape (steps, 5).
 
         The clip norm, the noise, the factor of weight decay, the learning rate, and one over the
@@ -258,7 +256,7 @@ class Engine:
         """
         mechanism = self._mechanism
         size = mechanism.batches.expected_size(len(mechanism.data))
-        clip_norm = mechanism.clip_norm if clipped else math.inf
+        clip_norm = mechanism.clip_norm if private else math.inf
         spread = mechanism.noise_multiplier * mechanism.clip_norm
         constant = isinstance(mechanism.schedule, ConstantRate)
         rates = [mechanism.rate(step) for step in range(1 if constant else mechanism.steps)]
