@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -431,6 +433,9 @@ def test_compiled_tiles_change_no_bit_with_order_threads_or_restart() -> None:
         torch.set_num_threads(before)
     for tile, block in first.items():
         np.testing.assert_array_equal(block.score, again[tile].score)
+    engine, player._engine = weakref.ref(player._engine), None
+    gc.collect()
+    assert engine() is None  # a tile that is halved needs the memory
 
 
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

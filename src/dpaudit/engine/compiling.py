@@ -347,11 +347,8 @@ def warm_up(device: torch.device, data: Examples) -> None:
 
 
 def import_compiler() -> None:
-    """Import torch's compiler: 1,400 modules, among which there is no garbage to collect.
-
-    Call it before an engine is made, which could otherwise never be collected.
-    """
-    with uncollected(), contextlib.suppress(ImportError):
+    """Import torch's compiler: 1,400 modules, among which there is no garbage to collect."""
+    with uncollected(freeze=False), contextlib.suppress(ImportError):
         from torch._inductor import compile_fx  # noqa: F401
 
 
