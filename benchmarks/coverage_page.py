@@ -106,7 +106,7 @@ errors are 0.07 % of 20,000 audits.
 - `whole`: audits of a training function, with the stages of `dpaudit.audit`; every 400th was also
   played by it, with the same verdict. The other rows draw scores.
 - `confirmed`: twice as many fresh runs are tested at 0.02. `strict`: no fresh runs, a p-value of
-  0.001. `anytime`: a look after every pair, a wealth of 1,000.
+  0.001. `anytime`: a look after every pair, an e-value of 1,000.
 - The claim is 1-GDP, and (1, 0)-DP for randomised response. The learned score is that of audits
   with `neighbours`, trained on 48 pilot runs.
 """
