@@ -109,10 +109,10 @@ def risk_rows(receipt: Receipt) -> list[tuple[str, ...]]:
 RISK_HEADER = (
     "",
     "advantage",
-    "true positives at 1 % false ones",
-    "at 0.1 %",
+    "true positives at 1 % false positives",
+    "true positives at 0.1 %",
     "odds after a positive at 1 %",
-    "at 0.1 %",
+    "odds at 0.1 %",
 )
 
 MEANING = {
