@@ -95,8 +95,8 @@ def collect_evidence(
         >>> import numpy as np, dpaudit
         >>> random = np.random.default_rng(0)
         >>> scores = Scores.from_samples(random.normal(2, 1, 200), random.normal(0, 1, 200))
-        >>> found = dpaudit.estimate_all(scores, methods=["gaussian-dp"], delta=1e-5)
-        >>> collect_evidence(scores, lower=found, leading=found["gaussian-dp"]).sample
+        >>> lower = dpaudit.estimate_all(scores, methods=["gaussian-dp"], delta=1e-5)
+        >>> collect_evidence(scores, lower=lower, leading=lower["gaussian-dp"]).sample
         '400 scores from 400 runs'
     """
     confidence = leading.confidence or 0.95

@@ -175,7 +175,9 @@ def _after(
     clipped = unravel(jax.numpy.zeros_like(flat).at[canary.dimensions].add(lengths))
     output = plain(*arguments, **named)
     total = output[0] if plain.has_aux else output
-    total = jax.tree.map(lambda one, other: one + other.astype(one.dtype), total, clipped)
+    total = jax.tree.map(
+        lambda genuine, canaries: genuine + canaries.astype(genuine.dtype), total, clipped
+    )
     return (total, output[1]) if plain.has_aux else total
 
 
