@@ -1,7 +1,8 @@
-"""Runs that start at different weights are named, where the final model is audited."""
+"""Runs that start at different weights, or train on different batches, are named."""
 
+import numpy as np
 import pytest
-from opacus_trainings import OPACUS_WARNINGS, fit, network, private
+from opacus_trainings import EXAMPLES, OPACUS_WARNINGS, fit, network, private
 
 import dpaudit
 from dpaudit.integrations.opacus import canary_for, claim_of, insert_canary
@@ -33,3 +34,26 @@ def test_runs_that_start_at_different_weights_are_named(same, returned):
     )
     named = "start at different weights" in " ".join(result.summary().split())
     assert named == (returned == "model" and not same)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_runs_with_different_batches_are_named(same):
+    def train(canary, inserted, seed):
+        training = private(noise=1.0, seed=seed, module=network(0))
+        random = np.random.default_rng(0 if same else seed)
+        inputs, labels = training.loader.dataset.tensors
+        batches = [
+            (inputs[places], labels[places]) for places in np.split(random.permutation(EXAMPLES), 3)
+        ]
+        with insert_canary(training.optimizer, canary, inserted, seed=seed, sampling=1 / 3):
+            fit(training, loader=batches)
+        return training.model
+
+    result = dpaudit.audit(
+        train,
+        canary=canary_for(private(module=network(0)).optimizer),
+        claim=dpaudit.Claim.from_dpsgd(noise_multiplier=1.0, steps=3, sampling_rate=1 / 3),
+        runs=16,
+        confirm=False,
+    )
+    assert ("train on different batches" in " ".join(result.summary().split())) == (not same)

@@ -34,6 +34,7 @@ from dpaudit.integrations.jax import (
 )
 from dpaudit.trainings import GradientCanary
 from dpaudit.trainings.canary import coins_of, require_known_clipping
+from dpaudit.trainings.run import report_batch
 
 __all__ = [
     "JaxPrivacyIntegration",
@@ -222,9 +223,11 @@ def select_batches(
     examples = _validate.integer("examples", examples, at_least=1)
     coins = coins_of(inserted, canary.count)
     generator = np.random.default_rng(rng)
-    for batch in strategy.batch_iterator(examples + canary.count, rng=generator):
+    for step, batch in enumerate(strategy.batch_iterator(examples + canary.count, rng=generator)):
         indices = np.asarray(batch, dtype=np.int64)
         genuine = (indices >= 0) & (indices < examples)
+        if step == 0:
+            report_batch(np.sort(indices[genuine]))
         present = np.zeros(canary.count, dtype=bool)
         present[indices[indices >= examples] - examples] = True
         yield indices[genuine], present & coins

@@ -41,6 +41,7 @@ from dpaudit.integrations.opacus.optimizer import (
     ReplacedMethods,
     hook_variables,
     latest_rows,
+    require_optimizer,
 )
 from dpaudit.integrations.opacus.step import copy_of
 from dpaudit.live.evidence import LiveEvidence
@@ -53,25 +54,16 @@ Step = tuple[float, float]
 
 def require_observable(optimizer: Any) -> None:
     """Raise where an optimizer adds no noise that could be observed, before anything is changed."""
-    needed = ("step", "params", "original_optimizer", "max_grad_norm", "add_noise")
-    missing = [name for name in needed if not hasattr(optimizer, name)]
-    name = type(optimizer).__name__
-    if missing:
-        raise InvalidInput(
-            f"optimizer must be a DPOptimizer of Opacus, as make_private returns it; got {name}, "
-            f"which has no {missing[0]}. For a loop of your own use dpaudit.live_audit(sizes, "
-            "clip_norm=..., noise_multiplier=..., sampling_rate=...)"
-        )
+    require_optimizer(
+        optimizer,
+        "add_noise",
+        otherwise=". For a loop of your own use dpaudit.live_audit(sizes, clip_norm=..., "
+        "noise_multiplier=..., sampling_rate=...)",
+    )
     if float(optimizer.noise_multiplier) == 0:
         raise InvalidInput(
             "noise_multiplier of the optimizer must be above 0, got 0: without noise nothing is "
             "claimed, and the canaries would be visible in the model"
-        )
-    if hasattr(optimizer, "_ddp_per_layer_hook"):
-        raise InvalidInput(
-            f"optimizer {name} clips and adds noise in the backward pass, before a canary could be "
-            "added; use SimpleDistributedPerLayerOptimizer, which make_private returns for "
-            "clipping='per_layer'"
         )
 
 

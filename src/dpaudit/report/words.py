@@ -248,8 +248,8 @@ def _meaning(result: AuditResult) -> Iterator[str]:
             yield from _how_tight(final, result.claimed_epsilon, live=result.description.live)
         else:
             yield from _why_inconclusive(test)
-        starts = "all runs start at the same weights"
-        yield power_line(replace(test.power, condition=starts) if result.advice else test.power)
+        same = "runs differ by noise and canary only"
+        yield power_line(replace(test.power, condition=same) if result.advice else test.power)
         if final.covers and not result.description.live and result.verdict == "consistent":
             yield f"It covers {final.covers}; dpaudit check tests the shape of the noise."
     if test is not None:

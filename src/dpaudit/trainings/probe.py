@@ -28,7 +28,7 @@ from dpaudit._validate import said
 from dpaudit.errors import InvalidInput, UnscorableReturn
 from dpaudit.scores import Failure, ScoreBlock
 from dpaudit.trainings.canary import CraftedCanary, DirectionCanary, GradientCanary
-from dpaudit.trainings.run import Job, collecting, collecting_starts
+from dpaudit.trainings.run import Beginnings, Job, collecting, collecting_beginnings
 from dpaudit.trainings.scoring import (
     Kind,
     coverage_of,
@@ -51,6 +51,11 @@ SAME_FOR_ALL_SEEDS = (
 OTHER_STARTS = (
     "Your runs start at different weights, which hide the canary: build the model under the same "
     "seed in every run (the noise needs another one), and pass initial= that model."
+)
+
+OTHER_BATCHES = (
+    "Your runs train on different batches, which hide the canary: draw batches, augmentation and "
+    "dropout under the same seed in every run (the noise needs another one)."
 )
 
 NOT_CHECKED = (
@@ -178,7 +183,7 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
     results: dict[int, ScoreBlock | Failure] = {}
     silent, failed, error, kind = 0, 0, "", None
     alive, problem, doubts, further = False, "", list[str](), ""
-    with collecting() as uncovered, collecting_starts() as starts:
+    with collecting() as uncovered, collecting_beginnings() as beginnings:
         for run in runs:
             coins = job.coins(run)
             try:
@@ -223,8 +228,15 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
         problem=problem,
         doubts=[*uncovered, *(doubt for doubt in doubts if doubt)],
         covers="" if kind is None else coverage_of(job.scorer.canary) + further,
-        advice=OTHER_STARTS if kind == "parameters" and len(starts) > 1 else "",
+        advice=_advice(beginnings) if kind == "parameters" else "",
     )
+
+
+def _advice(beginnings: Beginnings) -> str:
+    """What runs have not in common, although they should."""
+    if beginnings.differ(beginnings.starts):
+        return OTHER_STARTS
+    return OTHER_BATCHES if beginnings.differ(beginnings.batches) else ""
 
 
 @final

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -105,7 +105,7 @@ def traceback_of(error: BaseException) -> str:
 # first trainings: it cannot call a training consistent if part of it has no privacy.
 
 _collected: ContextVar[dict[str, None] | None] = ContextVar("collected", default=None)
-_starts: ContextVar[set[Any] | None] = ContextVar("starts", default=None)
+_beginnings: ContextVar[Beginnings | None] = ContextVar("beginnings", default=None)
 
 
 class UncoveredParameters(UserWarning):
@@ -123,22 +123,51 @@ def collecting() -> Iterator[dict[str, None]]:
         _collected.reset(token)
 
 
+@final
+@dataclass(kw_only=True)
+class Beginnings:
+    """What integrations report of the trainings' beginnings: each has the sizes of its tensors.
+
+    Arguments:
+        starts: Norms of the parameters before the first step.
+        batches: Of the first batch: norms of its gradients, or numbers of its examples.
+    """
+
+    starts: list[Sequence[float]] = field(default_factory=list)
+    batches: list[Sequence[float]] = field(default_factory=list)
+
+    @staticmethod
+    def differ(values: Sequence[Sequence[float]]) -> bool:
+        """Whether these differ by more than rounding on a GPU does."""
+        return any(
+            len(own) != len(values[0]) or not np.allclose(own, values[0], rtol=1e-3)
+            for own in values
+        )
+
+
 @contextmanager
-def collecting_starts() -> Iterator[set[Any]]:
-    """Collect the starting points that integrations report, each once."""
-    starts: set[Any] = set()
-    token = _starts.set(starts)
+def collecting_beginnings() -> Iterator[Beginnings]:
+    """Collect what integrations report of the beginnings of trainings."""
+    beginnings = Beginnings()
+    token = _beginnings.set(beginnings)
     try:
-        yield starts
+        yield beginnings
     finally:
-        _starts.reset(token)
+        _beginnings.reset(token)
 
 
-def report_start(start: Any) -> None:
-    """Report from where a training starts; equal values are the same point."""
-    starts = _starts.get()
-    if starts is not None:
-        starts.add(start)
+def report_start(sizes: Sequence[float]) -> None:
+    """Report the norms of the parameters from which a training starts."""
+    beginnings = _beginnings.get()
+    if beginnings is not None:
+        beginnings.starts.append(sizes)
+
+
+def report_batch(sizes: Sequence[float]) -> None:
+    """Report the norms of the gradients of a training's first batch, or its examples' numbers."""
+    beginnings = _beginnings.get()
+    if beginnings is not None:
+        beginnings.batches.append(sizes)
 
 
 def report_uncovered(names: Sequence[str]) -> None:

@@ -53,10 +53,11 @@ from dpaudit.integrations.opacus.optimizer import (
     latest_rows,
     named_sizes,
     offsets_of,
+    require_optimizer,
     sizes_of,
 )
 from dpaudit.trainings.canary import AS_LARGE_AS, GradientCanary, coins_of, require_known_clipping
-from dpaudit.trainings.run import report_start
+from dpaudit.trainings.run import report_batch, report_start
 from dpaudit.trainings.scoring import PrivateGradients
 
 MEMORY = 2**29
@@ -216,7 +217,7 @@ def insert_canary(
             f"canary was drawn for {canary.parameters} parameters and this training has "
             f"{total}; draw it with canary_for(optimizer), and pass the same model= to both"
         )
-    report_start(tuple(sizes_of(optimizer)))
+    report_start(sizes_of(optimizer))
     present = coins_of(inserted, canary.count)
     if int(getattr(optimizer, "rank", 0)) != 0 and not is_sharded(optimizer):
         present = np.zeros_like(present)  # the canary is in the batch of the first process
@@ -249,19 +250,7 @@ def insert_canary(
 
 def _require_insertable(optimizer: Any, through_clipping: bool) -> None:
     """Raise an error, before anything is changed, if canaries cannot be inserted in this way."""
-    needed = ("step", "params", "original_optimizer", "max_grad_norm")
-    missing = [name for name in needed if not hasattr(optimizer, name)]
-    if missing:
-        raise InvalidInput(
-            f"optimizer must be a DPOptimizer of Opacus, as make_private returns it; got "
-            f"{type(optimizer).__name__}, which has no {missing[0]}"
-        )
-    if hasattr(optimizer, "_ddp_per_layer_hook"):
-        raise InvalidInput(
-            f"optimizer {type(optimizer).__name__} clips and adds noise in the backward pass, "
-            "before a canary could be added; use SimpleDistributedPerLayerOptimizer, which "
-            "make_private returns for clipping='per_layer'"
-        )
+    require_optimizer(optimizer)
     if through_clipping and hasattr(optimizer, "accumulate"):
         raise InvalidInput(
             f"optimizer {type(optimizer).__name__} clips without per-example gradients, so a "
@@ -531,6 +520,9 @@ class _Insertion:
         queue = getattr(self._optimizer, "_step_skip_queue", ())
         if queue and queue[0]:
             return  # a physical batch that is not the last one of its logical batch
+        if not self._steps and not self._step_is_private:
+            gradients = [p.grad for p in self._optimizer.params if p.grad is not None]
+            report_batch([float(gradient.detach().norm()) for gradient in gradients])
         self._step_is_private = True
         batches = passes(self._optimizer)
         if not self._through_clipping:

@@ -55,6 +55,30 @@ def named_sizes(optimizer: Any, model: nn.Module | None) -> dict[str, int]:
     }
 
 
+def require_optimizer(optimizer: Any, *needed: str, otherwise: str = "") -> None:
+    """Raise an error unless canaries can be inserted into the steps of this optimizer.
+
+    Arguments:
+        optimizer: What should be a ``DPOptimizer``.
+        needed: Attributes that are needed beside those of every ``DPOptimizer``.
+        otherwise: What to do with another optimizer, as a sentence.
+    """
+    name = type(optimizer).__name__
+    attributes = ("step", "params", "original_optimizer", "max_grad_norm", *needed)
+    missing = [attribute for attribute in attributes if not hasattr(optimizer, attribute)]
+    if missing:
+        raise InvalidInput(
+            f"optimizer must be a DPOptimizer of Opacus, as make_private returns it; got {name}, "
+            f"which has no {missing[0]}{otherwise}"
+        )
+    if hasattr(optimizer, "_ddp_per_layer_hook"):
+        raise InvalidInput(
+            f"optimizer {name} clips and adds noise in the backward pass, before a canary could be "
+            "added; use SimpleDistributedPerLayerOptimizer, which make_private returns for "
+            "clipping='per_layer'"
+        )
+
+
 class Canary(Protocol):
     """Crafted gradients of any shape: a `GradientCanary`, or a user's class with these members."""
 
