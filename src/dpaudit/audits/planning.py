@@ -370,8 +370,8 @@ class TrainingPlan:
         range_ = "" if most == f"{self.runs:,}" else f"; {most} if the pilot is unlucky"
         where = f" in every tensor (most runs: {self.weakest})" if self.weakest else ""
         return (
-            f"{self.runs:,} runs find {wanted}{where} ({effect}{range_}), if batches and starting "
-            "points are the same in all runs, so that only the noise varies."
+            f"{self.runs:,} runs find {wanted}{where} ({effect}{range_}). Use the same batches and "
+            "starting point in all runs: only the noise may vary."
         )
 
     def to_dict(self) -> dict[str, Any]:
