@@ -111,7 +111,7 @@ def _ever_refutes(claim: Claim) -> Callable[[Scores, int], bool]:
     return wrong
 
 
-def _dpsgd(rate: float, steps: int, noise: float) -> tuple[Any, ...]:
+def _dpsgd(rate: float, steps: int, noise: float, each_side: int = 500) -> tuple[Any, ...]:
     """A cell of method dpsgd: a bound is false if the test refutes the true member of the family.
 
     Scores are drawn from the privacy loss on a fine grid, which leaks a little more than the
@@ -132,7 +132,8 @@ def _dpsgd(rate: float, steps: int, noise: float) -> tuple[Any, ...]:
         losses, *cumulated = tables()
         return Scores.from_samples(
             *(
-                losses[np.searchsorted(each, random.random(500))] + interval * random.random(500)
+                losses[np.searchsorted(each, random.random(each_side))]
+                + interval * random.random(each_side)
                 for each in cumulated
             )
         )
@@ -158,7 +159,8 @@ def _dpsgd(rate: float, steps: int, noise: float) -> tuple[Any, ...]:
         false_positives, false_negatives = int((rest_out > cut).sum()), int((rest_in <= cut).sum())
         return refuted(false_positives, false_negatives, sizes[1], sizes[0])
 
-    words = f"DP-SGD, sampling rate {rate:g}, {steps:,} steps, noise {noise:g}, 500 a side"
+    words = f"DP-SGD, sampling rate {rate:g}, {steps:,} steps, noise {noise:g}"
+    words = f"{words}, {each_side:,} a side"
     return "cells", "`dpsgd`", words, draw, wrong
 
 
@@ -208,6 +210,9 @@ CELLS = (
      _halves(GAUSS, 20), _mu_above("gaussian-fit", 1)),
     ("cells", "`profile`", "1-GDP, 200 a side",
      _halves(GAUSS, 200), _bound_above("profile", 0.1, GAUSS.epsilon(0.1))),
+    _dpsgd(0.1, 100, 0.936, 5000),
+    _dpsgd(0.01, 1000, 0.5863, 5000),
+    _dpsgd(0.01, 10_000, 1.288, 5000),
 )  # fmt: skip
 
 

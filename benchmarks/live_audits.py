@@ -1,15 +1,16 @@
 """Live audits, measured: what they find, what canaries do to a model, and what they cost.
 
     export OMP_NUM_THREADS=1 MALLOC_TRIM_THRESHOLD_=4000000000 MALLOC_MMAP_THRESHOLD_=4000000000
-    python benchmarks/live_audits.py [verdicts] [losses] [cost] [gpt2] [figure]
+    python benchmarks/live_audits.py [verdicts] [losses] [shown] [cost] [gpt2] [figure]
     python benchmarks/live_audits.py gpu
 
 Every training is one of Opacus with Poisson sampling at rate 1/16 and Adam. Of `verdicts`, the
-levels are those of the verdict of a live audit; bounds, which take seconds each, are not computed.
-`gpu` measures for about two minutes; `gpu tiny` tests it on a CPU. Costs are ratios of the
+levels are those of the verdict of a live audit; bounds, which take seconds each, are computed in
+`shown`. `gpu` measures for about two minutes; `gpu tiny` tests it on a CPU. Costs are ratios of the
 processor time of blocks of steps in one training, which alternate between plain and watched in
-random order; on a GPU, of their wall-clock time. Results of each part are kept
-in live_audits.json, those of `gpu` in live_audits_gpu.json (in $OUT, if it is set).
+random order; on a GPU, of their wall-clock time. Watched blocks end when all of their steps are
+counted. Results of each part are kept in live_audits.json, those of `gpu` in live_audits_gpu.json
+(in $OUT, if it is set).
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from dpaudit.live import live_audit
 from dpaudit.models import convnet
 
 HERE = Path(__file__).parent
-OUT = HERE / "live_audits.json"
+FOLDER = Path(os.environ.get("OUT", HERE))
+OUT = FOLDER / "live_audits.json"
 FIGURE = HERE.parent / "docs" / "figures" / "live-losses.svg"
 NOISE, RATE = 0.9, 1 / 16
 
@@ -133,6 +135,35 @@ def verdicts(canaries=10_000, epochs=2):
     return results
 
 
+def shown(trainings=10, canaries=10_000, epochs=10):
+    """What correct trainings at epsilon 8 show, by `make_private_with_epsilon`."""
+    rows = []
+    for seed in range(trainings):
+        torch.manual_seed(seed)
+        model = small_convnet()
+        model, optimizer, loader = PrivacyEngine(accountant="prv").make_private_with_epsilon(
+            module=model,
+            optimizer=torch.optim.Adam(model.parameters(), lr=1e-3),
+            data_loader=DataLoader(images(256, seed), batch_size=16),
+            target_epsilon=8.0,
+            target_delta=1e-5,
+            epochs=epochs,
+            max_grad_norm=1.0,
+        )
+        with live_audit(optimizer, canaries=canaries, seed=seed) as live:
+            for _ in range(epochs):
+                for inputs, labels in loader:
+                    step(model, optimizer, inputs, labels)
+        result = live.result
+        row = {"claimed": result.claimed_epsilon, "shown": result.leading.epsilon}
+        rows.append(
+            {name: round(epsilon, 3) for name, epsilon in row.items()}
+            | {"method": result.leading.method, "verdict": result.verdict}
+        )
+    steps = epochs * len(loader)
+    return {"canaries": canaries, "steps": steps, "noise": optimizer.noise_multiplier, "rows": rows}
+
+
 def losses(epochs=8, seeds=3):
     """Losses on fresh examples after every epoch, with and without canaries."""
     fresh = images(512, 10_000)
@@ -185,9 +216,11 @@ def _cost(
         with watch if watched else contextlib.nullcontext():
             run_step()
             run_step()  # the watch looks at all parameters in its first two steps
+            counted = watch.steps if watched else None
             began = clock()
             for _ in range(steps):
                 run_step()
+            assert counted is None or watch.steps == counted + steps  # all are counted
             return (clock() - began) / steps
 
     before = torch.cuda.memory_allocated()
@@ -208,6 +241,8 @@ def _cost(
         "step_ms": round(1000 * statistics.median(plain), 2),
         "ratio": round(statistics.median(ratios), 4),
         "quartiles": [round(q, 4) for q in statistics.quantiles(ratios, n=4)[::2]],
+        "mean": round(statistics.mean(ratios), 4),
+        "standard_error": round(statistics.stdev(ratios) / len(ratios) ** 0.5, 4),
         "pairs": len(ratios),
         "steps_per_block": steps,
         "opening_ms": round(1000 * opening, 1),
@@ -265,7 +300,7 @@ def _language_model(*, lora, examples, batch, length, device, **sizes):
     return run_step, optimizer, loader
 
 
-def gpt2(pairs=4, steps=2):
+def gpt2(pairs=10, steps=2):
     """LoRA on a model of the size of GPT-2, on the CPU."""
     run_step, optimizer, _ = _language_model(
         lora=True, examples=32, batch=2, length=32, device="cpu"
@@ -285,6 +320,7 @@ def gpu(**sizes):
 
     measured = {"device": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
     measured["versions"] = {"torch": torch.__version__, "dpaudit": dpaudit.__version__}
+    measured["load"] = round(os.getloadavg()[0], 1)  # processes that kept the processor busy
     began = time.perf_counter()
 
     @contextlib.contextmanager
@@ -297,7 +333,7 @@ def gpu(**sizes):
             measured[name]["failed"] = f"{type(error).__name__}: {error}"[:500]
         measured[name]["finished_after_s"] = round(time.perf_counter() - began, 1)
         print(name, json.dumps(measured[name]), flush=True)
-        target = Path(os.environ.get("OUT", HERE)) / "live_audits_gpu.json"
+        target = FOLDER / "live_audits_gpu.json"
         beside = target.with_suffix(".part")
         beside.write_text(json.dumps(measured, indent=1) + "\n")
         beside.replace(target)  # whole or not at all, if this process is killed
@@ -305,20 +341,23 @@ def gpu(**sizes):
         torch.cuda.empty_cache()
 
     timing = {"clock": clock, "pairs": 2 if quick else 40}
-    for batch in (8,) if quick else (512, 2048, 4096):
+    for batch in (8,) if quick else (256, 1024):
         with part(f"convnet_{batch}") as results:
             steps = 2 if quick else 16
             results |= cost(batch=batch, device=device, seconds=9, steps=steps, **timing)
-    for name, lora, batch in (("lora", True, 32), ("gpt2_small", False, 16)):
+    for name, lora, batch, seconds in (
+        ("gpt2_small", False, 16, 26),
+        ("lora", True, 32, 14),
+    ):
         batch = 8 if quick else batch
         with part(name) as results:
             run_step, optimizer, loader = _language_model(
                 lora=lora, examples=16 * batch, batch=batch, device=device, length=64, **sizes
             )
             results |= {"batch": batch, "length": 64}
-            canaries, steps = (200, 1) if quick else (2000, 8)
+            canaries, steps = (200, 1) if quick else (2000, 4)
             results |= _cost(
-                run_step, optimizer, canaries=canaries, steps=steps, seconds=13, **timing
+                run_step, optimizer, canaries=canaries, steps=steps, seconds=seconds, **timing
             )
         if lora and "failed" not in results:
             with part("lora_training") as results:
@@ -381,7 +420,7 @@ def main(parts):
         tiny = {"n_layer": 2, "n_embd": 32, "n_head": 2, "vocab_size": 100}
         return gpu(**(tiny if parts[1:] == ["tiny"] else {}))
     measured = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for part in parts or ("verdicts", "losses", "cost", "gpt2", "figure"):
+    for part in parts or ("verdicts", "losses", "shown", "cost", "gpt2", "figure"):
         began = time.process_time()
         result = globals()[part]()
         if result is not None:
