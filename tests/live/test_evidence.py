@@ -96,3 +96,14 @@ def test_a_checkpoint_of_another_training_is_refused():
     state = LiveEvidence([300], canaries=50).state_dict()
     with pytest.raises(InvalidInput, match="another training"):
         LiveEvidence([301], canaries=50).load_state_dict(state)
+
+
+def test_whitened_steps_have_independent_noise_and_the_effect_of_the_canary():
+    bands, random = (0.8, 0.6, -0.2), np.random.default_rng(0)
+    evidence = LiveEvidence([5000], canaries=5000, seed=0, bands=bands)
+    strategy = sum(c * np.eye(6, k=-place) for place, c in enumerate(bands))
+    noisy = 1.0 + np.linalg.inv(strategy) @ random.normal(size=(6, 5000))
+    steps = [evidence.whitened(row) for row in noisy]
+    assert [effect for _, effect in steps] == pytest.approx(strategy @ np.ones(6))
+    noise = np.array([(values - 1.0) * effect for values, effect in steps])
+    assert np.cov(noise) == pytest.approx(np.eye(6), abs=0.08)

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from dpaudit.claims import Claim
 from dpaudit.errors import InvalidInput
 from dpaudit.live import live_audit
+from dpaudit.mechanisms import CorrelatedNoise
 
 jax = pytest.importorskip("jax")
 optax = pytest.importorskip("optax")
@@ -17,13 +19,13 @@ CLIP, NOISE, BATCH = 0.5, 1.5, 4
 WEIGHTS = {"bias": jax.numpy.zeros(20), "weight": jax.numpy.zeros((60, 20))}
 
 
-def audit():
+def audit(**settings):
     return live_audit(
         WEIGHTS,
         canaries=400,
         clip_norm=CLIP,
         noise_multiplier=NOISE,
-        sampling_rate=0.5,
+        **{"sampling_rate": 0.5, **settings},
         seed=0,
         on_violation=lambda _: None,
     )
@@ -93,7 +95,35 @@ def test_an_update_without_canaries_is_the_same():
     assert jax.tree.all(jax.tree.map(np.array_equal, updates, expected))
 
 
-def test_correlated_noise_and_chains_are_refused():
+@pytest.mark.parametrize("share", [1.0, 0.7])
+def test_correlated_noise_is_judged(share):
+    strategy = jax.numpy.array([1.0, 0.5, 0.3])
+    correlation = CorrelatedNoise(coefficients=tuple(strategy.tolist()))
+    live = audit(sampling_rate=1.0, correlation=correlation)
+    private = watched(
+        live,
+        noise_addition.matrix_factorization_privatizer(
+            toeplitz.inverse_as_streaming_matrix(strategy),
+            stddev=share * NOISE * CLIP * float(jax.numpy.linalg.norm(strategy)),
+            prng_key=0,
+        ),
+    )
+    sums = jax.tree.map(lambda leaf: leaf + 7.0, WEIGHTS)
+    with live:
+        jax.lax.scan(
+            lambda state, _: (private.update(sums, state)[1], None),
+            private.init(WEIGHTS),
+            length=20,
+        )
+    assert live.result.verdict == ("violation" if share < 1 else "consistent")
+    assert live.result.claimed_epsilon == pytest.approx(
+        Claim.from_matrix_factorisation(
+            noise_multiplier=NOISE, coefficients=correlation.coefficients, steps=20
+        ).epsilon(1e-5)
+    )
+
+
+def test_correlated_noise_without_its_correlation_and_chains_are_refused():
     for strategy in ([1.0, 0.5], [1.0]):
         inverse = toeplitz.inverse_as_streaming_matrix(jax.numpy.array(strategy))
         for matrix in (inverse, inverse.materialize(5)):
@@ -101,7 +131,7 @@ def test_correlated_noise_and_chains_are_refused():
             if strategy == [1.0]:  # one band is DP-SGD
                 watched(audit(), private)
                 continue
-            with pytest.raises(InvalidInput, match="correlated noise"):
+            with pytest.raises(InvalidInput, match="correlated between steps"):
                 watched(audit(), private)
     chain = optax.chain(
         optax.contrib.differentially_private_aggregate(CLIP, NOISE, jax.random.key(1)),

@@ -16,6 +16,7 @@ from dpaudit.errors import DpauditError, InvalidInput, StoreError
 from dpaudit.live import ViolationFound, live_audit
 from dpaudit.live.result import PROVEN
 from dpaudit.lower_bounds.diagnostics import FAIR_COINS
+from dpaudit.mechanisms import CorrelatedNoise
 from dpaudit.scores import Store
 
 SETTINGS = {"clip_norm": 2.0, "noise_multiplier": 1.0, "sampling_rate": 0.25}
@@ -309,3 +310,13 @@ def test_steps_that_do_not_fit_are_named():
         live.add([np.zeros(100)])
         with pytest.raises(InvalidInput, match="twice"):
             live.add([np.zeros(100)])
+
+
+def test_a_loop_with_correlated_noise_needs_every_step():
+    settings = {"clip_norm": 1.0, "noise_multiplier": 1.0}
+    bands = CorrelatedNoise(coefficients=(1.0, 0.5))
+    with pytest.raises(InvalidInput, match="sampling_rate must be 1 with correlation"):
+        live_audit([100], sampling_rate=0.5, correlation=bands, **settings)
+    bands = CorrelatedNoise(coefficients=(1.0, -1.0))
+    with pytest.raises(InvalidInput, match="first sums are all above 0"):
+        live_audit([100], sampling_rate=1.0, correlation=bands, **settings)

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, final
 
@@ -35,6 +36,7 @@ from dpaudit.scores import Store
 
 if TYPE_CHECKING:
     from dpaudit.live.opacus import OpacusSums
+    from dpaudit.mechanisms import CorrelatedNoise
 
 CANARIES = 2000
 """Canaries by default: at most this many, and at most a tenth of the trained parameters."""
@@ -60,6 +62,7 @@ def live_audit(
     clip_norm: float | None = None,
     noise_multiplier: float | None = None,
     sampling_rate: float | None = None,
+    correlation: CorrelatedNoise | None = None,
     score: Literal["difference", "released"] = "difference",
     confidence: float = 0.95,
     on_violation: OnViolation = "warn",
@@ -103,6 +106,8 @@ def live_audit(
         clip_norm: Clip norm, for a loop of your own.
         noise_multiplier: Claimed noise multiplier, for a loop of your own.
         sampling_rate: Claimed sampling rate, for a loop of your own; 1 without sampling.
+        correlation: For a loop of your own with matrix factorisation, the correlation of its noise;
+            with ``sampling_rate=1``.
         score: ``"difference"`` subtracts the genuine sum, as an adversary can who knows all other
             examples; ``"released"`` does not.
         confidence: Confidence of the lower bounds; the verdict does not depend on it.
@@ -164,7 +169,9 @@ def live_audit(
             shares_of,
         )
 
-        given = [name for name, value in own.items() if value is not None]
+        given = [
+            name for name, value in {**own, "correlation": correlation}.items() if value is not None
+        ]
         if given:
             raise InvalidInput(
                 f"{given[0]} is read from the optimizer; give claim=Claim.from_dpsgd(...) to test "
@@ -196,7 +203,15 @@ def live_audit(
                 "missing. Or pass the DPOptimizer of Opacus"
             )
         sizes = _sizes(training)
-        evidence = LiveEvidence(sizes, canaries=_number(canaries, sizes), seed=seed)
+        bands = (1.0,) if correlation is None else correlation.scaled
+        if correlation is not None:
+            _require_every_step(correlation, sampling_rate)
+            watched.claim_of = lambda steps: Claim.from_matrix_factorisation(
+                noise_multiplier=float(noise_multiplier or 0),
+                coefficients=correlation.coefficients,
+                steps=steps,
+            )
+        evidence = LiveEvidence(sizes, canaries=_number(canaries, sizes), seed=seed, bands=bands)
         sums = OwnSums(
             evidence,
             clip_norm=float(clip_norm or 0),
@@ -207,6 +222,19 @@ def live_audit(
     return LiveAudit(
         evidence, watched, sums, question=question, on_violation=on_violation, store=store
     )
+
+
+def _require_every_step(correlation: CorrelatedNoise, sampling_rate: float | None) -> None:
+    if sampling_rate != 1:
+        raise InvalidInput(
+            "sampling_rate must be 1 with correlation: noise that is correlated between steps is "
+            f"accounted for by the steps of an example together; got {sampling_rate!r}"
+        )
+    if min(accumulate(correlation.coefficients)) <= 0:
+        raise InvalidInput(
+            "correlation must have coefficients whose first sums are all above 0, got "
+            f"{correlation.coefficients!r}: in the other steps a canary would not be seen"
+        )
 
 
 def _claimed_step(claim: Claim | None) -> tuple[float, float] | None:

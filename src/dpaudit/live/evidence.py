@@ -21,6 +21,11 @@ adversary sees. Starting points, batches, optimizer and schedules do not enter.
 has one coordinate of length :math:`c_l` in every tensor that is large enough to have one for it.
 What is observed at them, times their lengths and over the length :math:`w` of the canary, has noise
 :math:`\sigma` and the effect :math:`w`. Without layers :math:`w = 1`.
+
+**Correlated noise** (matrix factorisation) is :math:`C^{-1} Z`, with :math:`C` a Toeplitz matrix of
+few bands :math:`c_0, \dots, c_{b-1}`. The sums of the latest steps with these weights,
+:math:`\sum_j c_j o_{t-j}`, have independent noise again and the effect :math:`\sum_{j \le t} c_j`,
+if the canary is in every step: they are Gaussian steps of unequal noise, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -111,6 +116,7 @@ class LiveEvidence:
         canaries: Number of canaries.
         seed: Seed of coordinates, coins and participation; drawn from the system if `None`.
         shares: With clipping per layer, the share of the clip norm that each tensor has.
+        bands: With correlated noise, the coefficients of its strategy matrix.
 
     Example:
         >>> evidence = LiveEvidence([1000], canaries=200, seed=0)
@@ -130,6 +136,7 @@ class LiveEvidence:
         canaries: int,
         seed: int | None = None,
         shares: Sequence[float] | None = None,
+        bands: Sequence[float] = (1.0,),
     ) -> None:
         canaries = _validate.integer("canaries", canaries, at_least=2)
         self.seed = secrets.randbits(128) if seed is None else _validate.integer("seed", seed)
@@ -137,7 +144,7 @@ class LiveEvidence:
             np.random.default_rng(child) for child in np.random.SeedSequence(self.seed).spawn(3)
         )
         self.sizes = tuple(int(size) for size in sizes)
-        self.shares = shares
+        self.shares, self.bands = shares, tuple(bands)
         self.places = (spread if shares is None else layered)(self.sizes, canaries, placing)
         counts = list(map(len, self.places))
         self._owners, self._lengths = np.arange(canaries), np.ones(canaries)
@@ -154,6 +161,7 @@ class LiveEvidence:
         self.start: Array | None = None  # of the parameters at the canaries
         self.final: Array | None = None  # how far the final ones are below it
         self._joining = joining
+        self._latest: list[Array] = []  # observations that later ones are correlated with
 
     @property
     def steps(self) -> int:
@@ -191,6 +199,18 @@ class LiveEvidence:
             return np.stack([self.along(own) for own in values])
         sums = np.bincount(self._owners, self._lengths * values, len(self.coins))
         return np.asarray(sums / self.weights)
+
+    def whitened(self, observed: Array) -> tuple[Array, float]:
+        """The observations of a step without correlation, for a canary in every step.
+
+        Returns:
+            What is observed of canaries of length 1, and by how much its noise is divided.
+        """
+        latest = [observed, *self._latest]
+        used = self.bands[: len(latest)]
+        self._latest = latest[: len(self.bands) - 1]
+        total = sum(c * values for c, values in zip(used, latest, strict=True))
+        return np.asarray(total / sum(used)), sum(used)
 
     def observe(self, observed: Array, *, rate: float, noise_multiplier: float) -> None:
         """Add a step, or equal steps one below the other, to the scores and to the e-process.
@@ -262,6 +282,7 @@ class LiveEvidence:
             "not_finite": self.not_finite,
             "start": None if self.start is None else self.start.tolist(),
             "joining": self._joining.bit_generator.state,
+            "latest": [values.tolist() for values in self._latest],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -273,7 +294,11 @@ class LiveEvidence:
                 f"has {len(self.scores):,} in {len(self.sizes)}; start a new live audit"
             )
         restored = LiveEvidence(
-            self.sizes, canaries=len(self.scores), seed=int(state["seed"]), shares=self.shares
+            self.sizes,
+            canaries=len(self.scores),
+            seed=int(state["seed"]),
+            shares=self.shares,
+            bands=self.bands,
         )
         vars(self).update(vars(restored))
         self.scores = np.array(state["scores"], dtype=float)
@@ -283,3 +308,4 @@ class LiveEvidence:
         self.not_finite = int(state["not_finite"])
         self.start = None if state["start"] is None else np.array(state["start"], dtype=float)
         self._joining.bit_generator.state = state["joining"]
+        self._latest = [np.array(values, dtype=float) for values in state["latest"]]

@@ -35,7 +35,8 @@ def watched(live: LiveAudit, private: Any) -> Any:
     Arguments:
         live: The live audit of these parameters.
         private: ``optax.contrib.differentially_private_aggregate``, or a privatizer of jax-privacy
-            with independent noise, which takes sums of clipped gradients.
+            which takes sums of clipped gradients. If its noise is correlated, the live audit needs
+            ``correlation``.
 
     Example:
         >>> import jax, optax
@@ -58,7 +59,7 @@ def watched(live: LiveAudit, private: Any) -> Any:
     """
     jax, optax = imported("jax"), imported("optax")
     inside = inspect.getclosurevars(private.update).nonlocals
-    _require_independent_noise(inside)
+    _require_correlation(inside, live.evidence.bands)
     rows = {"l2_norm_clip", "noise_std"} <= inside.keys()
     if not rows and private_settings(private) is not None:
         raise InvalidInput(
@@ -108,16 +109,20 @@ def watched(live: LiveAudit, private: Any) -> Any:
     return optax.GradientTransformation(private.init, update_rows if rows else update_sums)
 
 
-def _require_independent_noise(inside: Any) -> None:
-    """Refuse correlated noise, whose steps are not those of DP-SGD."""
+def _require_correlation(inside: Any, bands: tuple[float, ...]) -> None:
+    """Refuse noise that is correlated in another way than the live audit was told."""
     matrix = inside.get("noising_matrix")
-    if matrix is None:
-        return
     # A band correlates neighbouring steps, so that it shows in the first ones.
-    rows = np.asarray(matrix.materialize(_ROWS) if hasattr(matrix, "materialize") else matrix)
-    if not np.array_equal(rows, np.eye(*rows.shape)):
+    noising = np.eye(_ROWS)
+    if matrix is not None:
+        rows = matrix.materialize(_ROWS) if hasattr(matrix, "materialize") else matrix
+        noising = np.asarray(rows, dtype=float)
+    steps = len(noising)
+    strategy = sum(c * np.eye(steps, k=-place) for place, c in enumerate(bands[:steps]))
+    without = strategy @ noising
+    if not np.allclose(without, without[0, 0] * np.eye(steps), atol=1e-5):
         raise InvalidInput(
-            "private must add independent noise in every step, as gaussian_privatizer does, got "
-            "correlated noise (matrix factorisation); use dpaudit.audit with "
-            "dpaudit.integrations.jax_privacy, which knows its claim"
+            "private adds noise that is correlated between steps (matrix factorisation), and not "
+            "as the live audit was told; pass correlation=CorrelatedNoise(coefficients=...) with "
+            "the coefficients of its strategy to dpaudit.live_audit, or none if there is none"
         )

@@ -88,8 +88,9 @@ class OwnSums:
         if self._subtract:
             observed = observed - self._genuine
         self._genuine = None
+        observed, effect = self._evidence.whitened(observed / self._clip_norm)
         self._evidence.observe(
-            observed / self._clip_norm, rate=self._rate, noise_multiplier=self._noise_multiplier
+            observed, rate=self._rate, noise_multiplier=self._noise_multiplier / effect
         )
         self.after_step()
 
