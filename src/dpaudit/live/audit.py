@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import os
 import sys
 import time
@@ -258,21 +259,12 @@ def _sizes(training: Any) -> list[int]:
         training = sys.modules["jax"].tree.leaves(training)
     try:
         tensors = list(training)
-        return [
-            int(tensor) if isinstance(tensor, int) else int(_elements(tensor)) for tensor in tensors
-        ]
+        return [t if isinstance(t, int) else math.prod(map(int, t.shape)) for t in tensors]
     except TypeError as error:
         raise InvalidInput(
             "training must be a DPOptimizer of Opacus, or the trained tensors or their sizes, got "
             f"{type(training).__name__}"
         ) from error
-
-
-def _elements(tensor: Any) -> int:
-    count = 1
-    for length in tensor.shape:
-        count *= int(length)
-    return count
 
 
 @final
