@@ -95,7 +95,7 @@ def test_an_update_without_canaries_is_the_same():
     assert jax.tree.all(jax.tree.map(np.array_equal, updates, expected))
 
 
-@pytest.mark.parametrize("share", [1.0, 0.7])
+@pytest.mark.parametrize("share", [1.0, 0.5])
 def test_correlated_noise_is_judged(share):
     strategy = jax.numpy.array([1.0, 0.5, 0.3])
     correlation = CorrelatedNoise(coefficients=tuple(strategy.tolist()))
@@ -113,12 +113,12 @@ def test_correlated_noise_is_judged(share):
         jax.lax.scan(
             lambda state, _: (private.update(sums, state)[1], None),
             private.init(WEIGHTS),
-            length=20,
+            length=8,
         )
-    assert live.result.verdict == ("violation" if share < 1 else "consistent")
+    assert live.result.verdict == ("violation" if share < 1 else "consistent"), live.result
     assert live.result.claimed_epsilon == pytest.approx(
         Claim.from_matrix_factorisation(
-            noise_multiplier=NOISE, coefficients=correlation.coefficients, steps=20
+            noise_multiplier=NOISE, coefficients=correlation.coefficients, steps=8
         ).epsilon(1e-5)
     )
 
