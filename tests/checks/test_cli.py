@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers import dpaudit
 
 from dpaudit.checks import RULES
 from dpaudit.executors import InProcess
@@ -247,10 +248,7 @@ def test_output_of_the_training_is_not_taken_for_a_verdict(tmp_path):
     (tmp_path / "endings.py").write_text(ENDINGS)
 
     def ended(function):
-        command = [sys.executable, "-m", "dpaudit", "check", f"endings:{function}", *CLAIM]
-        return subprocess.run(
-            [*command, "--json"], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+        return dpaudit("check", f"endings:{function}", *CLAIM, "--json", cwd=tmp_path)
 
     correct, left = ended("correct"), ended("leaves")
     assert json.loads(correct.stdout)["passed"] is True

@@ -1,11 +1,10 @@
 """``dpaudit estimate`` as a user meets it."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from helpers import dpaudit
 
 from dpaudit import Scores, write_scores
 from dpaudit.lower_bounds import METHODS
@@ -224,8 +223,5 @@ def test_no_number_at_all_is_exit_code_2_with_every_reason(run, tmp_path):
 
 def test_standard_input(scores_file):
     with open(scores_file, "rb") as stream:  # noqa: PTH123
-        done = subprocess.run(
-            [sys.executable, "-m", "dpaudit", "estimate", "-", "--delta", "1e-5", "--json"],
-            stdin=stream, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        done = dpaudit("estimate", "-", "--delta", "1e-5", "--json", stdin=stream)
     assert len(json.loads(done.stdout)["bounds"]) == 2
