@@ -1,5 +1,6 @@
 """The catalogue of examples/bugs, put before the checks: torch and Opacus trainings on Housing."""
 
+import functools
 import importlib
 import sys
 import warnings
@@ -96,6 +97,7 @@ WRONG = {
 """The rules that each of the wrong trainings breaks."""
 
 
+@functools.cache
 def checked(name):
     sys.path.insert(0, str(EXAMPLES))
     try:
