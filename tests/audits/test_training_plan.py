@@ -101,16 +101,15 @@ def test_the_command(tmp_path):
     path = tmp_path / "planned_training.py"
     path.write_text(TRAINING)
     asked = ["plan", f"{path}:train", "--noise-multiplier", "2", "--steps", "1"]
-    run = CliRunner().invoke(app, [*asked, "--detect", "noise=0.5", "--json"])
+    kept = ["--store", "two words.sqlite", "--name", "mine", "--scores-out", "scores.csv"]
+    run = CliRunner().invoke(app, [*asked, "--detect", "noise=0.5", *kept, "--json"])
     assert run.exit_code == 0, run.output
     found = json.loads(run.stdout)
+    assert shlex.split(found["command"])[-6:] == kept
     assert found["runs_needed"] > 0
     assert found["pilot_trainings"] == 12
     table = CliRunner().invoke(app, asked)
     assert f"{found['runs_needed']:,} runs" in table.stdout.replace("\n", " ")
-    kept = ["--store", "two words.sqlite", "--name", "mine", "--scores-out", "scores.csv"]
-    run = CliRunner().invoke(app, [*asked, *kept, "--json"])
-    assert shlex.split(json.loads(run.stdout)["command"])[-6:] == kept
     for wrong, named in (
         (["plan", "--detect", "noise=0.5"], "is for a function"),
         ([*asked, "--period", "3"], "--period"),
