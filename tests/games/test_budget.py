@@ -273,6 +273,13 @@ def test_a_gpu_that_the_executor_does_not_reserve_is_refused(case: Any) -> None:
         prepare(described, Speed(device="cuda"), Capacity(tiles=2, device="cpu"))
 
 
+def test_kernels_are_refused_on_a_cpu(case: Any) -> None:
+    with pytest.raises(InvalidInput, match="needs a GPU; use convolutions='auto'"):
+        prepare(
+            game(case, runs=10, steps=2, batch_size=4), Speed(device="cpu", convolutions="kernels")
+        )
+
+
 def test_tf32_is_refused_on_a_cpu_that_would_compute_in_float32(case: Any) -> None:
     described = game(case, runs=10, steps=2, batch_size=4)
     with pytest.raises(InvalidInput, match="precision must be auto, float32, bfloat16 or float64"):
