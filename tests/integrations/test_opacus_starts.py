@@ -5,6 +5,7 @@ import pytest
 from opacus_trainings import EXAMPLES, OPACUS_WARNINGS, fit, network, private
 
 import dpaudit
+from dpaudit.claims.power import SAME_IN_ALL_RUNS
 from dpaudit.integrations.opacus import canary_for, claim_of, insert_canary
 
 pytestmark = [
@@ -57,3 +58,4 @@ def test_runs_with_different_batches_are_named(same):
         confirm=False,
     )
     assert ("train on different batches" in " ".join(result.summary().split())) == (not same)
+    assert result.test.power.condition == ("" if same else SAME_IN_ALL_RUNS)

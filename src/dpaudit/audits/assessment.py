@@ -229,6 +229,7 @@ def assess(
     covers: str = "",
     e_value: float | None = None,
     history: Sequence[tuple[float, float, int]] | None = None,
+    alike: bool = False,
 ) -> Assessment:
     """Lower and upper bounds for the scores of one horizon, and the test of the claim.
 
@@ -249,6 +250,7 @@ def assess(
         e_value: Of a live audit: the largest e-value along the way.
         history: Of a live audit: its steps, as groups of equal noise, rate and number. The first
             lower bound is on one factor of all their noise.
+        alike: Whether all runs are known to start at the same weights and with the same batch.
     """
     delta, confidence = question.delta, question.confidence
     claim = question.claim or description.claim(horizon)
@@ -291,7 +293,7 @@ def assess(
             fresh=None if fresh is None else _evidence(description, 1, *fresh),
             seed=description.seed,
             private_gradients=description.training is None or threat_model in COORDINATES,
-            condition=description.condition,
+            condition="" if alike else description.condition,
             detect=question.detect,
             least_power=question.power,
             doubts=(*doubts, *failure_doubts(scores, failures)),

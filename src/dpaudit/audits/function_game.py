@@ -174,6 +174,7 @@ class FunctionGame(Game):
                     "doubts": list(liveness.doubts),
                     "covers": liveness.covers,
                     **({"advice": liveness.advice} if liveness.advice else {}),
+                    **({"alike": True} if liveness.alike else {}),
                 }
         if self.facts.get("adversary", "own") != "own":
             player = dataclasses.replace(player, adversary=self.facts["adversary"])

@@ -48,12 +48,13 @@ class Game(ABC):
     """How many records enter together."""
 
     facts: Mapping[str, Any] = {}
-    """What the first trainings showed: ``adversary``, ``doubts``, ``covers`` and ``advice``."""
+    """What the first trainings showed: ``adversary``, ``doubts``, ``covers``, ``advice`` and
+    ``alike``."""
 
     def resume(self, description: Description, facts: Mapping[str, Any]) -> None:
         """Continue a stored audit, with the choices and the facts of its beginning."""
         self.description = description
-        shown = ("adversary", "doubts", "covers", "advice")
+        shown = ("adversary", "doubts", "covers", "advice", "alike")
         self.facts = {key: facts[key] for key in shown if key in facts}
 
     def check(self, claim: Claim, notify: Notify) -> tuple[str, ...]:

@@ -505,6 +505,7 @@ def result_of(
                 covers=str(facts.get("covers", "")),
                 e_value=None if other_claim else live.get("e_value"),
                 history=live.get("history"),
+                alike=bool(facts.get("alike")),
             )
         )
     final = assessments[-1].scores

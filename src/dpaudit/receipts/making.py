@@ -28,7 +28,7 @@ from dpaudit.receipts.form import (
 from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Scores
 from dpaudit.scores.store import scores_of
 
-FACTS = ("adversary", "covers", "doubts", "broken", "live")
+FACTS = ("adversary", "covers", "doubts", "broken", "alike", "live")
 """What the first trainings showed and a later reader cannot see in the scores."""
 
 _ADDED = "add or remove: runs differ by whether the canary is in them"

@@ -93,6 +93,7 @@ class Liveness:
         doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
         covers: What the canaries test, in words; empty if that is not known.
         advice: What would make the audit stronger, as a sentence; empty if nothing was seen.
+        alike: Whether runs are known to start at the same weights and with the same batch.
     """
 
     kind: Kind | None = None
@@ -101,6 +102,7 @@ class Liveness:
     doubts: Sequence[str] = ()
     covers: str = ""
     advice: str = ""
+    alike: bool = False
 
 
 def check_function(train: object, canary: object) -> None:
@@ -229,6 +231,7 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
         doubts=[*uncovered, *(doubt for doubt in doubts if doubt)],
         covers="" if kind is None else coverage_of(job.scorer.canary) + further,
         advice=_advice(beginnings) if kind == "parameters" else "",
+        alike=_alike(beginnings),
     )
 
 
@@ -237,6 +240,13 @@ def _advice(beginnings: Beginnings) -> str:
     if beginnings.differ(beginnings.starts):
         return OTHER_STARTS
     return OTHER_BATCHES if beginnings.differ(beginnings.batches) else ""
+
+
+def _alike(beginnings: Beginnings) -> bool:
+    """Whether all was reported of a run, of its twin and of another one, and is the same."""
+    starts, batches = beginnings.starts, beginnings.batches
+    known = min(len(starts), len(batches)) > 2 and all(map(len, batches))
+    return known and not beginnings.differ(starts) and not beginnings.differ(batches)
 
 
 @final
