@@ -227,7 +227,7 @@ def select_batches(
         indices = np.asarray(batch, dtype=np.int64)
         genuine = (indices >= 0) & (indices < examples)
         if step == 0:
-            report_batch(np.sort(indices[genuine]))
+            report_batch(sorted(indices[genuine].tolist()))
         present = np.zeros(canary.count, dtype=bool)
         present[indices[indices >= examples] - examples] = True
         yield indices[genuine], present & coins

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import accumulate
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, final
@@ -207,10 +208,10 @@ def live_audit(
         bands = (1.0,) if correlation is None else correlation.scaled
         if correlation is not None:
             _require_every_step(correlation, sampling_rate)
-            watched.claim_of = lambda steps: Claim.from_matrix_factorisation(
+            watched.claim_of = partial(
+                Claim.from_matrix_factorisation,
                 noise_multiplier=float(noise_multiplier or 0),
                 coefficients=correlation.coefficients,
-                steps=steps,
             )
         evidence = LiveEvidence(sizes, canaries=_number(canaries, sizes), seed=seed, bands=bands)
         sums = OwnSums(

@@ -140,9 +140,10 @@ class LiveEvidence:
     ) -> None:
         canaries = _validate.integer("canaries", canaries, at_least=2)
         self.seed = secrets.randbits(128) if seed is None else _validate.integer("seed", seed)
-        placing, tossing, joining = (
-            np.random.default_rng(child) for child in np.random.SeedSequence(self.seed).spawn(3)
-        )
+        children = np.random.SeedSequence(self.seed).spawn(3)
+        placing, tossing = map(np.random.default_rng, children[:2])
+        self._bits = np.random.PCG64(children[2])
+        self._joining = np.random.Generator(self._bits)  # who takes part
         self.sizes = tuple(int(size) for size in sizes)
         self.shares, self.bands = shares, tuple(bands)
         self.places = (spread if shares is None else layered)(self.sizes, canaries, placing)
@@ -160,7 +161,6 @@ class LiveEvidence:
         self.not_finite = 0
         self.start: Array | None = None  # of the parameters at the canaries
         self.final: Array | None = None  # how far the final ones are below it
-        self._joining = joining
         self._latest: list[Array] = []  # observations that later ones are correlated with
 
     @property
@@ -180,7 +180,7 @@ class LiveEvidence:
 
     def take_back(self, steps: int) -> None:
         """Forget the latest steps that were drawn, which were not made: they are drawn again."""
-        self._joining.bit_generator.advance(-steps * len(self.coins))
+        self._bits.advance(-steps * len(self.coins))
 
     def added(self, taking_part: Mask) -> Array:
         """What these canaries add at their coordinates, in units of the clip norm."""
@@ -281,7 +281,7 @@ class LiveEvidence:
             "history": [list(step) for step in self.history],
             "not_finite": self.not_finite,
             "start": None if self.start is None else self.start.tolist(),
-            "joining": self._joining.bit_generator.state,
+            "joining": self._bits.state,
             "latest": [values.tolist() for values in self._latest],
         }
 
@@ -307,5 +307,5 @@ class LiveEvidence:
         self.history = [(float(noise), float(rate)) for noise, rate in state["history"]]
         self.not_finite = int(state["not_finite"])
         self.start = None if state["start"] is None else np.array(state["start"], dtype=float)
-        self._joining.bit_generator.state = state["joining"]
+        self._bits.state = state["joining"]
         self._latest = [np.array(values, dtype=float) for values in state["latest"]]

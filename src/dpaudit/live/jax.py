@@ -118,7 +118,7 @@ def _require_correlation(inside: Any, bands: tuple[float, ...]) -> None:
         rows = matrix.materialize(_ROWS) if hasattr(matrix, "materialize") else matrix
         noising = np.asarray(rows, dtype=float)
     steps = len(noising)
-    strategy = sum(c * np.eye(steps, k=-place) for place, c in enumerate(bands[:steps]))
+    strategy = np.sum([c * np.eye(steps, k=-j) for j, c in enumerate(bands[:steps])], axis=0)
     without = strategy @ noising
     if not np.allclose(without, without[0, 0] * np.eye(steps), atol=1e-5):
         raise InvalidInput(

@@ -74,7 +74,7 @@ class Watched:
         problem: Why the training is not complete, as a sentence.
         seconds: Duration of the training.
         began: When it began, by the clock of this machine (UTC).
-        claim_of: The claim of so many steps; by default that of the steps as they were reported.
+        claim_of: The claim of so many ``steps``; by default that of the steps as reported.
     """
 
     name: str | None = None
@@ -91,7 +91,7 @@ class Watched:
     problem: str | None = None
     seconds: float = 0.0
     began: str = ""
-    claim_of: Callable[[int], Claim] | None = None
+    claim_of: Callable[..., Claim] | None = None
 
 
 def live_result(
@@ -115,7 +115,7 @@ def live_result(
             "before training, with the optimizer that the training uses"
         )
     groups = merged([(noise, rate, 1) for noise, rate in evidence.history])
-    own = _claim_of(groups) if watched.claim_of is None else watched.claim_of(evidence.steps)
+    own = _claim_of(groups) if watched.claim_of is None else watched.claim_of(steps=evidence.steps)
     claim = question.claim or own.per(watched.unit)
     doubts = [
         *([] if watched.problem is None else [f"Incomplete: {watched.problem}."]),
