@@ -361,7 +361,7 @@ def end_compiler() -> None:
         from torch._inductor import async_compile
 
         pools = list(async_compile._pool_set)
-        async_compile.after_fork()  # forgets them
+        async_compile.after_fork()  # type: ignore[no-untyped-call]  # forgets them
         for pool in pools:
             threading.Thread(target=pool.shutdown, daemon=True).start()
 
