@@ -23,6 +23,10 @@ from dpaudit.mechanisms.dpsgd import DPSGD
 
 sys.path.insert(0, str(Path(__file__).parent / "shared"))
 
+# Tests import these by their names. A collection for doctests would import them once more by other
+# names, and register the operations of `slow_blocks` twice.
+collect_ignore = ["shared"]
+
 # A timing is never a test: examples may take long on a busy machine.
 hypothesis.settings.register_profile(
     "dpaudit", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
